@@ -1,0 +1,44 @@
+PYTHON ?= python3
+VENV := .venv
+BENCH := .venv-bench
+BIN := $(VENV)/bin
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: reproduce test test-all bench clean
+
+reproduce: $(VENV)/.experiments  ## the paper's experiment: figure, tables, verdicts in results/paper
+	$(BIN)/halfseen reproduce
+
+test: $(VENV)/.test  ## style, types, layers, tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: test  ## the same and the tests that take minutes
+	$(BIN)/python -m pytest -n 2 -m slow
+
+bench: $(BENCH)/.peers  ## us beside our peers, in an environment of its own
+	$(BENCH)/bin/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) $(BENCH) build dist
+
+$(VENV)/pyvenv.cfg:
+	$(PYTHON) -m venv $(VENV)
+
+$(BENCH)/pyvenv.cfg:
+	$(PYTHON) -m venv $(BENCH)
+
+$(VENV)/.experiments: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
+	$(BIN)/python $(PIP_INSTALL) -e ".[experiments]"
+	touch $@
+
+$(VENV)/.test: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
+	$(BIN)/python $(PIP_INSTALL) -e ".[test]"
+	touch $@ $(VENV)/.experiments
+
+$(BENCH)/.peers: $(BENCH)/pyvenv.cfg pyproject.toml constraints.txt
+	$(BENCH)/bin/python $(PIP_INSTALL) -e ".[peers]"
+	touch $@

@@ -1,0 +1,75 @@
+"""halfseen: decisions when you see only half of the context.
+
+Contextual bandits whose context is partly hidden and moves over time. Names load when first used, so importing the
+package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from halfseen import worlds
+    from halfseen.agent import Agent, Decision
+    from halfseen.catalogue import catalog, load, make
+    from halfseen.errors import HalfseenError, HalfseenWarning
+    from halfseen.experiments.result import Result
+    from halfseen.experiments.run import run
+    from halfseen.experiments.specs import AgentSpec
+    from halfseen.identify.em import FitResult, fit
+    from halfseen.model import Belief, LinearGaussianModel
+
+_HOMES = {
+    "Agent": "agent",
+    "AgentSpec": "experiments.specs",
+    "Belief": "model",
+    "Decision": "agent",
+    "FitResult": "identify.em",
+    "HalfseenError": "errors",
+    "HalfseenWarning": "errors",
+    "LinearGaussianModel": "model",
+    "Result": "experiments.result",
+    "catalog": "catalogue",
+    "fit": "identify.em",
+    "load": "catalogue",
+    "make": "catalogue",
+    "run": "experiments.run",
+    "worlds": None,
+}
+
+__all__ = [
+    "Agent",
+    "AgentSpec",
+    "Belief",
+    "Decision",
+    "FitResult",
+    "HalfseenError",
+    "HalfseenWarning",
+    "LinearGaussianModel",
+    "Result",
+    "__version__",
+    "catalog",
+    "fit",
+    "load",
+    "make",
+    "run",
+    "worlds",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("halfseen")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'halfseen' has no attribute '{name}'")
+    home = _HOMES[name]
+    if home is None:
+        return importlib.import_module(f"halfseen.{name}")
+    return getattr(importlib.import_module(f"halfseen.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

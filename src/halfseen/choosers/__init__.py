@@ -1,0 +1,1 @@
+"""Which arm do we play? One file a chooser."""

@@ -1,0 +1,43 @@
+"""Thompson sampling on scores (the paper's Algorithm 1, lines 7–10; Agrawal & Goyal, 2013).
+
+Drawing μ̃_a ~ N(μ̂_a, v_t² B_a⁻¹) and playing argmax cᵀμ̃_a needs a factor of every B_a. Arms are independent and c is
+shared, so the scores cᵀμ̂_a + v_t sqrt(cᵀB_a⁻¹c) z_a with z_a ~ N(0, 1) have the same law at O(p²) an arm.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from halfseen.choosers.widths import fixed_width, probability
+from halfseen.component import Chooser, Learner, Streams, positive
+from halfseen.errors import invalid
+from halfseen.randomness import Floats, Ints
+
+
+class Thompson(Chooser):
+    """`width` is v: a number, or "theory" for Theorem 1's v_t = σ sqrt(9 d ln(t/δ)), σ being `noise_std`."""
+
+    sampled = True
+
+    def __init__(
+        self,
+        streams: Streams,
+        dimension: int,
+        *,
+        width: float | str = 1.0,
+        noise_std: float = 1.0,
+        delta: float = 0.1,
+    ) -> None:
+        self._shape = streams.arms
+        self._dimension = dimension
+        self._noise_std = positive("noise_std", noise_std)
+        self._delta = probability("delta", delta)
+        if isinstance(width, str) and width != "theory":
+            raise invalid("width", repr(width), "a number or 'theory'")
+        self._fixed = None if isinstance(width, str) else fixed_width(width, streams)
+
+    def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
+        if self._fixed is not None:
+            return self._fixed[: len(rows)]
+        v = self._noise_std * np.sqrt(9.0 * self._dimension * np.log(rounds / self._delta))
+        return np.repeat(v[:, None], self._shape, axis=1)

@@ -1,0 +1,46 @@
+"""LinUCB: play the highest cᵀμ̂_a + α_t sqrt(cᵀB_a⁻¹c) (Chu et al., 2011)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from halfseen.choosers.widths import fixed_width, probability
+from halfseen.component import Chooser, Learner, Streams, at_least, positive
+from halfseen.errors import invalid
+from halfseen.randomness import Floats, Ints
+
+
+class Ucb(Chooser):
+    """`width` is α: a number; "horizon" for 1 + sqrt(½ ln(2TK/δ)) with T = `horizon`; or "self-normalised"
+    for Abbasi-Yadkori, Pál & Szepesvári's (2011) σ sqrt(log|B_a/λ| − 2 ln δ) + sqrt(λ) S with S = `arm_norm` bounding ‖μ_a‖.
+    """
+
+    sampled = False
+
+    def __init__(
+        self,
+        streams: Streams,
+        dimension: int,
+        *,
+        width: float | str = "horizon",
+        horizon: int = 10_000,
+        noise_std: float = 1.0,
+        delta: float = 0.1,
+        arm_norm: float = 1.0,
+    ) -> None:
+        self._noise_std = positive("noise_std", noise_std)
+        self._delta = probability("delta", delta)
+        self._arm_norm = positive("arm_norm", arm_norm, zero_allowed=True)
+        pulls = at_least("horizon", horizon, 1) * streams.arms
+        if isinstance(width, str) and width not in ("horizon", "self-normalised"):
+            raise invalid("width", repr(width), "a number, 'horizon' or 'self-normalised'")
+        if width == "horizon":
+            width = 1.0 + float(np.sqrt(0.5 * np.log(2.0 * pulls / self._delta)))
+        self._fixed = None if isinstance(width, str) else fixed_width(width, streams)
+
+    def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
+        if self._fixed is not None:
+            return self._fixed[: len(rows)]
+        gained = np.asarray(learner.log_determinants(rows))
+        bias = np.sqrt(learner.prior_precision) * self._arm_norm
+        return np.asarray(self._noise_std * np.sqrt(gained - 2.0 * np.log(self._delta)) + bias)

@@ -1,0 +1,21 @@
+"""Checks and shapes shared by the choosers that explore by a width."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from halfseen.component import Streams, positive
+from halfseen.errors import invalid
+from halfseen.randomness import Floats
+
+
+def fixed_width(width: object, streams: Streams) -> Floats:
+    """One number as widths (B, K), made once: a round takes a slice of it."""
+    return np.full((streams.count, streams.arms), positive("width", width, zero_allowed=True))
+
+
+def probability(argument: str, value: object) -> float:
+    number = positive(argument, value)
+    if number >= 1:
+        raise invalid(argument, repr(value), "a number between 0 and 1")
+    return number

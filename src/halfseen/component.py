@@ -1,0 +1,121 @@
+"""What an estimator, a learner and a chooser are: the three parts every agent is made of.
+
+All parts work on a batch of streams. Arrays carry a leading axis B (streams); a call names the streams it is
+about in `rows` (n,), and its inputs and outputs are aligned with `rows`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from halfseen.errors import invalid
+from halfseen.randomness import Floats, Ints, Keys
+
+State = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The batch a part is built for: how many streams, what they see, what they may play, whose draws they use."""
+
+    keys: Keys
+    observed: int
+    arms: int
+
+    @property
+    def count(self) -> int:
+        return len(self.keys)
+
+
+class Stateful:
+    """State is exactly the arrays named in `state_names`; all else is fixed when the part is built."""
+
+    state_names: ClassVar[tuple[str, ...]] = ()
+
+    def state(self) -> State:
+        return {name: getattr(self, name) for name in self.state_names}
+
+    def restore(self, state: State) -> None:
+        for name in self.state_names:
+            setattr(self, name, np.ascontiguousarray(state[name]))
+
+
+class Estimator(Stateful, ABC):
+    """What is the context now?"""
+
+    dimension: int  # of the feature handed to the learner
+    reveals_context: ClassVar[bool] = False  # whether `observe` wants the true context
+
+    @abstractmethod
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        """Take in y_t (n, k), NaN where not seen (`complete` says there is none); the features (n, p), a copy."""
+
+
+class Learner(Stateful, ABC):
+    """What does each arm pay in a context?"""
+
+    prior_precision: float = 1.0  # λ, where the posterior starts from λI
+
+    @abstractmethod
+    def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
+        """Predicted reward of every arm and the variance of that prediction, both (n, K)."""
+
+    @abstractmethod
+    def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
+        """Credit rewards (n,) to the arms (n,) played on the features (n, p) of their own rounds."""
+
+    def log_determinants(self, rows: Ints) -> Floats | float:
+        """log |B_a| relative to the prior, (n, K): how much each arm has been learnt about."""
+        return 0.0
+
+
+class Chooser(ABC):
+    """Which arm do we play?"""
+
+    sampled: ClassVar[bool]  # whether the score is drawn or is the upper end of the width
+
+    @abstractmethod
+    def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
+        """How many standard deviations of exploration each arm gets in this round, (n, K)."""
+
+    def judge(self, means: Floats, variances: Floats) -> Floats:
+        """The predicted rewards as the choice uses them, (n, K)."""
+        return means
+
+
+def stack_for_streams(argument: str, value: ArrayLike, streams: int, shape: tuple[int, ...]) -> Floats:
+    """`value`, given once or once a stream, as a checked array with the leading axis B."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise invalid(argument, repr(value), f"numbers of shape {shape}") from None
+    if array.shape not in (shape, (streams, *shape)):
+        raise invalid(argument, f"shape {array.shape}", f"shape {shape}")
+    if not np.isfinite(array).all():
+        raise invalid(argument, "an entry that is not finite", "finite numbers")
+    return np.array(np.broadcast_to(array, (streams, *shape)), order="C")  # a copy of its own, writable
+
+
+def at_least(argument: str, value: object, least: int) -> int:
+    """`value` as an integer no smaller than `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise invalid(argument, repr(value), f"an integer of at least {least}")
+    return int(value)
+
+
+def positive(argument: str, value: object, *, zero_allowed: bool = False) -> float:
+    """`value` as a finite number above zero (or not below it)."""
+    wanted = "a finite number of at least 0" if zero_allowed else "a finite number above 0"
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise invalid(argument, repr(value), wanted)
+    number = float(value)
+    if not np.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
+        raise invalid(argument, repr(value), wanted)
+    return number

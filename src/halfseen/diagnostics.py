@@ -1,0 +1,128 @@
+"""Numbers about runs: how fast a curve grows, how two agents differ, what the theorem speaks of."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from halfseen.randomness import Floats, Ints
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval; NaN ends where there is too little data for one."""
+
+    value: float
+    low: float
+    high: float
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        if np.isnan(self.value):
+            return "–"
+        if np.isnan(self.low):
+            return f"{self.value:.3g}"
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+def mean_estimate(values: Floats) -> Estimate:
+    """The mean over independent replications with Student's interval."""
+    finite = np.asarray(values)[np.isfinite(values)]
+    if len(finite) == 0 or len(finite) < len(values):
+        return Estimate(np.nan, np.nan, np.nan)
+    mean = float(finite.mean())
+    if len(finite) == 1:
+        return Estimate(mean, np.nan, np.nan)
+    half = stats.t.ppf(0.5 + CONFIDENCE / 2, len(finite) - 1) * finite.std(ddof=1) / np.sqrt(len(finite))
+    return Estimate(mean, mean - float(half), mean + float(half))
+
+
+def relative_difference(values: Floats, baseline: Floats) -> Estimate:
+    """(mean(values) − mean(baseline)) / mean(baseline) from paired replications.
+
+    Student's interval of the paired differences, in units of the baseline's mean.
+    """
+    difference, unit = mean_estimate(values - baseline), float(np.mean(baseline))
+    if unit <= 0:
+        return Estimate(np.nan, np.nan, np.nan)
+    return Estimate(difference.value / unit, difference.low / unit, difference.high / unit)
+
+
+def log_grid(rounds: int, points: int = 40, *, first: int = 1) -> Ints:
+    """Distinct rounds from `first` to `rounds`, evenly spaced on a log scale."""
+    return np.unique(np.round(np.geomspace(first, rounds, points)).astype(np.int64))
+
+
+def slope(x: Floats, y: Floats) -> Estimate:
+    """The least-squares slope of y on x with Student's interval from the residuals."""
+    if len(x) < 3 or not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return Estimate(np.nan, np.nan, np.nan)
+    fit = stats.linregress(x, y)
+    half = stats.t.ppf(0.5 + CONFIDENCE / 2, len(x) - 2) * fit.stderr
+    return Estimate(float(fit.slope), float(fit.slope - half), float(fit.slope + half))
+
+
+def growth_exponents(at: Ints, curves: Floats) -> Floats:
+    """β in curve ∝ t^β for every replication (S,): least squares of log curve (S, G) on log t (G,)."""
+    if len(at) < 3:
+        return np.full(len(curves), np.nan)
+    x = np.log(at) - np.log(at).mean()
+    with np.errstate(divide="ignore", invalid="ignore"):  # a curve that touches 0 has no exponent: NaN
+        logs = np.log(curves)
+        return np.asarray((logs - logs.mean(axis=1, keepdims=True)) @ x / (x @ x))
+
+
+def growth_exponent(curves: Floats) -> Estimate:
+    """How a cumulative curve (S, T) grows over the last nine tenths of a run: t^β, mean of β over replications."""
+    rounds = curves.shape[1]
+    at = log_grid(rounds, first=max(1, rounds // 10))
+    return mean_estimate(growth_exponents(at, curves[:, at - 1]))
+
+
+def bound_shape(at: Ints, summed_error: Floats, *, latent: int, arms: int, delta: float = 0.1) -> Floats:
+    """Theorem 1's right-hand side without its constant, as the appendix has it, at rounds t (G,):
+
+    d √t min(√d, √ln K) (ln t + √(ln t ln 1/δ)) + √(d ln t) Σ_{s≤t} ‖ε_s‖.
+    """
+    t, log_t = at.astype(np.float64), np.log(np.maximum(at, 2))
+    learning = latent * np.sqrt(t) * min(np.sqrt(latent), np.sqrt(np.log(max(arms, 2))))
+    learning = learning * (log_t + np.sqrt(log_t * np.log(1 / delta)))
+    return np.asarray(learning + np.sqrt(latent * log_t) * summed_error)
+
+
+def theorem_quantities(
+    *,
+    regret: Floats,  # (S, T)
+    error: Floats,  # (S, T)
+    context_norm: Floats,  # (S, T)
+    arm_norm: Floats,  # (S,)
+    checkpoints: Ints,  # (C,)
+    gram: Floats,  # (S, C)
+    latent: int,
+    arms: int,
+) -> dict[str, Any]:
+    """What Theorem 1 assumes and bounds, as measured (docs/mathematics.md, "The theorem")."""
+    rounds = regret.shape[1]
+    at = log_grid(rounds)
+    summed_error = np.cumsum(error, axis=1)
+    return {
+        "A1 largest arm norm": float(arm_norm.max()),
+        "A2 largest context norm": float(context_norm.max()),
+        "A2 growth of the largest context norm": growth_exponent(np.maximum.accumulate(context_norm, axis=1)).as_dict(),
+        "A3 rounds": checkpoints.tolist(),
+        "A3 t·|B⁻¹(t)|, mean over seeds": gram.mean(axis=0).tolist(),
+        "A3 growth of t·|B⁻¹(t)|": mean_estimate(growth_exponents(checkpoints, gram)).as_dict(),
+        "summed estimation error": mean_estimate(summed_error[:, -1]).as_dict(),
+        "growth of the summed estimation error": growth_exponent(summed_error).as_dict(),
+        "regret": mean_estimate(regret.sum(axis=1)).as_dict(),
+        "growth of the regret": growth_exponent(np.cumsum(regret, axis=1)).as_dict(),
+        "bound rounds": at.tolist(),
+        "bound shape": bound_shape(at, summed_error.mean(axis=0)[at - 1], latent=latent, arms=arms).tolist(),
+    }

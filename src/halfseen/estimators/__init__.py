@@ -1,0 +1,1 @@
+"""What is the context now? One file an estimator."""

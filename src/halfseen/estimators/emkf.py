@@ -1,0 +1,62 @@
+"""EMKF, the paper's estimator: a Kalman filter whose D̂ and Q̂ are refitted to its own filtered means.
+
+Every L rounds (line 4 of Algorithm 1) the means of the window just ended give D̂ by least squares and Q̂ by the
+residuals. What the paper leaves open is settled in docs/mathematics.md, "EMKF"; what this estimator cannot
+learn, and why, stands there too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.component import Estimator, State, Streams
+from halfseen.estimators.starting_model import starting_bank, window_length
+from halfseen.kernels.windowed import gather_pairs, maximise
+from halfseen.randomness import Floats, Ints
+
+
+class Emkf(Estimator):
+    """c_t = x_{t|t} with the D̂, Q̂ in force before y_t; `window` is L, `observation_cov` is Σ, which is known."""
+
+    state_names = ("previous", "opening", "X", "Psi")
+
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        latent: int,
+        observation_cov: ArrayLike = 0.0,
+        window: int | None = None,
+        initial_transition: ArrayLike = "stochastic",
+        initial_process_var: float = 1.0,
+    ) -> None:
+        self._bank = starting_bank(streams, latent, observation_cov, initial_transition, initial_process_var)
+        self._window = window_length(window, latent)
+        self.dimension = latent
+        self.previous = np.zeros((streams.count, latent))
+        self.opening = np.zeros((streams.count, latent))
+        self.X = np.zeros((streams.count, latent, latent))
+        self.Psi = np.zeros((streams.count, latent, latent))
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        means = self._bank.observe(rows, observations, complete)
+        place = rounds % self._window
+        opens = (place == 1).astype(np.int64)
+        gather_pairs(rows, opens, self._bank.mean, self.previous, self.opening, self.X, self.Psi)
+        if not place.all():
+            ended = rows[place == 0]
+            transition, process_cov = maximise(
+                self.X[ended], self.Psi[ended], self.opening[ended], self.previous[ended], self._window - 1
+            )
+            self._bank.replace_model(ended, transition, process_cov)
+        return means
+
+    def state(self) -> State:
+        return super().state() | self._bank.state()
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._bank.restore(state)

@@ -1,0 +1,60 @@
+"""The Kalman filter of a known model (the paper, section 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from halfseen.component import Estimator, State, Streams
+from halfseen.errors import invalid
+from halfseen.estimators.filter_bank import FilterBank
+from halfseen.model import LinearGaussianModel
+from halfseen.randomness import Floats, Ints
+
+
+class Kalman(Estimator):
+    """c_t = x_{t|t} under `model`: one for all streams, or a sequence with one a stream.
+
+    A model with a general observation matrix is filtered in canonical form; features are in its own coordinates.
+    """
+
+    def __init__(self, streams: Streams, *, model: LinearGaussianModel | Sequence[LinearGaussianModel]) -> None:
+        models = list(model) if isinstance(model, Sequence) else [model]
+        if not all(isinstance(one, LinearGaussianModel) for one in models):
+            raise invalid("model", type(model).__name__, "a LinearGaussianModel")
+        if len(models) not in (1, streams.count):
+            raise invalid("model", f"{len(models)} models", f"1, or one for each of {streams.count} streams")
+        for one in models:
+            if one.observed != streams.observed:
+                raise invalid("model", f"a model of {one.observed} observed features", f"{streams.observed}")
+            if one.latent != models[0].latent:
+                raise invalid("model", f"latent dimensions {models[0].latent} and {one.latent}", "one dimension")
+        self.dimension = models[0].latent
+        forms = [one.canonical() for one in models]
+        canonical = [form.model for form in forms]
+        self._to_original = None
+        if any(form.model is not one for form, one in zip(forms, models, strict=True)):
+            self._to_original = np.stack([form.to_original for form in forms])
+        self._bank = FilterBank(
+            np.stack([one.transition for one in canonical]),
+            np.stack([one.process_cov for one in canonical]),
+            np.stack([one.observation_cov for one in canonical]),
+            np.repeat(np.stack([one.initial_mean for one in canonical]), streams.count // len(models), axis=0),
+            np.stack([one.initial_cov for one in canonical]),
+        )
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        means = self._bank.observe(rows, observations, complete)
+        if self._to_original is None:
+            return means
+        maps = self._to_original if len(self._to_original) == 1 else self._to_original[rows]
+        return np.ascontiguousarray((maps @ means[:, :, None])[:, :, 0])
+
+    def state(self) -> State:
+        return self._bank.state()
+
+    def restore(self, state: State) -> None:
+        self._bank.restore(state)

@@ -1,0 +1,31 @@
+"""The last few observations side by side: history without a model."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from halfseen.component import Estimator, Streams, at_least
+from halfseen.randomness import Floats, Ints
+
+
+class Lagged(Estimator):
+    """c_t = [y_t, y_{t−1}, …, y_{t−h}], h being `lags`; zeros before the first round.
+
+    An entry not seen keeps the value last seen, or 0 before there was one.
+    """
+
+    state_names = ("recent",)
+
+    def __init__(self, streams: Streams, *, lags: int = 2) -> None:
+        blocks = at_least("lags", lags, 0) + 1
+        self.dimension = streams.observed * blocks
+        self.recent = np.zeros((streams.count, blocks, streams.observed))
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        recent = self.recent[rows]
+        newest = observations if complete else np.where(np.isnan(observations), recent[:, 0], observations)
+        recent = np.concatenate([newest[:, None], recent[:, :-1]], axis=1)
+        self.recent[rows] = recent
+        return recent.reshape(len(rows), -1)

@@ -1,0 +1,25 @@
+"""The observation itself as the context."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from halfseen.component import Estimator, Streams
+from halfseen.randomness import Floats, Ints
+
+
+class Observed(Estimator):
+    """c_t = y_t. An entry not seen keeps the value last seen, or 0 before there was one."""
+
+    state_names = ("last",)
+
+    def __init__(self, streams: Streams) -> None:
+        self.dimension = streams.observed
+        self.last = np.zeros((streams.count, streams.observed))
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        seen = observations if complete else np.where(np.isnan(observations), self.last[rows], observations)
+        self.last[rows] = seen
+        return seen.copy()

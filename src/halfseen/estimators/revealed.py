@@ -1,0 +1,23 @@
+"""The true context, for the agents that play with open cards."""
+
+from __future__ import annotations
+
+from halfseen.component import Estimator, Streams, at_least
+from halfseen.errors import invalid
+from halfseen.randomness import Floats, Ints
+
+
+class Revealed(Estimator):
+    """c_t = x_t, handed to `decide` as `context`; `latent` is its dimension."""
+
+    reveals_context = True
+
+    def __init__(self, streams: Streams, *, latent: int) -> None:
+        self.dimension = at_least("latent", latent, 1)
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        if contexts is None:
+            raise invalid("context", "nothing", f"the true context, {self.dimension} numbers")
+        return contexts.copy()

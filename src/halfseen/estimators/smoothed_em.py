@@ -1,0 +1,77 @@
+"""Full EM with the RTS smoother on a window of observations: what the paper says it cannot afford, affordably.
+
+Smoothing the last L rounds once every L rounds is a constant amount of work per round. It fills the place of Liu
+et al. (2022) in the paper's discussion: the same EM as EMKF, with the expectation step done exactly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.component import Estimator, State, Streams, at_least
+from halfseen.estimators.starting_model import starting_bank, window_length
+from halfseen.kernels.em import FIXED, em_windows
+from halfseen.randomness import Floats, Ints
+
+
+class SmoothedEm(Estimator):
+    """c_t = x_{t|t} with the D̂, Q̂ in force before y_t; `window` is L, `observation_cov` is Σ, which is known.
+
+    At the end of a window `iterations` of EM run on its observations, starting from the model in force and from the
+    belief held when the window opened; the filter goes on from where the new model would have brought it.
+    """
+
+    state_names = ("recent", "opening_mean", "opening_cov")
+
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        latent: int,
+        observation_cov: ArrayLike = 0.0,
+        window: int | None = None,
+        iterations: int = 5,
+        initial_transition: ArrayLike = "stochastic",
+        initial_process_var: float = 1.0,
+    ) -> None:
+        self._bank = starting_bank(streams, latent, observation_cov, initial_transition, initial_process_var)
+        self._window = window_length(window, latent)
+        self._iterations = at_least("iterations", iterations, 1)
+        self.dimension = latent
+        self.recent = np.zeros((streams.count, self._window, streams.observed))
+        self.opening_mean, self.opening_cov = self._bank.mean.copy(), self._bank.cov.copy()
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        means = self._bank.observe(rows, observations, complete)
+        place = rounds % self._window
+        self.recent[rows, place - 1] = observations
+        if not place.all():
+            self._refit(rows[place == 0])
+        return means
+
+    def _refit(self, ended: Ints) -> None:
+        bank = self._bank
+        transition, process_cov, _, _, _, _, mean, cov = em_windows(
+            bank.transition[ended],
+            bank.process_cov[ended],
+            bank.observation_cov[ended],
+            self.opening_mean[ended],
+            self.opening_cov[ended],
+            self.recent[ended],
+            iterations=self._iterations,
+            update_R=FIXED,
+            update_initial=False,
+        )
+        bank.replace_model(ended, transition, process_cov)
+        bank.mean[ended], bank.cov[ended] = mean, cov
+        self.opening_mean[ended], self.opening_cov[ended] = mean, cov
+
+    def state(self) -> State:
+        return super().state() | self._bank.state()
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._bank.restore(state)

@@ -1,0 +1,62 @@
+"""The model an estimator that learns its dynamics starts from.
+
+The first D̂ must couple seen and hidden coordinates: from a multiple of I the hidden estimate stays 0 for ever, and
+from 11ᵀ/d all hidden coordinates stay equal (docs/mathematics.md, "EMKF"). So it is random and dense, from the
+stream's own seed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.component import Streams, at_least, positive, stack_for_streams
+from halfseen.errors import invalid
+from halfseen.estimators.filter_bank import FilterBank
+from halfseen.randomness import Floats, Purpose, normals, uniforms
+
+
+def starting_transition(streams: Streams, latent: int, kind: ArrayLike) -> Floats:
+    """D̂_0, (B, d, d): "stochastic" (uniform, rows summing to 1), "orthogonal" (0.9 × a random one), or given."""
+    first_round = np.zeros(streams.count, dtype=np.int64)
+    if not isinstance(kind, str):
+        return stack_for_streams("initial_transition", kind, streams.count, (latent, latent))
+    shape = (streams.count, latent, latent)
+    if kind == "stochastic":
+        D = uniforms(streams.keys, first_round, Purpose.INITIAL_MODEL, latent * latent).reshape(shape)
+        return np.ascontiguousarray(D / D.sum(axis=2, keepdims=True))
+    if kind == "orthogonal":
+        D = normals(streams.keys, first_round, Purpose.INITIAL_MODEL, latent * latent).reshape(shape)
+        return np.ascontiguousarray(0.9 * np.linalg.qr(D)[0])
+    raise invalid("initial_transition", repr(kind), "'stochastic', 'orthogonal' or a matrix")
+
+
+def starting_bank(
+    streams: Streams,
+    latent: int,
+    observation_cov: ArrayLike,
+    initial_transition: ArrayLike,
+    initial_process_var: float,
+) -> FilterBank:
+    """Filters with D̂_0, Q̂_0 = `initial_process_var` I and a known Σ (a matrix, a diagonal or one variance)."""
+    count, k = streams.count, streams.observed
+    d = at_least("latent", latent, k)
+    noise = np.asarray(observation_cov, dtype=np.float64)
+    if noise.shape in ((), (k,)):
+        noise = np.diag(np.broadcast_to(noise, k))
+    Sigma = stack_for_streams("observation_cov", noise, count, (k, k))
+    if (np.linalg.eigvalsh(Sigma) < -1e-9 * np.abs(Sigma).max()).any() or (Sigma != Sigma.swapaxes(1, 2)).any():
+        raise invalid("observation_cov", "a matrix that is no covariance", "a symmetric positive semi-definite one")
+    identity = np.tile(np.eye(d), (count, 1, 1))
+    return FilterBank(
+        starting_transition(streams, d, initial_transition),
+        positive("initial_process_var", initial_process_var) * identity,
+        Sigma,
+        np.zeros((count, d)),
+        identity,
+    )
+
+
+def window_length(window: int | None, latent: int) -> int:
+    """L: at least 5d rounds, so that the d × d regression of a window is well posed; by default also 200."""
+    return max(200, 5 * latent) if window is None else at_least("window", window, 5 * latent)

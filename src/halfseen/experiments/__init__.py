@@ -1,0 +1,1 @@
+"""Agents × worlds → rounds → regret, tables, figures, report."""

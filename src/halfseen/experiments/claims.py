@@ -1,0 +1,173 @@
+"""The paper's claims, each with its test, its figures and a verdict that follows from the data of the run.
+
+Margins are fixed here, before any data is seen: growth below t^0.95 counts as sub-linear, at or above it as
+linear; within 10 % of the oracle counts as close; time per round may grow no faster than t^0.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from halfseen.diagnostics import Estimate, growth_exponent, relative_difference, slope
+from halfseen.experiments.result import Result
+from halfseen.experiments.specs import CHUNK
+
+LINEAR, CLOSE, WORTHWHILE, CONSTANT = 0.95, 0.10, 0.05, 0.10
+
+
+class Verdict(StrEnum):
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One figure for one claim, in one world."""
+
+    world: str
+    subject: str
+    figure: Estimate
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, the test used, what was found and what follows."""
+
+    title: str
+    paper: str
+    test: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Over all worlds of the paper's own setting."""
+        return combine(f.verdict for f in self.findings if is_papers_own(f.world))
+
+    @property
+    def verdict_elsewhere(self) -> Verdict:
+        """Over the worlds shown beside it."""
+        return combine(f.verdict for f in self.findings if not is_papers_own(f.world))
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"verdict": self.verdict, "verdict_elsewhere": self.verdict_elsewhere}
+
+
+def is_papers_own(world: str) -> bool:
+    return world.startswith("paper")
+
+
+def combine(verdicts: Iterable[Verdict]) -> Verdict:
+    """All must hold; one that does not is enough to refute."""
+    found = list(verdicts)
+    if Verdict.FAILS in found:
+        return Verdict.FAILS
+    if found and all(verdict is Verdict.HOLDS for verdict in found):
+        return Verdict.HOLDS
+    return Verdict.UNDECIDED
+
+
+def below(figure: Estimate, limit: float) -> Verdict:
+    """Holds if the whole interval is below the limit, fails if the whole interval is not."""
+    if figure.high < limit:
+        return Verdict.HOLDS
+    return Verdict.FAILS if figure.low >= limit else Verdict.UNDECIDED
+
+
+def negated(verdict: Verdict) -> Verdict:
+    return {Verdict.HOLDS: Verdict.FAILS, Verdict.FAILS: Verdict.HOLDS}.get(verdict, verdict)
+
+
+def better(difference: Estimate) -> Verdict:
+    """Holds if the whole interval is below 0; fails if it rules out an advantage of 5 %."""
+    if difference.high < 0:
+        return Verdict.HOLDS
+    return Verdict.FAILS if difference.low > -WORTHWHILE else Verdict.UNDECIDED
+
+
+def judge_claims(result: Result) -> list[Claim]:
+    """Every claim for which the run has the agents that it speaks of."""
+    ours = [label for label in result.agents if label in ("emkf-ts", "emkf-ucb")]
+    claims = [
+        Claim(
+            "EMKF-Bandit's regret is sub-linear",
+            "Section 4: the proposed algorithms incur a sub-linear regret.",
+            f"Growth exponent β of R(t) ∝ t^β over the last nine tenths of the rounds, one fit a seed, mean with "
+            f"95 % interval over seeds. Sub-linear: the whole interval below {LINEAR}.",
+            _findings(result, ours, lambda world, agent: _growth(result, world, agent), _sublinear),
+        ),
+        Claim(
+            "EMKF-Bandit closely matches Thompson sampling on the true context",
+            "Section 4: the regret closely matches that of the baseline that sees the latent context.",
+            f"Paired difference of R(T) over seeds as a share of oracle-ts's mean, with 95 % interval. Close: the "
+            f"whole interval below +{CLOSE:.0%}.",
+            _findings(result, ours, lambda w, a: _against(result, w, a, "oracle-ts"), lambda f: below(f, CLOSE)),
+        ),
+        Claim(
+            "EMKF-Bandit beats TS-PCO at every noise level",
+            "Section 4: superior to TS-PCO, consistently over the range of noise levels.",
+            f"Paired difference of R(T) over seeds as a share of ts-pco's mean, with 95 % interval. Better: the whole "
+            f"interval below 0. Not better: the interval rules out an advantage of {WORTHWHILE:.0%}.",
+            _findings(result, ours, lambda w, a: _against(result, w, a, "ts-pco"), better),
+        ),
+        Claim(
+            "TS-PCO suffers linear regret",
+            "Section 4: without latent context reconstruction, TS-PCO suffers a linear regret.",
+            f"The same growth exponent. Linear: the whole interval at or above {LINEAR}.",
+            _findings(
+                result,
+                [label for label in result.agents if label == "ts-pco"],
+                lambda world, agent: _growth(result, world, agent),
+                lambda figure: negated(_sublinear(figure)),
+            ),
+        ),
+        Claim(
+            "The work per round is constant",
+            "Section 1: the pipeline runs online with a constant computational cost in each iteration.",
+            f"Slope of log(time per round) on log t over the last nine tenths of the rounds, in chunks of {CHUNK}, "
+            f"with 95 % interval. Constant: the whole interval below {CONSTANT}.",
+            _findings(result, ours, lambda w, a: _time_growth(result, w, a), lambda f: below(f, CONSTANT)),
+        ),
+    ]
+    return [claim for claim in claims if claim.findings]
+
+
+def _findings(
+    result: Result,
+    agents: list[str],
+    measure: Callable[[str, str], Estimate | None],
+    judge: Callable[[Estimate], Verdict],
+) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(world, agent, figure, judge(figure))
+        for world in result.worlds
+        for agent in agents
+        if (figure := measure(world, agent)) is not None
+    )
+
+
+def _growth(result: Result, world: str, agent: str) -> Estimate:
+    return growth_exponent(np.cumsum(result.tracks[world, agent].regret, axis=1))
+
+
+def _sublinear(figure: Estimate) -> Verdict:
+    return below(figure, LINEAR)
+
+
+def _against(result: Result, world: str, agent: str, rival: str) -> Estimate | None:
+    if rival not in result.agents:
+        return None
+    return relative_difference(result.total_regret(world, agent), result.total_regret(world, rival))
+
+
+def _time_growth(result: Result, world: str, agent: str) -> Estimate:
+    micros = result.microseconds_per_round(world, agent)
+    ends = np.minimum(CHUNK * np.arange(1, len(micros) + 1), result.plan.rounds)
+    late = ends > result.plan.rounds / 10
+    return slope(np.log(ends[late]), np.log(micros[late]))

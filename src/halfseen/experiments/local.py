@@ -1,0 +1,90 @@
+"""The engine for one machine: slices in this process, or over several."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from halfseen.errors import HalfseenError
+from halfseen.experiments.play import Track, play
+from halfseen.experiments.specs import Slice
+
+Tick = Callable[[int], None]
+_POLL_SECONDS = 0.1
+
+
+class Stopped(Exception):
+    """Raised inside a worker when the run has been given up."""
+
+
+def play_all(slices: list[Slice], jobs: int, tick: Tick) -> list[dict[str, Track]]:
+    """Every slice played, in the order given. The numbers do not depend on `jobs`."""
+    if jobs == 1 or len(slices) == 1:
+        return [play(piece, tick) for piece in slices]
+    context = multiprocessing.get_context("spawn")
+    done, stop = context.Value("q", 0), context.Value("b", 0)
+    with _single_threaded_children():
+        pool = ProcessPoolExecutor(
+            min(jobs, len(slices)), mp_context=context, initializer=_start_worker, initargs=(done, stop)
+        )
+        futures = [pool.submit(_play_in_worker, piece) for piece in slices]
+    told = 0
+    try:
+        waiting = set(futures)
+        while waiting:
+            finished, waiting = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+            for future in finished:
+                future.result()
+            now = done.value
+            tick(now - told)
+            told = now
+        return [future.result() for future in futures]
+    except BrokenProcessPool:
+        raise HalfseenError(
+            "a worker process ended before its work was done (killed, or out of memory); "
+            "try fewer jobs, seeds or rounds"
+        ) from None
+    finally:
+        stop.value = 1
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _single_threaded_children:  # noqa: N801 (used like a function)
+    """Children start with one BLAS thread each: the processes are the parallelism."""
+
+    _names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+    def __enter__(self) -> None:
+        self._before = {name: os.environ.get(name) for name in self._names}
+        os.environ.update(dict.fromkeys(self._names, "1"))
+
+    def __exit__(self, *_: object) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+_worker: dict[str, Any] = {}
+
+
+def _start_worker(done: Any, stop: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    _worker.update(done=done, stop=stop)
+
+
+def _tick_in_worker(rounds: int) -> None:
+    if _worker["stop"].value:
+        raise Stopped
+    with _worker["done"].get_lock():
+        _worker["done"].value += rounds
+
+
+def _play_in_worker(piece: Slice) -> dict[str, Track]:
+    return play(piece, _tick_in_worker)

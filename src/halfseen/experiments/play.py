@@ -1,0 +1,129 @@
+"""Play a slice: every agent through the same rounds of one world, in one batch of streams."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from halfseen.catalogue import CATALOG
+from halfseen.component import Streams
+from halfseen.experiments.specs import CHUNK, AgentSpec, Slice
+from halfseen.learners.ridge import Ridge
+from halfseen.policy import Policy
+from halfseen.randomness import Floats, Ints, stream_keys
+from halfseen.worlds import World
+from halfseen.worlds.linear_gaussian import Episodes, Rounds
+
+
+@dataclass
+class Track:
+    """What one agent did in one world: S seeds, T rounds."""
+
+    regret: Floats  # Δ_t (S, T), noise-free
+    reward: Floats  # r_t (S, T)
+    arm: Ints  # (S, T)
+    error: Floats  # ‖x_t − x̂_t‖ (S, T), NaN where the feature is no estimate of the context
+    context_norm: Floats  # ‖x_t‖ (S, T)
+    arm_norm: Floats  # max_a ‖μ_a‖ (S,)
+    checkpoints: Ints  # rounds t (C,) at which the next was taken
+    gram: Floats  # max_a t·‖B_a⁻¹(t)‖ (S, C), NaN where nothing is learnt
+    seconds: Floats  # (slices, chunks) time spent deciding and learning, per chunk of rounds
+    streams: Ints  # (slices,) how many streams shared that time
+
+
+def checkpoints(rounds: int) -> Ints:
+    """About ten rounds, geometrically spaced, each the end of a chunk."""
+    ends = np.unique(np.minimum(np.arange(CHUNK, rounds + CHUNK, CHUNK), rounds))
+    wanted = np.geomspace(ends[0], rounds, 10)
+    return np.unique(ends[np.searchsorted(ends, np.floor(wanted))]).astype(np.int64)
+
+
+def build_policy(spec: AgentSpec, world: World, episodes: Episodes, seeds: tuple[int, ...], rounds: int) -> Policy:
+    """The agent on this world, told those facts that its options ask for and no others."""
+    entry = CATALOG[spec.name]
+    told = {name: fact for name, fact in episodes.facts().items() if name in entry.options}
+    if "horizon" in entry.options:
+        told["horizon"] = rounds
+    streams = Streams(stream_keys(seeds), world.observed, world.arms)
+    return entry.build(streams, told | dict(spec.options))
+
+
+def play(piece: Slice, tick: Callable[[int], None]) -> dict[str, Track]:
+    """Run the slice; `tick` hears of every stream-round done, and may raise to stop."""
+    episodes = piece.world.begin(piece.seeds)
+    policies = {
+        spec.label: build_policy(spec, piece.world, episodes, piece.seeds, piece.rounds) for spec in piece.agents
+    }
+    tracks = {label: _empty_track(piece, episodes) for label in policies}
+    for number, start in enumerate(range(0, piece.rounds, CHUNK)):
+        rounds = episodes.advance(min(CHUNK, piece.rounds - start))
+        for label, policy in policies.items():
+            _play_chunk(policy, rounds, tracks[label], start, number)
+            tick(len(rounds.contexts) * len(piece.seeds))
+    return tracks
+
+
+def _play_chunk(policy: Policy, rounds: Rounds, track: Track, start: int, number: int) -> None:
+    n, streams = rounds.reward_noise.shape
+    revealed = policy.estimator.reveals_context
+    everyone = policy.everyone
+    arms = np.empty((n, streams), dtype=np.int64)
+    rewards = np.empty((n, streams))
+    features = np.empty((n, streams, policy.estimator.dimension))
+    began = time.perf_counter()
+    for t in range(n):
+        choices = policy.decide(rounds.observations[t], contexts=rounds.contexts[t] if revealed else None)
+        paid = rounds.expected[t, everyone, choices.arms] + rounds.reward_noise[t]
+        policy.learn(choices.features, choices.arms, paid)
+        arms[t], rewards[t], features[t] = choices.arms, paid, choices.features
+    track.seconds[0, number] = time.perf_counter() - began
+
+    stop = start + n
+    got = np.take_along_axis(rounds.expected, arms[:, :, None], axis=2)[:, :, 0]
+    track.regret[:, start:stop] = (rounds.expected.max(axis=2) - got).T
+    track.reward[:, start:stop] = rewards.T
+    track.arm[:, start:stop] = arms.T
+    track.context_norm[:, start:stop] = np.linalg.norm(rounds.contexts, axis=2).T
+    track.error[:, start:stop] = _estimation_error(rounds.contexts, features).T
+    at = np.flatnonzero(track.checkpoints == stop)
+    if len(at) and isinstance(policy.learner, Ridge):
+        largest = np.linalg.eigvalsh(policy.learner.covariances)[..., -1]
+        track.gram[:, at[0]] = stop * largest.max(axis=1)
+
+
+def _estimation_error(contexts: Floats, features: Floats) -> Floats:
+    """‖x_t − x̂_t‖; a feature shorter than the context (y itself) says nothing of the rest, so 0 there."""
+    missing = contexts.shape[2] - features.shape[2]
+    if missing < 0:
+        return np.full(contexts.shape[:2], np.nan)
+    padded: Any = np.pad(features, ((0, 0), (0, 0), (0, missing)))
+    return np.asarray(np.linalg.norm(contexts - padded, axis=2))
+
+
+def _empty_track(piece: Slice, episodes: Episodes) -> Track:
+    shape = (len(piece.seeds), piece.rounds)
+    marks = checkpoints(piece.rounds)
+    return Track(
+        regret=np.empty(shape),
+        reward=np.empty(shape),
+        arm=np.empty(shape, dtype=np.int16),
+        error=np.empty(shape),
+        context_norm=np.empty(shape),
+        arm_norm=np.linalg.norm(episodes.arm_params, axis=2).max(axis=1),
+        checkpoints=marks,
+        gram=np.full((len(piece.seeds), len(marks)), np.nan),
+        seconds=np.zeros((1, -(-piece.rounds // CHUNK))),
+        streams=np.array([len(piece.seeds)]),
+    )
+
+
+def join(parts: list[Track]) -> Track:
+    """The tracks of several slices as one, in the order given."""
+    joined: dict[str, Any] = {
+        field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Track)
+    }
+    return Track(**(joined | {"checkpoints": parts[0].checkpoints}))

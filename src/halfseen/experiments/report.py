@@ -1,0 +1,352 @@
+"""The report: one HTML page that carries all it shows. Every verdict in it is read from the claims."""
+
+from __future__ import annotations
+
+import base64
+import html
+import inspect
+import itertools
+import math
+import shlex
+from collections.abc import Collection, Iterator, Sequence, Sized
+from typing import Any
+
+import numpy as np
+
+from halfseen.catalogue import CATALOG
+from halfseen.diagnostics import bound_shape
+from halfseen.experiments.claims import Claim, Verdict, is_papers_own
+from halfseen.experiments.figures import regret_figure, render_figure, theory_figure
+from halfseen.experiments.result import Result
+from halfseen.experiments.specs import AgentSpec
+
+_PAPER = "Partially Observable Contextual Bandits with Linear Payoffs (Zeng, Bhatt, Koppel & Ganesh, 2024)"
+
+_RESOLVED = (
+    "In each round the filter runs before the model is estimated again: it uses the last round's estimate.",
+    "The estimate of Q divides by the number of pairs in the window, L − 1; dividing by the round number, as "
+    "printed, would shrink it without end.",
+    "The first estimate of D is random and dense, from the seed's own draws: from a multiple of the identity "
+    "the hidden coordinates would be estimated as 0 for ever. The first estimate of Q is the identity.",
+    "The window is 200 rounds, and never less than 5d.",
+    "The regression for D carries a ridge of 10⁻⁶ of the mean diagonal, and Q a floor of 10⁻⁹.",
+    "Only the sums over the window start anew with each window; the belief and what the arms taught stay.",
+    "The experiments do not state the observation noise Σ: it is 0 here. σ is a standard deviation; the "
+    "noise level ε is a variance, Q = εI.",
+    "The numbers of rounds and repetitions are not stated: see the settings. In one seed every agent meets "
+    "the same D, arms, contexts and noises, so that differences between agents are paired.",
+    "Where the theorem and its appendix differ, the shape of the bound follows the appendix.",
+)
+
+_CSS = """
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --page: #fbfbfa; --card: #fff;
+  --rule: #d8dce0; --holds: #00694d; --fails: #a33c00; --open: #5c5200; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --soft: #a3abb4; --page: #15181c;
+  --card: #1d2126; --rule: #363c44; --holds: #4cc7a2; --fails: #ff9a62; --open: #e3d35c; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 62rem; background: var(--page);
+  color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: .5rem 0 1rem; }
+h2 { font-size: 1.3rem; margin: 2.8rem 0 .6rem; border-bottom: 1px solid var(--rule); padding-bottom: .3rem; }
+h3 { font-size: 1.08rem; margin: 0 0 .4rem; }
+p, li { max-width: 46rem; }
+.lead { font-size: 1.08rem; }
+.soft { color: var(--soft); }
+figure { margin: 1rem 0; }
+figure .card { background: #fff; border: 1px solid var(--rule); border-radius: 6px; padding: .6rem;
+  overflow-x: auto; }
+figure img { display: block; width: 100%; min-width: 38rem; height: auto; }
+figure.narrow img { min-width: 0; max-width: 34rem; margin: 0 auto; }
+figcaption, caption { color: var(--soft); font-size: .9rem; text-align: left; padding: .4rem 0; }
+.scroll { overflow-x: auto; margin: .8rem 0; }
+table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
+td, th { white-space: nowrap; }
+td.n, th.n { text-align: right; }
+td.t:last-child { white-space: normal; min-width: 9rem; max-width: 34rem; }
+th { font-weight: 600; }
+tbody th { font-weight: 500; }
+tbody + tbody tr:first-child > * { border-top: 2px solid var(--rule); }
+article { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 1rem 1.2rem;
+  margin: 1rem 0; }
+article dl { display: grid; grid-template-columns: auto 1fr; gap: .2rem 1rem; margin: .4rem 0; }
+dt { color: var(--soft); } dd { margin: 0; }
+@media (max-width: 40rem) { article { padding: .8rem; } article dl { display: block; } dd { margin: 0 0 .4rem; }
+  tbody th { white-space: normal; min-width: 7rem; } }
+.verdict { font-weight: 650; white-space: nowrap; }
+.holds { color: var(--holds); } .fails { color: var(--fails); } .undecided { color: var(--open); }
+pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: .7rem 1rem;
+  overflow-x: auto; font-size: .88rem; }
+"""
+
+
+def render_report(result: Result, claims: Sequence[Claim]) -> str:
+    """The whole page."""
+    title = "The paper's experiment, claim by claim"
+    caption = (
+        f"Regret against the best arm for the true context, in {', '.join(result.worlds)}. Top: summed from "
+        "the first round. Bottom: moving average of the regret of a round."
+    )
+    body = [
+        f"<h1>{_text(title)}</h1>",
+        _statement(result, claims),
+        _section("Regret", _figure(result, render_figure(regret_figure(result), "svg"), caption)),
+        _section("The claims", _overview(claims), *[_claim(claim) for claim in claims]),
+        _section("Results", _results(result)),
+        _section("The theory", *_theory(result)),
+        _section("Settings", *_settings(result)),
+        _section(
+            "Open points of the paper, and how they were resolved",
+            "<ul>" + "".join(f"<li>{_text(point)}</li>" for point in _RESOLVED) + "</ul>",
+        ),
+        _section(
+            "Versions, and how to run it again",
+            _versions(result),
+            f"<pre>{_text(rerun_command(result))}</pre>",
+        ),
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{_text(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(body)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def rerun_command(result: Result) -> str:
+    """What to type to get these numbers again."""
+    plan = result.plan
+    noise = [f"{w.settings()['process_var']:g}" for w in plan.worlds if is_papers_own(w.name)]
+    words = ["halfseen", "reproduce", "--rounds", str(plan.rounds), "--seeds", str(len(plan.seeds))]
+    words += ["--noise", ",".join(noise)] if noise else []
+    return shlex.join([*words, "--agents", ",".join(result.agents)])
+
+
+def _statement(result: Result, claims: Sequence[Claim]) -> str:
+    plan = result.plan
+    parts = [
+        f"{_count(plan.agents, 'agent')} played {_count(plan.worlds, 'world')} for {plan.rounds:,} rounds, "
+        f"with {_count(plan.seeds, 'seed')}, to test what is claimed in {_PAPER}."
+    ]
+    for place, own in (("the paper's own setting", True), ("the worlds shown beside it", False)):
+        verdicts = [overall for claim in claims if (overall := _overall(claim, own))]
+        if verdicts:
+            counts = [f"“{verdict}” {verdicts.count(verdict)}" for verdict in Verdict]
+            parts.append(f"Verdicts on the {_count(verdicts, 'claim')} tested in {place}: {', '.join(counts)}.")
+    return f'<p class="lead">{_text(" ".join(parts))}</p>'
+
+
+def _overview(claims: Sequence[Claim]) -> str:
+    rows = [[c.title, _verdict(_overall(c, True)), _verdict(_overall(c, False))] for c in claims]
+    return _table("All verdicts of this run", ["claim", "in the paper's setting", "beside it"], rows)
+
+
+def _claim(claim: Claim) -> str:
+    rows = [[f.world, f.subject, str(f.figure), _verdict(f.verdict)] for f in claim.findings]
+    told = {
+        "The paper": _text(claim.paper),
+        "Test": _text(claim.test),
+        "In the paper's setting": _verdict(_overall(claim, True)),
+        "Beside it": _verdict(_overall(claim, False)),
+    }
+    return (
+        f"<article><h3>{_text(claim.title)}</h3><dl>"
+        + "".join(f"<dt>{_text(name)}</dt><dd>{content}</dd>" for name, content in told.items())
+        + "</dl>"
+        + _table("What was found", ["world", "agent", "figure [95 % interval]", "verdict"], rows, numeric={2})
+        + "</article>"
+    )
+
+
+def _overall(claim: Claim, own: bool) -> Verdict | None:
+    """The claim's verdict in the paper's own setting or beside it; None where it was not tested."""
+    if not any(is_papers_own(finding.world) is own for finding in claim.findings):
+        return None
+    return claim.verdict if own else claim.verdict_elsewhere
+
+
+def _verdict(verdict: Verdict | None) -> _Html:
+    if verdict is None:
+        return _Html('<span class="soft">not tested in this run</span>')
+    return _Html(f'<span class="verdict {verdict.name.lower()}">{_text(verdict)}</span>')
+
+
+def _results(result: Result) -> str:
+    rows = []
+    for world, agent, entry in _entries(result):
+        digits = 0 if abs(entry["regret_mean"]) >= 100 else 2
+        mean = f"{entry['regret_mean']:,.{digits}f} ± {_number(entry['regret_standard_error'], digits)}"
+        growth, error = _interval(entry["growth_exponent"]), entry["mean_estimation_error"]
+        speed = f"{entry['rounds_per_second']:,.0f}"
+        rows.append([world, agent, mean, _number(entry["regret_median"]), growth, _number(error), speed])
+    return _table(
+        f"Regret after {result.plan.rounds:,} rounds: mean over seeds ± standard error, median, growth "
+        "exponent β of R(t) ∝ t^β with 95 % interval, mean estimation error, and rounds per second.",
+        ["world", "agent", "R(T) mean ± s.e.", "median", "growth β", "mean ‖x − x̂‖", "rounds/s"],
+        rows,
+        numeric={2, 3, 4, 5, 6},
+    )
+
+
+def _theory(result: Result) -> list[str]:
+    assumptions, quantities = {}, []
+    for world, agent, entry in _entries(result):
+        theory = entry["theory"]
+        context, growth = theory["A2 largest context norm"], theory["A2 growth of the largest context norm"]
+        assumptions[world] = [
+            world,
+            _number(theory["A1 largest arm norm"]),
+            _number(context),
+            _interval(growth),
+        ]
+        quantities.append(
+            [
+                world,
+                agent,
+                _number(theory["A3 t·|B⁻¹(t)|, mean over seeds"][-1]),
+                _interval(theory["A3 growth of t·|B⁻¹(t)|"]),
+                _interval(theory["summed estimation error"]),
+                _interval(theory["growth of the summed estimation error"]),
+            ]
+        )
+    delta = inspect.signature(bound_shape).parameters["delta"].default
+    caption = (
+        "Top: measured mean regret and, thin, the shape of Theorem 1's bound. The constant of the bound is "
+        "not known, so each is scaled to meet its agent's regret in the last round "
+        f"(δ = {delta}). Bottom: the quantity that A3 asks to stay bounded."
+    )
+    return [
+        "<p>Theorem 1 bounds the regret if the arms are bounded (A1), the contexts and their estimates are "
+        "bounded (A2), and ‖B⁻¹(t)‖ ≤ b/t for every arm (A3). Its bound grows with Σ‖ε‖, the summed estimation "
+        "error. A growth exponent near 0 means bounded, near 1 linear. Observations determine the hidden "
+        "coordinates only up to a change of basis, so the ‖ε‖ of an agent that learns its model also holds "
+        "what such a change makes of it.</p>",
+        _figure(result, render_figure(theory_figure(result), "svg"), caption),
+        _table(
+            "A1 and A2: the largest norms met over all seeds and rounds.",
+            ["world", "A1: max ‖μ‖", "A2: max ‖x‖", "growth of max ‖x‖"],
+            list(assumptions.values()),
+            numeric={1, 2, 3},
+        ),
+        _table(
+            "A3 and the estimation error, mean over seeds with 95 % interval.",
+            ["world", "agent", "A3: T·‖B⁻¹(T)‖", "its growth", "Σ‖ε‖", "its growth"],
+            quantities,
+            numeric={2, 3, 4, 5},
+        ),
+    ]
+
+
+def _settings(result: Result) -> list[str]:
+    plan = result.plan
+    names = list(dict.fromkeys(name for world in plan.worlds for name in world.settings() if name != "name"))
+    worlds = [[w.name, *[_plain(w.settings().get(name, "–")) for name in names]] for w in plan.worlds]
+    told = {"horizon", *plan.worlds[0].begin(plan.seeds[:1]).facts()}
+    return [
+        f"<p>{plan.rounds:,} rounds; {_count(plan.seeds, 'seed')} ({plan.seeds[0]} to {plan.seeds[-1]}).</p>",
+        _table("The worlds", ["world", *[name.replace("_", " ") for name in names]], worlds),
+        _table(
+            "The agents",
+            ["agent", "context", "told by the world", "options"],
+            [_agent_row(spec, told) for spec in plan.agents],
+        ),
+    ]
+
+
+def _agent_row(spec: AgentSpec, told: set[str]) -> list[str]:
+    """What the agent was told by the world, and the options in force for the rest."""
+    entry = CATALOG[spec.name]
+    free = {name: option.default for name, option in entry.options.items() if name not in told}
+    options = free | dict(entry.defaults) | dict(spec.options)
+    given = sorted(told & set(entry.options) - set(spec.options))
+    return [
+        spec.label,
+        entry.summary,
+        ", ".join(given) or "nothing",
+        ", ".join(f"{name} = {_plain(value)}" for name, value in options.items()) or "–",
+    ]
+
+
+def _versions(result: Result) -> str:
+    versions = [f"{name} {version}" for name, version in result.summary["versions"].items()]
+    effort = f"{result.wall_seconds:.0f} s with {_count(result.jobs, 'process')}"
+    return f"<p>{_text(', '.join(versions))}; {effort}.</p>"
+
+
+def _entries(result: Result) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for world, content in result.summary["worlds"].items():
+        for agent, entry in content["agents"].items():
+            yield world, agent, entry
+
+
+def _section(title: str, *content: str) -> str:
+    return f"<section>\n<h2>{_text(title)}</h2>\n" + "\n".join(content) + "\n</section>"
+
+
+def _figure(result: Result, svg: bytes, caption: str) -> str:
+    size = ' class="narrow"' if len(result.worlds) == 1 else ""
+    source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+    return (
+        f'<figure{size}><div class="card"><img src="{source}" alt="{_text(caption)}"></div>'
+        f"<figcaption>{_text(caption)}</figcaption></figure>"
+    )
+
+
+def _table(caption: str, columns: list[str], rows: list[list[str]], *, numeric: Collection[int] = ()) -> str:
+    """A table in a box that scrolls by itself; rows with the same first cell belong together."""
+
+    def cell(at: int, content: str) -> str:
+        inner = content if isinstance(content, _Html) else _text(content)
+        if at == 0:
+            return f'<th scope="row">{inner}</th>'
+        return f'<td class="{"n" if at in numeric else "t"}">{inner}</td>'
+
+    heads = "".join(
+        f'<th scope="col" class="{"n" if at in numeric else "t"}">{_text(column)}</th>'
+        for at, column in enumerate(columns)
+    )
+    bodies = [
+        "<tbody>" + "".join(f"<tr>{''.join(cell(*pair) for pair in enumerate(row))}</tr>" for row in group) + "</tbody>"
+        for _, group in itertools.groupby(rows, key=lambda row: row[0])
+    ]
+    return (
+        f'<div class="scroll" tabindex="0"><table><caption>{_text(caption)}</caption>'
+        f"<thead><tr>{heads}</tr></thead>{''.join(bodies)}</table></div>"
+    )
+
+
+class _Html(str):
+    """Text that is markup already."""
+
+
+def _text(text: str) -> str:
+    return html.escape(str(text), quote=True)
+
+
+def _count(things: Sized | int, word: str) -> str:
+    number = things if isinstance(things, int) else len(things)
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}{'es' if word.endswith('s') else 's'}"
+
+
+def _number(value: float, digits: int | None = None) -> str:
+    if not math.isfinite(value):
+        return "–"
+    digits = (0 if abs(value) >= 100 else 2) if digits is None else digits
+    return f"{round(value, digits) + 0.0:,.{digits}f}"  # + 0.0: never "-0.00"
+
+
+def _interval(estimate: dict[str, float]) -> str:
+    """An estimate with its interval, in numbers short enough for a table."""
+    value, low, high = (_number(estimate[name]) for name in ("value", "low", "high"))
+    return value if low == "–" else f"{value} [{low}, {high}]"
+
+
+def _plain(value: Any) -> str:
+    """A setting in a few letters: matrices by their shape (summary.json has the numbers)."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if value is None or isinstance(value, str | int):
+        return str(value)
+    shape = np.shape(value)
+    return "×".join(map(str, shape)) + " numbers" if shape else type(value).__name__

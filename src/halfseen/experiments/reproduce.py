@@ -1,0 +1,106 @@
+"""The paper's experiment, and all that it leaves in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from halfseen.errors import invalid
+from halfseen.experiments.claims import Claim, judge_claims
+from halfseen.experiments.figures import regret_figure, save_figure
+from halfseen.experiments.files import make_folder, write_json
+from halfseen.experiments.report import render_report
+from halfseen.experiments.result import Result
+from halfseen.experiments.rounds import write_rounds
+from halfseen.experiments.run import run_experiment
+from halfseen.experiments.specs import Experiment, experiment
+from halfseen.savefile import write_atomically
+from halfseen.worlds import named
+
+AGENTS = ("oracle-ts", "kf-ts", "emkf-ts", "emkf-ucb", "em-rts-ts", "ts-pco", "bayes")
+NOISE = (0.01, 0.1, 1.0)
+FULL, QUICK = (10_000, 20), (1_000, 5)  # rounds and seeds
+
+
+def paper_experiment(
+    *,
+    rounds: int | None = None,
+    seeds: int | None = None,
+    noise: Sequence[float] = NOISE,
+    agents: Sequence[str] = AGENTS,
+    quick: bool = False,
+) -> Experiment:
+    """The paper's worlds, one a noise level ε, with `orbit` beside them; `quick` asks for fewer rounds and seeds."""
+    usual_rounds, usual_seeds = QUICK if quick else FULL
+    worlds = [*[named("paper", noise=level) for level in noise], named("orbit")]
+    return experiment(
+        agents,
+        worlds,
+        usual_rounds if rounds is None else rounds,
+        usual_seeds if seeds is None else seeds,
+    )
+
+
+def reproduce(
+    *,
+    rounds: int | None = None,
+    seeds: int | None = None,
+    noise: Sequence[float] = NOISE,
+    agents: Sequence[str] = AGENTS,
+    quick: bool = False,
+    jobs: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Result, list[Claim]]:
+    """Run the paper's experiment and judge its claims."""
+    plan = paper_experiment(rounds=rounds, seeds=seeds, noise=noise, agents=agents, quick=quick)
+    result = run_experiment(plan, jobs=jobs, progress=progress)
+    return result, judge_claims(result)
+
+
+def save_reproduction(result: Result, claims: Sequence[Claim], folder: str | Path) -> list[Path]:
+    """Write `regret.png`, `regret.svg`, `report.html`, `summary.json` and `rounds.parquet`; where they are."""
+    with staged(folder) as stage:
+        figure = regret_figure(result)
+        save_figure(figure, stage / "regret.png")
+        save_figure(figure, stage / "regret.svg")
+        write_atomically(stage / "report.html", render_report(result, claims).encode())
+        write_json(stage / "summary.json", result.summary | {"claims": [claim.as_dict() for claim in claims]})
+        write_rounds(result, stage / "rounds.parquet")
+        names = sorted(path.name for path in stage.iterdir())
+    return [Path(folder) / name for name in names]
+
+
+@contextlib.contextmanager
+def staged(folder: str | Path) -> Iterator[Path]:
+    """A place to write files that appear in `folder` when all of them are there, and not at all after an error."""
+    is_new = not Path(folder).exists()
+    target = make_folder(folder)
+    try:
+        with tempfile.TemporaryDirectory(dir=target, prefix=".partial-") as stage:
+            yield Path(stage)
+            for path in Path(stage).iterdir():
+                os.replace(path, target / path.name)
+    except BaseException as error:
+        if is_new:
+            with contextlib.suppress(OSError):
+                target.rmdir()
+        if isinstance(error, OSError):
+            raise _unwritable(target, error.strerror) from None
+        raise
+
+
+def check_folder(folder: str | Path) -> None:
+    """Refuse a folder that could not be written to, before the work and without making it."""
+    target = Path(folder)
+    nearest = next(path for path in [target, *target.absolute().parents] if path.exists())
+    if not nearest.is_dir():
+        raise _unwritable(target, f"'{nearest}' is not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise _unwritable(target, f"'{nearest}' is read-only")
+
+
+def _unwritable(target: Path, why: str | None) -> Exception:
+    return invalid("out", f"'{target}'", f"a folder that can be written to ({why})")

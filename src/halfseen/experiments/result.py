@@ -1,0 +1,160 @@
+"""The result of an experiment, and what can be said of it."""
+
+from __future__ import annotations
+
+import math
+import platform
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from halfseen.diagnostics import growth_exponent, log_grid, theorem_quantities
+from halfseen.experiments.files import make_folder, write_json
+from halfseen.experiments.play import Track
+from halfseen.experiments.specs import CHUNK, Experiment
+from halfseen.randomness import Floats
+from halfseen.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Result:
+    """Tracks by (world, agent), with the plan they came from."""
+
+    plan: Experiment
+    tracks: dict[tuple[str, str], Track]
+    wall_seconds: float
+    jobs: int
+
+    @property
+    def worlds(self) -> tuple[str, ...]:
+        return tuple(world.name for world in self.plan.worlds)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return tuple(spec.label for spec in self.plan.agents)
+
+    def total_regret(self, world: str, agent: str) -> Floats:
+        """R(T) of every seed, (S,)."""
+        return np.asarray(self.tracks[world, agent].regret.sum(axis=1))
+
+    def microseconds_per_round(self, world: str, agent: str) -> Floats:
+        """Time to decide and learn, per stream and round, in every chunk of rounds."""
+        track = self.tracks[world, agent]
+        lengths = np.diff(np.append(np.arange(0, self.plan.rounds, CHUNK), self.plan.rounds))
+        return np.asarray(1e6 * track.seconds.sum(axis=0) / (lengths * track.streams.sum()))
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Everything measured, as plain data: what `summary.json` holds."""
+        return {
+            "rounds": self.plan.rounds,
+            "seeds": list(self.plan.seeds),
+            "jobs": self.jobs,
+            "wall_seconds": self.wall_seconds,
+            "versions": versions(),
+            "agents": {spec.label: {"name": spec.name, "options": dict(spec.options)} for spec in self.plan.agents},
+            "worlds": {
+                world.name: {
+                    "settings": world.settings(),
+                    "agents": {agent: self._agent_summary(world.name, agent) for agent in self.agents},
+                }
+                for world in self.plan.worlds
+            },
+        }
+
+    def _agent_summary(self, world: str, agent: str) -> dict[str, Any]:
+        track = self.tracks[world, agent]
+        total = self.total_regret(world, agent)
+        cumulative = np.cumsum(track.regret, axis=1)
+        at = log_grid(self.plan.rounds, 60)
+        place = next(one for one in self.plan.worlds if one.name == world)
+        micros = float(track.seconds.sum() * 1e6 / track.regret.size)
+        return {
+            "regret_mean": float(total.mean()),
+            "regret_median": float(np.median(total)),
+            "regret_standard_error": standard_error(total),
+            "regret_by_seed": total.tolist(),
+            "growth_exponent": growth_exponent(cumulative).as_dict(),
+            "mean_estimation_error": float(track.error.mean()),
+            "microseconds_per_round": micros,
+            "rounds_per_second": 1e6 / micros,
+            "curve": {
+                "rounds": at.tolist(),
+                "mean": cumulative[:, at - 1].mean(axis=0).tolist(),
+                "standard_error": [standard_error(cumulative[:, t - 1]) for t in at],
+            },
+            "theory": theorem_quantities(
+                regret=track.regret,
+                error=track.error,
+                context_norm=track.context_norm,
+                arm_norm=track.arm_norm,
+                checkpoints=track.checkpoints,
+                gram=track.gram,
+                latent=place.latent,
+                arms=place.arms,
+            ),
+        }
+
+    def table(self) -> Table:
+        """One row an agent and world: R(T), its growth, estimation error, speed."""
+        rows = []
+        for world in self.worlds:
+            for agent in self.agents:
+                entry = self.summary["worlds"][world]["agents"][agent]
+                growth = entry["growth_exponent"]
+                rows.append(
+                    {
+                        "world": world,
+                        "agent": agent,
+                        "R(T) mean": f"{entry['regret_mean']:.0f}",
+                        "± s.e.": f"{entry['regret_standard_error']:.0f}",
+                        "median": f"{entry['regret_median']:.0f}",
+                        "growth t^β": f"{growth['value']:.2f} [{growth['low']:.2f}, {growth['high']:.2f}]",
+                        "mean ‖x−x̂‖": f"{entry['mean_estimation_error']:.2f}",
+                        "rounds/s": f"{entry['rounds_per_second']:,.0f}",
+                    }
+                )
+        return Table(rows)
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Cumulative and instantaneous regret, a column a world; saved to `path` if given."""
+        from halfseen.experiments.figures import regret_figure, save_figure
+
+        figure = regret_figure(self)
+        if path is not None:
+            save_figure(figure, Path(path))
+        return figure
+
+    def save(self, folder: str | Path) -> None:
+        """Write `summary.json`, `rounds.parquet`, `regret.png` and `regret.svg` into a folder."""
+        from halfseen.experiments.figures import regret_figure, save_figure
+        from halfseen.experiments.rounds import write_rounds
+
+        target = make_folder(folder)
+        figure = regret_figure(self)
+        save_figure(figure, target / "regret.png")
+        save_figure(figure, target / "regret.svg")
+        write_rounds(self, target / "rounds.parquet")
+        write_json(target / "summary.json", self.summary)
+
+
+def standard_error(values: Floats) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
+
+
+def versions() -> dict[str, str]:
+    """What the numbers were made with."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("halfseen", "numpy", "scipy", "numba"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

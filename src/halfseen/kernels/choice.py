@@ -1,0 +1,111 @@
+"""Which arm wins, and how likely each was to win (docs/mathematics.md, "The choosers")."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+_REACH = 8.5  # standard deviations beyond which a normal tail (1e-17) cannot be seen in the result
+_PANEL = 2.5  # width of a quadrature panel in units of the narrowest law in play there
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+
+
+@njit(cache=True)
+def pick(means, variances, widths, sampled, noise, available, winners):  # type: ignore[no-untyped-def]
+    """The available arm with the highest score m + width·std·(noise if sampled else 1), for every row, in `winners`.
+
+    Equal scores are settled by the larger noise: the noises are exchangeable, so each of n equals wins with
+    probability 1/n and no arm is favoured for its position.
+    """
+    n, arms = means.shape
+    for i in range(n):
+        best, best_score, best_noise = -1, 0.0, 0.0
+        for a in range(arms):
+            if not available[i, a]:
+                continue
+            spread = widths[i, a] * math.sqrt(variances[i, a])
+            score = means[i, a] + (spread * noise[i, a] if sampled else spread)
+            if best < 0 or score > best_score or (score == best_score and noise[i, a] > best_noise):
+                best, best_score, best_noise = a, score, noise[i, a]
+        winners[i] = best
+
+
+@njit(cache=True)
+def _shares_of_the_highest(scores, available):  # type: ignore[no-untyped-def]
+    arms = scores.shape[0]
+    shares = np.zeros(arms)
+    highest, count = -np.inf, 0
+    for a in range(arms):
+        if available[a]:
+            if scores[a] > highest:
+                highest, count = scores[a], 0
+            if scores[a] == highest:
+                count += 1
+    for a in range(arms):
+        if available[a] and scores[a] == highest:
+            shares[a] = 1.0 / count
+    return shares, highest
+
+
+@njit(cache=True)
+def _win_probabilities(means, stds, available):  # type: ignore[no-untyped-def]
+    """P(arm a has the highest of independent scores N(m_a, s_a²)): ∫ f_a(x) Π_{b≠a} F_b(x) dx.
+
+    Gauss–Legendre on panels as narrow as the narrowest density in play asks for, so that arms known very well
+    beside arms hardly known, where a rule on one arm's own scale sees a step, cost no accuracy. Arms with s = 0
+    are point masses: the best of them is a floor below which no other arm can win.
+    """
+    arms = means.shape[0]
+    random = available & (stds > 0.0)
+    shares, floor = _shares_of_the_highest(means, available & ~random)
+    low, high = floor, -np.inf
+    for a in range(arms):
+        if random[a]:
+            low, high = max(low, means[a] - _REACH * stds[a]), max(high, means[a] + _REACH * stds[a])
+    below = 1.0
+    probabilities = np.zeros(arms)
+    if floor > -np.inf:
+        for a in range(arms):
+            if random[a]:
+                below *= 0.5 * math.erfc((means[a] - floor) / (stds[a] * math.sqrt(2.0)))
+        probabilities[:] = shares * below
+    density, lower, others = np.empty(arms), np.empty(arms), np.empty(arms)
+    x = low
+    while x < high:
+        step = high - x
+        for a in range(arms):
+            if random[a] and x < means[a] + _REACH * stds[a]:
+                step = min(step, max(_PANEL * stds[a], means[a] - _REACH * stds[a] - x))
+        for node in range(_NODES.shape[0]):
+            point = x + 0.5 * step * (1.0 + _NODES[node])
+            product = 1.0
+            for a in range(arms):  # others[a] = Π of the lower tails of all arms before a
+                if random[a]:
+                    z = (point - means[a]) / stds[a]
+                    density[a] = math.exp(-0.5 * z * z) / (stds[a] * math.sqrt(2.0 * math.pi))
+                    lower[a] = 0.5 * math.erfc(-z / math.sqrt(2.0))
+                    others[a] = product
+                    product *= lower[a]
+            product = 0.5 * step * _WEIGHTS[node]
+            for a in range(arms - 1, -1, -1):
+                if random[a]:
+                    probabilities[a] += density[a] * others[a] * product
+                    product *= lower[a]
+        x += step
+    return probabilities
+
+
+@njit(cache=True)
+def win_probabilities(means, variances, widths, sampled, available):  # type: ignore[no-untyped-def]
+    """The probability with which `pick` chooses each arm, exact up to quadrature (below 1e-10); (n, K)."""
+    n, arms = means.shape
+    probabilities = np.empty((n, arms))
+    for i in range(n):
+        spreads = widths[i] * np.sqrt(variances[i])
+        if sampled:
+            probabilities[i] = _win_probabilities(means[i], spreads, available[i])
+        else:
+            probabilities[i] = _shares_of_the_highest(means[i] + spreads, available[i])[0]
+    return probabilities

@@ -1,0 +1,179 @@
+"""The Kalman step, online and batched over streams (spec: docs/mathematics.md, "Building blocks").
+
+The covariance half of the step does not look at the data, only at which entries were seen, so streams that
+share a model and a history of seen entries share one *lane* of covariances: the gain is computed once for all
+of them, and not at all once it has converged.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from halfseen.kernels._types import Flags, Index, Matrix, Stack
+from halfseen.kernels.linalg import FAST, FREEZE, agree, copy_into, dot, dot_transposed, symmetrise, whitener
+
+NOISE_FLOOR = 1e-9  # Σ_ii counts as at least this share of S_ii
+
+
+@njit(cache=True, fastmath=FAST)
+def covariance_step(
+    D: Matrix,  # (d, d)
+    Q: Matrix,  # (d, d)
+    R: Matrix,  # Σ (k, k)
+    P: Matrix,  # filtered covariance before the step (d, d)
+    seen: Flags,  # (k,)
+    P_pred: Matrix,  # out (d, d)
+    P_filt: Matrix,  # out (d, d); may be P itself
+    G: Matrix,  # out (d, k), zero columns where nothing was seen
+    W: Matrix,  # out (k, k): S⁻¹ = WᵀW, identity rows where nothing was seen
+    work_dd: Stack,  # scratch (d, d)
+    work_dk: Stack,  # scratch (2, d, k)
+    work_kk: Stack,  # scratch (3, k, k)
+) -> None:
+    """P⁻ = DPDᵀ + Q, S = P⁻_oo + Σ, G = P⁻Aᵀ S⁻¹, P = (I−GA)P⁻(I−GA)ᵀ + GΣGᵀ, with the rows seen.
+
+    Zero or tiny noise: Σ_ii is read as max(Σ_ii, 1e-9 S_ii), in S and in the update alike. That is the
+    specification's jitter of 1e-9, made continuous in Σ and free of the units of y; where Σ_ii is larger
+    than 1e-9 S_ii nothing is changed at all.
+    """
+    d = D.shape[0]
+    k = R.shape[0]
+    dot(D, P, work_dd)
+    dot_transposed(work_dd, D, P_pred)
+    for i in range(d):
+        for j in range(i):
+            mean = 0.5 * (P_pred[i, j] + P_pred[j, i]) + Q[i, j]
+            P_pred[i, j] = mean
+            P_pred[j, i] = mean
+        P_pred[i, i] += Q[i, i]
+
+    S = work_kk[0]
+    noise = work_kk[1]
+    cross = work_dk[0]
+    for i in range(k):
+        for j in range(k):
+            both = seen[i] and seen[j]
+            noise[i, j] = R[i, j] if both else 0.0
+            S[i, j] = P_pred[i, j] + R[i, j] if both else 0.0
+        if seen[i]:
+            lift = NOISE_FLOOR * S[i, i] - R[i, i]
+            if lift > 0.0:
+                S[i, i] += lift
+                noise[i, i] += lift
+        else:
+            S[i, i] = 1.0
+    for i in range(d):
+        for j in range(k):
+            cross[i, j] = P_pred[i, j] if seen[j] else 0.0
+    whitener(S, work_kk[2], W)
+    dot_transposed(cross, W, work_dk[1])
+    dot(work_dk[1], W, G)
+
+    # Joseph's form with A = [I 0]: M = P⁻ − G P⁻_o, then P = M − (M_o − GΣ)Gᵀ.
+    dot(G, P_pred[:k], work_dd)
+    dot(G, noise, cross)
+    for i in range(d):
+        for j in range(d):
+            work_dd[i, j] = P_pred[i, j] - work_dd[i, j]
+        for j in range(k):
+            cross[i, j] = work_dd[i, j] - cross[i, j]
+    dot_transposed(cross, G, P_filt)
+    for i in range(d):
+        for j in range(d):
+            P_filt[i, j] = work_dd[i, j] - P_filt[i, j]
+    symmetrise(P_filt)
+
+
+@njit(cache=True, fastmath=FAST)
+def _all_seen(seen: Flags) -> bool:
+    count = 0
+    for value in seen:
+        count += value
+    return bool(count == seen.shape[0])
+
+
+@njit(cache=True, fastmath=FAST)
+def advance_gain(
+    lanes: Index,  # (n,)
+    D: Stack,  # (M, d, d)
+    Q: Stack,  # (M, d, d)
+    R: Stack,  # (M, k, k)
+    P: Stack,  # filtered covariance (M, d, d), changed
+    G: Stack,  # gain (M, d, k), changed
+    frozen: Flags,  # (M,), changed
+    seen: Flags,  # (n, k)
+) -> None:
+    """One covariance step of each lane named; nothing for a frozen lane of which everything is seen.
+
+    A lane freezes when everything was seen and max|P_new − P_old| ≤ 1e-12 max|P_new|; it thaws at the first
+    missing entry. Change `frozen` to 0 whenever a lane's model or covariance is replaced.
+    """
+    d = D.shape[1]
+    k = R.shape[1]
+    pending = False
+    for s in range(lanes.shape[0]):
+        if not (frozen[lanes[s]] and _all_seen(seen[s])):
+            pending = True
+            break
+    if not pending:
+        return
+    P_pred = np.empty((d, d))
+    P_new = np.empty((d, d))
+    W = np.empty((k, k))
+    work_dd = np.empty((d, d))
+    work_dk = np.empty((2, d, k))
+    work_kk = np.empty((3, k, k))
+    for s in range(lanes.shape[0]):
+        m = lanes[s]
+        complete = _all_seen(seen[s])
+        if frozen[m] and complete:
+            continue
+        covariance_step(D[m], Q[m], R[m], P[m], seen[s], P_pred, P_new, G[m], W, work_dd, work_dk, work_kk)
+        frozen[m] = complete and agree(P_new, P[m], FREEZE)
+        copy_into(P[m], P_new)
+
+
+@njit(cache=True, fastmath=FAST)
+def advance_mean(
+    rows: Index,  # (n,) streams that take a step
+    lane: Index,  # (B,) lane of each stream
+    D: Stack,  # (M, d, d)
+    G: Stack,  # (M, d, k)
+    x: Matrix,  # filtered means (B, d), changed
+    y: Matrix,  # observations (n, k), aligned with rows
+    allow_missing: bool,
+) -> int:
+    """x ← Dx + G(y − ADx) for each row, with entries that are NaN left out. Returns a status:
+
+    0 done; 1 a NaN although none is allowed; 2 an infinite entry. Unless 0, no mean has changed.
+    """
+    n, k = y.shape
+    d = x.shape[1]
+    for s in range(n):
+        for i in range(k):
+            if np.isinf(y[s, i]):
+                return 2
+    if not allow_missing:
+        for s in range(n):
+            for i in range(k):
+                if np.isnan(y[s, i]):
+                    return 1
+    pred = np.empty(d)
+    error = np.empty(k)
+    for s in range(n):
+        row = rows[s]
+        m = lane[row]
+        for i in range(d):
+            total = 0.0
+            for j in range(d):
+                total += D[m, i, j] * x[row, j]
+            pred[i] = total
+        for i in range(k):
+            error[i] = 0.0 if np.isnan(y[s, i]) else y[s, i] - pred[i]
+        for i in range(d):
+            total = 0.0
+            for j in range(k):
+                total += G[m, i, j] * error[j]
+            x[row, i] = pred[i] + total
+    return 0

@@ -1,0 +1,162 @@
+"""EM for the linear-Gaussian model: smoothed moments, and the maximisation step (Shumway & Stoffer 1982).
+
+Covariances enter the moments as table row × number of times it was used, the means as matrix products, so an
+iteration over a long complete series costs O(d²) a step (docs/mathematics.md, "Building blocks").
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from halfseen.kernels._types import Flags, Index, Matrix, Stack
+from halfseen.kernels.linalg import (
+    FAST,
+    dot,
+    dot_transposed,
+    symmetrise,
+    transposed_dot,
+    whitener,
+)
+from halfseen.kernels.series import CHUNK
+
+
+@njit(cache=True, fastmath=FAST)
+def _add(total: Matrix, part: Matrix, weight: float) -> None:
+    for i in range(total.shape[0]):
+        for j in range(total.shape[1]):
+            total[i, j] += weight * part[i, j]
+
+
+@njit(cache=True, fastmath=FAST)
+def _add_products(total: Matrix, X: Matrix, Y: Matrix, part: Matrix) -> None:
+    """total += XᵀY, by chunks of rows."""
+    for start in range(0, X.shape[0], CHUNK):
+        stop = min(X.shape[0], start + CHUNK)
+        transposed_dot(X[start:stop], Y[start:stop], part)
+        _add(total, part, 1.0)
+
+
+@njit(cache=True, fastmath=FAST)
+def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[Matrix, Matrix, Matrix]:
+    """S11 = Σ_{1..n} E[x_t x_tᵀ], S00 the same over 0..n−1, S10 = Σ_{1..n} E[x_t x_{t−1}ᵀ], given the series.
+
+    x (n+1, d) smoothed means from x_0 on, rows (n+1,) into the tables P_smooth and lag.
+    """
+    n = x.shape[0] - 1
+    d = x.shape[1]
+    part = np.empty((d, d))
+    S11 = np.zeros((d, d))
+    S10 = np.zeros((d, d))
+    _add_products(S11, x[1:n], x[1:n], part)
+    _add_products(S10, x[1:], x[:n], part)
+    # Runs of one row count as that row times their length. Time 0 is added to S00 alone, time n to S11 alone.
+    t = 1
+    while t < n:
+        start = t
+        while t < n and rows[t] == rows[start]:
+            t += 1
+        _add(S11, P_smooth[rows[start]], float(t - start))
+        _add(S10, lag[rows[start]], float(t - start))
+    _add(S10, lag[rows[0]], 1.0)
+    S00 = S11.copy()
+    for end, total in ((0, S00), (n, S11)):
+        _add(total, P_smooth[rows[end]], 1.0)
+        for i in range(d):
+            for j in range(d):
+                total[i, j] += x[end, i] * x[end, j]
+    return S11, S00, S10
+
+
+@njit(cache=True, fastmath=FAST)
+def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
+    """Fill the unseen part of M = E[n nᵀ | y], of which only the block seen is given (the rest is 0).
+
+    With K = Σ_us Σ_ss⁻¹: E[n_u n_sᵀ] = K M_ss and E[n_u n_uᵀ] = K M_ss Kᵀ + Σ_uu − K Σ_su. A noise that was
+    not seen is thus its own variance when Σ is diagonal. `work` is scratch (5, k, k).
+    """
+    k = R.shape[0]
+    known, cross, scratch, W, K = work[0], work[1], work[2], work[3], work[4]
+    for i in range(k):
+        for j in range(k):
+            known[i, j] = R[i, j] if seen[i] and seen[j] else 0.0
+            cross[i, j] = R[i, j] if seen[j] and not seen[i] else 0.0
+    whitener(known, scratch, W)
+    dot_transposed(cross, W, scratch)
+    dot(scratch, W, K)
+    dot_transposed(K, cross, known)
+    dot(K, M, scratch)  # rows u, columns s
+    dot_transposed(scratch, K, W)
+    for i in range(k):
+        for j in range(k):
+            if seen[i] and not seen[j]:
+                M[i, j] = scratch[j, i]
+            elif seen[j] and not seen[i]:
+                M[i, j] = scratch[i, j]
+            elif not seen[i]:
+                M[i, j] = W[i, j] + R[i, j] - known[i, j]
+
+
+@njit(cache=True, fastmath=FAST)
+def noise_moment(y: Matrix, R: Matrix, x: Matrix, rows: Index, P_smooth: Stack) -> Matrix:
+    """Σ_{1..n} E[(y_t − Ax_t)(y_t − Ax_t)ᵀ | what was seen], the entries of y not seen taken as unknown.
+
+    y (n, k) and R the Σ under which the series was smoothed; x, rows, P_smooth as in `state_moments`.
+    """
+    n, k = y.shape
+    total = np.zeros((k, k))
+    part = np.empty((k, k))
+    work = np.empty((5, k, k))
+    residual = np.zeros((n, k))  # a row with anything missing stays 0 and is added by itself
+    seen = np.empty(k, np.bool_)
+    t = 0
+    while t < n:
+        start = t
+        row = rows[start + 1]
+        complete = True
+        while t < n and rows[t + 1] == row and complete:
+            for i in range(k):
+                residual[t, i] = y[t, i] - x[t + 1, i]
+                complete = complete and not np.isnan(y[t, i])
+            t += 1
+        length = t - start if complete else t - start - 1
+        for i in range(k):
+            for j in range(k):
+                total[i, j] += length * P_smooth[row, i, j]
+        if not complete:
+            gap = residual[t - 1]
+            for i in range(k):
+                seen[i] = not np.isnan(gap[i])
+            for i in range(k):
+                for j in range(k):
+                    both = seen[i] and seen[j]
+                    part[i, j] = gap[i] * gap[j] + P_smooth[row, i, j] if both else 0.0
+            for i in range(k):
+                gap[i] = 0.0
+            _complete_moment(part, R, seen, work)
+            _add(total, part, 1.0)
+    _add_products(total, residual, residual, part)
+    return total
+
+
+@njit(cache=True, fastmath=FAST)
+def maximise(S11: Matrix, S00: Matrix, S10: Matrix, n: int) -> tuple[Matrix, Matrix]:
+    """D = S10 S00⁻¹, Q = (S11 − DS10ᵀ − S10Dᵀ + DS00Dᵀ)/n: the maximiser of the expected log-likelihood."""
+    d = S00.shape[0]
+    D = np.empty((d, d))
+    Q = np.empty((d, d))
+    W = np.empty((d, d))
+    part = np.empty((d, d))
+    whitener(S00, part, W)
+    dot_transposed(S10, W, part)
+    dot(part, W, D)
+    # Q in the order (D S00 − S10) Dᵀ + S11 − D S10ᵀ: the first bracket is rounding error.
+    dot(D, S00, W)
+    _add(W, S10, -1.0)
+    dot_transposed(W, D, Q)
+    dot_transposed(D, S10, part)
+    for i in range(d):
+        for j in range(d):
+            Q[i, j] = (Q[i, j] + S11[i, j] - part[i, j]) / n
+    symmetrise(Q)
+    return D, Q

@@ -1,0 +1,25 @@
+"""Contexts that move linearly, from noise drawn elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from halfseen.kernels._types import Matrix, Stack
+from halfseen.kernels.linalg import FAST
+
+
+@njit(cache=True, fastmath=FAST)
+def move_contexts(D: Stack, noise: Stack, x: Matrix) -> Stack:
+    """x_{t+1} = D x_t + ε_t from x (B, d), for noise (B, n, d) in order; contexts (n, B, d). D is (B, d, d)."""
+    streams, n, d = noise.shape
+    contexts = np.empty((n, streams, d))
+    for b in range(streams):
+        for t in range(n):
+            for i in range(d):
+                total = noise[b, t, i]
+                for j in range(d):
+                    before = x[b, j] if t == 0 else contexts[t - 1, b, j]
+                    total += D[b, i, j] * before
+                contexts[t, b, i] = total
+    return contexts

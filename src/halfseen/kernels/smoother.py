@@ -1,0 +1,180 @@
+"""The Rauch–Tung–Striebel smoother over the tables of the series filter (docs/mathematics.md).
+
+The gain J_t = P_t Dᵀ (P⁻_{t+1})⁻¹ is a function of the filter's row at t alone, so it is a table beside the
+filter's. Smoothed covariances run back from the end of a series and converge too: while the filter's row is
+the frozen one and the covariance no longer changes they keep one row, and the means then cost O(d²) a step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from halfseen.kernels._types import Index, Matrix, Stack, Vector
+from halfseen.kernels.linalg import (
+    FAST,
+    FREEZE,
+    agree,
+    copy_into,
+    dot,
+    dot_transposed,
+    recur,
+    symmetrise,
+    transposed_dot,
+    whitener,
+)
+from halfseen.kernels.series import CHUNK, grow
+
+
+@njit(cache=True, fastmath=FAST)
+def _smoother_gain(D: Matrix, Q: Matrix, P: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
+    """From a filtered covariance P: J = PDᵀ(DPDᵀ + Q)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ.
+
+    C is the covariance of x_t given y_1..y_t and x_{t+1}; in this form an error in J, where DPDᵀ + Q is
+    nearly singular, enters squared and C stays positive semi-definite. `work` is scratch (4, d, d).
+    """
+    d = D.shape[0]
+    DP, P_pred, scratch, W = work[0], work[1], work[2], work[3]
+    dot(D, P, DP)
+    dot_transposed(DP, D, P_pred)
+    for i in range(d):
+        for j in range(d):
+            P_pred[i, j] += Q[i, j]
+    symmetrise(P_pred)
+    whitener(P_pred, scratch, W)
+    dot(W, DP, scratch)
+    transposed_dot(scratch, W, J)
+    # Multiplied out, C = P − J(DP) − EJᵀ, where E = PDᵀ − JP⁻ is what the solution for J left over.
+    dot(J, P_pred, scratch)
+    for i in range(d):
+        for j in range(d):
+            scratch[i, j] = DP[j, i] - scratch[i, j]
+    dot_transposed(scratch, J, C)
+    dot(J, DP, scratch)
+    for i in range(d):
+        for j in range(d):
+            C[i, j] = P[i, j] - scratch[i, j] - C[i, j]
+    symmetrise(C)
+
+
+@njit(cache=True, fastmath=FAST)
+def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
+    """Jᵀ and K = I − JD: under one gain xˢ_t = K x_t + J xˢ_{t+1}."""
+    d = D.shape[0]
+    JT = np.empty((d, d))
+    K = np.empty((d, d))
+    dot(J, D, K)
+    for i in range(d):
+        for j in range(d):
+            JT[j, i] = J[i, j]
+            K[i, j] = (1.0 if i == j else 0.0) - K[i, j]
+    return JT, K
+
+
+@njit(cache=True, fastmath=FAST)
+def _exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vector, gap: Vector) -> None:
+    """xˢ_t = x_t + J(xˢ_{t+1} − Dx_t)."""
+    d = D.shape[0]
+    for i in range(d):
+        mean = 0.0
+        for j in range(d):
+            mean += D[i, j] * x[j]
+        gap[i] = x_after[i] - mean
+    for i in range(d):
+        change = 0.0
+        for j in range(d):
+            change += J[i, j] * gap[j]
+        x_smooth[i] = x[i] + change
+
+
+@njit(cache=True, fastmath=FAST)
+def smooth_series(
+    D: Matrix,  # (d, d)
+    Q: Matrix,  # (d, d)
+    x_filt: Stack,  # (B, n+1, d)
+    rows: Index,  # (B, n+1) into P_filt
+    P_filt: Stack,  # (·, d, d)
+    frozen: int,  # the frozen row of P_filt, or −1
+) -> tuple[Stack, Index, Stack, Stack]:
+    """Smooth what `filter_series` returned. Returns, on a time axis that starts with x_0,
+
+    x_smooth (B, n+1, d), rows (B, n+1) into the tables P_smooth (·, d, d) and lag (·, d, d), where the row of
+    time t gives Pˢ_t and Cov(x_{t+1}, x_t | y) = Pˢ_{t+1} J_tᵀ (the latter has no meaning at t = n). xˢ_t =
+    x_t + J_t(xˢ_{t+1} − Dx_t); Pˢ_t = C_t + J_t Pˢ_{t+1} J_tᵀ with C_t as in `_smoother_gain`.
+    """
+    B, times, d = x_filt.shape
+    last = times - 1
+    used_rows = 0
+    for b in range(B):
+        for t in range(times):
+            used_rows = max(used_rows, rows[b, t] + 1)
+    J = np.empty((used_rows, d, d))
+    C = np.empty((used_rows, d, d))
+    known = np.zeros(used_rows, np.bool_)
+    room = 64
+    P_smooth = np.empty((room, d, d))
+    lag = np.zeros((room, d, d))
+    used = 0
+    work = np.empty((4, d, d))
+    JT, K = work[0], work[1]
+    x_smooth = np.empty_like(x_filt)
+    smooth_rows = np.empty((B, times), np.int64)
+    for b in range(B):
+        for t in range(last):
+            row = rows[b, t]
+            if not known[row]:
+                _smoother_gain(D, Q, P_filt[row], J[row], C[row], work)
+                known[row] = True
+                if row == frozen:
+                    JT, K = _frozen_map(D, J[row])
+
+        same = b > 0  # the same walk through the filter's table has the same smoothed covariances
+        if same:
+            for t in range(times):
+                if rows[b, t] != rows[b - 1, t]:
+                    same = False
+                    break
+        steady = False
+        for t in range(last, -1, -1):
+            row = rows[b, t]
+            if same:
+                smooth_rows[b, t] = smooth_rows[b - 1, t]
+                continue
+            if steady and row == frozen:
+                smooth_rows[b, t] = smooth_rows[b, t + 1]
+                continue
+            steady = False
+            if used == room:
+                room *= 2
+                P_smooth, lag = grow(P_smooth), grow(lag)
+            smooth_rows[b, t] = used
+            if t == last:
+                copy_into(P_smooth[used], P_filt[row])
+            else:
+                after = P_smooth[smooth_rows[b, t + 1]]
+                JP = work[0]
+                dot(J[row], after, JP)
+                dot_transposed(JP, J[row], P_smooth[used])
+                for i in range(d):
+                    for j in range(d):
+                        lag[used, j, i] = JP[i, j]
+                        P_smooth[used, i, j] += C[row, i, j]
+                symmetrise(P_smooth[used])
+                steady = row == frozen and rows[b, t + 1] == frozen and agree(P_smooth[used], after, FREEZE)
+            used += 1
+
+        for i in range(d):
+            x_smooth[b, last, i] = x_filt[b, last, i]
+        stop = last  # everything from here on is smoothed
+        while stop > 0:
+            row = rows[b, stop - 1]
+            start = stop - 1
+            if row != frozen:
+                _exact_mean(D, J[row], x_filt[b, start], x_smooth[b, stop], x_smooth[b, start], work[0, 0])
+            else:
+                while start > 0 and rows[b, start - 1] == frozen and stop - start < CHUNK:
+                    start -= 1
+                dot_transposed(x_filt[b, start:stop], K, x_smooth[b, start:stop])
+                recur(JT, x_smooth[b, stop], x_smooth[b, start:stop], True)
+            stop = start
+    return x_smooth, smooth_rows, P_smooth, lag

@@ -1,0 +1,1 @@
+"""What does each arm pay in a context? One file a learner."""

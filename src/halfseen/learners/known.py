@@ -1,0 +1,25 @@
+"""Arm parameters that are known: nothing to learn, nothing to explore."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.component import Learner, Streams, stack_for_streams
+from halfseen.kernels.regression import score_known
+from halfseen.randomness import Floats, Ints
+
+
+class Known(Learner):
+    """Predicts cᵀμ_a with the true μ_a: `arm_params` (K, p), or (B, K, p) for one table a stream."""
+
+    def __init__(self, streams: Streams, dimension: int, *, arm_params: ArrayLike) -> None:
+        self.arm_params = stack_for_streams("arm_params", arm_params, streams.count, (streams.arms, dimension))
+
+    def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
+        means = np.empty((len(rows), self.arm_params.shape[1]))
+        score_known(rows, self.arm_params, features, means)
+        return means, np.zeros_like(means)
+
+    def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
+        """Nothing to learn."""

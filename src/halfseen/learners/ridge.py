@@ -1,0 +1,47 @@
+"""Ridge regression, one per arm: the paper's B_a, f_a and μ̂_a = B_a⁻¹ f_a (Algorithm 1, line 11)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfseen.component import Learner, Streams, positive
+from halfseen.kernels.regression import learn_rewards, score_arms
+from halfseen.randomness import Floats, Ints
+
+
+class Ridge(Learner):
+    """B_a = λI + Σ ccᵀ, f_a = Σ rc over the rounds in which the arm was played; λ is `regularisation`."""
+
+    state_names = ("mean", "cov_packed", "log_det")
+
+    def __init__(self, streams: Streams, dimension: int, *, regularisation: float = 1.0) -> None:
+        self.prior_precision = positive("regularisation", regularisation)
+        shape = (streams.count, streams.arms)
+        rows, columns = np.triu_indices(dimension)
+        self._triangle = rows, columns
+        self.mean = np.zeros((*shape, dimension))
+        self.cov_packed = np.tile(np.where(rows == columns, 1.0 / self.prior_precision, 0.0), (*shape, 1))
+        self.log_det = np.zeros(shape)
+
+    def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
+        shape = (len(rows), self.mean.shape[1])
+        means, variances = np.empty(shape), np.empty(shape)
+        score_arms(rows, self.mean, self.cov_packed, features, means, variances)
+        return means, variances
+
+    def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
+        learn_rewards(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)
+
+    def log_determinants(self, rows: Ints) -> Floats:
+        return self.log_det[rows]
+
+    @property
+    def covariances(self) -> NDArray[np.float64]:
+        """B_a⁻¹ as full matrices, (B, K, p, p)."""
+        rows, columns = self._triangle
+        size = self.mean.shape[-1]
+        full = np.empty((*self.log_det.shape, size, size))
+        full[..., rows, columns] = self.cov_packed
+        full[..., columns, rows] = self.cov_packed
+        return full

@@ -1,0 +1,6 @@
+"""Where rewards come from."""
+
+from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld, World, linear_gaussian
+from halfseen.worlds.named import NAMED, named
+
+__all__ = ["NAMED", "FixedWorld", "RandomWorld", "World", "linear_gaussian", "named"]

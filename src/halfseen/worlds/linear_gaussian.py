@@ -1,0 +1,192 @@
+"""Worlds whose context moves linearly with Gaussian noise (the paper, equations 1 to 3)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.component import positive, stack_for_streams
+from halfseen.errors import invalid
+from halfseen.kernels.simulation import move_contexts
+from halfseen.model import LinearGaussianModel
+from halfseen.randomness import Floats, Keys, Purpose, normal_series, normals, stream_keys, uniforms
+
+
+class Rounds(NamedTuple):
+    """Some rounds of B streams, time first."""
+
+    contexts: Floats  # x_t (n, B, d)
+    observations: Floats  # y_t (n, B, k)
+    expected: Floats  # ⟨x_t, μ_a⟩ (n, B, K)
+    reward_noise: Floats  # ω_t (n, B), the same for every arm and every agent
+
+
+class Episodes:
+    """B streams of a world, moving forward; the noise of a round depends on its seed and number alone."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        models: Sequence[LinearGaussianModel],
+        arm_params: Floats,
+        reward_std: float,
+        dynamics: str | None = None,
+    ) -> None:
+        self.models, self.arm_params, self.reward_std, self.dynamics = (
+            models,
+            arm_params,
+            reward_std,
+            dynamics,
+        )
+        self._keys = keys
+        self._transition = np.stack([model.transition for model in models])
+        self._observation = np.stack([model.observation for model in models])
+        self._process_root = np.stack([_root(model.process_cov) for model in models])
+        self._noise_root = np.stack([_root(model.observation_cov) for model in models])
+        d = models[0].latent
+        start = normals(keys, np.zeros(len(keys), dtype=np.int64), Purpose.INITIAL_CONTEXT, d)
+        self._context = np.stack(
+            [model.initial_mean + _root(model.initial_cov) @ z for model, z in zip(models, start, strict=True)]
+        )
+        self._round = 0
+
+    def advance(self, n: int) -> Rounds:
+        """The next n rounds."""
+        first, d = self._round + 1, self._transition.shape[-1]
+        process = normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d)
+        process = process @ self._process_root.swapaxes(1, 2)
+        contexts = move_contexts(self._transition, np.ascontiguousarray(process), self._context)
+        self._context = contexts[-1].copy()
+        self._round += n
+        by_stream = contexts.swapaxes(0, 1)
+        observations = by_stream @ self._observation.swapaxes(1, 2)
+        if self._noise_root.any():
+            k = self._noise_root.shape[-1]
+            noise = normal_series(self._keys, first, n, Purpose.OBSERVATION_NOISE, k)
+            observations = observations + noise @ self._noise_root.swapaxes(1, 2)
+        expected = by_stream @ self.arm_params.swapaxes(1, 2)
+        reward_noise = self.reward_std * normal_series(self._keys, first, n, Purpose.REWARD_NOISE, 1)[:, :, 0]
+        return Rounds(
+            contexts,
+            np.ascontiguousarray(observations.swapaxes(0, 1)),
+            np.ascontiguousarray(expected.swapaxes(0, 1)),
+            np.ascontiguousarray(reward_noise.T),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What an agent may be told of this world, by the option that asks for it.
+
+        Agents that learn the dynamics start from a draw of the family the true D comes from, where there is one: the
+        paper does not say where EMKF starts, and this is the reading most favourable to it.
+        """
+        start = {} if self.dynamics is None else {"initial_transition": self.dynamics}
+        return start | {
+            "model": self.models,
+            "arm_params": self.arm_params,
+            "latent": self.models[0].latent,
+            "observation_cov": np.stack([model.observation_cov for model in self.models]),
+            "noise_std": self.reward_std,
+        }
+
+
+class World(ABC):
+    """Where rewards come from: `begin` opens one stream a seed."""
+
+    name: str
+    latent: int
+    observed: int
+    arms: int
+
+    @abstractmethod
+    def begin(self, seeds: Sequence[int]) -> Episodes: ...
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """All that defines the world, for the record."""
+
+
+@dataclass(frozen=True)
+class RandomWorld(World):
+    """A world drawn anew for every seed: D random, Q = εI, Σ = ςI, x_0 and μ_a standard normal."""
+
+    name: str
+    latent: int
+    observed: int
+    arms: int
+    dynamics: str  # "stochastic": uniform entries, rows summing to 1; "orthogonal": 0.98 × a random rotation
+    process_var: float
+    reward_std: float
+    observation_var: float = 0.0
+
+    def begin(self, seeds: Sequence[int]) -> Episodes:
+        keys, d, k = stream_keys(seeds), self.latent, self.observed
+        before = np.zeros(len(keys), dtype=np.int64)
+        shape = (len(keys), d, d)
+        if self.dynamics == "stochastic":
+            transition = uniforms(keys, before, Purpose.TRANSITION, d * d).reshape(shape)
+            transition = transition / transition.sum(axis=2, keepdims=True)
+        else:
+            factor, triangle = np.linalg.qr(normals(keys, before, Purpose.TRANSITION, d * d).reshape(shape))
+            # With the signs of R's diagonal taken out, the factor is uniform over the orthogonal matrices.
+            transition = 0.98 * factor * np.sign(np.einsum("bii->bi", triangle))[:, None, :]
+        models = [
+            LinearGaussianModel(
+                transition=one,
+                process_cov=self.process_var * np.eye(d),
+                observation_cov=self.observation_var * np.eye(k),
+            )
+            for one in transition
+        ]
+        arm_params = normals(keys, before, Purpose.ARM_PARAMETERS, self.arms * d).reshape(len(keys), self.arms, d)
+        return Episodes(keys, models, arm_params, self.reward_std, self.dynamics)
+
+    def settings(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+class FixedWorld(World):
+    """A world of the user's own matrices: the same for every seed, only the noise differs."""
+
+    def __init__(self, name: str, model: LinearGaussianModel, arm_params: ArrayLike, reward_std: float) -> None:
+        table = np.asarray(arm_params, dtype=np.float64)
+        if table.ndim != 2:
+            raise invalid("arm_params", f"shape {table.shape}", f"(arms, {model.latent})")
+        self.name, self.model = name, model
+        self.latent, self.observed, self.arms = model.latent, model.observed, len(table)
+        self.arm_params = stack_for_streams("arm_params", table, 1, (self.arms, self.latent))[0]
+        self.reward_std = positive("reward_std", reward_std, zero_allowed=True)
+
+    def begin(self, seeds: Sequence[int]) -> Episodes:
+        keys = stream_keys(seeds)
+        arm_params = np.tile(self.arm_params, (len(keys), 1, 1))
+        return Episodes(keys, [self.model] * len(keys), arm_params, self.reward_std)
+
+    def settings(self) -> dict[str, Any]:
+        model = self.model
+        return {
+            "name": self.name,
+            "transition": model.transition.tolist(),
+            "process_cov": model.process_cov.tolist(),
+            "observation": model.observation.tolist(),
+            "observation_cov": model.observation_cov.tolist(),
+            "arm_params": self.arm_params.tolist(),
+            "reward_std": self.reward_std,
+        }
+
+
+def linear_gaussian(
+    *, model: LinearGaussianModel, arm_params: ArrayLike, reward_std: float = 1.0, name: str = "own"
+) -> FixedWorld:
+    """A world of your own matrices: `model` moves the context, `arm_params` (K, d) are the μ_a."""
+    return FixedWorld(name, model, arm_params, reward_std)
+
+
+def _root(cov: Floats) -> Floats:
+    """A matrix L with LLᵀ = cov, for covariances that may be singular."""
+    values, vectors = np.linalg.eigh(cov)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

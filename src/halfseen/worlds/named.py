@@ -1,0 +1,73 @@
+"""The worlds that have a name: a table, one row each (docs/mathematics.md, "The worlds")."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any
+
+from halfseen.component import positive
+from halfseen.errors import unknown
+from halfseen.worlds.linear_gaussian import RandomWorld
+
+
+def paper(*, noise: float = 0.1) -> RandomWorld:
+    """The paper's own experiment (section 4); `noise` is its ε, the variance in Q = εI."""
+    process_var = positive("noise", noise)
+    return RandomWorld(
+        name=f"paper ε={process_var:g}",
+        latent=20,
+        observed=10,
+        arms=15,
+        dynamics="stochastic",
+        process_var=process_var,
+        reward_std=1.0,
+    )
+
+
+def orbit() -> RandomWorld:
+    """Slow hidden modes, little noise: what is hidden can be inferred from how the seen part moves."""
+    return RandomWorld(
+        name="orbit", latent=20, observed=10, arms=15, dynamics="orthogonal", process_var=0.01, reward_std=0.1
+    )
+
+
+def keyhole() -> RandomWorld:
+    """Three of eight coordinates seen."""
+    return RandomWorld(
+        name="keyhole", latent=8, observed=3, arms=6, dynamics="orthogonal", process_var=0.1, reward_std=1.0
+    )
+
+
+def foggy_keyhole() -> RandomWorld:
+    """`keyhole` through noisy sensors, Σ = ½ I."""
+    return dataclasses.replace(keyhole(), name="foggy-keyhole", observation_var=0.5)
+
+
+def fog() -> RandomWorld:
+    """The paper's kind of dynamics through sensors much noisier than the process, Σ = I."""
+    return RandomWorld(
+        name="fog",
+        latent=10,
+        observed=5,
+        arms=8,
+        dynamics="stochastic",
+        process_var=0.01,
+        reward_std=1.0,
+        observation_var=1.0,
+    )
+
+
+NAMED = {"paper": paper, "orbit": orbit, "keyhole": keyhole, "foggy-keyhole": foggy_keyhole, "fog": fog}
+
+
+def named(name: str, **options: Any) -> RandomWorld:
+    """A world by its name; `paper` takes `noise`."""
+    if name not in NAMED:
+        raise unknown("world", name, NAMED)
+    make = NAMED[name]
+    allowed = inspect.signature(make).parameters
+    for option in options:
+        if option not in allowed:
+            raise unknown(f"option of world '{name}'", option, allowed)
+    return make(**options)

@@ -1,0 +1,106 @@
+"""Widths and laws of the choosers."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from settings import make_small, story
+
+import halfseen as hs
+from halfseen.catalogue import CATALOG
+from halfseen.choosers.thompson import Thompson
+from halfseen.choosers.ucb import Ucb
+from halfseen.component import Streams
+from halfseen.learners.ridge import Ridge
+from halfseen.randomness import stream_keys
+
+STREAMS = Streams(stream_keys([1, 2]), 3, 4)
+ROWS = np.array([0, 1])
+
+
+def test_theory_width_is_theorem_1s():
+    chooser = Thompson(STREAMS, 7, width="theory", noise_std=0.4, delta=0.2)
+    got = chooser.widths(ROWS, np.array([1, 50]), Ridge(STREAMS, 7))
+    want = 0.4 * np.sqrt(9 * 7 * np.log(np.array([1, 50]) / 0.2))
+    np.testing.assert_allclose(got, np.repeat(want[:, None], 4, axis=1))
+
+
+def test_horizon_width():
+    got = Ucb(STREAMS, 7, horizon=500, delta=0.3).widths(ROWS, np.array([1, 50]), Ridge(STREAMS, 7))
+    np.testing.assert_allclose(got, 1 + np.sqrt(0.5 * np.log(2 * 500 * 4 / 0.3)))
+
+
+def test_self_normalised_width_follows_the_determinant():
+    learner = Ridge(STREAMS, 3, regularisation=2.5)
+    features, arms = np.random.default_rng(0).normal(size=(6, 3)), np.full(6, 2)
+    learner.learn(np.ones(6, dtype=np.int64), features, arms, np.ones(6))
+    chooser = Ucb(STREAMS, 3, width="self-normalised", noise_std=0.4, delta=0.2, arm_norm=1.5)
+    got = chooser.widths(ROWS, np.array([1, 7]), learner)
+    precision = 2.5 * np.eye(3) + features.T @ features
+    ratio = np.linalg.det(precision) / 2.5**3
+    assert got[1, 2] == pytest.approx(0.4 * np.sqrt(2 * np.log(np.sqrt(ratio) / 0.2)) + np.sqrt(2.5) * 1.5)
+    assert got[0, 2] == pytest.approx(0.4 * np.sqrt(2 * np.log(1 / 0.2)) + np.sqrt(2.5) * 1.5)
+
+
+def test_sampling_scores_is_sampling_vectors():
+    """The paper draws μ̃_a ~ N(μ̂_a, v²B_a⁻¹) and plays argmax cᵀμ̃_a: same law as our scores."""
+    rng, draws = np.random.default_rng(5), 100_000
+    agent, (_, ys, noise) = make_small("ts-pco", width=0.6), story(40)
+    for y, reward in zip(ys[:-1], noise, strict=False):
+        agent.learn(agent.decide(y).id, reward)
+    decision = agent.decide(ys[-1])
+    learner = agent.policy.learner
+    sampled = np.stack(
+        [
+            rng.multivariate_normal(learner.mean[0, a], 0.6**2 * learner.covariances[0, a], size=draws)
+            @ decision.context
+            for a in range(4)
+        ],
+        axis=1,
+    )
+    counts = np.bincount(sampled.argmax(axis=1), minlength=4)
+    likely = decision.propensities * draws > 5
+    _, p = stats.chisquare(
+        counts[likely],
+        decision.propensities[likely] / decision.propensities[likely].sum() * counts[likely].sum(),
+    )
+    assert p > 1e-3
+    assert likely.sum() >= 2
+
+
+@pytest.mark.parametrize("name", list(hs.catalog()))
+def test_propensities_are_how_often_an_arm_is_chosen(name):
+    """The same state decided upon under many seeds: the share of each arm against its propensity."""
+    xs, ys, noise = story(30)
+    seeds = 4000
+    streams = Streams(stream_keys(np.arange(seeds)), 3, 4)
+    from settings import told
+
+    policy = CATALOG[name].build(streams, told(name))
+    if "initial_transition" in CATALOG[name].options:  # else every seed starts from a model of its own
+        policy = CATALOG[name].build(streams, told(name) | {"initial_transition": 0.9 * np.eye(5)[::-1]})
+    revealed = policy.estimator.reveals_context
+    for t in range(30):
+        contexts = np.tile(xs[t], (seeds, 1)) if revealed else None
+        _, _, features = policy.observe(np.tile(ys[t], (seeds, 1)), contexts=contexts)
+        policy.learn(features, np.full(seeds, t % 4), np.full(seeds, noise[t]))
+    choices = policy.decide(np.tile(ys[-1], (seeds, 1)), contexts=np.tile(xs[-1], (seeds, 1)) if revealed else None)
+    want = policy.propensities(choices)[0]
+    got = np.bincount(choices.arms, minlength=4) / seeds
+    assert np.abs(got - want).max() < 5 * np.sqrt(0.25 / seeds)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        ("ts-pco", {"width": "wide"}, "width: got 'wide'; want a number or 'theory'"),
+        ("ts-pco", {"width": -1}, "width: got -1; want a finite number of at least 0"),
+        ("ts-pco", {"delta": 1.0}, "delta: got 1.0; want a number between 0 and 1"),
+        ("kf-ucb", {"width": "theory"}, "width: got 'theory'; want a number, 'horizon' or 'self-normalised'"),
+        ("kf-ucb", {"horizon": 0}, "horizon: got 0; want an integer of at least 1"),
+        ("ts-pco", {"regularisation": 0}, "regularisation: got 0; want a finite number above 0"),
+    ],
+)
+def test_bad_options(name, options, line):
+    with pytest.raises(hs.HalfseenError) as caught:
+        make_small(name, **options)
+    assert str(caught.value) == line

@@ -1,0 +1,198 @@
+"""The contract every catalogued agent keeps, discovered from the catalogue."""
+
+import numpy as np
+import pytest
+from settings import (
+    ARMS,
+    LATENT,
+    OBSERVED,
+    arm_params,
+    assert_same_state,
+    frozen_state,
+    live,
+    make_small,
+    story,
+    told,
+)
+
+import halfseen as hs
+from halfseen.catalogue import CATALOG
+from halfseen.component import Streams
+from halfseen.randomness import stream_keys
+
+pytestmark = pytest.mark.parametrize("name", list(hs.catalog()))
+ROUNDS = 3 * 5 * LATENT + 7  # past three windows of the estimators that refit
+
+
+def shown(agent, x):
+    return {"context": x} if agent.policy.estimator.reveals_context else {}
+
+
+def test_arms_are_valid_and_propensities_are_a_distribution(name):
+    agent, (xs, ys, _) = make_small(name), story(20)
+    for x, y in zip(xs, ys, strict=True):
+        decision = agent.decide(y, **shown(agent, x))
+        assert decision.arm in range(ARMS)
+        assert decision.expected.shape == (ARMS,)
+        assert np.isfinite(decision.expected).all()
+        assert decision.propensities.min() >= 0
+        assert decision.propensities.sum() == pytest.approx(1, abs=1e-9)
+        assert decision.propensity == decision.propensities[decision.index] > 0
+        agent.learn(decision.id, 1.5)
+
+
+def test_same_seed_same_decisions(name):
+    lived = [live(make_small(name, seed=5), *story(ROUNDS)) for _ in range(2)]
+    assert lived[0] == lived[1]
+
+
+def test_fold_equals_living_through_it(name):
+    xs, ys, noise = story(ROUNDS, missing=0.1)
+    agent, twin = make_small(name), make_small(name)
+    arms, rewards = live(agent, xs, ys, noise)
+    twin.fold(ys, arms, rewards, contexts=xs)
+    assert_same_state(agent, twin)
+
+
+def test_save_load_continue_is_bit_identical(name, tmp_path):
+    xs, ys, noise = story(ROUNDS, missing=0.1)
+    cut = ROUNDS // 2
+    agent = make_small(name)
+    live(agent, xs[:cut], ys[:cut], noise[:cut])
+    waiting = agent.decide(ys[cut], **shown(agent, xs[cut]))
+    agent.save(tmp_path / "agent.hs")
+    twin = hs.load(tmp_path / "agent.hs")
+    assert_same_state(agent, twin)
+    for one in (agent, twin):
+        one.learn(waiting.id, -0.7)
+    assert live(agent, xs[cut:], ys[cut:], noise[cut:]) == live(twin, xs[cut:], ys[cut:], noise[cut:])
+    assert_same_state(agent, twin)
+
+
+def test_a_batch_equals_single_agents(name):
+    """Four streams with their own seeds, worlds and gaps against four agents on their own, bit for bit."""
+    stories = [story(ROUNDS, seed=s, missing=0.05 * s) for s in range(4)]
+    streams = Streams(stream_keys([11, 12, 13, 14]), OBSERVED, ARMS)
+    policy, table = CATALOG[name].build(streams, told(name)), arm_params()
+    singles = [make_small(name, seed=11 + s) for s in range(4)]
+    lived = [live(agent, *one) for agent, one in zip(singles, stories, strict=True)]
+    for t in range(ROUNDS):
+        contexts, ys, noise = (np.stack([one[part][t] for one in stories]) for part in range(3))
+        choices = policy.decide(ys, contexts=contexts if policy.estimator.reveals_context else None)
+        assert choices.arms.tolist() == [arms[t] for arms, _ in lived]
+        rewards = np.array([table[arm] @ x for arm, x in zip(choices.arms, contexts, strict=True)]) + noise
+        policy.learn(choices.features, choices.arms, rewards)
+    for s, agent in enumerate(singles):
+        for key, value in policy.learner.state().items():
+            np.testing.assert_array_equal(value[s], agent.policy.learner.state()[key][0])
+
+
+def test_streams_may_step_at_their_own_pace(name):
+    xs, ys, _ = story(30)
+    streams = Streams(stream_keys([21, 22]), OBSERVED, ARMS)
+    policy, alone = CATALOG[name].build(streams, told(name)), make_small(name, seed=22)
+    revealed = policy.estimator.reveals_context
+    second = np.array([1])
+    for t in range(30):
+        if t % 3 == 0:
+            policy.decide(ys[:2], contexts=xs[:2] if revealed else None)
+            alone.decide(ys[1], **shown(alone, xs[1]))
+        got = policy.decide(ys[t : t + 1], contexts=xs[t : t + 1] if revealed else None, rows=second)
+        want = alone.decide(ys[t], **shown(alone, xs[t]))
+        assert got.arms[0] == want.index
+        np.testing.assert_array_equal(got.features[0], want.context)
+
+
+def test_late_rewards_are_credited_with_their_own_round(name):
+    xs, ys, _ = story(25)
+    prompt, late = make_small(name), make_small(name)
+    for agent in (prompt, late):
+        ids = [agent.decide(y, **shown(agent, x)).id for x, y in zip(xs, ys, strict=True)]
+        order = ids if agent is prompt else ids[::-1]
+        for number in order:
+            agent.learn(number, 0.1 * number)
+    for key, value in prompt.state().items():
+        np.testing.assert_allclose(late.state()[key], value, rtol=1e-9, atol=1e-12, err_msg=key)
+
+
+def test_only_available_arms_are_played(name):
+    agent, (xs, ys, _) = make_small(name), story(40)
+    for x, y in zip(xs, ys, strict=True):
+        decision = agent.decide(y, available=[1, 3], **shown(agent, x))
+        assert decision.arm in (1, 3)
+        assert decision.propensities[[0, 2]].tolist() == [0, 0]
+        assert decision.propensities.sum() == pytest.approx(1, abs=1e-9)
+
+
+def test_nothing_seen_is_fine(name):
+    agent, (xs, ys, _) = make_small(name), story(10)
+    ys[2], ys[5, 1] = np.nan, np.nan
+    for x, y in zip(xs, ys, strict=True):
+        decision = agent.decide([None if np.isnan(v) else v for v in y], **shown(agent, x))
+        assert np.isfinite(decision.expected).all()
+        agent.learn(decision.id, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("observation", "line"),
+    [
+        ([1.0, 2.0], "observation: got shape (2,); want 3 numbers"),
+        ([[1.0, 2.0, 3.0]], "observation: got shape (1, 3); want 3 numbers"),
+        (
+            [1.0, np.inf, 2.0],
+            "observation: got an infinite entry; want finite numbers, NaN for what was not seen",
+        ),
+        ("abc", "observation: got 'abc'; want 3 numbers"),
+        ([1.0, "x", 2.0], "observation: got [1.0, 'x', 2.0]; want 3 numbers"),
+    ],
+)
+def test_a_bad_observation_changes_nothing(name, observation, line):
+    agent, (xs, ys, noise) = make_small(name), story(30)
+    live(agent, xs, ys, noise)
+    before = frozen_state(agent)
+    with pytest.raises(hs.HalfseenError) as caught:
+        agent.decide(observation, **shown(agent, xs[0]))
+    assert str(caught.value) == line
+    assert frozen_state(agent) == before
+
+
+@pytest.mark.parametrize(
+    ("decision_id", "reward", "line"),
+    [
+        (
+            999,
+            1.0,
+            "decision_id: got 999, which was never decided; want one of agent.pending (decisions so far: 31)",
+        ),
+        (1, 1.0, "decision_id: got 1, which was rewarded before"),
+        ("x", 1.0, "decision_id: got 'x', which was never decided"),
+        ([31], 1.0, "decision_id: got [31]; want the id of a decision"),
+        (31, float("nan"), "reward: got nan; want a finite number"),
+        (31, float("inf"), "reward: got inf; want a finite number"),
+        (31, "much", "reward: got 'much'; want a finite number"),
+    ],
+)
+def test_a_bad_reward_changes_nothing(name, decision_id, reward, line):
+    agent, (xs, ys, noise) = make_small(name), story(30)
+    live(agent, xs, ys, noise)
+    agent.decide(ys[0], **shown(agent, xs[0]))
+    before = frozen_state(agent)
+    with pytest.raises(hs.HalfseenError) as caught:
+        agent.learn(decision_id, reward)
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+    assert frozen_state(agent) == before
+
+
+def test_bad_available_changes_nothing(name):
+    agent, (xs, ys, _) = make_small(name), story(2)
+    before = frozen_state(agent)
+    for available, line in [
+        ([], "available: got no arms; want at least one arm"),
+        ([7], "available: got 7; want arm numbers from 0 to 3"),
+        ("0", "available: got '0'; want a list of arms"),
+    ]:
+        with pytest.raises(hs.HalfseenError) as caught:
+            agent.decide(ys[0], available=available, **shown(agent, xs[0]))
+        assert str(caught.value) == line
+    assert frozen_state(agent) == before

@@ -1,0 +1,98 @@
+"""`emkf-ts` is the paper's Algorithm 1."""
+
+import numpy as np
+import pytest
+from reference.algorithm_1 import EmkfThompson
+from settings import ARMS, LATENT, OBSERVED, arm_params, story
+
+import halfseen as hs
+from halfseen.component import Streams
+from halfseen.estimators.starting_model import starting_transition
+from halfseen.randomness import Purpose, normals, stream_keys
+
+WINDOW = 5 * LATENT
+
+
+@pytest.mark.parametrize("noise", [0.3, 1e-4])
+def test_emkf_ts_is_algorithm_1(noise):
+    contexts, ys, omegas = story(4 * WINDOW + 9)
+    keys = stream_keys(17)
+    D0 = starting_transition(Streams(keys, OBSERVED, ARMS), LATENT, "stochastic")[0]
+    Sigma = noise * np.eye(OBSERVED)
+    paper = EmkfThompson(D0, 0.6 * np.eye(LATENT), Sigma, ARMS, WINDOW, width=0.8, regularisation=2.3)
+    agent = hs.make(
+        "emkf-ts",
+        observed=OBSERVED,
+        arms=ARMS,
+        seed=17,
+        latent=LATENT,
+        observation_cov=noise,
+        window=WINDOW,
+        initial_process_var=0.6,
+        width=0.8,
+        regularisation=2.3,
+    )
+    for t, (x, y, omega) in enumerate(zip(contexts, ys, omegas, strict=True), start=1):
+        z = normals(keys, np.array([t]), Purpose.CHOICE, ARMS)[0]
+        want, c = paper.decide(y, z)
+        decision = agent.decide(y)
+        np.testing.assert_allclose(decision.context, c, rtol=1e-6, atol=1e-7)
+        assert decision.arm == want
+        reward = float(arm_params()[want] @ x + omega)
+        paper.learn(want, c, reward)
+        agent.learn(decision.id, reward)
+
+
+def test_the_hidden_estimate_stays_zero_from_a_multiple_of_the_identity():
+    """Why the starting model is random and dense."""
+    agent = hs.make(
+        "emkf-ts",
+        observed=OBSERVED,
+        arms=2,
+        latent=LATENT,
+        initial_transition=0.9 * np.eye(LATENT),
+        window=WINDOW,
+    )
+    for y in story(2 * WINDOW + 3)[1]:
+        assert agent.decide(y).context[OBSERVED:].tolist() == [0, 0]
+
+
+def test_the_gain_collapses_under_much_sensor_noise_and_smoothing_saves_it():
+    """With little memory in the context, g ← g²S/(g²S + Σ) falls to 0 for S < 4Σ."""
+    rng = np.random.default_rng(0)
+    x, ys = 0.0, []
+    for _ in range(4000):
+        x = 0.5 * x + 0.5 * rng.normal()
+        ys.append([x + rng.normal()])
+    spread = {}
+    for name in ("emkf-ts", "em-rts-ts"):
+        agent = hs.make(name, observed=1, arms=2, latent=1, observation_cov=1.0, window=100)
+        spread[name] = np.std([agent.decide(y).context[0] for y in ys][-500:])
+    assert spread["emkf-ts"] < 1e-6
+    assert spread["em-rts-ts"] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"latent": 2}, "latent: got 2; want an integer of at least 3"),
+        ({"latent": 5, "window": 24}, "window: got 24; want an integer of at least 25"),
+        (
+            {"latent": 5, "initial_transition": "identity"},
+            "initial_transition: got 'identity'; want 'stochastic'",
+        ),
+        (
+            {"latent": 5, "initial_transition": np.eye(4)},
+            "initial_transition: got shape (4, 4); want shape (5, 5)",
+        ),
+        ({"latent": 5, "observation_cov": -1.0}, "observation_cov: got a matrix that is no covariance; want"),
+        ({"latent": 5, "observation_cov": np.eye(2)}, "observation_cov: got shape (2, 2); want shape (3, 3)"),
+        ({"latent": 5, "initial_process_var": 0}, "initial_process_var: got 0; want a finite number above 0"),
+        ({}, "latent: got nothing; want a value: 'emkf-ts' must be told its latent"),
+        ({"latent": 5, "windw": 3}, "option of 'emkf-ts': got 'windw'; did you mean 'window'?"),
+    ],
+)
+def test_bad_options(options, line):
+    with pytest.raises(hs.HalfseenError) as caught:
+        hs.make("emkf-ts", observed=3, arms=2, **options)
+    assert str(caught.value).startswith(line)

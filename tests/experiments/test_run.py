@@ -1,0 +1,136 @@
+"""Experiments: common random numbers, and nothing that depends on how the work is cut."""
+
+import numpy as np
+import pytest
+
+import halfseen as hs
+from halfseen.experiments import run as run_module
+from halfseen.experiments.specs import AgentSpec, agent_spec, split_spec, world_spec
+
+AGENTS = ["oracle-ts", "kf-ts", "emkf-ts", "em-rts-ts", "ts-pco", "bayes", "random"]
+
+
+def small_run(**options):
+    return hs.run(AGENTS, **({"world": ["keyhole", "fog"], "rounds": 450, "seeds": 5} | options))
+
+
+def assert_same_result(one, other):
+    assert one.tracks.keys() == other.tracks.keys()
+    for key, track in one.tracks.items():
+        for name in ("regret", "reward", "arm", "error", "context_norm", "gram", "arm_norm"):
+            np.testing.assert_array_equal(
+                getattr(track, name), getattr(other.tracks[key], name), err_msg=f"{key} {name}"
+            )
+
+
+@pytest.fixture(scope="module")
+def result():
+    return small_run()
+
+
+def test_processes_do_not_change_a_number(result):
+    assert_same_result(result, small_run(jobs=2))
+
+
+def test_slices_do_not_change_a_number(result, monkeypatch):
+    monkeypatch.setattr(run_module, "SLICE", 2)
+    assert_same_result(result, small_run())
+
+
+def test_order_and_company_do_not_change_a_number(result):
+    alone = hs.run("emkf-ts", world="fog", rounds=450, seeds=[3, 1])
+    together = result.tracks["fog", "emkf-ts"]
+    np.testing.assert_array_equal(alone.tracks["fog", "emkf-ts"].regret, together.regret[[3, 1]])
+
+
+def test_an_experiment_equals_single_agents(result):
+    """One stream through the public API makes the same decisions as that seed of the batch."""
+    world, seed = hs.worlds.named("keyhole"), 3
+    episodes = world.begin([seed])
+    rounds = [episodes.advance(n) for n in (200, 200, 50)]
+    agent = hs.make("kf-ts", observed=3, arms=6, seed=seed, model=episodes.models[0])
+    arms = []
+    for part in rounds:
+        for t in range(len(part.contexts)):
+            decision = agent.decide(part.observations[t, 0])
+            agent.learn(decision.id, part.expected[t, 0, decision.index] + part.reward_noise[t, 0])
+            arms.append(decision.index)
+    np.testing.assert_array_equal(arms, result.tracks["keyhole", "kf-ts"].arm[seed])
+
+
+def test_regret_is_against_the_best_arm_without_noise(result):
+    track = result.tracks["keyhole", "random"]
+    assert track.regret.min() >= 0
+    episodes = hs.worlds.named("keyhole").begin([2])
+    part = episodes.advance(200)
+    got = np.take_along_axis(part.expected[:, 0], track.arm[2, :200, None].astype(int), axis=1)[:, 0]
+    np.testing.assert_allclose(track.regret[2, :200], part.expected[:, 0].max(axis=1) - got, atol=1e-9)
+    np.testing.assert_allclose(track.reward[2, :200], got + part.reward_noise[:, 0], atol=1e-9)
+
+
+def test_agents_rank_as_they_must(result):
+    total = {agent: result.total_regret("keyhole", agent).mean() for agent in result.agents}
+    assert total["oracle-ts"] < total["kf-ts"] < total["ts-pco"] < total["random"]
+    assert (result.tracks["keyhole", "oracle-ts"].error == 0).all()
+
+
+def test_the_gram_norm_is_taken_from_the_posterior(result):
+    """A3's t·‖B_a⁻¹(t)‖ against the Gram matrices rebuilt from what was played."""
+    track, seed = result.tracks["keyhole", "oracle-ts"], 1
+    episodes = hs.worlds.named("keyhole").begin([seed])
+    xs = np.concatenate([episodes.advance(n).contexts[:, 0] for n in (200, 200, 50)])
+    for at, t in enumerate(track.checkpoints):
+        norms = []
+        for arm in range(6):
+            played = xs[:t][track.arm[seed, :t] == arm]
+            norms.append(np.linalg.norm(np.linalg.inv(np.eye(8) + played.T @ played), 2))
+        assert track.gram[seed, at] == pytest.approx(t * max(norms), rel=1e-6)
+
+
+def test_summary_and_table(result):
+    entry = result.summary["worlds"]["fog"]["agents"]["ts-pco"]
+    total = result.total_regret("fog", "ts-pco")
+    assert entry["regret_mean"] == pytest.approx(total.mean())
+    assert entry["regret_standard_error"] == pytest.approx(total.std(ddof=1) / np.sqrt(5))
+    assert entry["curve"]["mean"][-1] == pytest.approx(total.mean())
+    assert len(result.table().rows) == 14
+    assert "ts-pco" in str(result.table())
+    assert result.table().markdown().count("\n") == 15
+
+
+def test_progress_reaches_the_end():
+    told = []
+    hs.run("ts-pco", world="fog", rounds=300, seeds=3, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (900, 900)
+    assert told == sorted(told)
+
+
+def test_specs():
+    assert split_spec("emkf-ts:window=400,initial_transition=orthogonal") == (
+        "emkf-ts",
+        {"window": 400, "initial_transition": "orthogonal"},
+    )
+    assert agent_spec("ts-pco:width=0.5") == AgentSpec("ts-pco", {"width": 0.5}, "ts-pco:width=0.5")
+    assert world_spec("paper:noise=0.5").process_var == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"agents": ["ts-pcoo"]}, "agent: got 'ts-pcoo'; did you mean 'ts-pco'?"),
+        ({"agents": []}, "agents: got none; want at least one"),
+        ({"agents": ["ts-pco", "ts-pco"]}, "agents: got ts-pco, ts-pco; want each only once"),
+        ({"agents": "ts-pco:wide=1"}, "option of 'ts-pco': got 'wide'; "),
+        ({"agents": "ts-pco:width"}, "option: got 'width' in 'ts-pco:width'; want name:key=value"),
+        ({"world": "orbits"}, "world: got 'orbits'; did you mean 'orbit'?"),
+        ({"rounds": 0}, "rounds: got 0; want an integer of at least 1"),
+        ({"seeds": 0}, "seeds: got 0; want an integer of at least 1"),
+        ({"seeds": [1, -1]}, "seeds: got -1; want an integer of at least 0"),
+        ({"jobs": 0}, "jobs: got 0; want an integer of at least 1"),
+    ],
+)
+def test_bad_experiments(arguments, line):
+    options = {"agents": "ts-pco", "world": "fog", "rounds": 10, "seeds": 1} | arguments
+    with pytest.raises(hs.HalfseenError) as caught:
+        hs.run(options.pop("agents"), **options)
+    assert str(caught.value).startswith(line)

@@ -1,0 +1,78 @@
+"""Who wins, and how often: against adaptive quadrature and Monte Carlo."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from halfseen.kernels.choice import pick, win_probabilities
+
+
+def probabilities(means, stds, sampled=True, available=None, width=1.0):
+    means, stds = np.array([means], dtype=float), np.array([stds], dtype=float)
+    mask = np.ones(means.shape, dtype=bool) if available is None else np.array([available])
+    return win_probabilities(means, stds**2, np.full(means.shape, width), sampled, mask)[0]
+
+
+def by_adaptive_quadrature(means, stds, arm):
+    others = [b for b in range(len(means)) if b != arm]
+
+    def integrand(x):
+        return stats.norm.pdf(x, means[arm], stds[arm]) * np.prod(stats.norm.cdf(x, means[others], stds[others]))
+
+    edges = np.unique(np.concatenate([means[:, None] + stds[:, None] * np.linspace(-9, 9, 13)]))
+    return sum(integrate.quad(integrand, a, b, epsabs=1e-13, epsrel=1e-11)[0] for a, b in itertools.pairwise(edges))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_thompson_probabilities_against_adaptive_quadrature(seed):
+    rng = np.random.default_rng(seed)
+    means, stds = rng.normal(size=4), 10.0 ** rng.uniform(-2.5, 0.5, size=4)
+    got = probabilities(means, stds)
+    for arm in range(4):
+        assert got[arm] == pytest.approx(by_adaptive_quadrature(means, stds, arm), abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), arms=st.integers(1, 20))
+def test_probabilities_sum_to_one_whatever_the_scales(data, arms):
+    means = data.draw(st.lists(st.floats(-50, 50), min_size=arms, max_size=arms))
+    stds = data.draw(st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1e3)), min_size=arms, max_size=arms))
+    got = probabilities(means, stds)
+    assert got.min() >= 0
+    assert got.sum() == pytest.approx(1, abs=1e-9)
+
+
+def test_two_arms_have_a_closed_form():
+    got = probabilities([0.3, -0.2], [0.5, 1.4], width=0.7)
+    spread = 0.7 * np.hypot(0.5, 1.4)
+    assert got[0] == pytest.approx(stats.norm.cdf(0.5 / spread), abs=1e-12)
+
+
+def test_point_masses_are_a_floor():
+    got = probabilities([1.0, 1.0, 0.2, 0.5], [0.0, 0.0, 0.6, 0.0])
+    above = stats.norm.sf((1.0 - 0.2) / 0.6)
+    np.testing.assert_allclose(got, [(1 - above) / 2, (1 - above) / 2, above, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_picking_follows_the_probabilities(sampled):
+    rng, draws = np.random.default_rng(1), 200_000
+    means, stds = np.array([0.2, 0.25, 0.1, 0.25, 0.9]), np.array([0.3, 0.0, 0.8, 0.0, 0.4])
+    available = np.array([True, True, True, True, False])
+    shape = (draws, 5)
+    tile = lambda row: np.ascontiguousarray(np.broadcast_to(row, shape))  # noqa: E731
+    arms, noise = np.empty(draws, dtype=np.int64), rng.normal(size=shape)
+    pick(tile(means), tile(stds**2), np.full(shape, 0.8), sampled, noise, tile(available), arms)
+    want = probabilities(means, stds, sampled, available, width=0.8)
+    got = np.bincount(arms, minlength=5) / draws
+    assert np.abs(got - want).max() < 5 * np.sqrt(0.25 / draws)
+    assert got[4] == 0
+
+
+def test_equals_share_whatever_their_place():
+    np.testing.assert_allclose(probabilities([1, 2, 2, 0, 2], np.zeros(5), sampled=False), [0, 1 / 3, 1 / 3, 0, 1 / 3])
+    np.testing.assert_allclose(probabilities(np.zeros(4), np.zeros(4)), 0.25)

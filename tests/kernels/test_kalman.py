@@ -1,0 +1,247 @@
+"""The Kalman kernels against the dense Gaussian, the recursion written out, statsmodels, and themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from reference import gaussian
+from statsmodels.tsa.statespace.kalman_smoother import KalmanSmoother
+
+from halfseen.kernels.kalman import advance_gain, advance_mean
+from halfseen.kernels.series import filter_series
+
+
+class Online:
+    """A bank of streams driven by the online kernels, `lane` saying which of them share covariances."""
+
+    def __init__(self, systems, lane):
+        self.lane = np.asarray(lane)
+        D, Q, _, R, m0, P0 = (np.stack(part) for part in zip(*systems, strict=True))
+        first = [int(np.flatnonzero(self.lane == m)[0]) for m in range(self.lane.max() + 1)]
+        self.D, self.Q, self.R, self.P = D[first], Q[first], R[first], P0[first]
+        self.G = np.zeros((len(first), D.shape[1], R.shape[1]))
+        self.frozen = np.zeros(len(first), np.bool_)
+        self.x = m0.copy()
+        self.first = first
+
+    def step(self, y):
+        lanes, rows = np.arange(len(self.first)), np.arange(len(self.x))
+        seen = ~np.isnan(y[self.first])
+        advance_gain(lanes, self.D, self.Q, self.R, self.P, self.G, self.frozen, seen)
+        return advance_mean(rows, self.lane, self.D, self.G, self.x, y, True)
+
+
+def run_online(system, y):
+    bank = Online([system], [0])
+    means, covs, frozen = [], [], []
+    for row in y:
+        assert bank.step(row[None].copy()) == 0
+        means.append(bank.x[0].copy())
+        covs.append(bank.P[0].copy())
+        frozen.append(bool(bank.frozen[0]))
+    return np.array(means), np.array(covs), np.array(frozen)
+
+
+def run_series(system, y):
+    D, Q, _, R, m0, P0 = system
+    x, loglik, rows, P_filt, P_pred, frozen = filter_series(D, Q, R, m0, P0, np.ascontiguousarray(y[None]))
+    return x[0, 1:], P_filt[rows[0, 1:]], loglik[0], P_pred[rows[0, 1:]], (rows[0], frozen)
+
+
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (4, 2), (3, 3), (7, 1)])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_both_filters_equal_the_dense_gaussian(d, k, gaps):
+    rng = np.random.default_rng(100 * d + k)
+    system = gaussian.random_system(rng, d, k)
+    y = gaussian.simulate(rng, *system, 12)[1]
+    if gaps:
+        y = gaussian.with_gaps(rng, y, share=0.3, blank=(0, 5, 6))
+    means, covs, loglik, _, _ = run_series(system, y)
+    online_means, online_covs, _ = run_online(system, y)
+    for t in range(1, 13):
+        mean, cov, _ = gaussian.posterior(*system, y[:t])
+        np.testing.assert_allclose(means[t - 1], mean[-1], rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(covs[t - 1], gaussian.block(cov, d, t, t), rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(online_means, means, rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(online_covs, covs, rtol=1e-10, atol=1e-11)
+    assert loglik == pytest.approx(gaussian.posterior(*system, y)[2], rel=1e-10)
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.0])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_frozen_equals_the_exact_recursion(noise, gaps):
+    """Long enough to freeze, leave and freeze again, several chunks over; Σ = 0 included."""
+    rng = np.random.default_rng(7)
+    D, Q, A, R, m0, P0 = gaussian.random_system(rng, 6, 3, radius=0.9)
+    system = D, Q, A, R * (noise / 0.3), m0, P0
+    y = gaussian.simulate(rng, *system, 900)[1]
+    if gaps:
+        y[200, 1] = y[201] = y[640, 2] = np.nan
+    means, covs, loglik, _, (rows, frozen) = run_series(system, y)
+    exact_means, exact_covs, exact_loglik = gaussian.exact_filter(*system, y)
+    assert frozen > 0
+    assert (rows == frozen).mean() > 0.7
+    np.testing.assert_allclose(means, exact_means, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(covs, exact_covs, rtol=1e-10, atol=1e-10)
+    assert loglik == pytest.approx(exact_loglik, rel=1e-10)
+    online_means, online_covs, was_frozen = run_online(system, y)
+    np.testing.assert_allclose(online_means, exact_means, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(online_covs, exact_covs, rtol=1e-10, atol=1e-10)
+    assert was_frozen[-1]
+    assert not was_frozen[0]
+    if gaps:
+        assert was_frozen[199]
+        assert not was_frozen[200:202].any()
+        assert was_frozen[639]
+        assert not was_frozen[640]
+
+
+def test_the_table_stays_small_and_gaps_of_one_kind_share_rows():
+    rng = np.random.default_rng(8)
+    system = gaussian.random_system(rng, 5, 2, radius=0.8)
+    y = gaussian.simulate(rng, *system, 2000)[1]
+    complete = run_series(system, y)[4][0]
+    assert complete.max() < 100
+    y[400::200, 1] = np.nan
+    rows = run_series(system, y)[4][0]
+    assert rows[401] > complete.max()
+    np.testing.assert_array_equal(rows[401:601], rows[601:801])
+    assert rows.max() < 2.5 * complete.max()
+
+
+def test_many_rows_survive_the_growth_of_the_tables():
+    rng = np.random.default_rng(9)
+    system = gaussian.random_system(rng, 4, 3)
+    y = gaussian.with_gaps(rng, gaussian.simulate(rng, *system, 300)[1], share=0.4)
+    means, covs, loglik, _, (rows, _) = run_series(system, y)
+    assert rows.max() > 256
+    exact_means, exact_covs, exact_loglik = gaussian.exact_filter(*system, y)
+    np.testing.assert_allclose(means, exact_means, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(covs, exact_covs, rtol=1e-9, atol=1e-10)
+    assert loglik == pytest.approx(exact_loglik, rel=1e-10)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_filter_equals_statsmodels(gaps):
+    rng = np.random.default_rng(10)
+    D, Q, A, R, m0, P0 = system = gaussian.random_system(rng, 6, 2)
+    y = gaussian.simulate(rng, *system, 150)[1]
+    if gaps:
+        y = gaussian.with_gaps(rng, y, share=0.1)
+    peer = KalmanSmoother(k_endog=2, k_states=6, tolerance=0.0)
+    peer.bind(y)
+    peer["design"], peer["transition"], peer["obs_cov"], peer["state_cov"] = A, D, R, Q
+    peer["selection"] = np.eye(6)
+    peer.initialize_known(D @ m0, D @ P0 @ D.T + Q)  # its initial state is x_1, ours x_0
+    want = peer.filter()
+    means, covs, loglik, pred, _ = run_series(system, y)
+    np.testing.assert_allclose(means, want.filtered_state.T, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(covs, np.moveaxis(want.filtered_state_cov, -1, 0), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(
+        pred, np.moveaxis(want.predicted_state_cov[..., :-1], -1, 0), rtol=1e-8, atol=1e-9
+    )
+    assert loglik == pytest.approx(want.llf, rel=1e-9)
+
+
+def test_a_batch_of_series_equals_single_series_bit_for_bit():
+    rng = np.random.default_rng(11)
+    D, Q, _, R, m0, P0 = system = gaussian.random_system(rng, 20, 10)
+    ys = np.stack([gaussian.simulate(rng, *system, 400)[1] for _ in range(4)])
+    ys[1, 3, 2] = ys[1, 300] = ys[2, 3, 2] = ys[2, 150:160, 4] = np.nan
+    batch = filter_series(D, Q, R, m0, P0, ys)
+    for b in range(4):
+        one = filter_series(D, Q, R, m0, P0, ys[b : b + 1].copy())
+        np.testing.assert_array_equal(batch[0][b], one[0][0])
+        assert batch[1][b] == one[1][0]
+        np.testing.assert_array_equal(batch[3][batch[2][b]], one[3][one[2][0]])
+
+
+def test_online_streams_do_not_depend_on_their_neighbours():
+    """B streams in one bank, with private lanes, equal B banks of one stream, bit for bit."""
+    rng = np.random.default_rng(12)
+    systems = [gaussian.random_system(rng, 20, 10) for _ in range(5)]
+    ys = np.stack([gaussian.with_gaps(rng, gaussian.simulate(rng, *s, 60)[1], share=0.02) for s in systems])
+    together = Online(systems, range(5))
+    alone = [Online([system], [0]) for system in systems]
+    for t in range(60):
+        assert together.step(ys[:, t].copy()) == 0
+        for b, bank in enumerate(alone):
+            bank.step(ys[b : b + 1, t].copy())
+            np.testing.assert_array_equal(together.x[b], bank.x[0])
+            np.testing.assert_array_equal(together.P[b], bank.P[0])
+
+
+def test_a_shared_lane_equals_private_lanes_bit_for_bit():
+    rng = np.random.default_rng(13)
+    system = gaussian.random_system(rng, 8, 3)
+    ys = np.stack([gaussian.simulate(rng, *system, 120)[1] for _ in range(4)])
+    ys[:, 60, 1] = np.nan
+    shared, private = Online([system] * 4, [0] * 4), Online([system] * 4, range(4))
+    for t in range(120):
+        shared.step(ys[:, t].copy())
+        private.step(ys[:, t].copy())
+        np.testing.assert_array_equal(shared.x, private.x)
+        np.testing.assert_array_equal(shared.P[0], private.P[3])
+
+
+def test_rows_may_come_in_any_order_and_number():
+    rng = np.random.default_rng(14)
+    bank = Online([gaussian.random_system(rng, 4, 2) for _ in range(3)], range(3))
+    bank.step(rng.normal(size=(3, 2)))
+    before, y = bank.x.copy(), rng.normal(size=(2, 2))
+    rows = np.array([2, 0])
+    assert advance_mean(rows, bank.lane, bank.D, bank.G, bank.x, y, False) == 0
+    np.testing.assert_array_equal(bank.x[1], before[1])
+    for s, row in enumerate(rows):
+        pred = bank.D[row] @ before[row]
+        np.testing.assert_allclose(bank.x[row], pred + bank.G[row] @ (y[s] - pred[:2]), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("bad", "allow_missing", "status"), [(np.nan, False, 1), (np.inf, True, 2), (-np.inf, False, 2)]
+)
+def test_a_refused_observation_changes_no_mean(bad, allow_missing, status):
+    rng = np.random.default_rng(15)
+    bank = Online([gaussian.random_system(rng, 4, 2) for _ in range(3)], range(3))
+    bank.step(rng.normal(size=(3, 2)))
+    y = rng.normal(size=(3, 2))
+    y[2, 1] = bad
+    before = bank.x.copy()
+    assert advance_mean(np.arange(3), bank.lane, bank.D, bank.G, bank.x, y, allow_missing) == status
+    np.testing.assert_array_equal(bank.x, before)
+
+
+def test_nothing_seen_is_prediction_only():
+    rng = np.random.default_rng(16)
+    D, Q, _, _, m0, P0 = system = gaussian.random_system(rng, 4, 2)
+    bank = Online([system], [0])
+    bank.step(np.full((1, 2), np.nan))
+    np.testing.assert_allclose(bank.x[0], D @ m0, rtol=1e-12)
+    np.testing.assert_allclose(bank.P[0], D @ P0 @ D.T + Q, rtol=1e-12)
+    assert not bank.G.any()
+
+
+def test_noise_free_features_are_known_exactly_in_any_units():
+    """Σ = 0: the seen coordinates are learnt to 1e-9 of their variance, whatever their units."""
+    rng = np.random.default_rng(17)
+    D, Q, A, R, m0, P0 = gaussian.random_system(rng, 5, 2)
+    units = np.array([1e-4, 1e3, 1.0, 1.0, 1.0])
+    D, Q, P0 = D * np.outer(units, 1 / units), Q * np.outer(units, units), P0 * np.outer(units, units)
+    system = D, Q, A, 0.0 * R, m0 * units, P0
+    y = gaussian.simulate(rng, *system, 200)[1]
+    means, covs, loglik, _, _ = run_series(system, y)
+    np.testing.assert_allclose(means[:, :2], y, rtol=1e-6, atol=1e-7 * units[0])
+    assert (np.diagonal(covs, axis1=1, axis2=2)[:, :2] < 1e-8 * np.diag(P0)[:2]).all()
+    assert np.linalg.eigvalsh(covs / np.outer(units, units)).min() > -1e-12
+    assert np.isfinite(loglik)
+
+
+def test_large_systems_work():
+    rng = np.random.default_rng(18)
+    system = gaussian.random_system(rng, 120, 30)
+    y = gaussian.simulate(rng, *system, 6)[1]
+    means, covs, loglik, _, _ = run_series(system, y)
+    exact_means, exact_covs, exact_loglik = gaussian.exact_filter(*system, y)
+    np.testing.assert_allclose(means, exact_means, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(covs, exact_covs, rtol=1e-8, atol=1e-8)
+    assert loglik == pytest.approx(exact_loglik, rel=1e-9)

@@ -1,0 +1,69 @@
+"""The rank-one posterior against the normal equations it stands for."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfseen.component import Streams
+from halfseen.kernels.regression import score_known
+from halfseen.learners.ridge import Ridge
+from halfseen.randomness import stream_keys
+
+
+def ridge(streams=2, arms=3, dimension=4, regularisation=2.5):
+    return Ridge(Streams(stream_keys(range(streams)), 1, arms), dimension, regularisation=regularisation)
+
+
+def normal_equations(features, arms, rewards, arm, regularisation):
+    mine = arms == arm
+    precision = regularisation * np.eye(features.shape[1]) + features[mine].T @ features[mine]
+    return np.linalg.solve(precision, features[mine].T @ rewards[mine]), np.linalg.inv(precision)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    dimension=st.integers(1, 9),
+    rounds=st.integers(0, 60),
+    regularisation=st.floats(0.05, 20),
+)
+def test_posterior_is_the_ridge_solution(seed, dimension, rounds, regularisation):
+    rng = np.random.default_rng(seed)
+    learner = ridge(dimension=dimension, regularisation=regularisation)
+    features, arms, rewards = (
+        rng.normal(size=(rounds, dimension)),
+        rng.integers(3, size=rounds),
+        rng.normal(size=rounds),
+    )
+    learner.learn(np.ones(rounds, dtype=np.int64), features, arms, rewards)
+    probe = rng.normal(size=(1, dimension))
+    means, variances = learner.score(np.array([1]), probe)
+    for arm in range(3):
+        mean, cov = normal_equations(features, arms, rewards, arm, regularisation)
+        np.testing.assert_allclose(learner.mean[1, arm], mean, atol=1e-9)
+        np.testing.assert_allclose(learner.covariances[1, arm], cov, atol=1e-9)
+        assert means[0, arm] == pytest.approx(float(probe[0] @ mean), abs=1e-9)
+        assert variances[0, arm] == pytest.approx(float(probe[0] @ cov @ probe[0]), abs=1e-9)
+        gained = -np.linalg.slogdet(cov)[1] - dimension * np.log(regularisation)
+        assert learner.log_determinants(np.array([1]))[0, arm] == pytest.approx(gained, abs=1e-8)
+    np.testing.assert_array_equal(learner.mean[0], 0)  # the other stream has seen nothing
+
+
+def test_twenty_thousand_updates_do_not_drift():
+    rng = np.random.default_rng(3)
+    learner, rounds = ridge(streams=1, arms=1, dimension=20, regularisation=1.7), 20_000
+    features = rng.normal(size=(rounds, 20)) * np.geomspace(0.01, 10, 20)
+    rewards, arms = rng.normal(size=rounds), np.zeros(rounds, dtype=np.int64)
+    learner.learn(arms, features, arms, rewards)
+    mean, cov = normal_equations(features, arms, rewards, 0, 1.7)
+    np.testing.assert_allclose(learner.covariances[0, 0], cov, rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(learner.mean[0, 0], mean, rtol=1e-6, atol=1e-9)
+
+
+def test_known_arms_are_scored_by_their_parameters():
+    rng = np.random.default_rng(0)
+    table, features = rng.normal(size=(3, 4, 5)), rng.normal(size=(2, 5))
+    got = np.empty((2, 4))
+    score_known(np.array([2, 0]), table, features, got)
+    np.testing.assert_allclose(got, [table[2] @ features[0], table[0] @ features[1]])

@@ -1,0 +1,109 @@
+"""The smoother against the dense joint Gaussian and statsmodels, frozen or not, near singular, in batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from reference import gaussian
+from statsmodels.tsa.statespace.kalman_smoother import KalmanSmoother
+
+from halfseen.kernels.series import filter_series
+from halfseen.kernels.smoother import smooth_series
+
+
+def smooth(system, ys):
+    D, Q, _, R, m0, P0 = system
+    x, _, rows, P_filt, _, frozen = filter_series(D, Q, R, m0, P0, np.ascontiguousarray(ys))
+    return (*smooth_series(D, Q, x, rows, P_filt, frozen), rows, frozen)
+
+
+def check_dense(system, y, tolerance):
+    n, d = len(y), len(system[0])
+    mean, cov, _ = gaussian.posterior(*system, y)
+    x, rows, P, lag, _, _ = smooth(system, y[None])
+    near = {"rtol": tolerance, "atol": tolerance}
+    np.testing.assert_allclose(x[0], mean, **near)
+    for t in range(n + 1):
+        np.testing.assert_allclose(P[rows[0, t]], gaussian.block(cov, d, t, t), **near)
+    for t in range(n):
+        np.testing.assert_allclose(lag[rows[0, t]], gaussian.block(cov, d, t + 1, t), **near)
+
+
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (4, 2), (3, 3), (7, 1)])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_smoother_equals_the_dense_gaussian(d, k, gaps):
+    rng = np.random.default_rng(200 * d + k)
+    system = gaussian.random_system(rng, d, k)
+    y = gaussian.simulate(rng, *system, 15)[1]
+    if gaps:
+        y = gaussian.with_gaps(rng, y, share=0.3, blank=(0, 7, 14))
+    check_dense(system, y, 1e-9)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_frozen_smoother_equals_the_dense_gaussian(gaps):
+    rng = np.random.default_rng(21)
+    system = gaussian.random_system(rng, 3, 2, radius=0.7)
+    y = gaussian.simulate(rng, *system, 200)[1]
+    if gaps:
+        y[100, 0] = np.nan
+    _, rows, _, _, filter_rows, frozen = smooth(system, y[None])
+    assert (filter_rows == frozen).mean() > 0.5
+    assert rows.max() < 150 if gaps else rows.max() < 100
+    check_dense(system, y, 1e-10)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_smoother_equals_statsmodels(gaps):
+    rng = np.random.default_rng(22)
+    D, Q, A, R, m0, P0 = system = gaussian.random_system(rng, 6, 2)
+    y = gaussian.simulate(rng, *system, 700)[1]
+    if gaps:
+        y = gaussian.with_gaps(rng, y, share=0.002, blank=(350,))
+    peer = KalmanSmoother(k_endog=2, k_states=6, tolerance=0.0)
+    peer.bind(y)
+    peer["design"], peer["transition"], peer["obs_cov"], peer["state_cov"] = A, D, R, Q
+    peer["selection"] = np.eye(6)
+    peer.initialize_known(D @ m0, D @ P0 @ D.T + Q)  # its initial state is x_1, ours x_0
+    want = peer.smooth()
+    x, rows, P, lag, _, _ = smooth(system, y[None])
+    np.testing.assert_allclose(x[0, 1:], want.smoothed_state.T, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(
+        P[rows[0, 1:]], np.moveaxis(want.smoothed_state_cov, -1, 0), rtol=1e-8, atol=1e-9
+    )
+    # Its autocovariance at t is Cov(x_{t+1}, x_t).
+    pairs = np.moveaxis(want.smoothed_state_autocov, -1, 0)[:-1]
+    np.testing.assert_allclose(lag[rows[0, 1:-1]], pairs, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["no process noise in one direction", "known start", "no observation noise"])
+def test_near_singular_systems(case):
+    rng = np.random.default_rng(23)
+    D, Q, A, R, m0, P0 = gaussian.random_system(rng, 4, 2)
+    if case == "no process noise in one direction":
+        D, Q, P0 = (
+            np.diag([0.9, 0.8, 0.7, 0.6]) + 0.05,
+            np.diag([0.3, 0.2, 0.1, 0.0]),
+            np.diag([0.5, 0.4, 0.3, 0.0]),
+        )
+    elif case == "known start":
+        P0 = np.zeros((4, 4))
+    else:
+        R = 1e-9 * R
+    y = gaussian.simulate(rng, D, Q, A, R, m0, P0, 12)[1]
+    check_dense((D, Q, A, R, m0, P0), y, 1e-5 if case == "no observation noise" else 1e-8)
+    _, rows, P, _, _, _ = smooth((D, Q, A, R, m0, P0), y[None])
+    assert np.linalg.eigvalsh(P[: rows.max() + 1]).min() > -1e-14
+
+
+def test_a_batch_equals_single_series_bit_for_bit():
+    rng = np.random.default_rng(24)
+    system = gaussian.random_system(rng, 8, 3)
+    ys = np.stack([gaussian.simulate(rng, *system, 300)[1] for _ in range(4)])
+    ys[2, 100] = ys[2, 4, 1] = np.nan
+    x, rows, P, lag, _, _ = smooth(system, ys)
+    for b in range(4):
+        one = smooth(system, ys[b : b + 1].copy())
+        np.testing.assert_array_equal(x[b], one[0][0])
+        np.testing.assert_array_equal(P[rows[b]], one[2][one[1][0]])
+        np.testing.assert_array_equal(lag[rows[b, :-1]], one[3][one[1][0, :-1]])

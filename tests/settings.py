@@ -1,0 +1,77 @@
+"""Small settings that any catalogued agent can be built in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import halfseen as hs
+
+OBSERVED, LATENT, ARMS = 3, 5, 4
+
+
+def small_model(seed: int = 0, observed: int = OBSERVED, latent: int = LATENT) -> hs.LinearGaussianModel:
+    rng = np.random.default_rng(seed)
+    rotation = np.linalg.qr(rng.normal(size=(latent, latent)))[0]
+    root = 0.4 * rng.normal(size=(latent, latent))
+    return hs.LinearGaussianModel(
+        transition=0.93 * rotation,
+        process_cov=root @ root.T + 0.1 * np.eye(latent),
+        observation_cov=np.diag(rng.uniform(0.1, 0.6, size=observed)),
+        initial_mean=rng.normal(size=latent),
+        initial_cov=1.7 * np.eye(latent),
+    )
+
+
+def arm_params(seed: int = 0, arms: int = ARMS, latent: int = LATENT) -> np.ndarray:
+    return np.random.default_rng([seed, 1]).normal(size=(arms, latent))
+
+
+def told(name: str) -> dict[str, object]:
+    """What an agent must be told, for the small setting; hyperparameters away from 0 and 1 where it has them."""
+    facts = {"model": small_model(), "arm_params": arm_params(), "latent": LATENT}
+    liked = {"regularisation": 2.3, "window": 5 * LATENT, "observation_cov": 0.3}
+    entry = hs.catalog()[name]
+    return {
+        **{option: facts[option] for option in entry.required},
+        **{option: value for option, value in liked.items() if option in entry.options},
+    }
+
+
+def make_small(name: str, seed: int = 0, **options: object) -> hs.Agent:
+    return hs.make(name, observed=OBSERVED, arms=ARMS, seed=seed, **(told(name) | options))
+
+
+def story(rounds: int, seed: int = 0, missing: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Contexts (n, d), observations (n, k) and reward noise (n,) of the small model."""
+    rng, model = np.random.default_rng([seed, 2]), small_model()
+    x, contexts, observations = rng.normal(size=LATENT), [], []
+    for _ in range(rounds):
+        x = model.transition @ x + rng.multivariate_normal(np.zeros(LATENT), model.process_cov)
+        contexts.append(x)
+        observations.append(x[:OBSERVED] + rng.multivariate_normal(np.zeros(OBSERVED), model.observation_cov))
+    ys = np.array(observations)
+    ys[rng.uniform(size=ys.shape) < missing] = np.nan
+    return np.array(contexts), ys, 0.5 * rng.normal(size=rounds)
+
+
+def live(agent: hs.Agent, contexts: np.ndarray, ys: np.ndarray, noise: np.ndarray) -> tuple[list[int], list[float]]:
+    """Play the story with rewards at once; the arms and rewards."""
+    table, arms, rewards = arm_params(), [], []
+    open_cards = agent.policy.estimator.reveals_context
+    for x, y, omega in zip(contexts, ys, noise, strict=True):
+        decision = agent.decide(y, context=x) if open_cards else agent.decide(y)
+        rewards.append(float(table[decision.index] @ x + omega))
+        arms.append(decision.index)
+        agent.learn(decision.id, rewards[-1])
+    return arms, rewards
+
+
+def assert_same_state(one: hs.Agent, other: hs.Agent) -> None:
+    first, second = one.state(), other.state()
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name], err_msg=name)
+
+
+def frozen_state(agent: hs.Agent) -> dict[str, bytes]:
+    return {name: value.tobytes() for name, value in agent.state().items()}

@@ -1,0 +1,123 @@
+"""What is particular to single agents: names, ids, limits, making them."""
+
+import numpy as np
+import pytest
+from settings import arm_params, make_small, small_model, story
+
+import halfseen as hs
+
+
+def test_named_arms():
+    agent = hs.make("ts-pco", observed=2, arms=["hold", "buy", "sell"], seed=1)
+    seen = set()
+    for t in range(40):
+        decision = agent.decide([np.sin(t), 1.0], available=["hold", "sell"])
+        assert agent.arms[decision.index] == decision.arm
+        seen.add(decision.arm)
+        agent.learn(decision.id, 0.0)
+    assert seen == {"hold", "sell"}
+    with pytest.raises(hs.HalfseenError, match="available: got 'buyy'; did you mean 'buy'"):
+        agent.decide([0.0, 1.0], available=["buyy"])
+
+
+def test_unrewarded_decisions_are_bounded():
+    agent = make_small("ts-pco", max_pending=3)
+    ids = [agent.decide(y).id for y in story(5)[1]]
+    assert agent.pending == tuple(ids[2:])
+    with pytest.raises(hs.HalfseenError, match="older than the last 3 unrewarded decisions"):
+        agent.learn(ids[0], 1.0)
+    agent.learn(ids[2], 1.0)
+    assert agent.pending == tuple(ids[3:])
+
+
+def test_bayes_expects_what_is_true_on_average():
+    """Kalman mean times true arm parameters is the conditional expectation of the reward."""
+    agent, (xs, ys, _) = make_small("bayes"), story(20_000)
+    misses = [agent.decide(y).expected - arm_params() @ x for x, y in zip(xs, ys, strict=True)]
+    mean, error = np.mean(misses, axis=0), np.std(misses, axis=0) / np.sqrt(len(misses) / 10)
+    assert (np.abs(mean) < 4 * error).all()
+
+
+def test_kf_in_any_coordinates_predicts_the_same_observation_basis():
+    """A general observation matrix is handled in its own coordinates."""
+    rng = np.random.default_rng(2)
+    model, change = small_model(), rng.normal(size=(5, 5)) + 3 * np.eye(5)
+    inverse = np.linalg.inv(change)
+    moved = hs.LinearGaussianModel(
+        transition=change @ model.transition @ inverse,
+        process_cov=change @ model.process_cov @ change.T,
+        observation_cov=model.observation_cov,
+        observation=np.eye(3, 5) @ inverse,
+        initial_mean=change @ model.initial_mean,
+        initial_cov=change @ model.initial_cov @ change.T,
+    )
+    straight, bent = make_small("kf-ts"), make_small("kf-ts", model=moved)
+    for y in story(60, missing=0.1)[1]:
+        np.testing.assert_allclose(bent.decide(y).context, change @ straight.decide(y).context, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"name": "emfk-ts"}, "agent: got 'emfk-ts'; did you mean 'emkf-ts'?"),
+        ({"name": "ts-pco", "observed": 0}, "observed: got 0; want an integer of at least 1"),
+        ({"name": "ts-pco", "observed": 2.5}, "observed: got 2.5; want an integer of at least 1"),
+        ({"name": "ts-pco", "arms": 0}, "arms: got 0; want an integer of at least 1"),
+        ({"name": "ts-pco", "arms": []}, "arms: got []; want a count of at least 1, or a list of names"),
+        ({"name": "ts-pco", "arms": "ab"}, "arms: got 'ab'; want a count of at least 1, or a list of names"),
+        (
+            {"name": "ts-pco", "arms": ["a", "a"]},
+            "arms: got ['a', 'a']; want names that differ from each other",
+        ),
+        ({"name": "ts-pco", "seed": -1}, "seed: got -1; want an integer of at least 0"),
+        ({"name": "ts-pco", "max_pending": 0}, "max_pending: got 0; want an integer of at least 1"),
+        ({"name": "kf-ts"}, "model: got nothing; want a value: 'kf-ts' must be told its model"),
+        ({"name": "kf-ts", "model": 3}, "model: got int; want a LinearGaussianModel"),
+        ({"name": "kf-ts", "model": small_model()}, "model: got a model of 3 observed features; want 2"),
+        ({"name": "ts-pco", "model": small_model()}, "option of 'ts-pco': got 'model'; "),
+        (
+            {"name": "bayes", "observed": 3, "model": small_model(), "arm_params": np.eye(2)},
+            "arm_params: got shape (2, 2); want shape (2, 5)",
+        ),
+    ],
+)
+def test_bad_making(arguments, line):
+    with pytest.raises(hs.HalfseenError) as caught:
+        hs.make(**({"observed": 2, "arms": 2} | arguments))
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_contexts_only_for_those_who_may_see_them():
+    with pytest.raises(hs.HalfseenError, match="context: got nothing; want the true context"):
+        make_small("oracle-ts").decide(np.zeros(3))
+    with pytest.raises(hs.HalfseenError, match="context: got the true context; want nothing"):
+        make_small("ts-pco").decide(np.zeros(3), context=np.zeros(5))
+    with pytest.raises(hs.HalfseenError, match="context: got an entry that is not finite"):
+        make_small("oracle-ts").decide(np.zeros(3), context=[0, 0, np.nan, 0, 0])
+
+
+def test_bad_folds_change_nothing():
+    agent, (_, ys, _) = make_small("ts-pco"), story(4)
+    for ys_, arms, rewards, line in [
+        (ys, [0, 1], np.zeros(4), "arms: got 2 arms; want 4, one a round"),
+        (ys, [0, 1, 2, 9], np.zeros(4), "arms: got 9; want arm numbers"),
+        (ys, [0] * 4, np.zeros(3), "rewards: got shape"),
+        (ys[:, :2], [0] * 4, np.zeros(4), "observations: got shape"),
+    ]:
+        with pytest.raises(hs.HalfseenError, match=line):
+            agent.fold(ys_, arms, rewards)
+    assert agent.rounds == 0
+
+
+def test_catalogue_prints_as_a_table():
+    text = repr(hs.catalog())
+    for name in hs.catalog():
+        assert name in text
+    assert "Algorithm 1" in text
+
+
+def test_reprs():
+    agent = make_small("ts-pco")
+    assert repr(agent) == "<ts-pco: 3 observed, 4 arms, 0 rounds, 0 unrewarded>"
+    assert repr(agent.decide([0.0, 0.0, 1.0])).startswith("Decision(id=1, arm=")
