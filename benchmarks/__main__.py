@@ -7,14 +7,14 @@ import os
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
-import json  # noqa: E402
-import platform  # noqa: E402
-import sys  # noqa: E402
-from pathlib import Path  # noqa: E402
+import json
+import platform
+import sys
+from pathlib import Path
 
-from benchmarks import em, kalman_series, linear_thompson, monte_carlo, online  # noqa: E402
-from benchmarks.harness import measure  # noqa: E402
-from halfseen.table import Table  # noqa: E402
+from benchmarks import em, kalman_series, linear_thompson, monte_carlo, online
+from benchmarks.harness import measure
+from halfseen.table import Table
 
 JOBS = {
     "linear-thompson": linear_thompson.job,

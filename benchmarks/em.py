@@ -55,9 +55,7 @@ def job() -> Job:
         def dynamax_start():
             return {ROUNDS: float(iterate(parameters, ys[None])[1][0])}
 
-        contenders.append(
-            Contender(label, with_dynamax, ROUNDS * 3, "jitted; updates all parameters", dynamax_start)
-        )
+        contenders.append(Contender(label, with_dynamax, ROUNDS * 3, "jitted; updates all parameters", dynamax_start))
     pykalman, label = peer("pykalman", "pykalman", missing)
     if pykalman is not None:
 

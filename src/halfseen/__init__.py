@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from halfseen import worlds
     from halfseen.agent import Agent, Decision
+    from halfseen.beliefs import Belief
     from halfseen.catalogue import catalog, load, make
     from halfseen.errors import HalfseenError, HalfseenWarning
     from halfseen.experiments.result import Result
     from halfseen.experiments.run import run
     from halfseen.experiments.specs import AgentSpec
     from halfseen.identify.em import FitResult, fit
-    from halfseen.model import Belief, LinearGaussianModel
+    from halfseen.model import LinearGaussianModel
 
 _HOMES = {
     "Agent": "agent",
     "AgentSpec": "experiments.specs",
-    "Belief": "model",
+    "Belief": "beliefs",
     "Decision": "agent",
     "FitResult": "identify.em",
     "HalfseenError": "errors",

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from halfseen.beliefs import Array, Belief, FilterResult, SmootherResult, Walk
 from halfseen.errors import invalid
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.series import filter_series
 from halfseen.kernels.smoother import smooth_series
-
-Array = NDArray[np.float64]
 
 RELATIVE_TOLERANCE = 1e-8  # asymmetry or negative eigenvalue, relative to the largest, that passes as rounding
 
@@ -23,7 +21,7 @@ RELATIVE_TOLERANCE = 1e-8  # asymmetry or negative eigenvalue, relative to the l
 def real_numbers(argument: str, value: ArrayLike) -> Array:
     """A fresh float64 array; NaN and infinities are allowed, None and masked entries become NaN."""
     if isinstance(value, np.ma.MaskedArray):
-        value = value.astype(np.float64).filled(np.nan)
+        value = np.ma.filled(value.astype(np.float64), np.nan)
     try:
         array = np.asarray(value)
         if array.dtype.kind in "fiubO":
@@ -71,14 +69,6 @@ def _observations(ys: ArrayLike, features: int) -> tuple[Array, bool]:
         raise invalid("ys", f"{array[tuple(bad[0])]} at {bad[0].tolist()}", "finite numbers, or nan for not seen")
     single = array.ndim == 2
     return (array[None] if single else array), single
-
-
-@dataclass(frozen=True, eq=False)
-class Belief:
-    """A Gaussian belief about a context: mean (d,) and covariance (d, d), or a batch of them."""
-
-    mean: Array
-    cov: Array
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -202,7 +192,7 @@ class LinearGaussianModel:
         """
         array, single = _observations(ys, self.observed)
         x, loglik, rows, P_filt, P_pred, _ = filter_series(*self.canonical().model.arrays(), array)
-        return FilterResult(_Walk(x, rows, single, self.canonical()), P_filt, P_pred, self.transition, loglik)
+        return FilterResult(Walk(x, rows, single, self.canonical().back), P_filt, P_pred, self.transition, loglik)
 
     def smooth(self, ys: ArrayLike) -> SmootherResult:
         """E[x_t | y_1..y_n] and covariances, also of neighbours in time, for t = 0..n (x_0 is `.initial`)."""
@@ -210,7 +200,7 @@ class LinearGaussianModel:
         p = self.canonical().model.arrays()
         x, loglik, rows, P_filt, _, frozen = filter_series(*p, array)
         x, rows, P_smooth, lag = smooth_series(p.D, p.Q, x, rows, P_filt, frozen)
-        return SmootherResult(_Walk(x, rows, single, self.canonical()), P_smooth, lag, loglik)
+        return SmootherResult(Walk(x, rows, single, self.canonical().back), P_smooth, lag, loglik)
 
 
 def _sandwich(left: Array, cov: Array) -> Array:
@@ -233,6 +223,11 @@ class CanonicalForm:
     to_original: Array
     trivial: bool = False  # the model was canonical already: both maps are the identity
 
+    @property
+    def back(self) -> Array | None:
+        """to_original, or None where it is the identity."""
+        return None if self.trivial else self.to_original
+
     def contexts_to_canonical(self, x: ArrayLike) -> Array:
         return self._mapped("x", x, self.to_canonical.T)
 
@@ -253,104 +248,3 @@ class CanonicalForm:
         if array.ndim == 0 or array.shape[-1] != len(to):
             raise invalid(argument, f"shape {array.shape}", f"(.., {len(to)})")
         return array if self.trivial else array @ to
-
-
-@dataclass(frozen=True, eq=False)
-class _Walk:
-    """Means and table rows of B series on a time axis 0..n, as the kernels return them, and the way back."""
-
-    x: Array  # (B, n+1, d)
-    rows: NDArray[np.int64]  # (B, n+1)
-    single: bool
-    form: CanonicalForm
-
-    def means(self, times: slice) -> Array:
-        return self._shaped(self.form.contexts_to_original(self.x[:, times]))
-
-    def matrices(self, table: Array, times: slice) -> Array:
-        """One matrix a time, from a table of those that differ."""
-        used = table[: self.rows.max() + 1]
-        back = self.form.to_original
-        if not self.form.trivial:
-            used = back @ used @ back.T
-        return self._shaped(used[self.rows[:, times]])
-
-    def number(self, values: Array) -> Any:
-        return float(values[0]) if self.single else values
-
-    def _shaped(self, array: Array) -> Array:
-        return array[0] if self.single else array
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class FilterResult:
-    """What `LinearGaussianModel.filter` returns; index 0 on the time axis is the first observation.
-
-    .means (n, d) and .covs (n, d, d) after each observation, .predicted_means and .predicted_covs before it,
-    .log_likelihood a number; with a leading axis B for a batch. Covariances are expanded when first asked
-    for.
-    """
-
-    _walk: _Walk
-    _filt: Array
-    _pred: Array
-    _transition: Array
-    _log_likelihood: Array
-
-    @property
-    def log_likelihood(self) -> Any:
-        return self._walk.number(self._log_likelihood)
-
-    @cached_property
-    def means(self) -> Array:
-        return self._walk.means(slice(1, None))
-
-    @cached_property
-    def covs(self) -> Array:
-        return self._walk.matrices(self._filt, slice(1, None))
-
-    @cached_property
-    def predicted_means(self) -> Array:
-        return self._walk.means(slice(None, -1)) @ self._transition.T
-
-    @cached_property
-    def predicted_covs(self) -> Array:
-        return self._walk.matrices(self._pred, slice(1, None))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SmootherResult:
-    """What `LinearGaussianModel.smooth` returns; index 0 of .means and .covs is the first observation.
-
-    .means (n, d), .covs (n, d, d), .log_likelihood a number, .initial the belief about x_0. lag_one_covs (n,
-    d, d): entry t is Cov(x_{t+1}, x_t | y_1..y_n) for t = 0..n−1, states numbered from x_0, the one before
-    the first observation; so lag_one_covs[0] joins .initial and .means[0], and lag_one_covs[t] joins
-    .means[t−1] and .means[t]. With a leading axis B for a batch. Covariances are expanded when first asked
-    for.
-    """
-
-    _walk: _Walk
-    _smooth: Array
-    _lag: Array
-    _log_likelihood: Array
-
-    @property
-    def log_likelihood(self) -> Any:
-        return self._walk.number(self._log_likelihood)
-
-    @cached_property
-    def means(self) -> Array:
-        return self._walk.means(slice(1, None))
-
-    @cached_property
-    def covs(self) -> Array:
-        return self._walk.matrices(self._smooth, slice(1, None))
-
-    @cached_property
-    def lag_one_covs(self) -> Array:
-        return self._walk.matrices(self._lag, slice(None, -1))
-
-    @cached_property
-    def initial(self) -> Belief:
-        mean = self._walk.means(slice(0, 1))[..., 0, :]
-        return Belief(mean, self._walk.matrices(self._smooth, slice(0, 1))[..., 0, :, :])

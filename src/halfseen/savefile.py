@@ -34,6 +34,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
     try:
         with os.fdopen(handle, "wb") as file:
+            os.chmod(temporary, _usual_mode())
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -43,6 +44,13 @@ def write_atomically(path: Path, content: bytes) -> None:
         if isinstance(error, OSError):
             raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
         raise
+
+
+def _usual_mode() -> int:
+    """The permissions a new file gets here; a temporary one is private."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any]) -> None:

@@ -90,6 +90,23 @@ def test_windows_do_not_depend_on_each_other_and_end_where_the_filter_does():
         np.testing.assert_array_equal(R, np.diag(np.diag(R)))
 
 
+def test_the_tolerance_is_a_gain_per_round():
+    rng = np.random.default_rng(61)
+    system = gaussian.random_system(rng, 4, 2)
+    y = gaussian.simulate(rng, *gaussian.random_system(rng, 4, 2), 80)[1]
+    whole = windows([system], y[None], iterations=12, tolerance=0.0)[5][0]
+    tolerance = 0.5 * (np.diff(whole)[5] + np.diff(whole)[6]) / 80
+    trace = windows([system], y[None], iterations=12, tolerance=tolerance)[5][0]
+    np.testing.assert_array_equal(trace[:8], whole[:8])
+    assert np.isnan(trace[8:]).all()
+    start = LinearGaussianModel(
+        transition=system[0], process_cov=system[1], observation_cov=np.diag(np.diag(system[3]))
+    )
+    gains = np.diff(fit(y, latent=4, start=start, max_iterations=12).log_likelihoods)
+    result = fit(y, latent=4, start=start, tolerance=0.5 * (gains[5] + gains[6]) / 80)
+    assert (result.iterations, result.converged) == (7, True)
+
+
 def test_windows_leave_their_inputs_alone_and_what_is_fixed_fixed():
     rng = np.random.default_rng(53)
     system = gaussian.random_system(rng, 4, 2)

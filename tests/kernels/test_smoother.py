@@ -68,9 +68,7 @@ def test_smoother_equals_statsmodels(gaps):
     want = peer.smooth()
     x, rows, P, lag, _, _ = smooth(system, y[None])
     np.testing.assert_allclose(x[0, 1:], want.smoothed_state.T, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(
-        P[rows[0, 1:]], np.moveaxis(want.smoothed_state_cov, -1, 0), rtol=1e-8, atol=1e-9
-    )
+    np.testing.assert_allclose(P[rows[0, 1:]], np.moveaxis(want.smoothed_state_cov, -1, 0), rtol=1e-8, atol=1e-9)
     # Its autocovariance at t is Cov(x_{t+1}, x_t).
     pairs = np.moveaxis(want.smoothed_state_autocov, -1, 0)[:-1]
     np.testing.assert_allclose(lag[rows[0, 1:-1]], pairs, rtol=1e-8, atol=1e-9)

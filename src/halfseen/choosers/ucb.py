@@ -12,7 +12,8 @@ from halfseen.randomness import Floats, Ints
 
 class Ucb(Chooser):
     """`width` is α: a number; "horizon" for 1 + sqrt(½ ln(2TK/δ)) with T = `horizon`; or "self-normalised"
-    for Abbasi-Yadkori, Pál & Szepesvári's (2011) σ sqrt(log|B_a/λ| − 2 ln δ) + sqrt(λ) S with S = `arm_norm` bounding ‖μ_a‖.
+    for Abbasi-Yadkori, Pál & Szepesvári's (2011) σ sqrt(log|B_a/λ| − 2 ln δ) + sqrt(λ) S,
+    S = `arm_norm` bounding ‖μ_a‖.
     """
 
     sampled = False

@@ -71,7 +71,7 @@ class FilterBank(Stateful):
                 seen,
             )
             self._steady = bool(self.frozen.all())
-        advance_mean(rows, self._lane, self.transition, self.gain, self.mean, observations, True)
+        advance_mean(rows, self._lane, self.transition, self.gain, self.mean, observations)
         return self.mean.take(rows, axis=0)
 
     def replace_model(self, rows: Ints, transition: Floats, process_cov: Floats) -> None:

@@ -34,7 +34,7 @@ class Kalman(Estimator):
         forms = [one.canonical() for one in models]
         canonical = [form.model for form in forms]
         self._to_original = None
-        if any(form.model is not one for form, one in zip(forms, models, strict=True)):
+        if not all(form.trivial for form in forms):
             self._to_original = np.stack([form.to_original for form in forms])
         self._bank = FilterBank(
             np.stack([one.transition for one in canonical]),

@@ -18,6 +18,7 @@ from halfseen.experiments.result import Result
 from halfseen.experiments.specs import CHUNK
 
 LINEAR, CLOSE, WORTHWHILE, CONSTANT = 0.95, 0.10, 0.05, 0.10
+FEWEST_CHUNKS = 20  # timings below which a trend in them says nothing
 
 
 class Verdict(StrEnum):
@@ -98,8 +99,9 @@ def judge_claims(result: Result) -> list[Claim]:
         Claim(
             "EMKF-Bandit's regret is sub-linear",
             "Section 4: the proposed algorithms incur a sub-linear regret.",
-            f"Growth exponent β of R(t) ∝ t^β over the last nine tenths of the rounds, one fit a seed, mean with "
-            f"95 % interval over seeds. Sub-linear: the whole interval below {LINEAR}.",
+            f"Growth exponent β of R(t) ∝ t^β late in the run: the slope of log(regret per round) on log t over the "
+            f"blocks T/8…T/4…T/2…T, plus 1, with a 95 % jackknife interval over seeds. Sub-linear: the whole interval "
+            f"below {LINEAR}.",
             _findings(result, ours, lambda world, agent: _growth(result, world, agent), _sublinear),
         ),
         Claim(
@@ -131,7 +133,8 @@ def judge_claims(result: Result) -> list[Claim]:
             "The work per round is constant",
             "Section 1: the pipeline runs online with a constant computational cost in each iteration.",
             f"Slope of log(time per round) on log t over the last nine tenths of the rounds, in chunks of {CHUNK}, "
-            f"with 95 % interval. Constant: the whole interval below {CONSTANT}.",
+            f"with 95 % interval; time in units of what TS-PCO's fixed arithmetic takes in the same chunk, where it "
+            f"takes part, so that a slow moment of the machine cancels. Constant: the whole interval below {CONSTANT}.",
             _findings(result, ours, lambda w, a: _time_growth(result, w, a), lambda f: below(f, CONSTANT)),
         ),
     ]
@@ -153,7 +156,7 @@ def _findings(
 
 
 def _growth(result: Result, world: str, agent: str) -> Estimate:
-    return growth_exponent(np.cumsum(result.tracks[world, agent].regret, axis=1))
+    return growth_exponent(result.tracks[world, agent].regret)
 
 
 def _sublinear(figure: Estimate) -> Verdict:
@@ -168,6 +171,10 @@ def _against(result: Result, world: str, agent: str, rival: str) -> Estimate | N
 
 def _time_growth(result: Result, world: str, agent: str) -> Estimate:
     micros = result.microseconds_per_round(world, agent)
+    if "ts-pco" in result.agents:
+        micros = micros / result.microseconds_per_round(world, "ts-pco")
     ends = np.minimum(CHUNK * np.arange(1, len(micros) + 1), result.plan.rounds)
-    late = ends > result.plan.rounds / 10
+    late = ends > max(CHUNK, result.plan.rounds / 10)  # in the first chunk kernels may have been compiled
+    if late.sum() < FEWEST_CHUNKS:
+        return Estimate(np.nan, np.nan, np.nan)
     return slope(np.log(ends[late]), np.log(micros[late]))

@@ -35,6 +35,6 @@ def _without_nan(value: Any) -> Any:
         return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_nan(item) for item in value]
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return _without_nan(value.tolist())
-    return value
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any
 
 from halfseen.errors import HalfseenError
@@ -28,13 +29,13 @@ def play_all(slices: list[Slice], jobs: int, tick: Tick) -> list[dict[str, Track
         return [play(piece, tick) for piece in slices]
     context = multiprocessing.get_context("spawn")
     done, stop = context.Value("q", 0), context.Value("b", 0)
-    with _single_threaded_children():
-        pool = ProcessPoolExecutor(
-            min(jobs, len(slices)), mp_context=context, initializer=_start_worker, initargs=(done, stop)
-        )
-        futures = [pool.submit(_play_in_worker, piece) for piece in slices]
+    pool = ProcessPoolExecutor(
+        min(jobs, len(slices)), mp_context=context, initializer=_start_worker, initargs=(done, stop)
+    )
     told = 0
     try:
+        with _starting_children():  # within the `try` that ends them
+            futures = [pool.submit(_play_in_worker, piece) for piece in slices]
         waiting = set(futures)
         while waiting:
             finished, waiting = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
@@ -54,17 +55,20 @@ def play_all(slices: list[Slice], jobs: int, tick: Tick) -> list[dict[str, Track
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-class _single_threaded_children:  # noqa: N801 (used like a function)
-    """Children start with one BLAS thread each: the processes are the parallelism."""
-
-    _names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-    def __enter__(self) -> None:
-        self._before = {name: os.environ.get(name) for name in self._names}
-        os.environ.update(dict.fromkeys(self._names, "1"))
-
-    def __exit__(self, *_: object) -> None:
-        for name, value in self._before.items():
+@contextmanager
+def _starting_children() -> Iterator[None]:
+    """Children start with one BLAS thread each, because the processes are the parallelism, and deaf to Ctrl-C."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    can_block = hasattr(signal, "pthread_sigmask")  # not on Windows
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if can_block else set()
+    try:
+        yield
+    finally:
+        if can_block:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for name, value in before.items():
             if value is None:
                 del os.environ[name]
             else:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import inspect
-import itertools
 import math
 import shlex
-from collections.abc import Collection, Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -17,6 +14,7 @@ from halfseen.catalogue import CATALOG
 from halfseen.diagnostics import bound_shape
 from halfseen.experiments.claims import Claim, Verdict, is_papers_own
 from halfseen.experiments.figures import regret_figure, render_figure, theory_figure
+from halfseen.experiments.html import CSS, Markup, escape, figure, section, table
 from halfseen.experiments.result import Result
 from halfseen.experiments.specs import AgentSpec
 
@@ -38,47 +36,6 @@ _RESOLVED = (
     "Where the theorem and its appendix differ, the shape of the bound follows the appendix.",
 )
 
-_CSS = """
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --page: #fbfbfa; --card: #fff;
-  --rule: #d8dce0; --holds: #00694d; --fails: #a33c00; --open: #5c5200; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --soft: #a3abb4; --page: #15181c;
-  --card: #1d2126; --rule: #363c44; --holds: #4cc7a2; --fails: #ff9a62; --open: #e3d35c; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 62rem; background: var(--page);
-  color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: .5rem 0 1rem; }
-h2 { font-size: 1.3rem; margin: 2.8rem 0 .6rem; border-bottom: 1px solid var(--rule); padding-bottom: .3rem; }
-h3 { font-size: 1.08rem; margin: 0 0 .4rem; }
-p, li { max-width: 46rem; }
-.lead { font-size: 1.08rem; }
-.soft { color: var(--soft); }
-figure { margin: 1rem 0; }
-figure .card { background: #fff; border: 1px solid var(--rule); border-radius: 6px; padding: .6rem;
-  overflow-x: auto; }
-figure img { display: block; width: 100%; min-width: 38rem; height: auto; }
-figure.narrow img { min-width: 0; max-width: 34rem; margin: 0 auto; }
-figcaption, caption { color: var(--soft); font-size: .9rem; text-align: left; padding: .4rem 0; }
-.scroll { overflow-x: auto; margin: .8rem 0; }
-table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
-td, th { white-space: nowrap; }
-td.n, th.n { text-align: right; }
-td.t:last-child { white-space: normal; min-width: 9rem; max-width: 34rem; }
-th { font-weight: 600; }
-tbody th { font-weight: 500; }
-tbody + tbody tr:first-child > * { border-top: 2px solid var(--rule); }
-article { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 1rem 1.2rem;
-  margin: 1rem 0; }
-article dl { display: grid; grid-template-columns: auto 1fr; gap: .2rem 1rem; margin: .4rem 0; }
-dt { color: var(--soft); } dd { margin: 0; }
-@media (max-width: 40rem) { article { padding: .8rem; } article dl { display: block; } dd { margin: 0 0 .4rem; }
-  tbody th { white-space: normal; min-width: 7rem; } }
-.verdict { font-weight: 650; white-space: nowrap; }
-.holds { color: var(--holds); } .fails { color: var(--fails); } .undecided { color: var(--open); }
-pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: .7rem 1rem;
-  overflow-x: auto; font-size: .88rem; }
-"""
-
 
 def render_report(result: Result, claims: Sequence[Claim]) -> str:
     """The whole page."""
@@ -88,27 +45,27 @@ def render_report(result: Result, claims: Sequence[Claim]) -> str:
         "the first round. Bottom: moving average of the regret of a round."
     )
     body = [
-        f"<h1>{_text(title)}</h1>",
+        f"<h1>{escape(title)}</h1>",
         _statement(result, claims),
-        _section("Regret", _figure(result, render_figure(regret_figure(result), "svg"), caption)),
-        _section("The claims", _overview(claims), *[_claim(claim) for claim in claims]),
-        _section("Results", _results(result)),
-        _section("The theory", *_theory(result)),
-        _section("Settings", *_settings(result)),
-        _section(
+        section("Regret", figure(render_figure(regret_figure(result), "svg"), caption, narrow=len(result.worlds) == 1)),
+        section("The claims", _overview(claims), *[_claim(claim) for claim in claims]),
+        section("Results", _results(result)),
+        section("The theory", *_theory(result)),
+        section("Settings", *_settings(result)),
+        section(
             "Open points of the paper, and how they were resolved",
-            "<ul>" + "".join(f"<li>{_text(point)}</li>" for point in _RESOLVED) + "</ul>",
+            "<ul>" + "".join(f"<li>{escape(point)}</li>" for point in _RESOLVED) + "</ul>",
         ),
-        _section(
+        section(
             "Versions, and how to run it again",
             _versions(result),
-            f"<pre>{_text(rerun_command(result))}</pre>",
+            f"<pre>{escape(rerun_command(result))}</pre>",
         ),
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_text(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(body)
         + "\n</main>\n</body>\n</html>\n"
     )
@@ -134,27 +91,27 @@ def _statement(result: Result, claims: Sequence[Claim]) -> str:
         if verdicts:
             counts = [f"“{verdict}” {verdicts.count(verdict)}" for verdict in Verdict]
             parts.append(f"Verdicts on the {_count(verdicts, 'claim')} tested in {place}: {', '.join(counts)}.")
-    return f'<p class="lead">{_text(" ".join(parts))}</p>'
+    return f'<p class="lead">{escape(" ".join(parts))}</p>'
 
 
 def _overview(claims: Sequence[Claim]) -> str:
     rows = [[c.title, _verdict(_overall(c, True)), _verdict(_overall(c, False))] for c in claims]
-    return _table("All verdicts of this run", ["claim", "in the paper's setting", "beside it"], rows)
+    return table("All verdicts of this run", ["claim", "in the paper's setting", "beside it"], rows)
 
 
 def _claim(claim: Claim) -> str:
     rows = [[f.world, f.subject, str(f.figure), _verdict(f.verdict)] for f in claim.findings]
     told = {
-        "The paper": _text(claim.paper),
-        "Test": _text(claim.test),
+        "The paper": escape(claim.paper),
+        "Test": escape(claim.test),
         "In the paper's setting": _verdict(_overall(claim, True)),
         "Beside it": _verdict(_overall(claim, False)),
     }
     return (
-        f"<article><h3>{_text(claim.title)}</h3><dl>"
-        + "".join(f"<dt>{_text(name)}</dt><dd>{content}</dd>" for name, content in told.items())
+        f"<article><h3>{escape(claim.title)}</h3><dl>"
+        + "".join(f"<dt>{escape(name)}</dt><dd>{content}</dd>" for name, content in told.items())
         + "</dl>"
-        + _table("What was found", ["world", "agent", "figure [95 % interval]", "verdict"], rows, numeric={2})
+        + table("What was found", ["world", "agent", "figure [95 % interval]", "verdict"], rows, numeric={2})
         + "</article>"
     )
 
@@ -166,10 +123,10 @@ def _overall(claim: Claim, own: bool) -> Verdict | None:
     return claim.verdict if own else claim.verdict_elsewhere
 
 
-def _verdict(verdict: Verdict | None) -> _Html:
+def _verdict(verdict: Verdict | None) -> Markup:
     if verdict is None:
-        return _Html('<span class="soft">not tested in this run</span>')
-    return _Html(f'<span class="verdict {verdict.name.lower()}">{_text(verdict)}</span>')
+        return Markup('<span class="soft">not tested in this run</span>')
+    return Markup(f'<span class="verdict {verdict.name.lower()}">{escape(verdict)}</span>')
 
 
 def _results(result: Result) -> str:
@@ -180,9 +137,9 @@ def _results(result: Result) -> str:
         growth, error = _interval(entry["growth_exponent"]), entry["mean_estimation_error"]
         speed = f"{entry['rounds_per_second']:,.0f}"
         rows.append([world, agent, mean, _number(entry["regret_median"]), growth, _number(error), speed])
-    return _table(
+    return table(
         f"Regret after {result.plan.rounds:,} rounds: mean over seeds ± standard error, median, growth "
-        "exponent β of R(t) ∝ t^β with 95 % interval, mean estimation error, and rounds per second.",
+        "exponent β of R(t) ∝ t^β late in the run with 95 % interval, mean estimation error, and rounds per second.",
         ["world", "agent", "R(T) mean ± s.e.", "median", "growth β", "mean ‖x − x̂‖", "rounds/s"],
         rows,
         numeric={2, 3, 4, 5, 6},
@@ -219,17 +176,17 @@ def _theory(result: Result) -> list[str]:
     return [
         "<p>Theorem 1 bounds the regret if the arms are bounded (A1), the contexts and their estimates are "
         "bounded (A2), and ‖B⁻¹(t)‖ ≤ b/t for every arm (A3). Its bound grows with Σ‖ε‖, the summed estimation "
-        "error. A growth exponent near 0 means bounded, near 1 linear. Observations determine the hidden "
+        "error. A growth exponent of 0 or less means bounded, 1 linear. Observations determine the hidden "
         "coordinates only up to a change of basis, so the ‖ε‖ of an agent that learns its model also holds "
         "what such a change makes of it.</p>",
-        _figure(result, render_figure(theory_figure(result), "svg"), caption),
-        _table(
+        figure(render_figure(theory_figure(result), "svg"), caption, narrow=len(result.worlds) == 1),
+        table(
             "A1 and A2: the largest norms met over all seeds and rounds.",
             ["world", "A1: max ‖μ‖", "A2: max ‖x‖", "growth of max ‖x‖"],
             list(assumptions.values()),
             numeric={1, 2, 3},
         ),
-        _table(
+        table(
             "A3 and the estimation error, mean over seeds with 95 % interval.",
             ["world", "agent", "A3: T·‖B⁻¹(T)‖", "its growth", "Σ‖ε‖", "its growth"],
             quantities,
@@ -245,8 +202,8 @@ def _settings(result: Result) -> list[str]:
     told = {"horizon", *plan.worlds[0].begin(plan.seeds[:1]).facts()}
     return [
         f"<p>{plan.rounds:,} rounds; {_count(plan.seeds, 'seed')} ({plan.seeds[0]} to {plan.seeds[-1]}).</p>",
-        _table("The worlds", ["world", *[name.replace("_", " ") for name in names]], worlds),
-        _table(
+        table("The worlds", ["world", *[name.replace("_", " ") for name in names]], worlds),
+        table(
             "The agents",
             ["agent", "context", "told by the world", "options"],
             [_agent_row(spec, told) for spec in plan.agents],
@@ -271,57 +228,13 @@ def _agent_row(spec: AgentSpec, told: set[str]) -> list[str]:
 def _versions(result: Result) -> str:
     versions = [f"{name} {version}" for name, version in result.summary["versions"].items()]
     effort = f"{result.wall_seconds:.0f} s with {_count(result.jobs, 'process')}"
-    return f"<p>{_text(', '.join(versions))}; {effort}.</p>"
+    return f"<p>{escape(', '.join(versions))}; {effort}.</p>"
 
 
 def _entries(result: Result) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for world, content in result.summary["worlds"].items():
         for agent, entry in content["agents"].items():
             yield world, agent, entry
-
-
-def _section(title: str, *content: str) -> str:
-    return f"<section>\n<h2>{_text(title)}</h2>\n" + "\n".join(content) + "\n</section>"
-
-
-def _figure(result: Result, svg: bytes, caption: str) -> str:
-    size = ' class="narrow"' if len(result.worlds) == 1 else ""
-    source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
-    return (
-        f'<figure{size}><div class="card"><img src="{source}" alt="{_text(caption)}"></div>'
-        f"<figcaption>{_text(caption)}</figcaption></figure>"
-    )
-
-
-def _table(caption: str, columns: list[str], rows: list[list[str]], *, numeric: Collection[int] = ()) -> str:
-    """A table in a box that scrolls by itself; rows with the same first cell belong together."""
-
-    def cell(at: int, content: str) -> str:
-        inner = content if isinstance(content, _Html) else _text(content)
-        if at == 0:
-            return f'<th scope="row">{inner}</th>'
-        return f'<td class="{"n" if at in numeric else "t"}">{inner}</td>'
-
-    heads = "".join(
-        f'<th scope="col" class="{"n" if at in numeric else "t"}">{_text(column)}</th>'
-        for at, column in enumerate(columns)
-    )
-    bodies = [
-        "<tbody>" + "".join(f"<tr>{''.join(cell(*pair) for pair in enumerate(row))}</tr>" for row in group) + "</tbody>"
-        for _, group in itertools.groupby(rows, key=lambda row: row[0])
-    ]
-    return (
-        f'<div class="scroll" tabindex="0"><table><caption>{_text(caption)}</caption>'
-        f"<thead><tr>{heads}</tr></thead>{''.join(bodies)}</table></div>"
-    )
-
-
-class _Html(str):
-    """Text that is markup already."""
-
-
-def _text(text: str) -> str:
-    return html.escape(str(text), quote=True)
 
 
 def _count(things: Sized | int, word: str) -> str:

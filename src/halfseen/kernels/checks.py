@@ -7,11 +7,12 @@ import math
 from numba import njit
 
 from halfseen.kernels._types import Matrix
+from halfseen.kernels.linalg import KERNEL
 
 COMPLETE, MISSING, INFINITE = 0, 1, 2
 
 
-@njit(cache=True)
+@njit(**KERNEL)
 def survey(values: Matrix) -> int:
     """COMPLETE, MISSING where an entry is NaN, or INFINITE where one is ±inf (which outranks missing)."""
     found = COMPLETE

@@ -7,12 +7,14 @@ import math
 import numpy as np
 from numba import njit
 
+from halfseen.kernels.linalg import INNER, KERNEL
+
 _REACH = 8.5  # standard deviations beyond which a normal tail (1e-17) cannot be seen in the result
 _PANEL = 2.5  # width of a quadrature panel in units of the narrowest law in play there
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-@njit(cache=True)
+@njit(**KERNEL)
 def pick(means, variances, widths, sampled, noise, available, winners):  # type: ignore[no-untyped-def]
     """The available arm with the highest score m + width·std·(noise if sampled else 1), for every row, in `winners`.
 
@@ -32,7 +34,7 @@ def pick(means, variances, widths, sampled, noise, available, winners):  # type:
         winners[i] = best
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _shares_of_the_highest(scores, available):  # type: ignore[no-untyped-def]
     arms = scores.shape[0]
     shares = np.zeros(arms)
@@ -49,7 +51,7 @@ def _shares_of_the_highest(scores, available):  # type: ignore[no-untyped-def]
     return shares, highest
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _win_probabilities(means, stds, available):  # type: ignore[no-untyped-def]
     """P(arm a has the highest of independent scores N(m_a, s_a²)): ∫ f_a(x) Π_{b≠a} F_b(x) dx.
 
@@ -97,7 +99,7 @@ def _win_probabilities(means, stds, available):  # type: ignore[no-untyped-def]
     return probabilities
 
 
-@njit(cache=True)
+@njit(**KERNEL)
 def win_probabilities(means, variances, widths, sampled, available):  # type: ignore[no-untyped-def]
     """The probability with which `pick` chooses each arm, exact up to quadrature (below 1e-10); (n, K)."""
     n, arms = means.shape

@@ -11,12 +11,12 @@ import numpy as np
 from numba import njit
 
 from halfseen.kernels._types import Flags, Index, Matrix, Stack
-from halfseen.kernels.linalg import FAST, FREEZE, agree, copy_into, dot, dot_transposed, symmetrise, whitener
+from halfseen.kernels.linalg import FREEZE, INNER, KERNEL, agree, copy_into, dot, dot_transposed, symmetrise, whitener
 
 NOISE_FLOOR = 1e-9  # Σ_ii counts as at least this share of S_ii
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def covariance_step(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)
@@ -85,7 +85,7 @@ def covariance_step(
     symmetrise(P_filt)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _all_seen(seen: Flags) -> bool:
     count = 0
     for value in seen:
@@ -93,7 +93,7 @@ def _all_seen(seen: Flags) -> bool:
     return bool(count == seen.shape[0])
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**KERNEL)
 def advance_gain(
     lanes: Index,  # (n,)
     D: Stack,  # (M, d, d)
@@ -134,7 +134,7 @@ def advance_gain(
         copy_into(P[m], P_new)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**KERNEL)
 def advance_mean(
     rows: Index,  # (n,) streams that take a step
     lane: Index,  # (B,) lane of each stream
@@ -142,23 +142,10 @@ def advance_mean(
     G: Stack,  # (M, d, k)
     x: Matrix,  # filtered means (B, d), changed
     y: Matrix,  # observations (n, k), aligned with rows
-    allow_missing: bool,
-) -> int:
-    """x ← Dx + G(y − ADx) for each row, with entries that are NaN left out. Returns a status:
-
-    0 done; 1 a NaN although none is allowed; 2 an infinite entry. Unless 0, no mean has changed.
-    """
+) -> None:
+    """x ← Dx + G(y − ADx) for each row, with entries that are NaN left out."""
     n, k = y.shape
     d = x.shape[1]
-    for s in range(n):
-        for i in range(k):
-            if np.isinf(y[s, i]):
-                return 2
-    if not allow_missing:
-        for s in range(n):
-            for i in range(k):
-                if np.isnan(y[s, i]):
-                    return 1
     pred = np.empty(d)
     error = np.empty(k)
     for s in range(n):
@@ -176,4 +163,3 @@ def advance_mean(
             for j in range(k):
                 total += G[m, i, j] * error[j]
             x[row, i] = pred[i] + total
-    return 0

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 from halfseen.kernels._types import Float, Matrix, Vector
 
 FAST = {"reassoc", "contract"}  # never the no-NaN flags: NaN means "not seen"
+# How kernels are compiled: those called from Python, and those called only by other kernels. Division by zero gives
+# inf, as in NumPy, instead of an exception; wrappers that nobody calls are left out because they take time.
+KERNEL: dict[str, Any] = {"cache": True, "fastmath": FAST, "error_model": "numpy", "no_cfunc_wrapper": True}
+INNER: dict[str, Any] = KERNEL | {"no_cpython_wrapper": True}
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error, not information
 FREEZE = 1e-12  # relative change of a covariance below which it counts as converged
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def dot(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = a b; a function of its own, as the next two, because every np.dot takes long to compile."""
     np.dot(a, b, out)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def dot_transposed(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = a bᵀ."""
     np.dot(a, b.T, out)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def transposed_dot(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = aᵀ b."""
     np.dot(a.T, b, out)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
     """U upper with UᵀU = S + share·diag(S); False when a pivot is not safely positive."""
     n = S.shape[0]
@@ -53,13 +59,13 @@ def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
     return True
 
 
-@njit(cache=True, fastmath=FAST)
-def whitener(S: Matrix, U: Matrix, W: Matrix) -> None:
+@njit(**INNER)
+def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
     """W = L⁻¹ (lower triangular, zeros above) with LLᵀ = S, so S⁻¹ = WᵀW and log|S| = −2 Σ log W_ii.
 
     S is positive semi-definite. When it is singular to working precision the diagonal is raised by the
     smallest share of itself in 1e-13, 1e-11, .. that lets the factorisation through; relative to each
-    entry, so the result does not depend on the units of the coordinates. U is scratch.
+    entry, so the result does not depend on the units of the coordinates. Returns that share. U is scratch.
     """
     n = S.shape[0]
     share = 0.0
@@ -70,7 +76,7 @@ def whitener(S: Matrix, U: Matrix, W: Matrix) -> None:
                 for j in range(n):
                     W[i, j] = 0.0
                 W[i, i] = 1.0
-            return
+            return share
     for i in range(n):
         for j in range(n):
             W[i, j] = 0.0
@@ -82,9 +88,10 @@ def whitener(S: Matrix, U: Matrix, W: Matrix) -> None:
         scale = 1.0 / U[i, i]
         for j in range(i + 1):
             W[i, j] *= scale
+    return share
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def copy_into(target: Matrix, source: Matrix) -> None:
     """target[:len(source)] = source; a loop, because assigning to a slice takes seconds to compile."""
     for i in range(source.shape[0]):
@@ -92,7 +99,7 @@ def copy_into(target: Matrix, source: Matrix) -> None:
             target[i, j] = source[i, j]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def symmetrise(P: Matrix) -> None:
     for i in range(P.shape[0]):
         for j in range(i):
@@ -101,7 +108,7 @@ def symmetrise(P: Matrix) -> None:
             P[j, i] = mean
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def agree(P_new: Matrix, P_old: Matrix, tolerance: Float) -> bool:
     """max|P_new − P_old| ≤ tolerance × max|P_new|: with FREEZE, the test by which a covariance freezes.
 
@@ -118,7 +125,7 @@ def agree(P_new: Matrix, P_old: Matrix, tolerance: Float) -> bool:
     return True
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def recur(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
     """X_t ← X_t + F X_{t−1} down the rows of X, or X_t + F X_{t+1} up them, from `start`; FT is Fᵀ.
 

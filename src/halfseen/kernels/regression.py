@@ -14,8 +14,10 @@ import math
 import numpy as np
 from numba import njit
 
+from halfseen.kernels.linalg import KERNEL
 
-@njit(cache=True, fastmath={"reassoc", "contract"})
+
+@njit(**KERNEL)
 def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
     """Of every arm, the predicted reward cᵀm_a and its parameter variance cᵀC_a c; both (n, K), written in place."""
     n, arms, p = rows.shape[0], mean.shape[1], mean.shape[2]
@@ -39,7 +41,7 @@ def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-
             variances[i, a] = max(quadratic, 0.0)
 
 
-@njit(cache=True, fastmath={"reassoc", "contract"})
+@njit(**KERNEL)
 def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
     """cᵀμ_a for arm parameters that are known; (n, K), written in place."""
     n, arms, p = rows.shape[0], mean.shape[1], mean.shape[2]
@@ -51,7 +53,7 @@ def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
             means[i, a] = predicted
 
 
-@njit(cache=True, fastmath={"reassoc", "contract"})
+@njit(**KERNEL)
 def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: ignore[no-untyped-def]
     """Fold rewards (n,) of the arms played (n,) into the posterior, in the order given.
 

@@ -16,7 +16,7 @@ from numba import njit
 
 from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.kalman import covariance_step
-from halfseen.kernels.linalg import FAST, FREEZE, agree, copy_into, dot_transposed, recur
+from halfseen.kernels.linalg import FREEZE, INNER, KERNEL, agree, copy_into, dot_transposed, recur
 
 LOG_2PI = 1.8378770664093453
 CHUNK = 256  # rows to a matrix product: fits the cache, and small enough that BLAS stays on one thread
@@ -28,7 +28,7 @@ NONE = -1
 NEXT_COMPLETE, FIRST_CHILD, SIBLING, PATTERN = 0, 1, 2, 3
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def grow(table: Stack) -> Stack:
     """The table with room for twice as many rows."""
     wider = np.empty((2 * table.shape[0], table.shape[1], table.shape[2]))
@@ -37,7 +37,7 @@ def grow(table: Stack) -> Stack:
     return wider
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _grow_tree(tree: Index, room: int) -> Index:
     wider = np.empty((room, tree.shape[1]), np.int64)
     for row in range(room):
@@ -46,7 +46,7 @@ def _grow_tree(tree: Index, room: int) -> Index:
     return wider
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
     """The row that follows `here` under this pattern, or NONE when nothing has gone that way yet."""
     if complete:
@@ -64,7 +64,7 @@ def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
     return int(there)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _closed_loop(D: Matrix, G: Matrix) -> Matrix:
     """Fᵀ with F = (I − GA)D, the map from one filtered mean to the next."""
     d, k = G.shape
@@ -78,7 +78,7 @@ def _closed_loop(D: Matrix, G: Matrix) -> Matrix:
     return FT
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _log_det(W: Matrix) -> float:
     """log|S| of S⁻¹ = WᵀW."""
     total = 0.0
@@ -87,7 +87,7 @@ def _log_det(W: Matrix) -> float:
     return total
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt: Matrix, errors: Stack) -> float:
     """len(y) steps under one gain: fills x_filt[1:] from x_filt[0]. Returns −2 × their log-likelihood.
 
@@ -110,7 +110,7 @@ def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt
     return float(total)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vector, error: Vector) -> float:
     """One step under one gain, entries that are NaN left out. Returns −2 × its log-likelihood."""
     d, k = G.shape
@@ -136,10 +136,10 @@ def _exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Ve
         for j in range(k):
             change += G[i, j] * error[j]
         x_new[i] += change
-    return total
+    return float(total)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _complete_rows(y: Matrix, start: int) -> int:
     """How many rows from `start` on, at most a chunk of them, have no NaN."""
     stop = min(y.shape[0], start + CHUNK)
@@ -150,7 +150,7 @@ def _complete_rows(y: Matrix, start: int) -> int:
     return int(stop - start)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**KERNEL)
 def filter_series(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)

@@ -6,10 +6,10 @@ import numpy as np
 from numba import njit
 
 from halfseen.kernels._types import Matrix, Stack
-from halfseen.kernels.linalg import FAST
+from halfseen.kernels.linalg import KERNEL
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**KERNEL)
 def move_contexts(D: Stack, noise: Stack, x: Matrix) -> Stack:
     """x_{t+1} = D x_t + ε_t from x (B, d), for noise (B, n, d) in order; contexts (n, B, d). D is (B, d, d)."""
     streams, n, d = noise.shape

@@ -12,8 +12,9 @@ from numba import njit
 
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
 from halfseen.kernels.linalg import (
-    FAST,
     FREEZE,
+    INNER,
+    KERNEL,
     agree,
     copy_into,
     dot,
@@ -26,12 +27,12 @@ from halfseen.kernels.linalg import (
 from halfseen.kernels.series import CHUNK, grow
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _smoother_gain(D: Matrix, Q: Matrix, P: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
     """From a filtered covariance P: J = PDᵀ(DPDᵀ + Q)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ.
 
-    C is the covariance of x_t given y_1..y_t and x_{t+1}; in this form an error in J, where DPDᵀ + Q is
-    nearly singular, enters squared and C stays positive semi-definite. `work` is scratch (4, d, d).
+    C is the covariance of x_t given y_1..y_t and x_{t+1}. Where DPDᵀ + Q is singular and had to be raised, J is
+    off, and in this form its error enters C squared. `work` is scratch (4, d, d).
     """
     d = D.shape[0]
     DP, P_pred, scratch, W = work[0], work[1], work[2], work[3]
@@ -41,9 +42,15 @@ def _smoother_gain(D: Matrix, Q: Matrix, P: Matrix, J: Matrix, C: Matrix, work: 
         for j in range(d):
             P_pred[i, j] += Q[i, j]
     symmetrise(P_pred)
-    whitener(P_pred, scratch, W)
+    raised = whitener(P_pred, scratch, W)
     dot(W, DP, scratch)
     transposed_dot(scratch, W, J)
+    if raised == 0.0:  # J solves its equation, and C = P − (WDP)ᵀ(WDP)
+        transposed_dot(scratch, scratch, C)
+        for i in range(d):
+            for j in range(d):
+                C[i, j] = P[i, j] - C[i, j]
+        return
     # Multiplied out, C = P − J(DP) − EJᵀ, where E = PDᵀ − JP⁻ is what the solution for J left over.
     dot(J, P_pred, scratch)
     for i in range(d):
@@ -57,7 +64,7 @@ def _smoother_gain(D: Matrix, Q: Matrix, P: Matrix, J: Matrix, C: Matrix, work: 
     symmetrise(C)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
     """Jᵀ and K = I − JD: under one gain xˢ_t = K x_t + J xˢ_{t+1}."""
     d = D.shape[0]
@@ -71,7 +78,7 @@ def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
     return JT, K
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
 def _exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vector, gap: Vector) -> None:
     """xˢ_t = x_t + J(xˢ_{t+1} − Dx_t)."""
     d = D.shape[0]
@@ -87,7 +94,7 @@ def _exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vect
         x_smooth[i] = x[i] + change
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**KERNEL)
 def smooth_series(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)

@@ -6,10 +6,10 @@ import numpy as np
 from numba import njit
 
 from halfseen.kernels._types import Index, Matrix, Stack
-from halfseen.kernels.linalg import FAST
+from halfseen.kernels.linalg import KERNEL
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**KERNEL)
 def gather_pairs(
     rows: Index,  # (n,)
     first: Index,  # (n,) 1 where this round opens a window, else 0

@@ -1,0 +1,94 @@
+"""Pieces of an HTML page that needs nothing from outside."""
+
+from __future__ import annotations
+
+import base64
+import html
+import itertools
+from collections.abc import Collection
+
+CSS = """
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --page: #fbfbfa; --card: #fff;
+  --rule: #d8dce0; --holds: #00694d; --fails: #a33c00; --open: #5c5200; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --soft: #a3abb4; --page: #15181c;
+  --card: #1d2126; --rule: #363c44; --holds: #4cc7a2; --fails: #ff9a62; --open: #e3d35c; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 62rem; background: var(--page);
+  color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: .5rem 0 1rem; }
+h2 { font-size: 1.3rem; margin: 2.8rem 0 .6rem; border-bottom: 1px solid var(--rule); padding-bottom: .3rem; }
+h3 { font-size: 1.08rem; margin: 0 0 .4rem; }
+p, li { max-width: 46rem; }
+.lead { font-size: 1.08rem; }
+.soft { color: var(--soft); }
+figure { margin: 1rem 0; }
+figure .card { background: #fff; border: 1px solid var(--rule); border-radius: 6px; padding: .6rem;
+  overflow-x: auto; }
+figure img { display: block; width: 100%; min-width: 38rem; height: auto; }
+figure.narrow img { min-width: 0; max-width: 34rem; margin: 0 auto; }
+figcaption, caption { color: var(--soft); font-size: .9rem; text-align: left; padding: .4rem 0; }
+.scroll { overflow-x: auto; margin: .8rem 0; }
+table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
+td, th { white-space: nowrap; }
+td.n, th.n { text-align: right; }
+td.t:last-child { white-space: normal; min-width: 9rem; max-width: 34rem; }
+th { font-weight: 600; }
+tbody th { font-weight: 500; }
+tbody + tbody tr:first-child > * { border-top: 2px solid var(--rule); }
+article { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 1rem 1.2rem;
+  margin: 1rem 0; }
+article dl { display: grid; grid-template-columns: auto 1fr; gap: .2rem 1rem; margin: .4rem 0; }
+dt { color: var(--soft); } dd { margin: 0; }
+@media (max-width: 40rem) { article { padding: .8rem; } article dl { display: block; } dd { margin: 0 0 .4rem; }
+  tbody th { white-space: normal; min-width: 7rem; } }
+.verdict { font-weight: 650; white-space: nowrap; }
+.holds { color: var(--holds); } .fails { color: var(--fails); } .undecided { color: var(--open); }
+pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: .7rem 1rem;
+  overflow-x: auto; font-size: .88rem; }
+"""
+
+
+class Markup(str):
+    """Text that is markup already."""
+
+
+def escape(text: str) -> str:
+    """Text as it may stand in a page or an attribute."""
+    return html.escape(str(text), quote=True)
+
+
+def section(title: str, *content: str) -> str:
+    return f"<section>\n<h2>{escape(title)}</h2>\n" + "\n".join(content) + "\n</section>"
+
+
+def figure(svg: bytes, caption: str, *, narrow: bool = False) -> str:
+    size = ' class="narrow"' if narrow else ""
+    source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+    return (
+        f'<figure{size}><div class="card"><img src="{source}" alt="{escape(caption)}"></div>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def table(caption: str, columns: list[str], rows: list[list[str]], *, numeric: Collection[int] = ()) -> str:
+    """A table in a box that scrolls by itself; rows with the same first cell belong together."""
+
+    def cell(at: int, content: str) -> str:
+        inner = content if isinstance(content, Markup) else escape(content)
+        if at == 0:
+            return f'<th scope="row">{inner}</th>'
+        return f'<td class="{"n" if at in numeric else "t"}">{inner}</td>'
+
+    heads = "".join(
+        f'<th scope="col" class="{"n" if at in numeric else "t"}">{escape(column)}</th>'
+        for at, column in enumerate(columns)
+    )
+    bodies = [
+        "<tbody>" + "".join(f"<tr>{''.join(cell(*pair) for pair in enumerate(row))}</tr>" for row in group) + "</tbody>"
+        for _, group in itertools.groupby(rows, key=lambda row: row[0])
+    ]
+    return (
+        f'<div class="scroll" tabindex="0"><table><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{heads}</tr></thead>{''.join(bodies)}</table></div>"
+    )

@@ -1,0 +1,51 @@
+"""Results made up by hand, so that what should be said of them is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from halfseen.experiments.play import Track, checkpoints
+from halfseen.experiments.result import Result
+from halfseen.experiments.specs import CHUNK, experiment
+
+
+def power(exponent: float, *, scale: float = 1.0, rounds: int = 2000) -> np.ndarray:
+    """Δ_t whose sum up to t is scale · t^exponent."""
+    return scale * np.diff(np.arange(rounds + 1.0) ** exponent)
+
+
+def fabricate(
+    agents: list[str],
+    regret: Callable[[str, str, int], np.ndarray],  # of a world, an agent and a seed: (rounds,)
+    *,
+    worlds: tuple[str, ...] = ("paper:noise=0.1", "orbit"),
+    rounds: int = 2000,
+    seeds: int = 6,
+    seconds: Callable[[np.ndarray], np.ndarray] = np.ones_like,  # of the chunks' last rounds
+) -> Result:
+    plan = experiment(agents, list(worlds), rounds, seeds)
+    noise = np.random.default_rng(7)
+    ends = np.minimum(np.arange(CHUNK, rounds + CHUNK, CHUNK), rounds)
+    marks = checkpoints(rounds)
+
+    def track(world: str, agent: str) -> Track:
+        shape = (seeds, rounds)
+        return Track(
+            regret=np.stack([regret(world, agent, seed) for seed in range(seeds)]),
+            reward=noise.normal(size=shape),
+            arm=noise.integers(0, 5, size=shape).astype(np.int16),
+            error=np.abs(noise.normal(size=shape)),
+            context_norm=1.0 + noise.random(shape),
+            arm_norm=np.full(seeds, 3.0),
+            checkpoints=marks,
+            gram=np.tile(marks**0.5, (seeds, 1)),
+            seconds=seconds(ends.astype(float))[None, :],
+            streams=np.array([seeds]),
+        )
+
+    tracks = {
+        (world.name, agent.label): track(world.name, agent.label) for world in plan.worlds for agent in plan.agents
+    }
+    return Result(plan, tracks, wall_seconds=1.5, jobs=2)

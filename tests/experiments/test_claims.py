@@ -1,0 +1,148 @@
+"""Verdicts on results of which the right verdict is known."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from experiments.synthetic import fabricate, power
+from halfseen.diagnostics import Estimate
+from halfseen.experiments.claims import Claim, Finding, Verdict, below, better, combine, judge_claims
+
+HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED
+SUBLINEAR, CLOSE, BEATS, LINEAR, CONSTANT = range(5)
+AGENTS = ["oracle-ts", "emkf-ts", "ts-pco"]
+
+
+def verdict_of(number: int, exponents: dict[str, float], *, seeds: int = 6, spread: float = 0.0) -> Verdict:
+    """The claim's verdict where every agent grows with its exponent, give or take `spread` between seeds."""
+
+    def regret(world: str, agent: str, seed: int) -> np.ndarray:
+        exponent = exponents[agent] + spread * (-1) ** seed
+        return power(exponent, scale=1000.0 / 2000.0**exponent)  # the same R(T) in every seed
+
+    claim = judge_claims(fabricate(AGENTS, regret, seeds=seeds))[number]
+    assert claim.verdict == claim.verdict_elsewhere  # both worlds hold the same numbers
+    return claim.verdict
+
+
+@pytest.mark.parametrize(
+    ("exponent", "spread", "sublinear", "linear"),
+    [
+        (0.5, 0.01, HOLDS, FAILS),
+        (1.0, 0.001, FAILS, HOLDS),
+        (1.3, 0.01, FAILS, HOLDS),
+        (0.93, 0.1, UNDECIDED, UNDECIDED),
+    ],
+)
+def test_growth(exponent: float, spread: float, sublinear: Verdict, linear: Verdict) -> None:
+    exponents = dict.fromkeys(AGENTS, exponent)
+    assert verdict_of(SUBLINEAR, exponents, spread=spread) is sublinear
+    assert verdict_of(LINEAR, exponents, spread=spread) is linear
+
+
+def test_measured_growth_is_the_true_one() -> None:
+    claim = judge_claims(fabricate(["emkf-ts"], lambda *_: power(0.62)))[SUBLINEAR]
+    assert [finding.figure.value for finding in claim.findings] == pytest.approx([0.62, 0.62], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("ours", "wobble", "close", "beats"),
+    [
+        (0.8, 0.01, HOLDS, HOLDS),
+        (1.0, 0.005, HOLDS, FAILS),  # equal to the rival: an advantage of 5 % is ruled out
+        (1.3, 0.01, FAILS, FAILS),
+        (1.05, 0.4, UNDECIDED, UNDECIDED),
+    ],
+)
+def test_paired_differences(ours: float, wobble: float, close: Verdict, beats: Verdict) -> None:
+    def regret(world: str, agent: str, seed: int) -> np.ndarray:
+        return power(0.5, scale=ours + wobble * (-1) ** seed if agent == "emkf-ts" else 1.0)
+
+    claims = judge_claims(fabricate(AGENTS, regret, seeds=8))
+    assert claims[CLOSE].verdict is close
+    assert claims[BEATS].verdict is beats
+
+
+def test_luck_that_agents_share_is_taken_out() -> None:
+    def regret(world: str, agent: str, seed: int) -> np.ndarray:
+        luck = 1.0 + 5.0 * seed
+        return power(0.5, scale=luck - (0.5 if agent == "emkf-ts" else 0.0))
+
+    finding = judge_claims(fabricate(AGENTS, regret))[BEATS].findings[0]
+    assert finding.verdict is HOLDS
+    assert finding.figure.value == pytest.approx(-0.5 / 13.5)
+
+
+def test_one_seed_decides_nothing_about_regret() -> None:
+    claims = judge_claims(fabricate(AGENTS, lambda *_: power(0.5), seeds=1))
+    assert [claim.verdict for claim in claims[:CONSTANT]] == [UNDECIDED] * 4
+    assert all(math.isnan(finding.figure.low) for claim in claims[:CONSTANT] for finding in claim.findings)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "verdict"),
+    [(0.0, HOLDS), (-0.3, HOLDS), (0.5, FAILS)],
+)
+def test_time_per_round(exponent: float, verdict: Verdict) -> None:
+    def seconds(ends: np.ndarray) -> np.ndarray:
+        return ends**exponent * np.where(np.arange(len(ends)) % 2, 1.01, 0.99)
+
+    result = fabricate(["emkf-ts"], lambda *_: power(0.5, rounds=8000), rounds=8000, seconds=seconds)
+    assert judge_claims(result)[-1].verdict is verdict
+
+
+def test_a_slow_moment_of_the_machine_is_not_growth() -> None:
+    """Where TS-PCO takes part, time is measured in its units."""
+    result = fabricate(["emkf-ts", "ts-pco"], lambda *_: power(0.5, rounds=8000), rounds=8000, seconds=lambda t: t**0.5)
+    assert judge_claims(result)[-1].verdict is HOLDS
+
+
+def test_a_handful_of_timings_decides_nothing() -> None:
+    result = fabricate(["emkf-ts"], lambda *_: power(0.5), seconds=lambda t: t**0.5)
+    assert judge_claims(result)[-1].verdict is UNDECIDED
+
+
+def test_claims_need_their_agents() -> None:
+    titles = [claim.title for claim in judge_claims(fabricate(["ts-pco"], lambda *_: power(1.0)))]
+    assert titles == ["TS-PCO suffers linear regret"]
+    assert judge_claims(fabricate(["random"], lambda *_: power(1.0))) == []
+
+
+def test_settings_are_judged_apart() -> None:
+    def regret(world: str, agent: str, seed: int) -> np.ndarray:
+        return power(1.0 if world == "orbit" else 0.5)
+
+    claim = judge_claims(fabricate(["emkf-ts"], regret))[SUBLINEAR]
+    assert (claim.verdict, claim.verdict_elsewhere) == (HOLDS, FAILS)
+
+
+@pytest.mark.parametrize(
+    ("parts", "whole"),
+    [
+        ([HOLDS, HOLDS], HOLDS),
+        ([HOLDS, UNDECIDED], UNDECIDED),
+        ([UNDECIDED, FAILS, HOLDS], FAILS),
+        ([], UNDECIDED),
+    ],
+)
+def test_combine(parts: list[Verdict], whole: Verdict) -> None:
+    assert combine(parts) is whole
+
+
+def test_limits_belong_to_failure() -> None:
+    assert below(Estimate(1.0, 0.9, 1.1), 0.9) is FAILS
+    assert below(Estimate(1.0, 0.9, 1.1), 1.1) is UNDECIDED
+    assert better(Estimate(-0.02, -0.04, 0.0)) is FAILS
+    assert better(Estimate(-0.02, -0.06, 0.0)) is UNDECIDED
+
+
+def test_as_plain_data() -> None:
+    claim = Claim("title", "paper", "test", (Finding("orbit", "emkf-ts", Estimate(1.0, 0.5, 1.5), FAILS),))
+    plain = json.loads(json.dumps(claim.as_dict()))
+    assert plain["verdict"] == "undecided"
+    assert plain["verdict_elsewhere"] == "does not hold"
+    assert plain["findings"][0]["figure"] == {"value": 1.0, "low": 0.5, "high": 1.5}

@@ -1,0 +1,140 @@
+"""Figures: what is drawn, that it is legible, and that files are whole and repeatable."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import halfseen
+from experiments.synthetic import fabricate, power
+from halfseen.errors import HalfseenError, MissingExtra
+from halfseen.experiments.figures import regret_figure, save_figure, theory_figure
+from halfseen.experiments.reproduce import AGENTS
+from halfseen.experiments.result import Result
+
+FigureCanvasAgg = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg
+WORLDS = ("paper:noise=0.01", "paper:noise=0.1", "paper:noise=1", "orbit", "keyhole", "fog")
+
+
+def some(agents: list[str], worlds: tuple[str, ...] = WORLDS[:1], seeds: int = 3, rounds: int = 2000) -> Result:
+    return fabricate(
+        agents,
+        lambda w, a, s: power(0.6, scale=1.0 + 0.1 * s, rounds=rounds),
+        worlds=worlds,
+        seeds=seeds,
+        rounds=rounds,
+    )
+
+
+def shown(figure):
+    return [axes for axes in figure.axes if axes.get_visible()]
+
+
+def test_curves_are_the_mean_over_seeds_and_the_moving_average() -> None:
+    result = some(["kf-ts"])
+    top, bottom = shown(regret_figure(result))
+    regret = result.tracks[result.worlds[0], "kf-ts"].regret
+    at, drawn = top.lines[0].get_data()
+    np.testing.assert_allclose(drawn, np.cumsum(regret, axis=1).mean(axis=0)[at.astype(int) - 1])
+    at, drawn = bottom.lines[0].get_data()
+    np.testing.assert_allclose(drawn[-1], regret[:, -100:].mean())
+    np.testing.assert_allclose(drawn[0], regret[:, :100].mean())
+    assert at[0] == 100
+    assert "100 rounds" in bottom.get_ylabel()
+
+
+def test_band_is_one_standard_error() -> None:
+    result = some(["kf-ts"])
+    total = result.total_regret(result.worlds[0], "kf-ts")
+    band = shown(regret_figure(result))[0].collections[0].get_paths()[0].vertices
+    at_end = band[band[:, 0] == 2000][:, 1]
+    error = total.std(ddof=1) / np.sqrt(len(total))
+    assert at_end.min() == pytest.approx(total.mean() - error)
+    assert at_end.max() == pytest.approx(total.mean() + error)
+
+
+def test_one_seed_has_no_band_and_says_so() -> None:
+    figure = regret_figure(some(["kf-ts"], seeds=1))
+    assert not shown(figure)[0].collections
+    assert figure.legends[0].get_title().get_text() == "one seed"
+
+
+@pytest.mark.parametrize("worlds", [WORLDS[:1], WORLDS[:4], WORLDS])
+@pytest.mark.parametrize("draw", [regret_figure, theory_figure])
+def test_legend_overlaps_nothing_and_all_is_inside(draw, worlds: tuple[str, ...]) -> None:
+    agents = [*AGENTS, "emkf-ts:window=400,initial_process_var=2"]
+    figure = draw(some(agents, worlds))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    legend = figure.legends[0].get_window_extent(renderer)
+    assert len(shown(figure)) == 2 * len(worlds)
+    for axes in shown(figure):
+        assert not legend.overlaps(axes.get_tightbbox(renderer))
+        assert axes.get_tightbbox(renderer).width > 0
+        assert axes.get_title() or axes.get_xlabel()
+    assert legend.x0 >= 0
+    assert legend.x1 <= figure.bbox.width
+    assert legend.y0 >= 0
+
+
+def test_agents_look_different_and_the_same_everywhere() -> None:
+    agents = [*AGENTS, "random", "lag-ts", "kf-ucb", "ts-pco:width=0.5", "ts-pco:width=2"]
+
+    def looks(names: list[str]) -> dict[str, tuple[object, ...]]:
+        lines = regret_figure(some(names)).legends[0].get_lines()
+        return {
+            line.get_label(): (line.get_color(), line.get_linestyle(), line._unscaled_dash_pattern) for line in lines
+        }
+
+    everyone = looks(agents)
+    assert list(everyone) == agents
+    assert len(set(map(str, everyone.values()))) == len(agents)
+    assert looks(["ts-pco", "emkf-ts"]) == {name: everyone[name] for name in ("ts-pco", "emkf-ts")}
+
+
+def test_theory_bound_meets_the_regret_in_the_last_round() -> None:
+    top, bottom = shown(theory_figure(some(["kf-ts"])))
+    measured, bound = (line.get_ydata() for line in top.lines)
+    assert bound[-1] == pytest.approx(measured[-1])
+    assert bound[0] != pytest.approx(measured[0])
+    marks, gram = bottom.lines[0].get_data()
+    np.testing.assert_allclose(gram, np.sqrt(marks))
+    assert top.get_xscale() == top.get_yscale() == "log"
+
+
+def test_files(tmp_path: Path) -> None:
+    result = some(["kf-ts", "ts-pco"], rounds=9000)
+    save_figure(regret_figure(result), tmp_path / "a.svg")
+    save_figure(regret_figure(result), tmp_path / "b.svg")
+    save_figure(regret_figure(result), tmp_path / "a.png")
+    svg = (tmp_path / "a.svg").read_text()
+    assert svg == (tmp_path / "b.svg").read_text()
+    assert "<dc:date>" not in svg
+    assert len(svg) < 300_000  # thinned: 9000 points a curve would make far more
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "a.svg", "b.svg"]
+    with pytest.raises(HalfseenError, match=r"\.png or \.svg"):
+        save_figure(regret_figure(result), tmp_path / "a.gif")
+
+
+def test_pyplot_is_left_alone() -> None:
+    code = (
+        "import sys; from experiments.test_figures import some; "
+        "from halfseen.experiments.figures import regret_figure, render_figure; "
+        "render_figure(regret_figure(some(['kf-ts'])), 'png'); sys.exit('matplotlib.pyplot' in sys.modules)"
+    )
+    path = [str(Path(halfseen.__file__).parents[1]), str(Path(__file__).parents[1])]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+    assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
+
+
+def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"halfseen\[experiments\]"):
+        regret_figure(some(["kf-ts"]))

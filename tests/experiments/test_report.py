@@ -1,0 +1,157 @@
+"""The report: whole, self-contained, escaped, and saying what the claims say."""
+
+from __future__ import annotations
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from experiments.synthetic import fabricate, power
+from halfseen.diagnostics import Estimate
+from halfseen.experiments.claims import Claim, Finding, Verdict, judge_claims
+from halfseen.experiments.report import render_report, rerun_command
+from halfseen.experiments.result import Result
+
+pytest.importorskip("matplotlib")
+VOID = {"meta", "img", "br"}
+
+
+class Page(HTMLParser):
+    """Checks that tags balance, and gathers what the tests ask about."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "td" in self.open or "th" in self.open:
+            self.rows[-1][-1] += data
+        if "style" not in self.open:
+            self.text += data
+
+    def tags(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.seen if tag == name]
+
+
+def regret(world: str, agent: str, seed: int) -> np.ndarray:
+    return power({"ts-pco": 1.0, "emkf-ts": 0.6}.get(agent, 0.5), scale=1.0 + 0.05 * seed)
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    return fabricate(["oracle-ts", "emkf-ts", "ts-pco", "lag-ts"], regret)
+
+
+@pytest.fixture(scope="module")
+def text(result: Result) -> str:
+    return render_report(result, judge_claims(result))
+
+
+def test_every_finding_and_verdict_is_the_claims_own(result: Result, text: str) -> None:
+    page = Page(text)
+    claims = judge_claims(result)
+    assert {finding.verdict for claim in claims for finding in claim.findings} >= {Verdict.HOLDS, Verdict.FAILS}
+    for claim in claims:
+        assert [claim.title, claim.verdict, claim.verdict_elsewhere] in page.rows
+        assert claim.paper in page.text
+        assert claim.test in page.text
+        for finding in claim.findings:
+            row = [finding.world, finding.subject, str(finding.figure), finding.verdict]
+            assert page.rows.count(row) >= 1
+    shown = re.findall(r'<span class="verdict (\w+)">([^<]+)</span>', text)
+    assert len(shown) == sum(4 + len(claim.findings) for claim in claims)
+    assert all(Verdict[name.upper()] == said for name, said in shown)
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_the_text_follows_the_verdict(result: Result, verdict: Verdict) -> None:
+    others = [other for other in Verdict if other is not verdict]
+    finding = Finding(result.worlds[0], "emkf-ts", Estimate(0.5, 0.4, 0.6), verdict)
+    page = Page(render_report(result, [Claim("a claim", "said", "tested", (finding,))]))
+    assert f"“{verdict}” 1" in page.text
+    assert all(f"“{other}” 0" in page.text for other in others)
+    assert ["a claim", verdict, "not tested in this run"] in page.rows
+
+
+def test_results_agree_with_the_summary(result: Result, text: str) -> None:
+    rows = Page(text).rows
+    for world in result.worlds:
+        for agent in result.agents:
+            entry = result.summary["worlds"][world]["agents"][agent]
+            row = next(row for row in rows if row[:2] == [world, agent] and "±" in row[2])
+            mean, error = row[2].split(" ± ")
+            digits = 0 if entry["regret_mean"] >= 100 else 2
+            assert mean == f"{entry['regret_mean']:,.{digits}f}"
+            assert error == f"{entry['regret_standard_error']:,.{digits}f}"
+
+
+def test_self_contained(text: str) -> None:
+    page = Page(text)
+    assert not {tag for tag, _ in page.seen} & {"script", "link", "iframe", "object"}
+    assert not re.search(r'(?:src|href)="(?!data:)', text)
+    assert not re.search(r"url\(|@import|https?://", text)
+    images = page.tags("img")
+    assert len(images) == 2
+    for image in images:
+        assert image["alt"]
+        kind, _, content = (image["src"] or "").partition(",")
+        assert kind == "data:image/svg+xml;base64"
+        assert base64.b64decode(content).rstrip().endswith(b"</svg>")
+
+
+def test_accessible(text: str) -> None:
+    page = Page(text)
+    assert page.tags("html")[0]["lang"] == "en"
+    assert len(page.tags("h1")) == 1
+    assert len(page.tags("caption")) == len(page.tags("table")) > 5
+    assert all(head["scope"] in ("col", "row") for head in page.tags("th"))
+    assert any(meta.get("name") == "viewport" for meta in page.tags("meta"))
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_hostile_names_are_escaped(result: Result) -> None:
+    nasty = '<script>alert("1")</script>&'
+    finding = Finding("orbit", nasty, Estimate(1.0, 0.5, 1.5), Verdict.FAILS)
+    page = Page(render_report(result, [Claim(nasty, nasty, nasty, (finding,))]))
+    assert not page.tags("script")
+    assert nasty in page.text
+
+
+def test_settings_and_command(result: Result, text: str) -> None:
+    page = Page(text)
+    assert rerun_command(result) in page.text
+    assert rerun_command(result) == (
+        "halfseen reproduce --rounds 2000 --seeds 6 --noise 0.1 --agents oracle-ts,emkf-ts,ts-pco,lag-ts"
+    )
+    emkf = next(row for row in page.rows if row[0] == "emkf-ts" and "latent" in row[2])
+    assert "window" in emkf[3]
+    for name, version in result.summary["versions"].items():
+        assert f"{name} {version}" in page.text
+
+
+def test_one_seed(result: Result) -> None:
+    lonely = fabricate(["emkf-ts", "ts-pco"], regret, seeds=1)
+    page = Page(render_report(lonely, judge_claims(lonely)))
+    assert "nan" not in page.text.replace("nanm", "")
+    assert "1 seed," in page.text

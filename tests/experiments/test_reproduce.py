@@ -1,0 +1,98 @@
+"""The paper's experiment, small; and what is left in the folder, whatever happens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.synthetic import fabricate, power
+from halfseen.errors import HalfseenError
+from halfseen.experiments import reproduce as module
+from halfseen.experiments.claims import judge_claims
+from halfseen.experiments.reproduce import (
+    AGENTS,
+    check_folder,
+    paper_experiment,
+    reproduce,
+    save_reproduction,
+    staged,
+)
+
+pytest.importorskip("matplotlib")
+FILES = ["regret.png", "regret.svg", "report.html", "rounds.parquet", "summary.json"]
+
+
+def test_the_papers_experiment() -> None:
+    plan = paper_experiment()
+    assert [world.name for world in plan.worlds] == ["paper ε=0.01", "paper ε=0.1", "paper ε=1", "orbit"]
+    assert tuple(spec.label for spec in plan.agents) == AGENTS
+    assert (plan.rounds, plan.seeds) == (10_000, tuple(range(20)))
+    quick = paper_experiment(quick=True, seeds=7)
+    assert quick.rounds < 10_000
+    assert len(quick.seeds) == 7
+
+
+def test_reproduce_end_to_end(tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    told = []
+    result, claims = reproduce(
+        rounds=250, seeds=2, noise=[0.5], agents=["emkf-ts", "ts-pco"], progress=lambda *done: told.append(done)
+    )
+    assert told[-1] == (2 * 2 * 2 * 250, 2 * 2 * 2 * 250)
+    paths = save_reproduction(result, claims, tmp_path / "a" / "b")
+    assert [path.name for path in paths] == FILES
+    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == FILES
+    summary = json.loads((tmp_path / "a" / "b" / "summary.json").read_text())
+    assert [claim["title"] for claim in summary["claims"]] == [claim.title for claim in claims]
+    assert [claim["verdict"] for claim in summary["claims"]] == [claim.verdict for claim in claims]
+    rounds = pq.read_table(tmp_path / "a" / "b" / "rounds.parquet").to_pydict()
+    first = [
+        regret
+        for world, agent, seed, regret in zip(
+            rounds["world"], rounds["agent"], rounds["seed"], rounds["regret"], strict=True
+        )
+        if (world, agent, seed) == ("orbit", "emkf-ts", 1)
+    ]
+    assert sum(first) == pytest.approx(summary["worlds"]["orbit"]["agents"]["emkf-ts"]["regret_by_seed"][1], rel=1e-4)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_nothing_is_left_when_writing_is_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def cut(*_: object) -> None:
+        raise error
+
+    result = fabricate(["emkf-ts"], lambda *_: power(0.5))
+    monkeypatch.setattr(module, "write_rounds", cut)
+    with pytest.raises(error):
+        save_reproduction(result, judge_claims(result), tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_older_files_survive_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+
+    def write() -> None:
+        with staged(tmp_path) as stage:
+            (stage / "a").write_text("new")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write()
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "old")]
+    with staged(tmp_path) as stage:
+        (stage / "a").write_text("new")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "new")]
+
+
+def test_folders_that_cannot_be(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder in (file, file / "below" / "it"):
+        with pytest.raises(HalfseenError, match="folder that can be written to"):
+            check_folder(folder)
+    check_folder(tmp_path / "not" / "yet")
+    assert list(tmp_path.iterdir()) == [file]

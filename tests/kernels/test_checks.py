@@ -1,0 +1,22 @@
+"""What a look at the inputs finds."""
+
+import numpy as np
+import pytest
+
+from halfseen.kernels.checks import COMPLETE, INFINITE, MISSING, survey
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, COMPLETE),
+        ({(1, 0): np.nan}, MISSING),
+        ({(2, 2): np.inf}, INFINITE),
+        ({(0, 0): np.nan, (2, 1): -np.inf}, INFINITE),
+    ],
+)
+def test_survey(changes, found):
+    values = np.arange(9.0).reshape(3, 3)
+    for place, value in changes.items():
+        values[place] = value
+    assert survey(values) == found

@@ -1,0 +1,223 @@
+"""The command line, run for real in temporary folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import halfseen
+from halfseen.cli import build_app, run_app, split_numbers, split_specs
+from halfseen.errors import HalfseenError
+
+testing = pytest.importorskip("typer.testing")
+pytest.importorskip("matplotlib")
+
+COMMAND = [sys.executable, "-m", "halfseen.cli"]
+SOURCE = str(Path(halfseen.__file__).parents[1])
+
+
+def environment(columns: int = 80) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": SOURCE, "COLUMNS": str(columns), "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+
+
+def halfseen_command(*arguments: str, cwd: Path, columns: int = 80) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env=environment(columns),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def alive_in_session(session: int) -> list[str]:
+    """Processes of the session that still run (a zombie does not; its reaping is not ours)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, owner = entry.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if int(owner) == session and state != "Z":
+            found.append(entry.parent.name)
+    return found
+
+
+def test_reproduce_writes_everything(tmp_path: Path) -> None:
+    done = halfseen_command(
+        "reproduce", "--rounds", "300", "--seeds", "2", "--noise", "0.1,1", "--jobs", "2", "--out", "out", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    names = ["regret.png", "regret.svg", "report.html", "rounds.parquet", "summary.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    assert all(name in done.stdout for name in names)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert list(summary["worlds"]) == ["paper ε=0.1", "paper ε=1", "orbit"]
+    for claim in summary["claims"]:
+        assert claim["title"].split()[0] in done.stdout
+        assert claim["verdict"] in done.stdout
+    mean = summary["worlds"]["orbit"]["agents"]["em-rts-ts"]["regret_mean"]
+    assert f"{mean:.0f}" in done.stdout
+    assert done.stderr.splitlines()[0] == "playing 7 agents × 3 worlds × 2 seeds × 300 rounds"
+    assert done.stderr.splitlines()[-1].startswith("done in")
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_run_fits_the_terminal_and_cuts_no_number(tmp_path: Path, columns: int) -> None:
+    done = halfseen_command(
+        *("run", "orbit", "paper:noise=0.5", "--rounds", "400", "--seeds", "3", "--jobs", "1", "--out", "o"),
+        *("--agents", "kf-ts,emkf-ts:window=400,initial_process_var=2", "--agents", "ts-pco:width=0.5"),
+        cwd=tmp_path,
+        columns=columns,
+    )
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= columns + 1  # a combining accent has no width
+    assert "…" not in done.stdout
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert list(summary["agents"]) == ["kf-ts", "emkf-ts:window=400,initial_process_var=2", "ts-pco:width=0.5"]
+    assert list(summary["worlds"]) == ["orbit", "paper ε=0.5"]
+    for entry in summary["worlds"]["orbit"]["agents"].values():
+        growth = entry["growth_exponent"]
+        assert f"{entry['regret_mean']:.0f} " in done.stdout
+        assert f"{growth['value']:.2f} [{growth['low']:.2f}, {growth['high']:.2f}]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "orbit", "--agents", "emkf-tss"], "did you mean 'emkf-ts'?"),
+        (["run", "orbitt", "--agents", "kf-ts"], "did you mean 'orbit'?"),
+        (["run", "orbit", "--agents", "kf-ts:widht=2"], "did you mean 'width'?"),
+        (["run", "paper:noise=-1", "--agents", "kf-ts"], "noise"),
+        (["run", "orbit", "--agents", "kf-ts,kf-ts"], "only once"),
+        (["run", "orbit", "--agents", ","], "at least one"),
+        (["run", "orbit"], "--agents"),
+        (["run", "orbit", "--agents", "kf-ts", "--rounds", "0"], "--rounds"),
+        (["run", "orbit", "--agents", "kf-ts", "--jobs", "0"], "--jobs"),
+        (["reproduce", "--noise", "0.1,loud"], "'loud'"),
+        (["reproduce", "--quick", "--out", "file/below"], "folder that can be written to"),
+        (["reproduce", "--nonsense"], "--nonsense"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert run_app(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("arguments", [["run", "orbit", "--agents", "emkf-tss"], ["reproduce", "--rounds", "0"]])
+def test_bad_input_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:
+    done = halfseen_command(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_interrupt_leaves_nothing(tmp_path: Path, jobs: str) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", jobs, "--out", "deep/out"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("playing")
+    time.sleep(3.0)  # the workers are up and playing
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the children too
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "interrupted; nothing was written"
+    assert "Traceback" not in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+    deadline = time.monotonic() + 5.0  # multiprocessing's own helper ends when it sees that its parent has
+    while alive_in_session(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive_in_session(process.pid) == []
+
+
+def test_without_the_extra(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['typer'] = None; from halfseen.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: the command line needs the package 'typer', which is not installed; "
+        "install it with: pip install 'halfseen[experiments]'"
+    ]
+
+
+def test_importing_is_cheap() -> None:
+    code = "import sys, halfseen.cli; sys.exit(any(name in sys.modules for name in ('numpy', 'typer', 'rich')))"
+    assert subprocess.run([sys.executable, "-c", code], env=environment(), check=False).returncode == 0
+
+
+def test_lists() -> None:
+    from halfseen.catalogue import CATALOG
+    from halfseen.worlds import NAMED
+
+    runner = testing.CliRunner(env={"COLUMNS": "120"})
+    agents = runner.invoke(build_app(), ["agents"])
+    assert agents.exit_code == 0
+    assert all(name in agents.stdout for name in CATALOG)
+    worlds = runner.invoke(build_app(), ["worlds"])
+    assert worlds.exit_code == 0
+    assert all(name in worlds.stdout for name in NAMED)
+    version = runner.invoke(build_app(), ["--version"])
+    assert version.exit_code == 0
+    assert version.stdout.startswith("halfseen ")
+
+
+def test_nothing_asked_is_a_call_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app([]) == 0
+    out, err = capsys.readouterr()
+    assert all(command in out for command in ("reproduce", "run", "agents", "worlds"))
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "specs"),
+    [
+        (["kf-ts,ts-pco"], ["kf-ts", "ts-pco"]),
+        (["kf-ts , ts-pco:width=0.5 ,"], ["kf-ts", "ts-pco:width=0.5"]),
+        (["a:x=1,y=2,b,c:z=3"], ["a:x=1,y=2", "b", "c:z=3"]),
+        (["a:x=1", "b:y=2,z=t:u"], ["a:x=1", "b:y=2,z=t:u"]),
+    ],
+)
+def test_agents_out_of_lists(given: list[str], specs: list[str]) -> None:
+    assert split_specs(given) == specs
+
+
+def test_numbers_out_of_lists() -> None:
+    assert split_numbers("noise", ["0.01, 1", "2e-3"]) == [0.01, 1.0, 0.002]
+    with pytest.raises(HalfseenError, match="noise: got ''"):
+        split_numbers("noise", ["1,,2"])

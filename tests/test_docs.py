@@ -1,0 +1,39 @@
+"""Documents say what the package does: their code runs, and nothing public goes unmentioned."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import halfseen as hs
+from halfseen.worlds import NAMED
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+def test_code_in_documents_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL))
+    exec(compile(code, page.name, "exec"), {"__name__": "a_document"})
+
+
+def test_everything_public_is_mentioned():
+    text = (ROOT / "docs/reference.md").read_text()
+    for name in [*(f"hs.{name}" for name in hs.__all__), *(f"`{name}`" for name in [*hs.catalog(), *NAMED])]:
+        assert name in text, name
+
+
+def test_the_readme_lists_every_agent():
+    text = (ROOT / "README.md").read_text()
+    for name in hs.catalog():
+        assert f"`{name}`" in text, name
+
+
+def test_links_between_documents_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
