@@ -19,7 +19,8 @@ from halfseen.table import Table
 JOBS = {
     "linear-thompson": linear_thompson.job,
     "kalman-series": kalman_series.job,
-    "em": em.job,
+    "em-500": lambda: em.job(500),
+    "em-5000": lambda: em.job(5000),
     "monte-carlo-kf": lambda: monte_carlo.job("kf-ts"),
     "monte-carlo-emkf": lambda: monte_carlo.job("emkf-ts"),
     "online": online.job,

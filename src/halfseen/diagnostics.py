@@ -89,12 +89,12 @@ def growth_exponent(per_round: Floats) -> Estimate:
     """How fast a sum grows late in a run: Σ_{s≤t} ∝ t^β, from its terms (S, T).
 
     The terms of such a sum go as t^{β−1}, so β − 1 is the slope of log(mean per round) on log t over the blocks
-    T/8…T/4…T/2…T. Terms, not the sum: the sum carries the cost of learning from the first rounds along and
+    T/16…T/8…T/4…T/2…T. Terms, not the sum: the sum carries the cost of learning from the first rounds along and
     looks flatter than it grows. Means are taken over replications before the logarithm; the interval is
     the jackknife's over replications.
     """
     replications, rounds = per_round.shape
-    edges = rounds // np.array([8, 4, 2, 1])
+    edges = rounds // np.array([16, 8, 4, 2, 1])
     if edges[0] < 1:
         return Estimate(np.nan, np.nan, np.nan)
     blocks = np.stack([per_round[:, a:b].mean(axis=1) for a, b in itertools.pairwise(edges)], axis=1)

@@ -36,9 +36,9 @@ class Track:
 
 
 def checkpoints(rounds: int) -> Ints:
-    """About ten rounds, geometrically spaced, each the end of a chunk."""
+    """A few rounds, geometrically spaced, each the end of a chunk."""
     ends = np.unique(np.minimum(np.arange(CHUNK, rounds + CHUNK, CHUNK), rounds))
-    wanted = np.geomspace(ends[0], rounds, 10)
+    wanted = np.geomspace(ends[0], rounds, 6)
     return np.unique(ends[np.searchsorted(ends, np.floor(wanted))]).astype(np.int64)
 
 
