@@ -3,7 +3,9 @@
 # No `from __future__ import annotations`: Typer reads the annotations of commands that are defined in a function.
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,7 +28,17 @@ _AGENTS_HELP = (
 
 def main() -> None:
     """The console script."""
+    signal.signal(signal.SIGINT, _interrupt)
     sys.exit(run_app(sys.argv[1:]))
+
+
+_interrupted = threading.Event()
+
+
+def _interrupt(*_: object) -> None:
+    """Remember Ctrl-C: what it interrupts, a compilation for one, may turn it into an error of another kind."""
+    _interrupted.set()
+    raise KeyboardInterrupt
 
 
 def run_app(arguments: list[str]) -> int:
@@ -41,7 +53,7 @@ def run_app(arguments: list[str]) -> int:
         # Typer's usage errors have this method in every version; their class has moved between packages.
         if hasattr(error, "format_message"):
             return _refuse(error.format_message())
-        if type(error).__name__ != "Abort":  # what older versions make of Ctrl-C
+        if not _interrupted.is_set() and type(error).__name__ != "Abort":  # what older versions make of Ctrl-C
             raise
         code = 130
     if code == 130:
