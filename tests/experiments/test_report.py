@@ -77,7 +77,7 @@ def test_every_finding_and_verdict_is_the_claims_own(result: Result, text: str) 
         assert claim.paper in page.text
         assert claim.test in page.text
         for finding in claim.findings:
-            row = [finding.world, finding.subject, str(finding.figure), finding.verdict]
+            row = [finding.world, finding.subject, f"{finding.figure:{claim.form}}", finding.verdict]
             assert page.rows.count(row) >= 1
     shown = re.findall(r'<span class="verdict (\w+)">([^<]+)</span>', text)
     assert len(shown) == sum(4 + len(claim.findings) for claim in claims)

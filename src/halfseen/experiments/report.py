@@ -25,7 +25,8 @@ _RESOLVED = (
     "The estimate of Q divides by the number of pairs in the window, L − 1; dividing by the round number, as "
     "printed, would shrink it without end.",
     "The first estimate of D is random and dense, from the seed's own draws: from a multiple of the identity "
-    "the hidden coordinates would be estimated as 0 for ever. The first estimate of Q is the identity.",
+    "the hidden coordinates would be estimated as 0 for ever. It is drawn from the family that the world draws its "
+    "D from, the kindest reading. The first estimate of Q is the identity.",
     "The window is 200 rounds, and never less than 5d.",
     "The regression for D carries a ridge of 10⁻⁶ of the mean diagonal, and Q a floor of 10⁻⁹.",
     "Only the sums over the window start anew with each window; the belief and what the arms taught stay.",
@@ -100,7 +101,7 @@ def _overview(claims: Sequence[Claim]) -> str:
 
 
 def _claim(claim: Claim) -> str:
-    rows = [[f.world, f.subject, str(f.figure), _verdict(f.verdict)] for f in claim.findings]
+    rows = [[f.world, f.subject, f"{f.figure:{claim.form}}", _verdict(f.verdict)] for f in claim.findings]
     told = {
         "The paper": escape(claim.paper),
         "Test": escape(claim.test),
@@ -111,7 +112,7 @@ def _claim(claim: Claim) -> str:
         f"<article><h3>{escape(claim.title)}</h3><dl>"
         + "".join(f"<dt>{escape(name)}</dt><dd>{content}</dd>" for name, content in told.items())
         + "</dl>"
-        + table("What was found", ["world", "agent", "figure [95 % interval]", "verdict"], rows, numeric={2})
+        + table("What was found", ["world", "agent", f"{claim.measure} [95 % interval]", "verdict"], rows, numeric={2})
         + "</article>"
     )
 
