@@ -48,18 +48,11 @@ class Walk:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FilterResult:
-    """What `LinearGaussianModel.filter` returns; index 0 on the time axis is the first observation.
-
-    .means (n, d) and .covs (n, d, d) after each observation, .predicted_means and .predicted_covs before it,
-    .log_likelihood a number; with a leading axis B for a batch. Covariances are expanded when first asked
-    for.
-    """
+class _Series:
+    """Means, covariances and log-likelihood of a series; covariances are expanded when first asked for."""
 
     _walk: Walk
-    _filt: Array
-    _pred: Array
-    _transition: Array
+    _covs: Array
     _log_likelihood: Array
 
     @property
@@ -72,7 +65,19 @@ class FilterResult:
 
     @cached_property
     def covs(self) -> Array:
-        return self._walk.matrices(self._filt, slice(1, None))
+        return self._walk.matrices(self._covs, slice(1, None))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FilterResult(_Series):
+    """What `LinearGaussianModel.filter` returns; index 0 on the time axis is the first observation.
+
+    .means (n, d) and .covs (n, d, d) after each observation, .predicted_means and .predicted_covs before it,
+    .log_likelihood a number; with a leading axis B for a batch.
+    """
+
+    _pred: Array
+    _transition: Array
 
     @cached_property
     def predicted_means(self) -> Array:
@@ -84,32 +89,16 @@ class FilterResult:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SmootherResult:
+class SmootherResult(_Series):
     """What `LinearGaussianModel.smooth` returns; index 0 of .means and .covs is the first observation.
 
-    .means (n, d), .covs (n, d, d), .log_likelihood a number, .initial the belief about x_0. lag_one_covs (n,
-    d, d): entry t is Cov(x_{t+1}, x_t | y_1..y_n) for t = 0..n−1, states numbered from x_0, the one before
-    the first observation; so lag_one_covs[0] joins .initial and .means[0], and lag_one_covs[t] joins
-    .means[t−1] and .means[t]. With a leading axis B for a batch. Covariances are expanded when first asked
-    for.
+    .means (n, d), .covs (n, d, d), .log_likelihood a number, .initial the belief about x_0. lag_one_covs (n, d, d):
+    entry t is Cov(x_{t+1}, x_t | y_1..y_n) for t = 0..n−1, states numbered from x_0, the one before the first
+    observation; so lag_one_covs[0] joins .initial and .means[0], and lag_one_covs[t] joins .means[t−1] and
+    .means[t]. With a leading axis B for a batch.
     """
 
-    _walk: Walk
-    _smooth: Array
     _lag: Array
-    _log_likelihood: Array
-
-    @property
-    def log_likelihood(self) -> Any:
-        return self._walk.number(self._log_likelihood)
-
-    @cached_property
-    def means(self) -> Array:
-        return self._walk.means(slice(1, None))
-
-    @cached_property
-    def covs(self) -> Array:
-        return self._walk.matrices(self._smooth, slice(1, None))
 
     @cached_property
     def lag_one_covs(self) -> Array:
@@ -118,4 +107,4 @@ class SmootherResult:
     @cached_property
     def initial(self) -> Belief:
         mean = self._walk.means(slice(0, 1))[..., 0, :]
-        return Belief(mean, self._walk.matrices(self._smooth, slice(0, 1))[..., 0, :, :])
+        return Belief(mean, self._walk.matrices(self._covs, slice(0, 1))[..., 0, :, :])

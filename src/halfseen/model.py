@@ -192,7 +192,7 @@ class LinearGaussianModel:
         """
         array, single = _observations(ys, self.observed)
         x, loglik, rows, P_filt, P_pred, _ = filter_series(*self.canonical().model.arrays(), array)
-        return FilterResult(Walk(x, rows, single, self.canonical().back), P_filt, P_pred, self.transition, loglik)
+        return FilterResult(Walk(x, rows, single, self.canonical().back), P_filt, loglik, P_pred, self.transition)
 
     def smooth(self, ys: ArrayLike) -> SmootherResult:
         """E[x_t | y_1..y_n] and covariances, also of neighbours in time, for t = 0..n (x_0 is `.initial`)."""
@@ -200,7 +200,7 @@ class LinearGaussianModel:
         p = self.canonical().model.arrays()
         x, loglik, rows, P_filt, _, frozen = filter_series(*p, array)
         x, rows, P_smooth, lag = smooth_series(p.D, p.Q, x, rows, P_filt, frozen)
-        return SmootherResult(Walk(x, rows, single, self.canonical().back), P_smooth, lag, loglik)
+        return SmootherResult(Walk(x, rows, single, self.canonical().back), P_smooth, loglik, lag)
 
 
 def _sandwich(left: Array, cov: Array) -> Array:

@@ -63,6 +63,20 @@ def normal_series(keys: Keys, first_round: int, length: int, purpose: int, count
     return normals(np.repeat(keys, length, axis=0), rounds, purpose, count).reshape(n, length, count)
 
 
+def stochastic_matrices(keys: Keys, purpose: int, size: int) -> Floats:
+    """One matrix a key (n, size, size): uniform entries, every row divided by its sum."""
+    raw = uniforms(keys, np.zeros(len(keys), dtype=np.int64), purpose, size * size).reshape(-1, size, size)
+    return np.ascontiguousarray(raw / raw.sum(axis=2, keepdims=True))
+
+
+def orthogonal_matrices(keys: Keys, purpose: int, size: int) -> Floats:
+    """One matrix a key (n, size, size), uniform over the orthogonal ones."""
+    raw = normals(keys, np.zeros(len(keys), dtype=np.int64), purpose, size * size).reshape(-1, size, size)
+    factor, triangle = np.linalg.qr(raw)
+    # With the signs of R's diagonal taken out the factor is uniform, whatever signs LAPACK chooses.
+    return np.ascontiguousarray(factor * np.sign(np.einsum("bii->bi", triangle))[:, None, :])
+
+
 _MULTIPLIER_0 = np.uint64(0xD2E7470EE14C6C93)
 _MULTIPLIER_1 = np.uint64(0xCA5A826395121157)
 _WEYL_0 = np.uint64(0x9E3779B97F4A7C15)

@@ -21,6 +21,8 @@ class Kalman(Estimator):
 
     def __init__(self, streams: Streams, *, model: LinearGaussianModel | Sequence[LinearGaussianModel]) -> None:
         models = list(model) if isinstance(model, Sequence) else [model]
+        if all(one is models[0] for one in models):
+            models = models[:1]  # one model for all streams: they share its gain
         if not all(isinstance(one, LinearGaussianModel) for one in models):
             raise invalid("model", type(model).__name__, "a LinearGaussianModel")
         if len(models) not in (1, streams.count):

@@ -13,21 +13,17 @@ from numpy.typing import ArrayLike
 from halfseen.component import Streams, at_least, positive, stack_for_streams
 from halfseen.errors import invalid
 from halfseen.estimators.filter_bank import FilterBank
-from halfseen.randomness import Floats, Purpose, normals, uniforms
+from halfseen.randomness import Floats, Purpose, orthogonal_matrices, stochastic_matrices
 
 
 def starting_transition(streams: Streams, latent: int, kind: ArrayLike) -> Floats:
     """D̂_0, (B, d, d): "stochastic" (uniform, rows summing to 1), "orthogonal" (0.9 × a random one), or given."""
-    first_round = np.zeros(streams.count, dtype=np.int64)
     if not isinstance(kind, str):
         return stack_for_streams("initial_transition", kind, streams.count, (latent, latent))
-    shape = (streams.count, latent, latent)
     if kind == "stochastic":
-        D = uniforms(streams.keys, first_round, Purpose.INITIAL_MODEL, latent * latent).reshape(shape)
-        return np.ascontiguousarray(D / D.sum(axis=2, keepdims=True))
+        return stochastic_matrices(streams.keys, Purpose.INITIAL_MODEL, latent)
     if kind == "orthogonal":
-        D = normals(streams.keys, first_round, Purpose.INITIAL_MODEL, latent * latent).reshape(shape)
-        return np.ascontiguousarray(0.9 * np.linalg.qr(D)[0])
+        return 0.9 * orthogonal_matrices(streams.keys, Purpose.INITIAL_MODEL, latent)
     raise invalid("initial_transition", repr(kind), "'stochastic', 'orthogonal' or a matrix")
 
 

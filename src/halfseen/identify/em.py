@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from halfseen.errors import HalfseenWarning, invalid
 from halfseen.kernels.em import DIAGONAL, FIXED, FULL, RELATIVE_FLOOR, Parameters, em_path
 from halfseen.model import LinearGaussianModel, real_numbers
+from halfseen.randomness import Purpose, orthogonal_matrices, stream_keys
 
 Array = NDArray[np.float64]
 
@@ -155,9 +156,7 @@ def _first_guess(scale: Array, latent: int, seed: int) -> LinearGaussianModel:
     So the fit of rescaled data is the rescaled fit. D must couple seen and hidden coordinates: a diagonal one
     would leave the hidden ones at 0 for ever.
     """
-    generator = np.random.Generator(np.random.Philox(key=seed))
-    orthogonal, upper = np.linalg.qr(generator.standard_normal((latent, latent)))
-    orthogonal *= np.sign(np.diag(upper))  # makes it uniform, and the same whatever signs LAPACK chooses
+    orthogonal = orthogonal_matrices(stream_keys(seed), Purpose.INITIAL_MODEL, latent)[0]
     units = np.full(latent, np.exp(np.log(scale).mean()))
     units[: len(scale)] = scale
     return LinearGaussianModel(

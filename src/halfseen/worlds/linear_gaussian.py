@@ -14,7 +14,16 @@ from halfseen.component import positive, stack_for_streams
 from halfseen.errors import invalid
 from halfseen.kernels.simulation import move_contexts
 from halfseen.model import LinearGaussianModel
-from halfseen.randomness import Floats, Keys, Purpose, normal_series, normals, stream_keys, uniforms
+from halfseen.randomness import (
+    Floats,
+    Keys,
+    Purpose,
+    normal_series,
+    normals,
+    orthogonal_matrices,
+    stochastic_matrices,
+    stream_keys,
+)
 
 
 class Rounds(NamedTuple):
@@ -126,14 +135,10 @@ class RandomWorld(World):
     def begin(self, seeds: Sequence[int]) -> Episodes:
         keys, d, k = stream_keys(seeds), self.latent, self.observed
         before = np.zeros(len(keys), dtype=np.int64)
-        shape = (len(keys), d, d)
         if self.dynamics == "stochastic":
-            transition = uniforms(keys, before, Purpose.TRANSITION, d * d).reshape(shape)
-            transition = transition / transition.sum(axis=2, keepdims=True)
+            transition = stochastic_matrices(keys, Purpose.TRANSITION, d)
         else:
-            factor, triangle = np.linalg.qr(normals(keys, before, Purpose.TRANSITION, d * d).reshape(shape))
-            # With the signs of R's diagonal taken out, the factor is uniform over the orthogonal matrices.
-            transition = 0.98 * factor * np.sign(np.einsum("bii->bi", triangle))[:, None, :]
+            transition = 0.98 * orthogonal_matrices(keys, Purpose.TRANSITION, d)
         models = [
             LinearGaussianModel(
                 transition=one,
