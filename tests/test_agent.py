@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from settings import arm_params, make_small, small_model, story
+from settings import arm_params, frozen_state, make_small, small_model, story
 
 import halfseen as hs
 
@@ -93,7 +93,7 @@ def test_contexts_only_for_those_who_may_see_them():
         make_small("oracle-ts").decide(np.zeros(3))
     with pytest.raises(hs.HalfseenError, match="context: got the true context; want nothing"):
         make_small("ts-pco").decide(np.zeros(3), context=np.zeros(5))
-    with pytest.raises(hs.HalfseenError, match="context: got an entry that is not finite"):
+    with pytest.raises(hs.HalfseenError, match="context: got an entry missing or too large"):
         make_small("oracle-ts").decide(np.zeros(3), context=[0, 0, np.nan, 0, 0])
 
 
@@ -108,6 +108,16 @@ def test_bad_folds_change_nothing():
         with pytest.raises(hs.HalfseenError, match=line):
             agent.fold(ys_, arms, rewards)
     assert agent.rounds == 0
+
+
+def test_a_history_that_cannot_be_folded_to_its_end_is_not_folded_at_all():
+    agent, (_, ys, _) = make_small("ts-pco"), story(9)
+    agent.learn(agent.decide(ys[0]).id, 1.0)
+    before = frozen_state(agent)
+    ys[7] = 1e50
+    with pytest.raises(hs.HalfseenError, match="context: got entries as large as 1e\\+50"):
+        agent.fold(ys, [0] * 9, np.ones(9))
+    assert frozen_state(agent) == before
 
 
 def test_catalogue_prints_as_a_table():

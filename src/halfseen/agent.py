@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from halfseen import savefile
 from halfseen.component import at_least
-from halfseen.errors import DecisionError, invalid, unknown
+from halfseen.errors import DecisionError, HalfseenError, invalid, unknown
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
 from halfseen.policy import Choices, Policy
 from halfseen.randomness import Floats
 
@@ -116,16 +117,17 @@ class Agent:
         try:
             value = float(reward)
         except (TypeError, ValueError):
-            raise invalid("reward", repr(reward), "a finite number") from None
-        if value - value != 0.0:  # NaN and ±inf alike
-            raise invalid("reward", repr(reward), "a finite number")
+            raise invalid("reward", repr(reward), f"a number within ±{LIMIT:g}") from None
+        if not abs(value) <= LIMIT:  # NaN and ±inf alike
+            raise invalid("reward", repr(reward), f"a number within ±{LIMIT:g}")
         try:
-            waiting = self._pending.pop(decision_id, None)
+            waiting = self._pending.get(decision_id)
         except TypeError:
             raise invalid("decision_id", repr(decision_id), "the id of a decision") from None
         if waiting is None:
             raise self._no_such_decision(decision_id)
         self.policy.learn(waiting[1], waiting[0], np.array([value]))
+        del self._pending[decision_id]
 
     def fold(
         self,
@@ -142,23 +144,29 @@ class Agent:
         k = self.policy.streams.observed
         ys, values = _table("observations", observations, k), np.asarray(rewards, dtype=np.float64)
         places = np.array([self._place("arms", arm) for arm in arms], dtype=np.int64)
-        if np.isinf(ys).any():
-            raise invalid("observations", "an infinite entry", "finite numbers, NaN for what was not seen")
-        if values.shape != (len(ys),) or np.isinf(values).any():
-            raise invalid("rewards", f"shape {values.shape}", f"{len(ys)} finite numbers or NaN, one a round")
+        if survey(ys) == EXCESSIVE:
+            raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
+        if values.shape != (len(ys),) or survey(values[None]) == EXCESSIVE:
+            wanted = f"{len(ys)} numbers within ±{LIMIT:g}, one a round, NaN where none came"
+            raise invalid("rewards", f"shape {values.shape}", wanted)
         if len(places) != len(ys):
             raise invalid("arms", f"{len(places)} arms", f"{len(ys)}, one a round")
         xs = None
         if self.policy.estimator.reveals_context:
             xs = _table("contexts", () if contexts is None else contexts, self.policy.estimator.dimension)
-            if len(xs) != len(ys) or not np.isfinite(xs).all():
-                raise invalid("contexts", f"{len(xs)} rows", f"{len(ys)} finite rows, one a round")
-        for t in range(len(ys)):
-            shown = None if xs is None else xs[t : t + 1]
-            features = self.policy.observe(ys[t : t + 1], contexts=shown)[2]
-            number = self._await_reward(places[t : t + 1], features)
-            if not np.isnan(values[t]):
-                self.learn(number, values[t])
+            if len(xs) != len(ys) or survey(xs) != COMPLETE:
+                raise invalid("contexts", f"{len(xs)} rows", f"{len(ys)} rows of numbers within ±{LIMIT:g}")
+        before = {name: array.copy() for name, array in self.state().items()}
+        try:
+            for t in range(len(ys)):
+                shown = None if xs is None else xs[t : t + 1]
+                features = self.policy.observe(ys[t : t + 1], contexts=shown)[2]
+                number = self._await_reward(places[t : t + 1], features)
+                if not np.isnan(values[t]):
+                    self.learn(number, values[t])
+        except HalfseenError:
+            self.restore(before)
+            raise
         return self
 
     def save(self, path: str | Path) -> None:
@@ -215,8 +223,8 @@ class Agent:
         if context is None:
             raise invalid("context", "nothing", f"the true context: '{self.name}' decides on it")
         x = _row("context", context, self.policy.estimator.dimension)
-        if not np.isfinite(x).all():
-            raise invalid("context", "an entry that is not finite", "finite numbers")
+        if survey(x) != COMPLETE:
+            raise invalid("context", "an entry missing or too large", f"numbers within ±{LIMIT:g}")
         return x
 
     def _place(self, argument: str, arm: object) -> int:

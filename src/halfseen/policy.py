@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from halfseen.component import Chooser, Estimator, Learner, State, Stateful, Streams
 from halfseen.errors import invalid
-from halfseen.kernels.checks import COMPLETE, INFINITE, survey
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
 from halfseen.kernels.choice import pick, win_probabilities
 from halfseen.randomness import Floats, Ints, Purpose, normals
 
@@ -46,8 +46,8 @@ class Policy(Stateful):
         """Open the next round of `rows` (all streams if not given) with y_t (n, k): rows, rounds and features."""
         rows = self.everyone if rows is None else rows
         found = survey(observations)
-        if found == INFINITE:
-            raise invalid("observation", "an infinite entry", "finite numbers, NaN for what was not seen")
+        if found == EXCESSIVE:
+            raise invalid("observation", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
         rounds = self.rounds.take(rows) + 1
         features = self.estimator.observe(rows, observations, rounds, found == COMPLETE, contexts)
         self.rounds[rows] = rounds

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from halfseen.kernels.checks import COMPLETE, INFINITE, MISSING, survey
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, MISSING, survey
 
 
 @pytest.mark.parametrize(
@@ -11,8 +11,10 @@ from halfseen.kernels.checks import COMPLETE, INFINITE, MISSING, survey
     [
         ({}, COMPLETE),
         ({(1, 0): np.nan}, MISSING),
-        ({(2, 2): np.inf}, INFINITE),
-        ({(0, 0): np.nan, (2, 1): -np.inf}, INFINITE),
+        ({(2, 2): np.inf}, EXCESSIVE),
+        ({(2, 2): -1.1e100}, EXCESSIVE),
+        ({(2, 2): 1e100}, COMPLETE),
+        ({(0, 0): np.nan, (2, 1): -np.inf}, EXCESSIVE),
     ],
 )
 def test_survey(changes, found):

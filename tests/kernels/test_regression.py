@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfseen.component import Streams
+from halfseen.errors import HalfseenError
 from halfseen.kernels.regression import score_known
 from halfseen.learners.ridge import Ridge
 from halfseen.randomness import stream_keys
@@ -67,3 +68,23 @@ def test_known_arms_are_scored_by_their_parameters():
     got = np.empty((2, 4))
     score_known(np.array([2, 0]), table, features, got)
     np.testing.assert_allclose(got, [table[2] @ features[0], table[0] @ features[1]])
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 3e4, 1e5])
+def test_what_is_learnt_is_right_at_every_scale_that_is_not_refused(scale):
+    rng = np.random.default_rng(4)
+    learner = ridge(streams=1, arms=1, dimension=3)
+    features, rewards, arms = scale * rng.normal(size=(40, 3)), rng.normal(size=40), np.zeros(40, dtype=np.int64)
+    learner.learn(arms, features, arms, rewards)
+    mean, _ = normal_equations(features, arms, rewards, 0, 2.5)
+    np.testing.assert_allclose(scale * learner.mean[0, 0], scale * mean, rtol=1e-3)
+
+
+def test_what_cannot_be_learnt_is_refused_and_changes_nothing():
+    learner, zeros = ridge(streams=1, arms=1, dimension=3), np.zeros(1, dtype=np.int64)
+    before = {name: value.copy() for name, value in learner.state().items()}
+    with pytest.raises(HalfseenError) as caught:
+        learner.learn(zeros, np.array([[1e8, 0.0, 2.0]]), zeros, np.ones(1))
+    assert str(caught.value).startswith("context: got entries as large as 1e+08 beside a regularisation of 2.5; want")
+    for name, value in learner.state().items():
+        np.testing.assert_array_equal(value, before[name])

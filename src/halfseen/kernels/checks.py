@@ -9,17 +9,18 @@ from numba import njit
 from halfseen.kernels._types import Matrix
 from halfseen.kernels.linalg import KERNEL
 
-COMPLETE, MISSING, INFINITE = 0, 1, 2
+COMPLETE, MISSING, EXCESSIVE = 0, 1, 2
+LIMIT = 1e100  # squares of numbers within it, and sums of those, are finite
 
 
 @njit(**KERNEL)
 def survey(values: Matrix) -> int:
-    """COMPLETE, MISSING where an entry is NaN, or INFINITE where one is ±inf (which outranks missing)."""
+    """COMPLETE, MISSING where an entry is NaN, or EXCESSIVE where one is beyond ±LIMIT (which outranks missing)."""
     found = COMPLETE
     for row in range(values.shape[0]):
         for column in range(values.shape[1]):
-            if math.isinf(values[row, column]):
-                return INFINITE
+            if abs(values[row, column]) > LIMIT:
+                return EXCESSIVE
             if math.isnan(values[row, column]):
                 found = MISSING
     return found

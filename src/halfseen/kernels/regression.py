@@ -16,6 +16,8 @@ from numba import njit
 
 from halfseen.kernels.linalg import KERNEL
 
+PRECISE = 1e12
+
 
 @njit(**KERNEL)
 def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
@@ -59,6 +61,9 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
 
     B_a += ccᵀ and f_a += rc of the paper's Algorithm 1, written for C = B_a⁻¹ and m = C f_a:
     with q = cᵀCc, C −= Cc(Cc)ᵀ/(1+q), m += Cc (r − cᵀm)/(1+q), and log|B_a| += log(1+q).
+
+    One observation that makes the variance along c smaller by more than PRECISE leaves it with hardly a correct
+    digit: such a row is refused. Returns the first row refused, before which all are learnt, or −1.
     """
     p = mean.shape[2]
     gain = np.empty(p)
@@ -80,6 +85,8 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
         for j in range(p):
             predicted += mean[b, a, j] * features[i, j]
             quadratic += gain[j] * features[i, j]
+        if not quadratic <= PRECISE:
+            return i
         denominator = 1.0 + max(quadratic, 0.0)
         step = (rewards[i] - predicted) / denominator
         root = 1.0 / math.sqrt(denominator)
@@ -92,3 +99,4 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
                 cov[b, a, at + l - j] -= gain[j] * gain[l]
             at += p - j
         log_det[b, a] += math.log(denominator)
+    return -1

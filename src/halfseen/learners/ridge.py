@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfseen.component import Learner, Streams, positive
+from halfseen.errors import invalid
 from halfseen.kernels.regression import learn_rewards, score_arms
 from halfseen.randomness import Floats, Ints
 
@@ -31,7 +32,14 @@ class Ridge(Learner):
         return means, variances
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        learn_rewards(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)
+        refused = learn_rewards(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)
+        if refused >= 0:
+            largest = np.abs(features[refused]).max()
+            raise invalid(
+                "context",
+                f"entries as large as {largest:.3g} beside a regularisation of {self.prior_precision:g}",
+                "observations scaled to ordinary size: double precision cannot learn from these",
+            )
 
     def log_determinants(self, rows: Ints) -> Floats:
         return self.log_det[rows]
