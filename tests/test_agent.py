@@ -70,6 +70,7 @@ def test_kf_in_any_coordinates_predicts_the_same_observation_basis():
             "arms: got ['a', 'a']; want names that differ from each other",
         ),
         ({"name": "ts-pco", "seed": -1}, "seed: got -1; want an integer of at least 0"),
+        ({"name": "ts-pco", "seed": 2**64}, "seed: got 18446744073709551616; want an integer below 2^64"),
         ({"name": "ts-pco", "max_pending": 0}, "max_pending: got 0; want an integer of at least 1"),
         ({"name": "kf-ts"}, "model: got nothing; want a value: 'kf-ts' must be told its model"),
         ({"name": "kf-ts", "model": 3}, "model: got int; want a LinearGaussianModel"),

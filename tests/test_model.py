@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reference import gaussian
 
-from halfseen.errors import InvalidInput
+from halfseen.errors import HalfseenError, InvalidInput
 from halfseen.model import LinearGaussianModel
 
 
@@ -223,3 +223,10 @@ def test_a_canonical_model_is_its_own_canonical_form():
     assert form.model is model
     np.testing.assert_array_equal(form.to_canonical, np.eye(2))
     np.testing.assert_array_equal(form.to_original, np.eye(2))
+
+
+def test_the_rank_of_the_observation_matrix_does_not_depend_on_units():
+    common = {"transition": 0.5 * np.eye(2), "process_cov": 1.0, "observation_cov": [1.0, 1.0]}
+    LinearGaussianModel(observation=np.diag([1e6, 1e-6]), **common)
+    with pytest.raises(HalfseenError, match="observation: got rank 1; want full rank 2"):
+        LinearGaussianModel(observation=[[1e6, 0.0], [1.0, 1e-9]], **common)

@@ -46,6 +46,13 @@ def test_purposes_are_independent(other):
     assert not np.isin(normals(keys, rounds, other, 8), normals(keys, rounds, Purpose.CHOICE, 8)).any()
 
 
+def test_large_seeds_do_not_collide():
+    seeds = [2**53, 2**53 + 1, 2**63, 2**63 + 1, 2**64 - 1]
+    assert stream_keys(seeds)[:, 0].tolist() == seeds
+    for seed in seeds:
+        assert stream_keys(seed)[0, 0] == seed
+
+
 def test_purpose_numbers_are_frozen():
     assert [(p.name, p.value) for p in randomness.Purpose][:8] == [
         ("TRANSITION", 1),

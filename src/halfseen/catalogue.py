@@ -16,7 +16,7 @@ from halfseen.choosers.greedy import Greedy
 from halfseen.choosers.thompson import Thompson
 from halfseen.choosers.ucb import Ucb
 from halfseen.choosers.uniform import Uniform
-from halfseen.component import Chooser, Estimator, Learner, Streams, at_least
+from halfseen.component import Chooser, Estimator, Learner, Streams, at_least, seed_number
 from halfseen.errors import SaveFileError, invalid, unknown
 from halfseen.estimators.emkf import Emkf
 from halfseen.estimators.kalman import Kalman
@@ -176,7 +176,7 @@ def make(
             raise invalid("arms", repr(arms), "a count of at least 1, or a list of names")
         if len(set(names)) < len(names):
             raise invalid("arms", repr(arms), "names that differ from each other")
-    keys = stream_keys(at_least("seed", seed, 0))
+    keys = stream_keys(seed_number("seed", seed))
     streams = Streams(keys, at_least("observed", observed, 1), len(names))
     policy = entry.build(streams, options)
     recipe = {

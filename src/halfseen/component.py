@@ -50,6 +50,7 @@ class Estimator(Stateful, ABC):
 
     dimension: int  # of the feature handed to the learner
     reveals_context: ClassVar[bool] = False  # whether `observe` wants the true context
+    estimates: ClassVar[str]  # the "context" in the model's coordinates, "canonical" coordinates, or "nothing"
 
     @abstractmethod
     def observe(
@@ -108,6 +109,14 @@ def at_least(argument: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise invalid(argument, repr(value), f"an integer of at least {least}")
     return int(value)
+
+
+def seed_number(argument: str, value: object) -> int:
+    """`value` as a seed: 64 bits without a sign."""
+    number = at_least(argument, value, 0)
+    if number >= 2**64:
+        raise invalid(argument, repr(value), "an integer below 2^64")
+    return number
 
 
 def positive(argument: str, value: object, *, zero_allowed: bool = False) -> float:

@@ -51,12 +51,16 @@ def mean_estimate(values: Floats) -> Estimate:
 def relative_difference(values: Floats, baseline: Floats) -> Estimate:
     """(mean(values) − mean(baseline)) / mean(baseline) from paired replications.
 
-    Student's interval of the paired differences, in units of the baseline's mean.
+    A ratio of two means, so Student's interval of the differences that are left when the ratio found is taken out:
+    (v_i − b_i) − ρ b_i.
     """
-    difference, unit = mean_estimate(values - baseline), float(np.mean(baseline))
+    unit = float(np.mean(baseline))
     if unit <= 0:
         return Estimate(np.nan, np.nan, np.nan)
-    return Estimate(difference.value / unit, difference.low / unit, difference.high / unit)
+    ratio = float(np.mean(values - baseline)) / unit
+    left = mean_estimate(values - baseline - ratio * baseline)
+    half = (left.high - left.low) / 2 / unit
+    return Estimate(ratio, ratio - half, ratio + half)
 
 
 def log_grid(rounds: int, points: int = 40, *, first: int = 1) -> Ints:

@@ -119,9 +119,10 @@ class LinearGaussianModel:
             if A.ndim != 2 or A.shape[1] != d or not 1 <= A.shape[0] <= d:
                 raise invalid("observation", f"shape {A.shape}", f"(k, {d}) with 1 <= k <= {d}")
             k = A.shape[0]
-            singular = np.linalg.svd(A, compute_uv=False)
-            if singular[-1] <= 1e-10 * singular[0]:
-                raise invalid("observation", f"rank {int((singular > 1e-10 * singular[0]).sum())}", f"full rank {k}")
+            lengths = np.linalg.norm(A, axis=1, keepdims=True)  # the units of the features do not matter
+            singular = np.linalg.svd(A / np.where(lengths > 0, lengths, 1.0), compute_uv=False)
+            if singular[-1] <= 1e-6 * singular[0]:
+                raise invalid("observation", f"rank {int((singular > 1e-6 * singular[0]).sum())}", f"full rank {k}")
         mean = np.zeros(d) if initial_mean is None else _finite("initial_mean", initial_mean)
         if mean.shape != (d,):
             raise invalid("initial_mean", f"shape {mean.shape}", f"({d},)")

@@ -38,8 +38,9 @@ class Purpose(IntEnum):
 
 def stream_keys(seeds: ArrayLike, streams: ArrayLike = 0) -> Keys:
     """Keys (n, 2) of the given seeds; `streams` tells apart several streams that share one seed."""
-    seed, stream = np.broadcast_arrays(np.atleast_1d(seeds), np.atleast_1d(streams))
-    return np.stack([seed, stream], axis=1).astype(np.uint64)
+    seed = np.atleast_1d(np.asarray(seeds, dtype=np.uint64))
+    stream = np.atleast_1d(np.asarray(streams, dtype=np.uint64))
+    return np.stack(np.broadcast_arrays(seed, stream), axis=1)
 
 
 def normals(keys: Keys, rounds: Ints, purpose: int, count: int) -> Floats:

@@ -134,3 +134,19 @@ def test_bad_experiments(arguments, line):
     with pytest.raises(hs.HalfseenError) as caught:
         hs.run(options.pop("agents"), **options)
     assert str(caught.value).startswith(line)
+
+
+def test_estimation_error_only_where_there_is_an_estimate():
+    """Lagged observations estimate nothing, and hidden coordinates of a learnt model are not those of any matrices."""
+    model = hs.LinearGaussianModel(
+        transition=0.9 * np.eye(3), process_cov=0.2, observation=[[1.0, 1.0, 0.0]], observation_cov=[[0.1]]
+    )
+    world = hs.worlds.linear_gaussian(model=model, arm_params=np.eye(3), reward_std=0.0)
+    result = hs.run(["oracle-ts", "kf-ts", "ts-pco", "lag-ts:lags=2", "emkf-ts"], world=world, rounds=30, seeds=2)
+    error = {agent: result.tracks["own", agent].error for agent in result.agents}
+    assert (error["oracle-ts"] == 0).all()
+    assert np.isfinite(error["kf-ts"]).all()
+    for agent in ("ts-pco", "lag-ts:lags=2", "emkf-ts"):
+        assert np.isnan(error[agent]).all()
+    lagged = hs.run("lag-ts:lags=1", world="orbit", rounds=20, seeds=1)
+    assert np.isnan(lagged.tracks["orbit", "lag-ts:lags=1"].error).all()

@@ -283,3 +283,15 @@ def test_bad_input(ys, options, message):
         fit(ys, **options)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_diagonal_fit_from_a_full_start_is_diagonal_and_goes_on():
+    rng = np.random.default_rng(77)
+    truth = gaussian.random_system(rng, 3, 2)
+    y = gaussian.simulate(rng, *truth, 200)[1]
+    D, Q = truth[:2]
+    start = LinearGaussianModel(transition=D, process_cov=Q, observation_cov=[[1.0, 0.95], [0.95, 1.0]])
+    result = fit(y, latent=3, start=start, max_iterations=10)
+    assert result.iterations == 10
+    assert result.model.observation_cov[0, 1] == 0
+    assert np.diff(result.log_likelihoods).min() >= 0

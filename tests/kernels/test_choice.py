@@ -39,11 +39,24 @@ def test_thompson_probabilities_against_adaptive_quadrature(seed):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), arms=st.integers(1, 20))
 def test_probabilities_sum_to_one_whatever_the_scales(data, arms):
-    means = data.draw(st.lists(st.floats(-50, 50), min_size=arms, max_size=arms))
-    stds = data.draw(st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1e3)), min_size=arms, max_size=arms))
+    shift = data.draw(st.sampled_from([0.0, 3e5, -1e12, 1e18]))
+    means = [shift + mean for mean in data.draw(st.lists(st.floats(-50, 50), min_size=arms, max_size=arms))]
+    spread = st.one_of(st.just(0.0), st.floats(-25, 25).map(lambda power: 10.0**power))
+    stds = data.draw(st.lists(spread, min_size=arms, max_size=arms))
     got = probabilities(means, stds)
     assert got.min() >= 0
     assert got.sum() == pytest.approx(1, abs=1e-9)
+
+
+def test_a_distant_origin_changes_nothing():
+    stds = [0.5, 1e-7, 1.4]
+    near, far = probabilities([0.25, 0.5, -0.25], stds), probabilities([2**40 + 0.25, 2**40 + 0.5, 2**40 - 0.25], stds)
+    np.testing.assert_allclose(far, near, atol=1e-10)
+
+
+@pytest.mark.parametrize("arms", [2, 50, 51, 400])
+def test_equal_arms_are_equally_likely(arms):
+    np.testing.assert_allclose(probabilities(np.zeros(arms), np.full(arms, 0.3)), 1 / arms, atol=1e-10)
 
 
 def test_two_arms_have_a_closed_form():

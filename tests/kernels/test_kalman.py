@@ -240,3 +240,31 @@ def test_large_systems_work():
     np.testing.assert_allclose(means, exact_means, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(covs, exact_covs, rtol=1e-8, atol=1e-8)
     assert loglik == pytest.approx(exact_loglik, rel=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e2, 1e4])
+def test_freezing_does_not_depend_on_units(unit):
+    """A quick coordinate in large units must not freeze a slow one in small units before its time."""
+    units = np.array([unit, 1.0 / unit])
+    D = np.diag([0.5, 0.99])
+    Q, R, P0 = (np.diag(c * units**2) for c in (0.3, 0.2, 1.7))
+    y = np.random.default_rng(3).normal(size=(400, 2)) * units
+    system = D, Q, np.eye(2), R, np.zeros(2), P0
+    means, covs, loglik = gaussian.exact_filter(*system, y)
+    bank = Online([system], [0])
+    for row in y:
+        bank.step(row[None].copy())
+    assert bank.frozen[0]
+    np.testing.assert_allclose(bank.P[0] / np.outer(units, units), covs[-1] / np.outer(units, units), atol=1e-10)
+    np.testing.assert_allclose(bank.x[0] / units, means[-1] / units, atol=1e-9)
+    x, got, *_ = filter_series(D, Q, R, np.zeros(2), P0, y[None])
+    np.testing.assert_allclose(x[0, 1:] / units, means / units, atol=1e-9)
+    assert got[0] == pytest.approx(loglik, rel=1e-9)
+
+
+def test_noise_that_is_given_is_not_raised():
+    """A small Σ beside a vague prior is what it is; only a Σ of 0 is read as a little more."""
+    D, Q, R, P0 = np.array([[0.9]]), np.array([[0.1]]), np.array([[1e-2]]), np.array([[1e10]])
+    _, _, rows, P, *_ = filter_series(D, Q, R, np.zeros(1), P0, np.ones((1, 1, 1)))
+    predicted = 0.81e10 + 0.1
+    assert P[rows[0, 1], 0, 0] == pytest.approx(predicted * 1e-2 / (predicted + 1e-2), rel=1e-3)

@@ -88,3 +88,11 @@ def test_what_cannot_be_learnt_is_refused_and_changes_nothing():
     assert str(caught.value).startswith("context: got entries as large as 1e+08 beside a regularisation of 2.5; want")
     for name, value in learner.state().items():
         np.testing.assert_array_equal(value, before[name])
+
+
+def test_a_refused_row_costs_its_neighbours_nothing():
+    learner, zeros = ridge(streams=3, arms=1, dimension=2), np.zeros(3, dtype=np.int64)
+    features = np.array([[1.0, 0.0], [1e9, 0.0], [1.0, 0.0]])
+    with pytest.raises(HalfseenError):
+        learner.learn(np.arange(3), features, zeros, np.ones(3))
+    np.testing.assert_allclose(learner.mean[:, 0, 0], [1 / 3.5, 0, 1 / 3.5])

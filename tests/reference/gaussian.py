@@ -79,7 +79,7 @@ def exact_filter(D, Q, A, R, m0, P0, y):
             H = A[s]
             noise = R[np.ix_(s, s)].copy()
             S = H @ P @ H.T + noise
-            lift = np.diag(np.maximum(NOISE_FLOOR * np.diag(S) - np.diag(noise), 0.0))
+            lift = np.diag(np.where(np.diag(noise) == 0.0, NOISE_FLOOR * np.diag(S), 0.0))
             S, noise = S + lift, noise + lift
             gain = np.linalg.solve(S, H @ P).T
             error = row[s] - H @ x

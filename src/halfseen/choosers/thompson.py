@@ -30,7 +30,7 @@ class Thompson(Chooser):
     ) -> None:
         self._shape = streams.arms
         self._dimension = dimension
-        self._noise_std = positive("noise_std", noise_std)
+        self._noise_std = positive("noise_std", noise_std, zero_allowed=True)
         self._delta = probability("delta", delta)
         if isinstance(width, str) and width != "theory":
             raise invalid("width", repr(width), "a number or 'theory'")

@@ -29,7 +29,7 @@ class Ucb(Chooser):
         delta: float = 0.1,
         arm_norm: float = 1.0,
     ) -> None:
-        self._noise_std = positive("noise_std", noise_std)
+        self._noise_std = positive("noise_std", noise_std, zero_allowed=True)
         self._delta = probability("delta", delta)
         self._arm_norm = positive("arm_norm", arm_norm, zero_allowed=True)
         pulls = at_least("horizon", horizon, 1) * streams.arms

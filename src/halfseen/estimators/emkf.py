@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.component import Estimator, State, Streams
-from halfseen.estimators.starting_model import starting_bank, window_length
+from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
 from halfseen.kernels.windowed import gather_pairs, maximise
 from halfseen.randomness import Floats, Ints
 
@@ -19,7 +19,8 @@ from halfseen.randomness import Floats, Ints
 class Emkf(Estimator):
     """c_t = x_{t|t} with the D̂, Q̂ in force before y_t; `window` is L, `observation_cov` is Σ, which is known."""
 
-    state_names = ("previous", "opening", "X", "Psi")
+    estimates = "canonical"
+    state_names = ("previous", "opening", "X", "Psi", "rounds_seen")
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Emkf(Estimator):
         self.opening = np.zeros((streams.count, latent))
         self.X = np.zeros((streams.count, latent, latent))
         self.Psi = np.zeros((streams.count, latent, latent))
+        self.rounds_seen = np.zeros(streams.count, dtype=np.int64)  # of the window, with at least one entry
 
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
@@ -46,13 +48,20 @@ class Emkf(Estimator):
         place = rounds % self._window
         opens = (place == 1).astype(np.int64)
         gather_pairs(rows, opens, self._bank.mean, self.previous, self.opening, self.X, self.Psi)
+        seen = 1 if complete else (~np.isnan(observations)).any(axis=1)
+        self.rounds_seen[rows] = np.where(opens, 0, self.rounds_seen[rows]) + seen
         if not place.all():
-            ended = rows[place == 0]
-            transition, process_cov = maximise(
-                self.X[ended], self.Psi[ended], self.opening[ended], self.previous[ended], self._window - 1
-            )
-            self._bank.replace_model(ended, transition, process_cov)
+            self._refit(rows[place == 0])
         return means
+
+    def _refit(self, ended: Ints) -> None:
+        """The M-step of windows that tell something: where little was seen, the means only repeat the model."""
+        told = ended[enough_seen(self.rounds_seen[ended], self._window) & self.X[ended].any(axis=(1, 2))]
+        if len(told):
+            transition, process_cov = maximise(
+                self.X[told], self.Psi[told], self.opening[told], self.previous[told], self._window - 1
+            )
+            self._bank.replace_model(told, transition, process_cov)
 
     def state(self) -> State:
         return super().state() | self._bank.state()

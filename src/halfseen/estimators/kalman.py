@@ -19,6 +19,8 @@ class Kalman(Estimator):
     A model with a general observation matrix is filtered in canonical form; features are in its own coordinates.
     """
 
+    estimates = "context"
+
     def __init__(self, streams: Streams, *, model: LinearGaussianModel | Sequence[LinearGaussianModel]) -> None:
         models = list(model) if isinstance(model, Sequence) else [model]
         if all(one is models[0] for one in models):

@@ -14,6 +14,7 @@ class Lagged(Estimator):
     An entry not seen keeps the value last seen, or 0 before there was one.
     """
 
+    estimates = "nothing"
     state_names = ("recent",)
 
     def __init__(self, streams: Streams, *, lags: int = 2) -> None:

@@ -11,6 +11,7 @@ from halfseen.randomness import Floats, Ints
 class Observed(Estimator):
     """c_t = y_t. An entry not seen keeps the value last seen, or 0 before there was one."""
 
+    estimates = "canonical"
     state_names = ("last",)
 
     def __init__(self, streams: Streams) -> None:

@@ -10,6 +10,7 @@ from halfseen.randomness import Floats, Ints
 class Revealed(Estimator):
     """c_t = x_t, handed to `decide` as `context`; `latent` is its dimension."""
 
+    estimates = "context"
     reveals_context = True
 
     def __init__(self, streams: Streams, *, latent: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.component import Estimator, State, Streams, at_least
-from halfseen.estimators.starting_model import starting_bank, window_length
+from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
 from halfseen.kernels.em import FIXED, em_windows
 from halfseen.randomness import Floats, Ints
 
@@ -19,9 +19,11 @@ class SmoothedEm(Estimator):
     """c_t = x_{t|t} with the D̂, Q̂ in force before y_t; `window` is L, `observation_cov` is Σ, which is known.
 
     At the end of a window `iterations` of EM run on its observations, starting from the model in force and from the
-    belief held when the window opened; the filter goes on from where the new model would have brought it.
+    belief held when the window opened; the filter goes on from where the new model would have brought it. A window of
+    which less than half of the rounds showed anything changes nothing.
     """
 
+    estimates = "canonical"
     state_names = ("recent", "opening_mean", "opening_cov")
 
     def __init__(
@@ -49,7 +51,10 @@ class SmoothedEm(Estimator):
         place = rounds % self._window
         self.recent[rows, place - 1] = observations
         if not place.all():
-            self._refit(rows[place == 0])
+            ended = rows[place == 0]
+            rounds_seen = (~np.isnan(self.recent[ended])).any(axis=2).sum(axis=1)
+            self._refit(ended[enough_seen(rounds_seen, self._window)])
+            self.opening_mean[ended], self.opening_cov[ended] = self._bank.mean[ended], self._bank.cov[ended]
         return means
 
     def _refit(self, ended: Ints) -> None:
@@ -67,7 +72,6 @@ class SmoothedEm(Estimator):
         )
         bank.replace_model(ended, transition, process_cov)
         bank.mean[ended], bank.cov[ended] = mean, cov
-        self.opening_mean[ended], self.opening_cov[ended] = mean, cov
 
     def state(self) -> State:
         return super().state() | self._bank.state()

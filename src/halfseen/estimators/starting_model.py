@@ -8,12 +8,12 @@ stream's own seed.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from halfseen.component import Streams, at_least, positive, stack_for_streams
 from halfseen.errors import invalid
 from halfseen.estimators.filter_bank import FilterBank
-from halfseen.randomness import Floats, Purpose, orthogonal_matrices, stochastic_matrices
+from halfseen.randomness import Floats, Ints, Purpose, orthogonal_matrices, stochastic_matrices
 
 
 def starting_transition(streams: Streams, latent: int, kind: ArrayLike) -> Floats:
@@ -51,6 +51,11 @@ def starting_bank(
         np.zeros((count, d)),
         identity,
     )
+
+
+def enough_seen(rounds_seen: Ints, window: int) -> NDArray[np.bool_]:
+    """Whether windows in which so many rounds showed anything may change the model: half of the rounds at least."""
+    return np.asarray(2 * rounds_seen >= window)
 
 
 def window_length(window: int | None, latent: int) -> int:

@@ -64,7 +64,7 @@ class Claim:
 
 
 def is_papers_own(world: str) -> bool:
-    return world.startswith("paper")
+    return world.startswith("paper ε=")
 
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:

@@ -62,12 +62,12 @@ def play(piece: Slice, tick: Callable[[int], None]) -> dict[str, Track]:
     for number, start in enumerate(range(0, piece.rounds, CHUNK)):
         rounds = episodes.advance(min(CHUNK, piece.rounds - start))
         for label, policy in policies.items():
-            _play_chunk(policy, rounds, tracks[label], start, number)
+            _play_chunk(policy, rounds, tracks[label], start, number, episodes.canonical)
             tick(len(rounds.contexts) * len(piece.seeds))
     return tracks
 
 
-def _play_chunk(policy: Policy, rounds: Rounds, track: Track, start: int, number: int) -> None:
+def _play_chunk(policy: Policy, rounds: Rounds, track: Track, start: int, number: int, canonical: bool) -> None:
     n, streams = rounds.reward_noise.shape
     revealed = policy.estimator.reveals_context
     everyone = policy.everyone
@@ -88,7 +88,8 @@ def _play_chunk(policy: Policy, rounds: Rounds, track: Track, start: int, number
     track.reward[:, start:stop] = rewards.T
     track.arm[:, start:stop] = arms.T
     track.context_norm[:, start:stop] = np.linalg.norm(rounds.contexts, axis=2).T
-    track.error[:, start:stop] = _estimation_error(rounds.contexts, features).T
+    comparable = policy.estimator.estimates == "context" or (policy.estimator.estimates == "canonical" and canonical)
+    track.error[:, start:stop] = _estimation_error(rounds.contexts, features).T if comparable else np.nan
     at = np.flatnonzero(track.checkpoints == stop)
     if len(at) and isinstance(policy.learner, Ridge):
         largest = np.linalg.eigvalsh(policy.learner.covariances)[..., -1]
@@ -98,8 +99,6 @@ def _play_chunk(policy: Policy, rounds: Rounds, track: Track, start: int, number
 def _estimation_error(contexts: Floats, features: Floats) -> Floats:
     """‖x_t − x̂_t‖; a feature shorter than the context (y itself) says nothing of the rest, so 0 there."""
     missing = contexts.shape[2] - features.shape[2]
-    if missing < 0:
-        return np.full(contexts.shape[:2], np.nan)
     padded: Any = np.pad(features, ((0, 0), (0, 0), (0, missing)))
     return np.asarray(np.linalg.norm(contexts - padded, axis=2))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from halfseen.catalogue import CATALOG
-from halfseen.component import at_least
+from halfseen.component import at_least, seed_number
 from halfseen.errors import invalid, unknown
 from halfseen.worlds import World, named
 
@@ -105,7 +105,7 @@ def experiment(
     chosen = [world] if isinstance(world, str | World) else list(world)
     worlds = tuple(world_spec(one) for one in chosen)
     numbers = range(at_least("seeds", seeds, 1)) if isinstance(seeds, int | np.integer) else seeds
-    listed = tuple(at_least("seeds", seed, 0) for seed in numbers)
+    listed = tuple(seed_number("seeds", seed) for seed in numbers)
     for argument, values in (
         ("agents", [spec.label for spec in specs]),
         ("world", [one.name for one in worlds]),

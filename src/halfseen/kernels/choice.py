@@ -9,12 +9,16 @@ from numba import njit
 
 from halfseen.kernels.linalg import INNER, KERNEL
 
+# Sums in the order written, unlike other kernels: it keeps the digits of an arm known much better than the rest.
+_KERNEL, _INNER = KERNEL | {"fastmath": False}, INNER | {"fastmath": False}
 _REACH = 8.5  # standard deviations beyond which a normal tail (1e-17) cannot be seen in the result
 _PANEL = 2.5  # width of a quadrature panel in units of the narrowest law in play there
+_MANY = 50  # arms
+_INVISIBLE = 1e-13  # a spread below this share of the widest counts as none
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-@njit(**KERNEL)
+@njit(**_KERNEL)
 def pick(means, variances, widths, sampled, noise, available, winners):  # type: ignore[no-untyped-def]
     """The available arm with the highest score m + width·std·(noise if sampled else 1), for every row, in `winners`.
 
@@ -34,7 +38,7 @@ def pick(means, variances, widths, sampled, noise, available, winners):  # type:
         winners[i] = best
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _shares_of_the_highest(scores, available):  # type: ignore[no-untyped-def]
     arms = scores.shape[0]
     shares = np.zeros(arms)
@@ -51,41 +55,50 @@ def _shares_of_the_highest(scores, available):  # type: ignore[no-untyped-def]
     return shares, highest
 
 
-@njit(**INNER)
-def _win_probabilities(means, stds, available):  # type: ignore[no-untyped-def]
+@njit(**_INNER)
+def _win_probabilities(scores, stds, available):  # type: ignore[no-untyped-def]
     """P(arm a has the highest of independent scores N(m_a, s_a²)): ∫ f_a(x) Π_{b≠a} F_b(x) dx.
 
     Gauss–Legendre on panels as narrow as the narrowest density in play asks for, so that arms known very well
     beside arms hardly known, where a rule on one arm's own scale sees a step, cost no accuracy. Arms with s = 0
-    are point masses: the best of them is a floor below which no other arm can win.
+    are point masses, and so are arms whose spread is lost in the rounding of the others': the best of them is
+    a floor below which no other arm can win. Scores are counted from the best, which has the digits that matter.
     """
-    arms = means.shape[0]
-    random = available & (stds > 0.0)
+    arms = scores.shape[0]
+    best, widest = -np.inf, 0.0
+    for a in range(arms):
+        if available[a]:
+            best, widest = max(best, scores[a]), max(widest, stds[a])
+    means = scores - best
+    random = available & (stds > _INVISIBLE * widest)
     shares, floor = _shares_of_the_highest(means, available & ~random)
     low, high = floor, -np.inf
     for a in range(arms):
         if random[a]:
             low, high = max(low, means[a] - _REACH * stds[a]), max(high, means[a] + _REACH * stds[a])
-    below = 1.0
     probabilities = np.zeros(arms)
     if floor > -np.inf:
+        below = 1.0
         for a in range(arms):
             if random[a]:
                 below *= 0.5 * math.erfc((means[a] - floor) / (stds[a] * math.sqrt(2.0)))
         probabilities[:] = shares * below
+    panel = _PANEL if arms <= _MANY else 0.5 * _PANEL  # the product of many tails is steeper than each of them
     density, lower, others = np.empty(arms), np.empty(arms), np.empty(arms)
     x = low
     while x < high:
         step = high - x
         for a in range(arms):
             if random[a] and x < means[a] + _REACH * stds[a]:
-                step = min(step, max(_PANEL * stds[a], means[a] - _REACH * stds[a] - x))
+                step = min(step, max(panel * stds[a], means[a] - _REACH * stds[a] - x))
+        end = x + max(step, 1e-15 * abs(x))  # so that x moves
+        step = end - x  # as rounded: the panels leave no gap
         for node in range(_NODES.shape[0]):
-            point = x + 0.5 * step * (1.0 + _NODES[node])
+            offset = 0.5 * step * (1.0 + _NODES[node])
             product = 1.0
             for a in range(arms):  # others[a] = Π of the lower tails of all arms before a
                 if random[a]:
-                    z = (point - means[a]) / stds[a]
+                    z = ((x - means[a]) + offset) / stds[a]  # in this order: a narrow arm far out keeps its digits
                     density[a] = math.exp(-0.5 * z * z) / (stds[a] * math.sqrt(2.0 * math.pi))
                     lower[a] = 0.5 * math.erfc(-z / math.sqrt(2.0))
                     others[a] = product
@@ -95,11 +108,11 @@ def _win_probabilities(means, stds, available):  # type: ignore[no-untyped-def]
                 if random[a]:
                     probabilities[a] += density[a] * others[a] * product
                     product *= lower[a]
-        x += step
+        x = end
     return probabilities
 
 
-@njit(**KERNEL)
+@njit(**_KERNEL)
 def win_probabilities(means, variances, widths, sampled, available):  # type: ignore[no-untyped-def]
     """The probability with which `pick` chooses each arm, exact up to quadrature (below 1e-10); (n, K)."""
     n, arms = means.shape

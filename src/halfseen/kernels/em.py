@@ -75,7 +75,8 @@ def em_path(
     log-likelihood does not fall. Should it do so all the same, beyond rounding, or stop being finite, the
     path ends before.
     """
-    R = model.R if update_R == FIXED else raise_to_floor(model.R, r_floor)
+    R = np.diag(np.diag(model.R)) if update_R == DIAGONAL else model.R
+    R = R if update_R == FIXED else raise_to_floor(R, r_floor)
     model = model._replace(Q=raise_to_floor(model.Q, q_floor), R=R)
     ys = y[None]
     passed = filter_series(*model, ys)

@@ -13,7 +13,8 @@ from numba import njit
 from halfseen.kernels._types import Flags, Index, Matrix, Stack
 from halfseen.kernels.linalg import FREEZE, INNER, KERNEL, agree, copy_into, dot, dot_transposed, symmetrise, whitener
 
-NOISE_FLOOR = 1e-9  # Σ_ii counts as at least this share of S_ii
+NOISE_FLOOR = 1e-9  # a Σ_ii of 0 counts as this share of S_ii
+ROUNDING = 1e-13  # a Σ_ii that is given counts as it is, down to what S_ii can hold beside it
 
 
 @njit(**INNER)
@@ -33,9 +34,8 @@ def covariance_step(
 ) -> None:
     """P⁻ = DPDᵀ + Q, S = P⁻_oo + Σ, G = P⁻Aᵀ S⁻¹, P = (I−GA)P⁻(I−GA)ᵀ + GΣGᵀ, with the rows seen.
 
-    Zero or tiny noise: Σ_ii is read as max(Σ_ii, 1e-9 S_ii), in S and in the update alike. That is the
-    specification's jitter of 1e-9, made continuous in Σ and free of the units of y; where Σ_ii is larger
-    than 1e-9 S_ii nothing is changed at all.
+    Zero noise: a Σ_ii of 0 is read as 1e-9 S_ii, in S and in the update alike: the specification's jitter, free of
+    the units of y. A Σ_ii that is given stays as it is, as far as S_ii can hold it (1e-13).
     """
     d = D.shape[0]
     k = R.shape[0]
@@ -57,7 +57,7 @@ def covariance_step(
             noise[i, j] = R[i, j] if both else 0.0
             S[i, j] = P_pred[i, j] + R[i, j] if both else 0.0
         if seen[i]:
-            lift = NOISE_FLOOR * S[i, i] - R[i, i]
+            lift = (NOISE_FLOOR if R[i, i] == 0.0 else ROUNDING) * S[i, i] - R[i, i]
             if lift > 0.0:
                 S[i, i] += lift
                 noise[i, i] += lift
@@ -106,8 +106,8 @@ def advance_gain(
 ) -> None:
     """One covariance step of each lane named; nothing for a frozen lane of which everything is seen.
 
-    A lane freezes when everything was seen and max|P_new − P_old| ≤ 1e-12 max|P_new|; it thaws at the first
-    missing entry. Change `frozen` to 0 whenever a lane's model or covariance is replaced.
+    A lane freezes when everything was seen and P no longer changes (see `agree`); it thaws at the first missing
+    entry. Change `frozen` to 0 whenever a lane's model or covariance is replaced.
     """
     d = D.shape[1]
     k = R.shape[1]
@@ -130,7 +130,7 @@ def advance_gain(
         if frozen[m] and complete:
             continue
         covariance_step(D[m], Q[m], R[m], P[m], seen[s], P_pred, P_new, G[m], W, work_dd, work_dk, work_kk)
-        frozen[m] = complete and agree(P_new, P[m], FREEZE)
+        frozen[m] = complete and agree(P_new, P[m], P_pred, FREEZE)
         copy_into(P[m], P_new)
 
 

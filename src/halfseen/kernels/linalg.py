@@ -16,6 +16,7 @@ KERNEL: dict[str, Any] = {"cache": True, "fastmath": FAST, "error_model": "numpy
 INNER: dict[str, Any] = KERNEL | {"no_cpython_wrapper": True}
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error, not information
 FREEZE = 1e-12  # relative change of a covariance below which it counts as converged
+CANCELLATION = 1e-14  # rounding error of a covariance, in units of the one it was subtracted from
 
 
 @njit(**INNER)
@@ -109,18 +110,19 @@ def symmetrise(P: Matrix) -> None:
 
 
 @njit(**INNER)
-def agree(P_new: Matrix, P_old: Matrix, tolerance: Float) -> bool:
-    """max|P_new − P_old| ≤ tolerance × max|P_new|: with FREEZE, the test by which a covariance freezes.
+def agree(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float) -> bool:
+    """|ΔP_ij| ≤ tolerance·sqrt(P_ii P_jj) + rounding: with FREEZE, the test by which a covariance freezes.
 
-    The largest entry of a covariance is on its diagonal. Leaves at the first entry that differs.
+    Entry by entry, so that the units of the coordinates do not matter. P comes out of P⁻ by subtraction, so its
+    rounding error is in proportion to P⁻, of which next to nothing is left where there is no noise. Leaves at
+    the first entry that differs.
     """
     n = P_new.shape[0]
-    size = 0.0
-    for i in range(n):
-        size = max(size, P_new[i, i])
     for i in range(n):
         for j in range(i + 1):
-            if not abs(P_new[i, j] - P_old[i, j]) <= tolerance * size:
+            size = np.sqrt(max(P_new[i, i] * P_new[j, j], 0.0))
+            rounding = CANCELLATION * np.sqrt(P_pred[i, i] * P_pred[j, j])
+            if not abs(P_new[i, j] - P_old[i, j]) <= tolerance * size + rounding:
                 return False
     return True
 

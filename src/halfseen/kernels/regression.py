@@ -63,10 +63,11 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
     with q = cᵀCc, C −= Cc(Cc)ᵀ/(1+q), m += Cc (r − cᵀm)/(1+q), and log|B_a| += log(1+q).
 
     One observation that makes the variance along c smaller by more than PRECISE leaves it with hardly a correct
-    digit: such a row is refused. Returns the first row refused, before which all are learnt, or −1.
+    digit: such a row is left out. Returns the first row left out, or −1.
     """
     p = mean.shape[2]
     gain = np.empty(p)
+    refused = -1
     for i in range(rows.shape[0]):
         b, a = rows[i], arms[i]
         gain[:] = 0.0
@@ -86,7 +87,9 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
             predicted += mean[b, a, j] * features[i, j]
             quadratic += gain[j] * features[i, j]
         if not quadratic <= PRECISE:
-            return i
+            if refused < 0:
+                refused = i
+            continue
         denominator = 1.0 + max(quadratic, 0.0)
         step = (rewards[i] - predicted) / denominator
         root = 1.0 / math.sqrt(denominator)
@@ -99,4 +102,4 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
                 cov[b, a, at + l - j] -= gain[j] * gain[l]
             at += p - j
         log_det[b, a] += math.log(denominator)
-    return -1
+    return refused

@@ -222,13 +222,13 @@ def filter_series(
                     D, Q, R, P_filt[here], seen, P_pred[there], P_filt[there], G[there], W[there],
                     work_dd, work_dk, work_kk,
                 )  # fmt: skip
-                settled = complete and agree(P_filt[there], P_filt[here], FREEZE)
+                settled = complete and agree(P_filt[there], P_filt[here], P_pred[there], FREEZE)
                 if (
                     complete
                     and frozen != NONE
                     and (
-                        agree(P_filt[there], P_filt[frozen], FREEZE)
-                        or (settled and agree(P_filt[there], P_filt[frozen], SAME))
+                        agree(P_filt[there], P_filt[frozen], P_pred[frozen], FREEZE)
+                        or (settled and agree(P_filt[there], P_filt[frozen], P_pred[frozen], SAME))
                     )
                 ):
                     there = frozen  # back on the schedule: the new row is not kept

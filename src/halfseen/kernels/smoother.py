@@ -28,14 +28,14 @@ from halfseen.kernels.series import CHUNK, grow
 
 
 @njit(**INNER)
-def _smoother_gain(D: Matrix, Q: Matrix, P: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
-    """From a filtered covariance P: J = PDᵀ(DPDᵀ + Q)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ.
+def _smoother_gain(D: Matrix, Q: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
+    """From a filtered covariance P: P⁻ = DPDᵀ + Q, J = PDᵀ(P⁻)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ.
 
     C is the covariance of x_t given y_1..y_t and x_{t+1}. Where DPDᵀ + Q is singular and had to be raised, J is
-    off, and in this form its error enters C squared. `work` is scratch (4, d, d).
+    off, and in this form its error enters C squared. `work` is scratch (3, d, d).
     """
     d = D.shape[0]
-    DP, P_pred, scratch, W = work[0], work[1], work[2], work[3]
+    DP, scratch, W = work[0], work[1], work[2]
     dot(D, P, DP)
     dot_transposed(DP, D, P_pred)
     for i in range(d):
@@ -115,6 +115,7 @@ def smooth_series(
     for b in range(B):
         for t in range(times):
             used_rows = max(used_rows, rows[b, t] + 1)
+    P_pred = np.empty((used_rows, d, d))
     J = np.empty((used_rows, d, d))
     C = np.empty((used_rows, d, d))
     known = np.zeros(used_rows, np.bool_)
@@ -122,7 +123,7 @@ def smooth_series(
     P_smooth = np.empty((room, d, d))
     lag = np.zeros((room, d, d))
     used = 0
-    work = np.empty((4, d, d))
+    work = np.empty((3, d, d))
     JT, K = work[0], work[1]
     x_smooth = np.empty_like(x_filt)
     smooth_rows = np.empty((B, times), np.int64)
@@ -130,7 +131,7 @@ def smooth_series(
         for t in range(last):
             row = rows[b, t]
             if not known[row]:
-                _smoother_gain(D, Q, P_filt[row], J[row], C[row], work)
+                _smoother_gain(D, Q, P_filt[row], P_pred[row], J[row], C[row], work)
                 known[row] = True
                 if row == frozen:
                     JT, K = _frozen_map(D, J[row])
@@ -167,7 +168,9 @@ def smooth_series(
                         lag[used, j, i] = JP[i, j]
                         P_smooth[used, i, j] += C[row, i, j]
                 symmetrise(P_smooth[used])
-                steady = row == frozen and rows[b, t + 1] == frozen and agree(P_smooth[used], after, FREEZE)
+                steady = (
+                    row == frozen and rows[b, t + 1] == frozen and agree(P_smooth[used], after, P_pred[row], FREEZE)
+                )
             used += 1
 
         for i in range(d):

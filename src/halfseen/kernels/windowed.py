@@ -41,12 +41,11 @@ def gather_pairs(
 def maximise(X: Stack, Psi: Stack, opening: Matrix, closing: Matrix, pairs: int) -> tuple[Stack, Stack]:
     """D̂ = Ψ(X + λI)⁻¹ with λ = 1e-6 tr(X)/d, and Q̂ = (Y − D̂Ψᵀ − ΨD̂ᵀ + D̂XD̂ᵀ)/n + 1e-9 I, for a batch of windows.
 
-    Y = Σ x̂_t x̂_tᵀ is X with the window's first mean taken out and its last put in. A window in which every mean is
-    zero (nothing seen yet) tells nothing: λ = 0 would make X singular, so it is never less than 1e-12.
+    Y = Σ x̂_t x̂_tᵀ is X with the window's first mean taken out and its last put in. X must not be 0.
     """
     d = X.shape[-1]
     identity = np.eye(d)
-    ridge = np.maximum(1e-6 * np.trace(X, axis1=-2, axis2=-1) / d, 1e-12)[:, None, None]
+    ridge = (1e-6 * np.trace(X, axis1=-2, axis2=-1) / d)[:, None, None]
     D = np.linalg.solve(X + ridge * identity, Psi.swapaxes(-1, -2)).swapaxes(-1, -2)
     Y = X - opening[:, :, None] * opening[:, None, :] + closing[:, :, None] * closing[:, None, :]
     DPsi = D @ Psi.swapaxes(-1, -2)

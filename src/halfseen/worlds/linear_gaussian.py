@@ -52,6 +52,7 @@ class Episodes:
             reward_std,
             dynamics,
         )
+        self.canonical = all(model.canonical().trivial for model in models)
         self._keys = keys
         self._transition = np.stack([model.transition for model in models])
         self._observation = np.stack([model.observation for model in models])
