@@ -77,9 +77,11 @@ class Policy(Stateful):
     def propensities(self, choices: Choices) -> Floats:
         """The exact probability with which each arm was going to be chosen, (n, K)."""
         judged = self.chooser.judge(choices.means, choices.variances)
-        return win_probabilities(  # type: ignore[no-any-return]
-            judged, choices.variances, choices.widths, self.chooser.sampled, choices.available
+        probabilities = np.empty_like(judged)
+        win_probabilities(
+            judged, choices.variances, choices.widths, self.chooser.sampled, choices.available, probabilities
         )
+        return probabilities
 
     def learn(self, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None) -> None:
         """Credit rewards (n,) to the arms (n,) played on features (n, p), whenever they come."""

@@ -14,7 +14,9 @@ from halfseen.kernels.choice import pick, win_probabilities
 def probabilities(means, stds, sampled=True, available=None, width=1.0):
     means, stds = np.array([means], dtype=float), np.array([stds], dtype=float)
     mask = np.ones(means.shape, dtype=bool) if available is None else np.array([available])
-    return win_probabilities(means, stds**2, np.full(means.shape, width), sampled, mask)[0]
+    found = np.empty(means.shape)
+    win_probabilities(means, stds**2, np.full(means.shape, width), sampled, mask, found)
+    return found[0]
 
 
 def by_adaptive_quadrature(means, stds, arm):

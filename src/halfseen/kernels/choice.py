@@ -39,24 +39,23 @@ def pick(means, variances, widths, sampled, noise, available, winners):  # type:
 
 
 @njit(**_INNER)
-def _shares_of_the_highest(scores, available):  # type: ignore[no-untyped-def]
+def _share_out(scores, eligible, shares):  # type: ignore[no-untyped-def]
+    """Equal shares for the eligible arms with the highest score, none for the others. That score, or −inf."""
     arms = scores.shape[0]
-    shares = np.zeros(arms)
     highest, count = -np.inf, 0
     for a in range(arms):
-        if available[a]:
+        if eligible[a]:
             if scores[a] > highest:
                 highest, count = scores[a], 0
             if scores[a] == highest:
                 count += 1
     for a in range(arms):
-        if available[a] and scores[a] == highest:
-            shares[a] = 1.0 / count
-    return shares, highest
+        shares[a] = 1.0 / count if eligible[a] and scores[a] == highest else 0.0
+    return highest
 
 
 @njit(**_INNER)
-def _win_probabilities(scores, stds, available):  # type: ignore[no-untyped-def]
+def _win_probabilities(scores, stds, available, probabilities):  # type: ignore[no-untyped-def]
     """P(arm a has the highest of independent scores N(m_a, s_a²)): ∫ f_a(x) Π_{b≠a} F_b(x) dx.
 
     Gauss–Legendre on panels as narrow as the narrowest density in play asks for, so that arms known very well
@@ -69,20 +68,24 @@ def _win_probabilities(scores, stds, available):  # type: ignore[no-untyped-def]
     for a in range(arms):
         if available[a]:
             best, widest = max(best, scores[a]), max(widest, stds[a])
-    means = scores - best
-    random = available & (stds > _INVISIBLE * widest)
-    shares, floor = _shares_of_the_highest(means, available & ~random)
-    low, high = floor, -np.inf
+    means = np.empty(arms)
+    random, fixed = np.empty(arms, dtype=np.bool_), np.empty(arms, dtype=np.bool_)
     for a in range(arms):
-        if random[a]:
-            low, high = max(low, means[a] - _REACH * stds[a]), max(high, means[a] + _REACH * stds[a])
-    probabilities = np.zeros(arms)
-    if floor > -np.inf:
+        means[a] = scores[a] - best
+        random[a] = available[a] and stds[a] > _INVISIBLE * widest
+        fixed[a] = available[a] and not random[a]
+    low = _share_out(means, fixed, probabilities)
+    high = -np.inf
+    if low > -np.inf:
         below = 1.0
         for a in range(arms):
             if random[a]:
-                below *= 0.5 * math.erfc((means[a] - floor) / (stds[a] * math.sqrt(2.0)))
-        probabilities[:] = shares * below
+                below *= 0.5 * math.erfc((means[a] - low) / (stds[a] * math.sqrt(2.0)))
+        for a in range(arms):
+            probabilities[a] *= below
+    for a in range(arms):
+        if random[a]:
+            low, high = max(low, means[a] - _REACH * stds[a]), max(high, means[a] + _REACH * stds[a])
     panel = _PANEL if arms <= _MANY else 0.5 * _PANEL  # the product of many tails is steeper than each of them
     density, lower, others = np.empty(arms), np.empty(arms), np.empty(arms)
     x = low
@@ -109,18 +112,19 @@ def _win_probabilities(scores, stds, available):  # type: ignore[no-untyped-def]
                     probabilities[a] += density[a] * others[a] * product
                     product *= lower[a]
         x = end
-    return probabilities
 
 
 @njit(**_KERNEL)
-def win_probabilities(means, variances, widths, sampled, available):  # type: ignore[no-untyped-def]
-    """The probability with which `pick` chooses each arm, exact up to quadrature (below 1e-10); (n, K)."""
+def win_probabilities(means, variances, widths, sampled, available, probabilities):  # type: ignore[no-untyped-def]
+    """The probability with which `pick` chooses each arm, exact up to quadrature (below 1e-10); (n, K), in place."""
     n, arms = means.shape
-    probabilities = np.empty((n, arms))
+    spreads = np.empty(arms)
     for i in range(n):
-        spreads = widths[i] * np.sqrt(variances[i])
+        for a in range(arms):
+            spreads[a] = widths[i, a] * math.sqrt(variances[i, a])
         if sampled:
-            probabilities[i] = _win_probabilities(means[i], spreads, available[i])
+            _win_probabilities(means[i], spreads, available[i], probabilities[i])
         else:
-            probabilities[i] = _shares_of_the_highest(means[i] + spreads, available[i])[0]
-    return probabilities
+            for a in range(arms):
+                spreads[a] += means[i, a]
+            _share_out(spreads, available[i], probabilities[i])
