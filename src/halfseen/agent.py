@@ -13,6 +13,7 @@ from halfseen import savefile
 from halfseen.component import at_least
 from halfseen.errors import DecisionError, HalfseenError, invalid, unknown
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
+from halfseen.model import real_numbers
 from halfseen.policy import Choices, Policy
 from halfseen.randomness import Floats
 
@@ -30,6 +31,12 @@ class Decision:
         self._choices = choices
         self._propensities: Floats | None = None
 
+    def id_for(self, agent: Agent) -> int:
+        """The id, if the decision is that agent's own."""
+        if agent is not self._agent:
+            raise DecisionError(f"decision_id: got a decision of {self._agent!r}; want one of {agent!r}")
+        return self.id
+
     @property
     def index(self) -> int:
         """The place of the arm in the agent's list of arms."""
@@ -43,20 +50,19 @@ class Decision:
     @property
     def expected(self) -> Floats:
         """The reward predicted for every arm, in the order of the agent's arms."""
-        expected: Floats = self._choices.means[0]
-        return expected
+        return np.array(self._choices.means[0])
 
     @property
     def context(self) -> Floats:
         """The context as the agent estimated it, and as it will credit the reward with."""
-        context: Floats = self._choices.features[0]
-        return context
+        return np.array(self._choices.features[0])
 
     @property
     def propensities(self) -> Floats:
         """The exact probability with which each arm was going to be chosen; worked out when first asked for."""
         if self._propensities is None:
             self._propensities = self._agent.policy.propensities(self._choices)[0]
+            self._propensities.setflags(write=False)
         return self._propensities
 
     @property
@@ -82,6 +88,7 @@ class Agent:
 
     @property
     def name(self) -> str:
+        """Its name in the catalogue."""
         return str(self._recipe["name"])
 
     @property
@@ -112,14 +119,17 @@ class Agent:
         number = self._await_reward(choices.arms, choices.features)
         return Decision(self, choices, number)
 
-    def learn(self, decision_id: int, reward: float) -> None:
-        """Credit a reward to its decision, with the context of that decision's own round."""
-        try:
-            value = float(reward)
-        except (TypeError, ValueError):
-            raise invalid("reward", repr(reward), f"a number within ±{LIMIT:g}") from None
-        if not abs(value) <= LIMIT:  # NaN and ±inf alike
-            raise invalid("reward", repr(reward), f"a number within ±{LIMIT:g}")
+    def learn(self, decision_id: int | Decision, reward: float) -> None:
+        """Credit a reward to its decision (or the id of it), with the context of that decision's own round.
+
+        Ids are numbers of this agent's rounds: they mean nothing to another agent.
+        """
+        wanted = f"a number within ±{LIMIT:g}"
+        number = reward if isinstance(reward, float) else _numbers("reward", reward, wanted)
+        if np.shape(number) != () or not abs(value := float(number)) <= LIMIT:  # NaN and ±inf alike
+            raise invalid("reward", repr(reward), wanted)
+        if isinstance(decision_id, Decision):
+            decision_id = decision_id.id_for(self)
         try:
             waiting = self._pending.get(decision_id)
         except TypeError:
@@ -142,8 +152,8 @@ class Agent:
         The state afterwards is, bit for bit, that of an agent that made these decisions and was rewarded at once.
         """
         k = self.policy.streams.observed
-        ys, values = _table("observations", observations, k), np.asarray(rewards, dtype=np.float64)
-        places = np.array([self._place("arms", arm) for arm in arms], dtype=np.int64)
+        ys, values = _table("observations", observations, k), _numbers("rewards", rewards, "numbers, one a round")
+        places = np.array([self._place("arms", arm) for arm in _listed("arms", arms)], dtype=np.int64)
         if survey(ys) == EXCESSIVE:
             raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
         if values.shape != (len(ys),) or survey(values[None]) == EXCESSIVE:
@@ -171,6 +181,8 @@ class Agent:
 
     def save(self, path: str | Path) -> None:
         """Write the whole agent to a file; `halfseen.load` gives it back and it goes on bit for bit."""
+        if not isinstance(path, str | Path):
+            raise invalid("path", repr(path), "the path of a file")
         savefile.write(Path(path), self._recipe, self.state())
 
     def state(self) -> dict[str, Any]:
@@ -184,7 +196,13 @@ class Agent:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what `state()` described."""
+        """Become what `state()` described; a state of another shape is refused."""
+        known = self.state()
+        if state.keys() != known.keys():
+            raise invalid("state", f"{len(state)} arrays of other names", f"the arrays {', '.join(known)}")
+        counts = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
+        if len(counts) != 1 or state["pending.features"].shape[1:] != (self.policy.estimator.dimension,):
+            raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
         self.policy.restore(dict(state))
         self._decided = int(self.policy.rounds[0])
         arms, features = state["pending.arms"], state["pending.features"]
@@ -239,19 +257,25 @@ class Agent:
 
     def _mask(self, available: Iterable[Arm]) -> Any:
         mask = np.zeros((1, len(self.arms)), dtype=np.bool_)
-        if isinstance(available, str):
-            raise invalid("available", repr(available), "a list of arms")
-        for arm in available:
+        for arm in _listed("available", available):
             mask[0, self._place("available", arm)] = True
         if not mask.any():
             raise invalid("available", "no arms", "at least one arm")
         return mask
 
 
+def _listed(argument: str, arms: Iterable[Arm]) -> list[Arm]:
+    if isinstance(arms, str) or not isinstance(arms, Iterable):
+        raise invalid(argument, repr(arms), "a list of arms")
+    return list(arms)
+
+
 def _numbers(argument: str, value: ArrayLike, wanted: str) -> Floats:
+    if type(value) is np.ndarray and value.dtype == np.float64:
+        return np.ascontiguousarray(value)
     try:
-        return np.ascontiguousarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+        return real_numbers(argument, value)
+    except (HalfseenError, OverflowError):
         raise invalid(argument, repr(value), wanted) from None
 
 

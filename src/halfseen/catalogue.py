@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,12 +110,12 @@ class Catalog(Mapping[str, Entry]):
         self._entries = {entry.name: entry for entry in entries}
 
     def __getitem__(self, name: str) -> Entry:
-        if name not in self._entries:
+        if not isinstance(name, str) or name not in self._entries:
             raise unknown("agent", name, self._entries)
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return isinstance(name, str) and name in self._entries
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -164,14 +164,14 @@ def make(
 
     `observed` is the number of observed features k, `arms` a count or a list of names. Decisions older than the last
     `max_pending` unrewarded ones can no longer be rewarded. The other options are those of the agent's parts, such
-    as `latent`, `model`, `window` or `width`: `halfseen.catalogue()[name].options` lists them.
+    as `latent`, `model`, `window` or `width`: `halfseen.catalog()[name].options` lists them.
     """
     entry = CATALOG[name]
     names: list[Arm]
     if isinstance(arms, int | np.integer):
         names = list(range(at_least("arms", arms, 1)))
     else:
-        names = list(arms)
+        names = list(arms) if isinstance(arms, Iterable) else []
         if not names or not all(isinstance(arm, str) and arm for arm in names) or isinstance(arms, str):
             raise invalid("arms", repr(arms), "a count of at least 1, or a list of names")
         if len(set(names)) < len(names):
@@ -182,7 +182,7 @@ def make(
     recipe = {
         "name": name,
         "observed": streams.observed,
-        "arms": len(names) if isinstance(arms, int | np.integer) else names,
+        "arms": len(names) if isinstance(arms, int | np.integer) else [str(arm) for arm in names],
         "seed": int(seed),
         "max_pending": max_pending,
         **options,

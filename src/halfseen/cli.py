@@ -5,7 +5,6 @@
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,16 +27,18 @@ _AGENTS_HELP = (
 
 def main() -> None:
     """The console script."""
-    signal.signal(signal.SIGINT, _interrupt)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # not all of them on Windows
+            signal.signal(getattr(signal, name), _interrupt)
     sys.exit(run_app(sys.argv[1:]))
 
 
-_interrupted = threading.Event()
+_interrupted: list[int] = []
 
 
-def _interrupt(*_: object) -> None:
-    """Remember Ctrl-C: what it interrupts, a compilation for one, may turn it into an error of another kind."""
-    _interrupted.set()
+def _interrupt(number: int, _: object) -> None:
+    """Remember the signal: what it interrupts, a compilation for one, may turn it into an error of another kind."""
+    _interrupted.append(number)
     raise KeyboardInterrupt
 
 
@@ -53,11 +54,12 @@ def run_app(arguments: list[str]) -> int:
         # Typer's usage errors have this method in every version; their class has moved between packages.
         if hasattr(error, "format_message"):
             return _refuse(error.format_message())
-        if not _interrupted.is_set() and type(error).__name__ != "Abort":  # what older versions make of Ctrl-C
+        if not _interrupted and type(error).__name__ != "Abort":  # what older versions make of Ctrl-C
             raise
         code = 130
     if code == 130:
         print("interrupted; nothing was written", file=sys.stderr)
+        return 128 + (_interrupted[0] if _interrupted else signal.SIGINT)
     return code if isinstance(code, int) else 0
 
 

@@ -40,6 +40,16 @@ class Stateful:
     def state(self) -> State:
         return {name: getattr(self, name) for name in self.state_names}
 
+    def check(self, state: State) -> None:
+        """Refuse arrays that are not what this part carries."""
+        for name in self.state_names:
+            mine, given = getattr(self, name), np.asarray(state.get(name))
+            if not self._fits(mine, given):
+                raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} {mine.shape}")
+
+    def _fits(self, mine: NDArray[np.generic], given: NDArray[np.generic]) -> bool:
+        return mine.dtype == given.dtype and mine.shape == given.shape
+
     def restore(self, state: State) -> None:
         for name in self.state_names:
             setattr(self, name, np.ascontiguousarray(state[name]))

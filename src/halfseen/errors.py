@@ -38,7 +38,10 @@ class HalfseenWarning(UserWarning):
 
 
 def invalid(argument: str, got: object, wanted: str) -> InvalidInput:
-    return InvalidInput(f"{argument}: got {got}; want {wanted}")
+    given = " ".join(str(got).split())  # one line, whatever the repr
+    if len(given) > 100:
+        given = given[:97] + "..."
+    return InvalidInput(f"{argument}: got {given}; want {wanted}")
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownName:

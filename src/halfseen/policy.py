@@ -93,7 +93,15 @@ class Policy(Stateful):
         return super().state() | named
 
     def restore(self, state: State) -> None:
+        """Become what `state()` described; nothing changes unless all of it fits."""
+        holders = {"estimator": self.estimator, "learner": self.learner}
+        parts = {
+            part: {n.removeprefix(f"{part}."): v for n, v in state.items() if n.startswith(f"{part}.")}
+            for part in holders
+        }
+        self.check(state)
+        for part, holder in holders.items():
+            holder.check(parts[part])
         super().restore(state)
-        for part, holder in (("estimator", self.estimator), ("learner", self.learner)):
-            prefix = f"{part}."
-            holder.restore({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+        for part, holder in holders.items():
+            holder.restore(parts[part])

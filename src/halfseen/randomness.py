@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
+
+from halfseen.compiler import njit
 
 Keys = NDArray[np.uint64]  # (n, 2): seed, stream
 Floats = NDArray[np.float64]

@@ -27,14 +27,16 @@ _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", 
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, all of it or nothing."""
+    """Put `content` at `path`, all of it or nothing. A file that was there lends its permissions."""
+    path = path.resolve()  # a link stays a link
+    mode = path.stat().st_mode & 0o777 if path.exists() else _usual_mode()
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
     try:
         with os.fdopen(handle, "wb") as file:
-            os.chmod(temporary, _usual_mode())
+            os.chmod(temporary, mode)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -80,7 +82,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
                 raise SaveFileError(f"file: got '{path}', which is {header.get('format')!r}; want a {FORMAT} file")
             if header["version"] != VERSION:
                 raise SaveFileError(
-                    f"file: got '{path}' of save version {header['version']}; this halfseen reads version {VERSION}"
+                    f"file: got '{path}' of save version {header['version']!r}; this halfseen reads version {VERSION}"
                 )
 
             def array(name: str) -> Any:
@@ -94,11 +96,12 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except (
         zipfile.BadZipFile,
         zlib.error,
-        KeyError,
+        LookupError,
         ValueError,
+        TypeError,
         EOFError,
         AttributeError,
-        NotImplementedError,
+        RuntimeError,
     ):
         raise SaveFileError(f"file: got '{path}', truncated or damaged; want a whole {FORMAT} file") from None
 

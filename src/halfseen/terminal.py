@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from halfseen.experiments.claims import Claim
     from halfseen.experiments.result import Result
 
-_COMPILING = "on the first run the kernels are compiled, once: this takes about half a minute"
-_PATIENCE_SECONDS = 4.0  # importing takes up to two; longer without a round played means compiling
 _NAME_WIDTH = 20  # a longer name may wrap before a column is left out
 _LEAST_WORTH = ("rounds/s", "mean ‖x−x̂‖", "median")  # columns left out first where the terminal is narrow
 
@@ -51,18 +48,11 @@ def progress(size: str) -> Iterator[Callable[[int, int], None]]:
 
     def told(done: int, total: int) -> None:
         if done:
-            notice.cancel()
             bar.update(task, completed=done, total=total)
 
     say(f"playing {size}")
-    notice = threading.Timer(_PATIENCE_SECONDS, say, [_COMPILING])
-    notice.daemon = True
-    notice.start()
-    try:
-        with bar:
-            yield told
-    finally:
-        notice.cancel()
+    with bar:
+        yield told
     say(f"done in {time.perf_counter() - began:.1f} s")
 
 

@@ -66,6 +66,10 @@ class Emkf(Estimator):
     def state(self) -> State:
         return super().state() | self._bank.state()
 
+    def check(self, state: State) -> None:
+        super().check(state)
+        self._bank.check(state)
+
     def restore(self, state: State) -> None:
         super().restore(state)
         self._bank.restore(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halfseen.component import State, Stateful
 from halfseen.kernels.kalman import advance_gain, advance_mean
@@ -43,6 +44,10 @@ class FilterBank(Stateful):
         self._one_lane = np.zeros(1, dtype=np.int64)
         self._all_seen = np.ones((count, k), dtype=np.bool_)
         self._steady = bool(self.frozen.all())
+
+    def _fits(self, mine: NDArray[np.generic], given: NDArray[np.generic]) -> bool:
+        lanes = (1, len(self.mean))  # one for all streams, or one each
+        return mine.dtype == given.dtype and mine.shape[1:] == given.shape[1:] and len(given) in lanes
 
     def restore(self, state: State) -> None:
         super().restore(state)

@@ -60,5 +60,8 @@ class Kalman(Estimator):
     def state(self) -> State:
         return self._bank.state()
 
+    def check(self, state: State) -> None:
+        self._bank.check(state)
+
     def restore(self, state: State) -> None:
         self._bank.restore(state)

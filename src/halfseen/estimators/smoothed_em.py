@@ -76,6 +76,10 @@ class SmoothedEm(Estimator):
     def state(self) -> State:
         return super().state() | self._bank.state()
 
+    def check(self, state: State) -> None:
+        super().check(state)
+        self._bank.check(state)
+
     def restore(self, state: State) -> None:
         super().restore(state)
         self._bank.restore(state)

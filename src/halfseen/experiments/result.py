@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfseen.diagnostics import Estimate, growth_exponent, log_grid, theorem_quantities
+from halfseen.errors import unknown
 from halfseen.experiments.files import make_folder, write_json
 from halfseen.experiments.play import Track
 from halfseen.experiments.specs import CHUNK, Experiment
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """Tracks by (world, agent), with the plan they came from."""
 
@@ -32,16 +33,25 @@ class Result:
     wall_seconds: float
     jobs: int
 
+    def __repr__(self) -> str:
+        return f"{len(self.plan.seeds)} seeds, {self.plan.rounds:,} rounds\n{self.table()}"
+
     @property
     def worlds(self) -> tuple[str, ...]:
+        """Names of the worlds, in order."""
         return tuple(world.name for world in self.plan.worlds)
 
     @property
     def agents(self) -> tuple[str, ...]:
+        """Labels of the agents, in order."""
         return tuple(spec.label for spec in self.plan.agents)
 
     def total_regret(self, world: str, agent: str) -> Floats:
         """R(T) of every seed, (S,)."""
+        if world not in self.worlds:
+            raise unknown("world", world, self.worlds)
+        if agent not in self.agents:
+            raise unknown("agent", agent, self.agents)
         return np.asarray(self.tracks[world, agent].regret.sum(axis=1))
 
     def microseconds_per_round(self, world: str, agent: str) -> Floats:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from halfseen.catalogue import CATALOG
 from halfseen.component import at_least, seed_number
 from halfseen.errors import invalid, unknown
@@ -27,6 +25,8 @@ class AgentSpec:
 
     def __post_init__(self) -> None:
         entry = CATALOG[self.name]
+        if not isinstance(self.options, Mapping):
+            raise invalid("options", repr(self.options), "a dictionary of options")
         for option in self.options:
             if option not in entry.options:
                 raise unknown(f"option of '{self.name}'", option, entry.options)
@@ -82,6 +82,8 @@ def agent_spec(agent: str | AgentSpec) -> AgentSpec:
     """An agent by name ('emkf-ts'), by name with options ('emkf-ts:window=400'), or ready-made."""
     if isinstance(agent, AgentSpec):
         return agent
+    if not isinstance(agent, str):
+        raise invalid("agents", repr(agent), "names of agents, or AgentSpecs")
     name, options = split_spec(agent)
     return AgentSpec(name, options)
 
@@ -90,8 +92,15 @@ def world_spec(world: str | World) -> World:
     """A world by name ('orbit'), by name with options ('paper:noise=0.5'), or ready-made."""
     if isinstance(world, World):
         return world
+    if not isinstance(world, str):
+        raise invalid("world", repr(world), "the name of a world, or a world")
     name, options = split_spec(world)
     return named(name, **options)
+
+
+def _each(given: Any) -> list[Any]:
+    """What was given as a list, one thing given alone included."""
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
 def experiment(
@@ -101,10 +110,10 @@ def experiment(
     seeds: int | Iterable[int],
 ) -> Experiment:
     """Check and assemble; `seeds` is a count (0, 1, …) or the seeds themselves."""
-    specs = tuple(agent_spec(agent) for agent in ([agents] if isinstance(agents, str) else agents))
-    chosen = [world] if isinstance(world, str | World) else list(world)
+    specs = tuple(agent_spec(agent) for agent in _each(agents))
+    chosen = _each(world)
     worlds = tuple(world_spec(one) for one in chosen)
-    numbers = range(at_least("seeds", seeds, 1)) if isinstance(seeds, int | np.integer) else seeds
+    numbers = seeds if isinstance(seeds, Iterable) else range(at_least("seeds", seeds, 1))
     listed = tuple(seed_number("seeds", seed) for seed in numbers)
     for argument, values in (
         ("agents", [spec.label for spec in specs]),

@@ -60,11 +60,16 @@ def fit(
     latent = _integer("latent", latent, k, f"an integer of at least {k}, the number of features")
     max_iterations = _integer("max_iterations", max_iterations, 1, "an integer of at least 1")
     seed = _integer("seed", seed, 0, "an integer of at least 0")
-    if not tolerance >= 0.0:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0.0:
         raise invalid("tolerance", tolerance, "a number of at least 0")
     scale, notes = _scales(y)
+    numbers, parameters = int(np.isfinite(y).sum()), 2 * k * latent + k * (k + 1) // 2
+    if numbers < 2 * parameters:
+        notes.append(f"{numbers} numbers for a model of {parameters} parameters: too few to trust the fit.")
     if start is None:
         start = _first_guess(scale, latent, seed)
+    elif not isinstance(start, LinearGaussianModel):
+        raise invalid("start", type(start).__name__, "a LinearGaussianModel")
     elif (start.latent, start.observed) != (latent, k):
         raise invalid("start", f"{start!r}", f"a model with latent={latent}, observed={k}")
     if isinstance(observation_cov, str):

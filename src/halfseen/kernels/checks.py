@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
+from halfseen.compiler import njit
 from halfseen.kernels._types import Matrix
 from halfseen.kernels.linalg import KERNEL
 

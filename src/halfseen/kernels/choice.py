@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
 
 # Sums in the order written, unlike other kernels: it keeps the digits of an arm known much better than the rest.

@@ -8,8 +8,8 @@ of them, and not at all once it has converged.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from halfseen.compiler import njit
 from halfseen.kernels._types import Flags, Index, Matrix, Stack
 from halfseen.kernels.linalg import FREEZE, INNER, KERNEL, agree, copy_into, dot, dot_transposed, symmetrise, whitener
 

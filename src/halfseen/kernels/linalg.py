@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from halfseen.compiler import njit
 from halfseen.kernels._types import Float, Matrix, Vector
 
 FAST = {"reassoc", "contract"}  # never the no-NaN flags: NaN means "not seen"

@@ -7,8 +7,8 @@ iteration over a long complete series costs O(d²) a step (docs/mathematics.md, 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from halfseen.compiler import njit
 from halfseen.kernels._types import Flags, Index, Matrix, Stack
 from halfseen.kernels.linalg import (
     INNER,

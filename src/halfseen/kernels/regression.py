@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from halfseen.compiler import njit
 from halfseen.kernels.linalg import KERNEL
 
 PRECISE = 1e12

@@ -12,8 +12,8 @@ What a series gets depends only on the model and on itself, never on its neighbo
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from halfseen.compiler import njit
 from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.kalman import covariance_step
 from halfseen.kernels.linalg import FREEZE, INNER, KERNEL, agree, copy_into, dot_transposed, recur

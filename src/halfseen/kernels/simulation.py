@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from halfseen.compiler import njit
 from halfseen.kernels._types import Matrix, Stack
 from halfseen.kernels.linalg import KERNEL
 

@@ -8,8 +8,8 @@ the frozen one and the covariance no longer changes they keep one row, and the m
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from halfseen.compiler import njit
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
 from halfseen.kernels.linalg import (
     FREEZE,

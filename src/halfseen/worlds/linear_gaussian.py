@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import positive, stack_for_streams
+from halfseen.component import at_least, positive, seed_number, stack_for_streams
 from halfseen.errors import invalid
+from halfseen.kernels.checks import COMPLETE, LIMIT, survey
 from halfseen.kernels.simulation import move_contexts
-from halfseen.model import LinearGaussianModel
+from halfseen.model import LinearGaussianModel, real_numbers
 from halfseen.randomness import (
     Floats,
     Keys,
@@ -68,9 +69,12 @@ class Episodes:
     def advance(self, n: int) -> Rounds:
         """The next n rounds."""
         first, d = self._round + 1, self._transition.shape[-1]
+        n = at_least("n", n, 1)
         process = normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d)
         process = process @ self._process_root.swapaxes(1, 2)
         contexts = move_contexts(self._transition, np.ascontiguousarray(process), self._context)
+        if survey(contexts[-1]) != COMPLETE:
+            raise invalid("world", f"contexts beyond ±{LIMIT:g} by round {first + n - 1}", "dynamics that stay bounded")
         self._context = contexts[-1].copy()
         self._round += n
         by_stream = contexts.swapaxes(0, 1)
@@ -134,7 +138,7 @@ class RandomWorld(World):
     observation_var: float = 0.0
 
     def begin(self, seeds: Sequence[int]) -> Episodes:
-        keys, d, k = stream_keys(seeds), self.latent, self.observed
+        keys, d, k = _checked_keys(seeds), self.latent, self.observed
         before = np.zeros(len(keys), dtype=np.int64)
         if self.dynamics == "stochastic":
             transition = stochastic_matrices(keys, Purpose.TRANSITION, d)
@@ -159,7 +163,9 @@ class FixedWorld(World):
     """A world of the user's own matrices: the same for every seed, only the noise differs."""
 
     def __init__(self, name: str, model: LinearGaussianModel, arm_params: ArrayLike, reward_std: float) -> None:
-        table = np.asarray(arm_params, dtype=np.float64)
+        if not isinstance(model, LinearGaussianModel):
+            raise invalid("model", type(model).__name__, "a LinearGaussianModel")
+        table = real_numbers("arm_params", arm_params)
         if table.ndim != 2:
             raise invalid("arm_params", f"shape {table.shape}", f"(arms, {model.latent})")
         self.name, self.model = name, model
@@ -168,7 +174,7 @@ class FixedWorld(World):
         self.reward_std = positive("reward_std", reward_std, zero_allowed=True)
 
     def begin(self, seeds: Sequence[int]) -> Episodes:
-        keys = stream_keys(seeds)
+        keys = _checked_keys(seeds)
         arm_params = np.tile(self.arm_params, (len(keys), 1, 1))
         return Episodes(keys, [self.model] * len(keys), arm_params, self.reward_std)
 
@@ -190,6 +196,12 @@ def linear_gaussian(
 ) -> FixedWorld:
     """A world of your own matrices: `model` moves the context, `arm_params` (K, d) are the μ_a."""
     return FixedWorld(name, model, arm_params, reward_std)
+
+
+def _checked_keys(seeds: Sequence[int]) -> Keys:
+    if not isinstance(seeds, Iterable) or not (listed := list(seeds)):
+        raise invalid("seeds", repr(seeds), "a list of at least one seed")
+    return stream_keys([seed_number("seeds", seed) for seed in listed])
 
 
 def _root(cov: Floats) -> Floats:
