@@ -132,3 +132,91 @@ def test_reprs():
     agent = make_small("ts-pco")
     assert repr(agent) == "<ts-pco: 3 observed, 4 arms, 0 rounds, 0 unrewarded>"
     assert repr(agent.decide([0.0, 0.0, 1.0])).startswith("Decision(id=1, arm=")
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [["1", "2", "3"], np.array([1j, 2, 3]), np.array(["2020-01-01"] * 3, dtype="datetime64[D]"), [10**400, 1, 1]],
+)
+def test_what_only_looks_like_numbers_is_refused(observation):
+    agent = make_small("ts-pco")
+    with pytest.raises(hs.HalfseenError, match=r"^observation: got .*; want 3 numbers$"):
+        agent.decide(observation)
+    assert agent.rounds == 0
+
+
+def test_masked_entries_are_not_seen():
+    masked, missing = make_small("kf-ts"), make_small("kf-ts")
+    seen = masked.decide(np.ma.array([1.0, 9e9, 3.0], mask=[False, True, False]))
+    np.testing.assert_array_equal(seen.context, missing.decide([1.0, np.nan, 3.0]).context)
+
+
+@pytest.mark.parametrize("reward", ["1.5", 1 + 2j, [1.0], None, 10**400, np.array(["a"])])
+def test_what_is_no_reward_is_refused(reward):
+    agent = make_small("ts-pco")
+    decision = agent.decide([0.0, 1.0, 2.0])
+    with pytest.raises(hs.HalfseenError, match=r"^reward: got .*; want a number within"):
+        agent.learn(decision.id, reward)
+    assert agent.pending == (1,)
+    for fine in (np.float32(1.5), 2, np.int64(3), True):
+        agent.learn(agent.decide([0.0, 1.0, 2.0]).id, fine)
+
+
+def test_a_decision_stands_for_its_id_with_its_own_agent_only():
+    agent, other = make_small("ts-pco"), make_small("ts-pco")
+    decision = agent.decide([0.0, 1.0, 2.0])
+    other.decide([0.0, 1.0, 2.0])
+    with pytest.raises(hs.HalfseenError, match="decision_id: got a decision of <ts-pco"):
+        other.learn(decision, 1.0)
+    agent.learn(decision, 1.0)
+    assert (agent.pending, other.pending) == ((), (1,))
+
+
+def test_writing_into_a_decision_changes_nothing():
+    agent = make_small("ts-pco")
+    decision = agent.decide([0.0, 1.0, 2.0])
+    decision.context[:] = 99
+    decision.expected[:] = 99
+    assert decision.context.max() == 2
+    assert decision.expected.max() == 0
+    with pytest.raises(ValueError, match="read-only"):
+        decision.propensities[0] = 1
+
+
+@pytest.mark.parametrize("name", ["kf-ts", "emkf-ts", "em-rts-ts", "ts-pco"])
+def test_a_state_of_another_shape_is_refused(name):
+    agent = make_small(name)
+    agent.decide([0.0, 1.0, 2.0])
+    before = frozen_state(agent)
+    state = agent.state()
+    for broken in (
+        {},
+        {**state, "learner.mean": np.zeros((1, 4, 7))},
+        {**state, "learner.log_det": state["learner.log_det"].astype(np.float32)},
+        {**state, "pending.arms": np.zeros(3, dtype=np.int64)},
+        {**state, "rounds": np.zeros(2, dtype=np.int64)},
+    ):
+        with pytest.raises(hs.HalfseenError, match=r"^state"):
+            agent.restore(broken)
+        assert frozen_state(agent) == before
+
+
+def test_long_and_many_lined_values_make_one_short_line():
+    with pytest.raises(hs.HalfseenError) as caught:
+        make_small("ts-pco").decide(np.full((40, 40), "text"))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"name": ["ts-pco"]}, "agent: got '['ts-pco']'; "),
+        ({"arms": 2.0}, "arms: got 2.0; want a count of at least 1, or a list of names"),
+        ({"arms": None}, "arms: got None; want a count of at least 1, or a list of names"),
+    ],
+)
+def test_more_bad_making(arguments, line):
+    with pytest.raises(hs.HalfseenError) as caught:
+        hs.make(**({"name": "ts-pco", "observed": 2, "arms": 2} | arguments))
+    assert str(caught.value).startswith(line)

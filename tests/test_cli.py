@@ -221,3 +221,30 @@ def test_numbers_out_of_lists() -> None:
     assert split_numbers("noise", ["0.01, 1", "2e-3"]) == [0.01, 1.0, 0.002]
     with pytest.raises(HalfseenError, match="noise: got ''"):
         split_numbers("noise", ["1,,2"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_no_worker_outlives_its_parent(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", "2", "--out", "out"],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("playing")
+    deadline = time.monotonic() + 60.0
+    while len(alive_in_session(process.pid)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    deadline = time.monotonic() + 10.0
+    while alive_in_session(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert alive_in_session(process.pid) == []
+    assert list(tmp_path.iterdir()) == []

@@ -116,3 +116,22 @@ def test_names_of_arms_survive(tmp_path):
     assert twin.arms == ("hold", "buy")
     assert twin.pending == (1,)
     assert twin.name == "ts-pco"
+
+
+def test_saving_again_keeps_permissions_and_links(saved, tmp_path):
+    agent, path = saved
+    path.chmod(0o600)
+    link = tmp_path / "link.hs"
+    link.symlink_to(path)
+    agent.save(link)
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_header_that_does_not_fit_its_arrays_is_refused(saved):
+    _, path = saved
+    with zipfile.ZipFile(path) as archive:
+        header = json.loads(archive.read("header.json"))
+    rewrite_header(path, recipe=header["recipe"] | {"arms": 7})
+    with pytest.raises(SaveFileError, match="does not fit together"):
+        hs.load(path)

@@ -127,6 +127,12 @@ def test_specs():
         ({"seeds": 0}, "seeds: got 0; want an integer of at least 1"),
         ({"seeds": [1, -1]}, "seeds: got -1; want an integer of at least 0"),
         ({"jobs": 0}, "jobs: got 0; want an integer of at least 1"),
+        ({"agents": [3]}, "agents: got 3; want names of agents, or AgentSpecs"),
+        ({"agents": None}, "agents: got None; want names of agents, or AgentSpecs"),
+        ({"world": None}, "world: got None; want the name of a world, or a world"),
+        ({"seeds": 2.0}, "seeds: got 2.0; want an integer of at least 1"),
+        ({"seeds": None}, "seeds: got None; want an integer of at least 1"),
+        ({"world": "paper:noise=1e250"}, "world: got contexts beyond ±1e+100 by round 10; want dynamics that stay"),
     ],
 )
 def test_bad_experiments(arguments, line):
@@ -150,3 +156,11 @@ def test_estimation_error_only_where_there_is_an_estimate():
         assert np.isnan(error[agent]).all()
     lagged = hs.run("lag-ts:lags=1", world="orbit", rounds=20, seeds=1)
     assert np.isnan(lagged.tracks["orbit", "lag-ts:lags=1"].error).all()
+
+
+def test_results_are_asked_for_by_name(result):
+    with pytest.raises(hs.HalfseenError, match="world: got 'foggy'; did you mean 'fog'"):
+        result.total_regret("foggy", "kf-ts")
+    with pytest.raises(hs.HalfseenError, match="agent: got 'kfts'; did you mean 'kf-ts'"):
+        result.total_regret("fog", "kfts")
+    assert "keyhole" in repr(result)

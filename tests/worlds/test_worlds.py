@@ -84,6 +84,11 @@ def test_a_world_of_ones_own_matrices():
             lambda: linear_gaussian(model=small_model(), arm_params=np.eye(3)),
             "arm_params: got shape (3, 3); want",
         ),
+        (lambda: linear_gaussian(model={}, arm_params=np.eye(5)), "model: got dict; want a LinearGaussianModel"),
+        (lambda: named("orbit").begin([]), "seeds: got []; want a list of at least one seed"),
+        (lambda: named("orbit").begin(3), "seeds: got 3; want a list of at least one seed"),
+        (lambda: named("orbit").begin([-1]), "seeds: got -1; want an integer of at least 0"),
+        (lambda: named("orbit").begin([1]).advance(0), "n: got 0; want an integer of at least 1"),
         (lambda: linear_gaussian(model=small_model(), arm_params=[1, 2]), "arm_params: got shape (2,); want"),
     ],
 )

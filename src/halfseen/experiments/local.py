@@ -35,7 +35,7 @@ def play_all(slices: list[Slice], jobs: int, tick: Tick) -> list[dict[str, Track
     context = multiprocessing.get_context("spawn")
     done, stop = context.Value("q", 0), context.Value("b", 0)
     pool = ProcessPoolExecutor(
-        min(jobs, len(slices)), mp_context=context, initializer=_start_worker, initargs=(done, stop)
+        min(jobs, len(slices)), mp_context=context, initializer=_start_worker, initargs=(done, stop, os.getpid())
     )
     told = 0
     try:
@@ -88,10 +88,10 @@ def _starting_children() -> Iterator[None]:
 _worker: dict[str, Any] = {}
 
 
-def _start_worker(done: Any, stop: Any) -> None:
+def _start_worker(done: Any, stop: Any, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     _worker.update(done=done, stop=stop)
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 
 
 def _end_with_parent(parent: int) -> None:
