@@ -17,7 +17,6 @@ from halfseen.cli import build_app, run_app, split_numbers, split_specs
 from halfseen.errors import HalfseenError
 
 testing = pytest.importorskip("typer.testing")
-pytest.importorskip("matplotlib")
 
 COMMAND = [sys.executable, "-m", "halfseen.cli"]
 SOURCE = str(Path(halfseen.__file__).parents[1])

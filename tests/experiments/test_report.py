@@ -15,7 +15,6 @@ from halfseen.experiments.claims import Claim, Finding, Verdict, judge_claims
 from halfseen.experiments.report import render_report, rerun_command
 from halfseen.experiments.result import Result
 
-pytest.importorskip("matplotlib")
 VOID = {"meta", "img", "br"}
 
 
@@ -155,3 +154,14 @@ def test_one_seed(result: Result) -> None:
     page = Page(render_report(lonely, judge_claims(lonely)))
     assert "nan" not in page.text.replace("nanm", "")
     assert "1 seed," in page.text
+
+
+def test_a_linear_floor_is_pointed_out_where_there_is_one() -> None:
+    def regret(world: str, agent: str, seed: int) -> np.ndarray:
+        return power(1.0 if agent == "bayes" and world == "orbit" else 0.5)
+
+    text = Page(render_report(fabricate(["bayes", "emkf-ts"], regret), [])).text
+    assert "Even bayes, which knows the model" in text
+    assert "linearly in orbit (β = 1.00 [1.00, 1.00])" in text
+    plain = Page(render_report(fabricate(["bayes", "emkf-ts"], lambda *_: power(0.5)), [])).text
+    assert "Even bayes" not in plain

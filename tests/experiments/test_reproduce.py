@@ -20,7 +20,6 @@ from halfseen.experiments.reproduce import (
     staged,
 )
 
-pytest.importorskip("matplotlib")
 FILES = ["regret.png", "regret.svg", "report.html", "rounds.parquet", "summary.json"]
 
 

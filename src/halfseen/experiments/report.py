@@ -12,7 +12,7 @@ import numpy as np
 
 from halfseen.catalogue import CATALOG
 from halfseen.diagnostics import bound_shape
-from halfseen.experiments.claims import Claim, Verdict, is_papers_own
+from halfseen.experiments.claims import LINEAR, Claim, Verdict, is_papers_own
 from halfseen.experiments.figures import regret_figure, render_figure, theory_figure
 from halfseen.experiments.html import CSS, Markup, escape, figure, section, table
 from halfseen.experiments.result import Result
@@ -49,7 +49,7 @@ def render_report(result: Result, claims: Sequence[Claim]) -> str:
         f"<h1>{escape(title)}</h1>",
         _statement(result, claims),
         section("Regret", figure(render_figure(regret_figure(result), "svg"), caption, narrow=len(result.worlds) == 1)),
-        section("The claims", _overview(claims), *[_claim(claim) for claim in claims]),
+        section("The claims", _overview(claims), *_floors(result), *[_claim(claim) for claim in claims]),
         section("Results", _results(result)),
         section("The theory", *_theory(result)),
         section("Settings", *_settings(result)),
@@ -100,6 +100,23 @@ def _overview(claims: Sequence[Claim]) -> str:
     return table("All verdicts of this run", ["claim", "in the paper's setting", "beside it"], rows)
 
 
+def _floors(result: Result) -> list[str]:
+    """Where even the agent that knows everything but the context pays linearly, no other can do better for long."""
+    linear = [
+        f"{world} (β = {_interval(entry['growth_exponent'])})"
+        for world, agent, entry in _entries(result)
+        if agent == "bayes" and entry["growth_exponent"]["low"] >= LINEAR
+    ]
+    if not linear:
+        return []
+    text = (
+        f"Even bayes, which knows the model and the arms and only does not see the context, pays regret that grows "
+        f"linearly in {', '.join(linear)}. There an agent that does not see the context can be sub-linear only while "
+        f"it is still learning."
+    )
+    return [f"<p>{escape(text)}</p>"]
+
+
 def _claim(claim: Claim) -> str:
     rows = [[f.world, f.subject, f"{f.figure:{claim.form}}", _verdict(f.verdict)] for f in claim.findings]
     told = {
@@ -140,7 +157,9 @@ def _results(result: Result) -> str:
         rows.append([world, agent, mean, _number(entry["regret_median"]), growth, _number(error), speed])
     return table(
         f"Regret after {result.plan.rounds:,} rounds: mean over seeds ± standard error, median, growth "
-        "exponent β of R(t) ∝ t^β late in the run with 95 % interval, mean estimation error, and rounds per second.",
+        "exponent β of R(t) ∝ t^β late in the run with 95 % interval, mean estimation error, and rounds per second of "
+        "processor time. Agents that learn the model know the hidden coordinates only up to a change of basis, which "
+        "their estimation error contains.",
         ["world", "agent", "R(T) mean ± s.e.", "median", "growth β", "mean ‖x − x̂‖", "rounds/s"],
         rows,
         numeric={2, 3, 4, 5, 6},
