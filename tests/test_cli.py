@@ -11,12 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from typer import testing
 
 import halfseen
 from halfseen.cli import build_app, run_app, split_numbers, split_specs
 from halfseen.errors import HalfseenError
-
-testing = pytest.importorskip("typer.testing")
 
 COMMAND = [sys.executable, "-m", "halfseen.cli"]
 SOURCE = str(Path(halfseen.__file__).parents[1])

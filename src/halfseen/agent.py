@@ -124,10 +124,9 @@ class Agent:
 
         Ids are numbers of this agent's rounds: they mean nothing to another agent.
         """
-        wanted = f"a number within ±{LIMIT:g}"
-        number = reward if isinstance(reward, float) else _numbers("reward", reward, wanted)
-        if np.shape(number) != () or not abs(value := float(number)) <= LIMIT:  # NaN and ±inf alike
-            raise invalid("reward", repr(reward), wanted)
+        value = reward if isinstance(reward, float) else _number("reward", reward)
+        if not abs(value) <= LIMIT:  # NaN and ±inf alike
+            raise invalid("reward", repr(reward), f"a number within ±{LIMIT:g}")
         if isinstance(decision_id, Decision):
             decision_id = decision_id.id_for(self)
         try:
@@ -277,6 +276,13 @@ def _numbers(argument: str, value: ArrayLike, wanted: str) -> Floats:
         return real_numbers(argument, value)
     except (HalfseenError, OverflowError):
         raise invalid(argument, repr(value), wanted) from None
+
+
+def _number(argument: str, value: ArrayLike) -> float:
+    array = _numbers(argument, value, f"a number within ±{LIMIT:g}")
+    if array.ndim:
+        raise invalid(argument, repr(value), f"a number within ±{LIMIT:g}")
+    return float(array)
 
 
 def _row(argument: str, value: ArrayLike, length: int) -> Floats:

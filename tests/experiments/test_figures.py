@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import halfseen
 from experiments.synthetic import fabricate, power
@@ -17,7 +18,6 @@ from halfseen.experiments.figures import regret_figure, save_figure, theory_figu
 from halfseen.experiments.reproduce import AGENTS
 from halfseen.experiments.result import Result
 
-FigureCanvasAgg = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg
 WORLDS = ("paper:noise=0.01", "paper:noise=0.1", "paper:noise=1", "orbit", "keyhole", "fog")
 
 

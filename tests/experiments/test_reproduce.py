@@ -34,7 +34,8 @@ def test_the_papers_experiment() -> None:
 
 
 def test_reproduce_end_to_end(tmp_path: Path) -> None:
-    pq = pytest.importorskip("pyarrow.parquet")
+    import pyarrow.parquet as pq
+
     told = []
     result, claims = reproduce(
         rounds=250, seeds=2, noise=[0.5], agents=["emkf-ts", "ts-pco"], progress=lambda *done: told.append(done)
