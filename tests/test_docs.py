@@ -37,3 +37,8 @@ def test_links_between_documents_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_nothing_is_left_to_be_filled_in():
+    for page in PAGES:
+        assert "<!--" not in page.read_text(), page.name
