@@ -91,3 +91,11 @@ def test_picking_follows_the_probabilities(sampled):
 def test_equals_share_whatever_their_place():
     np.testing.assert_allclose(probabilities([1, 2, 2, 0, 2], np.zeros(5), sampled=False), [0, 1 / 3, 1 / 3, 0, 1 / 3])
     np.testing.assert_allclose(probabilities(np.zeros(4), np.zeros(4)), 0.25)
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_an_arm_without_a_score_is_the_last_to_be_played(broken):
+    means, arms = np.array([[0.1, 0.2, 0.3]]), np.empty(1, dtype=np.int64)
+    means[0, broken] = np.nan
+    pick(means, np.zeros((1, 3)), np.ones((1, 3)), False, np.zeros((1, 3)), np.ones((1, 3), dtype=bool), arms)
+    assert arms[0] == (2 if broken != 2 else 1)

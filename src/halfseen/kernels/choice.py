@@ -33,6 +33,8 @@ def pick(means, variances, widths, sampled, noise, available, winners):  # type:
                 continue
             spread = widths[i, a] * math.sqrt(variances[i, a])
             score = means[i, a] + (spread * noise[i, a] if sampled else spread)
+            if math.isnan(score):
+                score = -np.inf
             if best < 0 or score > best_score or (score == best_score and noise[i, a] > best_noise):
                 best, best_score, best_noise = a, score, noise[i, a]
         winners[i] = best

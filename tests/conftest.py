@@ -1,0 +1,6 @@
+"""Properties are checked on the same examples every time: a failure is the change's, not the day's."""
+
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
