@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pykalman import KalmanFilter
 from reference import gaussian
 
-from halfseen.errors import HalfseenWarning, InvalidInput
+from halfseen.errors import HalfseenError, HalfseenWarning, InvalidInput
 from halfseen.identify.em import fit
 from halfseen.kernels.em import DIAGONAL, FIXED, FULL, em_windows
 from halfseen.kernels.series import filter_series
@@ -295,3 +295,22 @@ def test_a_diagonal_fit_from_a_full_start_is_diagonal_and_goes_on():
     assert result.iterations == 10
     assert result.model.observation_cov[0, 1] == 0
     assert np.diff(result.log_likelihoods).min() >= 0
+
+
+@pytest.mark.parametrize("power", [5, 30])
+def test_fits_in_any_mixture_of_units(power):
+    """Features in thousandths beside features in thousands: the same fit, in their units."""
+    rng = np.random.default_rng(78)
+    y = gaussian.simulate(rng, *gaussian.random_system(rng, 4, 3), 150)[1]
+    units = np.array([10.0**-power, 1.0, 10.0**power])
+    plain, mixed = (fit(data, latent=4, max_iterations=15) for data in (y, y * units))
+    np.testing.assert_allclose(mixed.log_likelihoods, plain.log_likelihoods - 150 * np.log(units).sum(), atol=1e-5)
+    np.testing.assert_allclose(
+        mixed.model.filter(y * units).means[:, :3] / units, plain.model.filter(y).means[:, :3], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_sizes_that_have_no_square_are_refused(size):
+    with pytest.raises(HalfseenError, match=r"^ys: got numbers of size .*; want sizes between 1e-100 and 1e\+100$"):
+        fit(size * np.random.default_rng(0).normal(size=(30, 2)), latent=2)

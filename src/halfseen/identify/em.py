@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from halfseen.errors import HalfseenWarning, invalid
+from halfseen.kernels.checks import LIMIT
 from halfseen.kernels.em import DIAGONAL, FIXED, FULL, RELATIVE_FLOOR, Parameters, em_path
 from halfseen.model import LinearGaussianModel, real_numbers
 from halfseen.randomness import Purpose, orthogonal_matrices, stream_keys
@@ -80,16 +81,16 @@ def fit(
         update_R = FIXED
         start = _replaced(start, observation_cov)
 
-    form = start.canonical()
-    given = form.model.arrays()
-    # Floors are relative to each coordinate, so that the units of the features do not matter.
-    q_floor = RELATIVE_FLOOR * np.maximum(np.diag(given.Q), RELATIVE_FLOOR * np.mean(scale**2))
-    r_floor = NOISE_FLOOR * scale**2
-    path = em_path(given, y, update_R=update_R, update_initial=True, q_floor=q_floor, r_floor=r_floor)
+    units = _units(scale, latent)
+    given = _in_units(start.canonical().model.arrays(), units)
+    q_floor = RELATIVE_FLOOR * np.maximum(np.diag(given.Q), RELATIVE_FLOOR)
+    r_floor = NOISE_FLOOR * (scale / units[:k]) ** 2
+    path = em_path(given, y / units[:k], update_R=update_R, update_initial=True, q_floor=q_floor, r_floor=r_floor)
+    jacobian = float(np.log(units[:k]) @ np.isfinite(y).sum(axis=0))
     trace: list[float] = []
     converged = False
-    for step, (model, loglik, _) in enumerate(path):
-        best = model
+    for step, (model, scaled_loglik, _) in enumerate(path):
+        best, loglik = _in_units(model, 1.0 / units), scaled_loglik - jacobian
         trace.append(loglik)
         if step > 0 and progress is not None:
             progress(step, loglik)
@@ -101,10 +102,24 @@ def fit(
     if not trace[-1] >= start_loglik:
         fitted, trace, converged = start, [start_loglik], False
         notes.append("No iteration improved on the start, which is returned as it was.")
-    notes += _faults(fitted, trace, update_R, q_floor, r_floor)
+    notes += _faults(fitted, trace, update_R, q_floor * units**2, r_floor * units[:k] ** 2)
     for note in notes:
         warnings.warn(note, HalfseenWarning, stacklevel=2)
     return FitResult(fitted, np.array(trace), len(trace) - 1, converged, tuple(notes))
+
+
+def _units(scale: Array, latent: int) -> Array:
+    """A unit for each coordinate, of the size of its feature (hidden: of their mean). Powers of two: exact to undo."""
+    units = np.full(latent, np.exp(np.log(scale).mean()))
+    units[: len(scale)] = scale
+    return np.asarray(2.0 ** np.round(np.log2(units)))
+
+
+def _in_units(model: Parameters, units: Array) -> Parameters:
+    """The same canonical model for contexts divided by `units`."""
+    squares, k = np.outer(units, units), len(model.R)
+    D = model.D / units[:, None] * units
+    return Parameters(D, model.Q / squares, model.R / squares[:k, :k], model.m0 / units, model.P0 / squares)
 
 
 def _integer(argument: str, value: object, least: int, wanted: str) -> int:
@@ -124,6 +139,9 @@ def _series(ys: ArrayLike) -> Array:
         raise invalid("ys", f"{y[tuple(bad[0])]} at {bad[0].tolist()}", "finite numbers, or nan for not seen")
     if np.isnan(y).all():
         raise invalid("ys", "nothing but nan", "at least some entries seen")
+    largest = np.nanmax(np.abs(y))
+    if largest > LIMIT or 0 < largest < 1 / LIMIT:
+        raise invalid("ys", f"numbers of size {largest:.3g}", f"sizes between {1 / LIMIT:g} and {LIMIT:g}")
     return y
 
 
