@@ -20,6 +20,7 @@ JOBS = {
     "linear-thompson": linear_thompson.job,
     "kalman-series": kalman_series.job,
     "em-500": lambda: em.job(500),
+    "em-2000": lambda: em.job(2000),
     "em-5000": lambda: em.job(5000),
     "monte-carlo-kf": lambda: monte_carlo.job("kf-ts"),
     "monte-carlo-emkf": lambda: monte_carlo.job("emkf-ts"),

@@ -246,3 +246,16 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, number: signal.Signals, c
         time.sleep(0.1)
     assert alive_in_session(process.pid) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_seeds_may_start_anywhere(tmp_path: Path) -> None:
+    small = ("--rounds", "60", "--seeds", "2", "--jobs", "1")
+    for command, first in (
+        (("run", "fog", "--agents", "ts-pco", *small, "--first-seed", "7", "--out", "a"), 7),
+        (("reproduce", "--agents", "ts-pco", *small, "--first-seed", "5", "--out", "b"), 5),
+    ):
+        done = halfseen_command(*command, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        summary = json.loads((tmp_path / command[-1] / "summary.json").read_text())
+        assert summary["seeds"] == [first, first + 1]
+    assert "--first-seed 5" in (tmp_path / "b" / "report.html").read_text()

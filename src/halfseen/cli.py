@@ -81,6 +81,7 @@ def build_app() -> "typer.Typer":
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    FirstSeed = Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")]
     Jobs = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="all cores")]
 
     def show_version(wanted: bool) -> None:
@@ -102,6 +103,7 @@ def build_app() -> "typer.Typer":
             int | None, typer.Option(min=1, help="Rounds to play.", show_default="10000, quick: 1000")
         ] = None,
         seeds: Annotated[int | None, typer.Option(min=1, help="Replications.", show_default="20, quick: 5")] = None,
+        first_seed: FirstSeed = 0,
         noise: Annotated[
             list[str] | None, typer.Option(help="Noise levels ε, separated by commas.", show_default="0.01,0.1,1")
         ] = None,
@@ -124,6 +126,7 @@ def build_app() -> "typer.Typer":
         plan = paper_experiment(
             rounds=rounds,
             seeds=seeds,
+            first_seed=first_seed,
             noise=NOISE if noise is None else split_numbers("noise", noise),
             agents=AGENTS if agents is None else split_specs(agents),
             quick=quick,
@@ -140,6 +143,7 @@ def build_app() -> "typer.Typer":
         agents: Annotated[list[str], typer.Option(help=_AGENTS_HELP)],
         rounds: Annotated[int, typer.Option(min=1, help="Rounds to play.")] = 10_000,
         seeds: Annotated[int, typer.Option(min=1, help="Replications.")] = 20,
+        first_seed: FirstSeed = 0,
         jobs: Jobs = None,
         out: Annotated[
             Path | None, typer.Option(help="Folder for the figure and data.", show_default="nothing is written")
@@ -147,11 +151,11 @@ def build_app() -> "typer.Typer":
     ) -> None:
         """Play any agents in any worlds."""
         from halfseen.experiments.reproduce import check_folder, staged
-        from halfseen.experiments.specs import experiment
+        from halfseen.experiments.specs import experiment, seed_range
 
         if out is not None:
             check_folder(out)
-        result = _play(experiment(split_specs(agents), worlds, rounds, seeds), jobs)
+        result = _play(experiment(split_specs(agents), worlds, rounds, seed_range(seeds, first_seed)), jobs)
         print_results(result)
         if out is not None:
             with staged(out) as stage:

@@ -77,6 +77,7 @@ def rerun_command(result: Result) -> str:
     plan = result.plan
     noise = [f"{w.settings()['process_var']:g}" for w in plan.worlds if is_papers_own(w.name)]
     words = ["halfseen", "reproduce", "--rounds", str(plan.rounds), "--seeds", str(len(plan.seeds))]
+    words += ["--first-seed", str(plan.seeds[0])] if plan.seeds[0] else []
     words += ["--noise", ",".join(noise)] if noise else []
     return shlex.join([*words, "--agents", ",".join(result.agents)])
 

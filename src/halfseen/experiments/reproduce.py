@@ -16,7 +16,7 @@ from halfseen.experiments.report import render_report
 from halfseen.experiments.result import Result
 from halfseen.experiments.rounds import write_rounds
 from halfseen.experiments.run import run_experiment
-from halfseen.experiments.specs import Experiment, experiment
+from halfseen.experiments.specs import Experiment, experiment, seed_range
 from halfseen.savefile import write_atomically
 from halfseen.worlds import named
 
@@ -29,6 +29,7 @@ def paper_experiment(
     *,
     rounds: int | None = None,
     seeds: int | None = None,
+    first_seed: int = 0,
     noise: Sequence[float] = NOISE,
     agents: Sequence[str] = AGENTS,
     quick: bool = False,
@@ -40,7 +41,7 @@ def paper_experiment(
         agents,
         worlds,
         usual_rounds if rounds is None else rounds,
-        usual_seeds if seeds is None else seeds,
+        seed_range(usual_seeds if seeds is None else seeds, first_seed),
     )
 
 

@@ -103,6 +103,12 @@ def _each(given: Any) -> list[Any]:
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
+def seed_range(count: int, first: int) -> range:
+    """`count` seeds from `first` on."""
+    start = seed_number("first-seed", first)
+    return range(start, start + at_least("seeds", count, 1))
+
+
 def experiment(
     agents: Sequence[str | AgentSpec] | str,
     world: str | World | Sequence[str | World],
