@@ -165,7 +165,7 @@ class Agent:
             xs = _table("contexts", () if contexts is None else contexts, self.policy.estimator.dimension)
             if len(xs) != len(ys) or survey(xs) != COMPLETE:
                 raise invalid("contexts", f"{len(xs)} rows", f"{len(ys)} rows of numbers within ±{LIMIT:g}")
-        before = {name: array.copy() for name, array in self.state().items()}
+        before = self.state()
         try:
             for t in range(len(ys)):
                 shown = None if xs is None else xs[t : t + 1]
@@ -185,10 +185,10 @@ class Agent:
         savefile.write(Path(path), self._recipe, self.state())
 
     def state(self) -> dict[str, Any]:
-        """Every array the agent carries from round to round, by name."""
+        """A copy of every array the agent carries from round to round, by name."""
         waiting = list(self._pending.values())
         empty = np.zeros((0, self.policy.estimator.dimension))
-        return self.policy.state() | {
+        return {name: array.copy() for name, array in self.policy.state().items()} | {
             "pending.ids": np.array(list(self._pending), dtype=np.int64),
             "pending.arms": np.array([int(arm[0]) for arm, _ in waiting], dtype=np.int64),
             "pending.features": np.concatenate([features for _, features in waiting]) if waiting else empty,
@@ -204,10 +204,9 @@ class Agent:
             raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
         self.policy.restore(dict(state))
         self._decided = int(self.policy.rounds[0])
-        arms, features = state["pending.arms"], state["pending.features"]
+        arms, features = np.array(state["pending.arms"]), np.array(state["pending.features"], order="C")
         self._pending = {
-            int(number): (arms[i : i + 1], np.ascontiguousarray(features[i : i + 1]))
-            for i, number in enumerate(state["pending.ids"])
+            int(number): (arms[i : i + 1], features[i : i + 1]) for i, number in enumerate(state["pending.ids"])
         }
 
     def __repr__(self) -> str:

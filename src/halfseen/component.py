@@ -52,7 +52,7 @@ class Stateful:
 
     def restore(self, state: State) -> None:
         for name in self.state_names:
-            setattr(self, name, np.ascontiguousarray(state[name]))
+            setattr(self, name, np.array(state[name], order="C"))  # a copy: two agents never share an array
 
 
 class Estimator(Stateful, ABC):

@@ -210,3 +210,16 @@ def test_the_largest_numbers_allowed_leave_a_finite_state(name):
     for key, value in agent.state().items():
         assert np.isfinite(value.astype(float)).all(), key
     assert np.isfinite(agent.decide(ys[0], **shown(agent, xs[0])).expected).all()
+
+
+def test_a_restored_agent_shares_nothing_with_the_one_it_was_taken_from(name):
+    xs, ys, noise = story(30)
+    agent, twin = make_small(name), make_small(name)
+    live(agent, xs, ys, noise)
+    agent.decide(ys[0], **shown(agent, xs[0]))
+    taken = agent.state()
+    twin.restore(taken)
+    before = frozen_state(twin)
+    live(agent, xs, ys, noise)
+    assert frozen_state(twin) == before
+    assert {key: value.tobytes() for key, value in taken.items()} == before

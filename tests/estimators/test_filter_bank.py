@@ -1,10 +1,12 @@
 """Streams that share a model share its gain, until something sets them apart."""
 
 import numpy as np
+import pytest
 from settings import ARMS, OBSERVED, small_model, story
 
 from halfseen.catalogue import CATALOG
 from halfseen.component import Streams
+from halfseen.errors import HalfseenError
 from halfseen.randomness import stream_keys
 from halfseen.worlds import linear_gaussian
 
@@ -39,3 +41,11 @@ def test_a_world_of_one_model_tells_it_once():
     model = small_model()
     facts = linear_gaussian(model=model, arm_params=np.eye(5)).begin([1, 2, 3]).facts()
     assert lanes(policy(facts["model"])) == 1
+
+
+def test_the_means_of_a_batch_are_one_a_stream():
+    agent = policy(small_model())
+    state = agent.state()
+    state["estimator.mean"] = state["estimator.mean"][:1]
+    with pytest.raises(HalfseenError, match="state 'mean': got float64"):
+        agent.restore(state)
