@@ -41,6 +41,11 @@ def make_small(name: str, seed: int = 0, **options: object) -> hs.Agent:
     return hs.make(name, observed=OBSERVED, arms=ARMS, seed=seed, **(told(name) | options))
 
 
+def shown(agent: hs.Agent, context: np.ndarray) -> dict[str, np.ndarray]:
+    """What `decide` wants besides the observation: the true context, for those that may see it."""
+    return {"context": context} if agent.policy.estimator.reveals_context else {}
+
+
 def story(rounds: int, seed: int = 0, missing: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Contexts (n, d), observations (n, k) and reward noise (n,) of the small model."""
     rng, model = np.random.default_rng([seed, 2]), small_model()

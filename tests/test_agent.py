@@ -220,3 +220,117 @@ def test_more_bad_making(arguments, line):
     with pytest.raises(hs.HalfseenError) as caught:
         hs.make(**({"name": "ts-pco", "observed": 2, "arms": 2} | arguments))
     assert str(caught.value).startswith(line)
+
+
+def test_named_arms_come_and_go():
+    agent = hs.make("ts-pco", observed=2, arms=["hold", "buy"], seed=1)
+    assert agent.add_arm("sell") == "sell"
+    agent.retire_arm("buy")
+    assert agent.arms == ("hold", "buy", "sell")
+    assert agent.active_arms == ("hold", "sell")
+    assert {agent.decide([1.0, 0.5]).arm for _ in range(30)} == {"hold", "sell"}
+    before = frozen_state(agent)
+    for name, line in [
+        (None, "name: got None; want a name, as the other arms have one"),
+        ("", "name: got ''; want a name, as the other arms have one"),
+        (3, "name: got 3; want a name, as the other arms have one"),
+        ("hold", "name: got 'hold'; want a name that no arm has had"),
+        ("buy", "name: got 'buy'; want a name that no arm has had"),
+    ]:
+        with pytest.raises(hs.HalfseenError) as caught:
+            agent.add_arm(name)
+        assert str(caught.value) == line
+    with pytest.raises(hs.HalfseenError, match=r"^available: got 'buy', which is retired; want arms of agent.active"):
+        agent.decide([1.0, 0.5], available=["hold", "buy"])
+    with pytest.raises(hs.HalfseenError, match=r"^arm: got 'byu'; did you mean 'buy'"):
+        agent.retire_arm("byu")
+    with pytest.raises(hs.HalfseenError, match=r"^params: got .*; want nothing: this agent learns what its arms pay"):
+        agent.add_arm("wait", params=[1.0, 2.0])
+    assert frozen_state(agent) == before
+
+
+def test_bayes_must_be_told_what_a_new_arm_pays():
+    agent, table = make_small("bayes"), arm_params(arms=5)
+    with pytest.raises(hs.HalfseenError, match=r"^params: got nothing; want 5 numbers: this agent must be told"):
+        agent.add_arm()
+    with pytest.raises(hs.HalfseenError, match=r"^params: got shape \(2,\); want shape \(5,\)"):
+        agent.add_arm(params=[1.0, 2.0])
+    assert agent.arms == (0, 1, 2, 3)
+    agent.add_arm(params=table[4])
+    decision = agent.decide([0.3, 1.0, -2.0])
+    np.testing.assert_allclose(decision.expected, table @ decision.context)
+
+
+def test_the_width_of_linucb_follows_the_number_of_arms():
+    agent = make_small("kf-ucb", horizon=500, delta=0.3)
+    agent.add_arm()
+    choices = agent.policy.decide(np.zeros((1, 3)))
+    np.testing.assert_allclose(choices.widths, np.full((1, 5), 1 + np.sqrt(0.5 * np.log(2 * 500 * 5 / 0.3))))
+    whole = make_small("kf-ucb", width=2)
+    whole.add_arm()
+    assert whole.policy.decide(np.zeros((1, 3))).widths.dtype == np.float64
+
+
+@pytest.mark.parametrize(("name", "width"), [("kf-ts", "theory"), ("kf-ucb", "self-normalised")])
+def test_widths_of_theory_follow_the_number_of_arms(name, width):
+    agent = make_small(name, width=width)
+    agent.add_arm()
+    assert agent.policy.decide(np.zeros((1, 3))).widths.shape == (1, 5)
+
+
+def test_health_notes():
+    agent = make_small("ts-pco", max_pending=40)
+    assert agent.health().ok
+    ys = story(130)[1]
+    ys[20:, 2] = np.nan
+    for t, y in enumerate(ys):
+        decision = agent.decide(y, available=[0, 1])
+        if t < 10:
+            agent.learn(decision, 1.0)
+    assert agent.health().notes == (
+        "no reward has come in the last 120 decisions",
+        "80 decisions can no longer be rewarded: more than 40 were waiting",
+        "entry 2 of the observation has not been seen in the last 110 rounds",
+        "in many rounds these arms have never been rewarded: 2, 3",
+    )
+    assert not agent.health().ok
+    agent.learn(agent.pending[-1], 1.0)
+    agent.decide([1.0, 2.0, 3.0])
+    agent.retire_arm(3)
+    agent.add_arm()
+    health = agent.health()
+    assert health.notes == (
+        "80 decisions can no longer be rewarded: more than 40 were waiting",
+        "in many rounds these arms have never been rewarded: 2",
+    )
+    assert health.facts == {
+        "rounds": 131,
+        "rewards": 11,
+        "decisions since the last reward": 1,
+        "decisions waiting": 40,
+        "decisions dropped": 80,
+        "arms": 5,
+        "arms retired": 1,
+        "share of entries not seen": 110 / 393,
+        "rounds since each entry was seen": [0, 0, 0],
+        "arms never rewarded": [2, 4],
+    }
+    assert str(health).startswith("2 to look at\n* 80 decisions can no longer")
+    assert "arms never rewarded: 2, 4" in str(health)
+
+
+def test_many_rewards_one_of_which_cannot_be_learnt_change_nothing():
+    agent = make_small("ts-pco")
+    ids = [agent.decide(y).id for y in ([1.0, 0.0, 0.0], [1e50, 0.0, 0.0], [0.0, 2.0, 0.0])]
+    before = frozen_state(agent)
+    with pytest.raises(hs.HalfseenError, match="context: got entries as large as 1e\\+50"):
+        agent.learn_many(ids, [1.0, 2.0, 3.0])
+    assert frozen_state(agent) == before
+
+
+def test_a_state_without_an_arm_to_choose_is_refused():
+    agent = make_small("ts-pco")
+    with pytest.raises(hs.HalfseenError, match=r"^state: got one without an active arm"):
+        agent.restore({**agent.state(), "active": np.zeros((1, 4), dtype=np.bool_)})
+    with pytest.raises(hs.HalfseenError, match=r"^state 'rewards'"):
+        agent.restore({**agent.state(), "rewards": np.zeros((2, 2), dtype=np.int64)})

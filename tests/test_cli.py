@@ -104,6 +104,12 @@ def test_run_fits_the_terminal_and_cuts_no_number(tmp_path: Path, columns: int) 
         (["reproduce", "--noise", "0.1,loud"], "'loud'"),
         (["reproduce", "--quick", "--out", "file/below"], "folder that can be written to"),
         (["reproduce", "--nonsense"], "--nonsense"),
+        (["leaderboard", "--agents", "kf-tss"], "did you mean 'kf-ts'?"),
+        (["leaderboard", "--worlds", "orbit,switch:at=0"], "at: got 0"),
+        (["leaderboard", "--rounds", "0"], "--rounds"),
+        (["leaderboard", "--out", "file/below"], "out: got 'file/below'; want a folder that can be written to"),
+        (["leaderboard", "--markdown", "file/below.md"], "markdown: got 'file'; want a folder that can be written to"),
+        (["leaderboard", "--markdown", "."], "markdown: got '.'; want the name of a file"),
         (["nonsense"], "nonsense"),
     ],
 )
@@ -162,6 +168,86 @@ def test_interrupt_leaves_nothing(tmp_path: Path, jobs: str) -> None:
     assert alive_in_session(process.pid) == []
 
 
+PLACES = ("--worlds", "keyhole,switch:at=30")
+BOARD = ("leaderboard", *PLACES, "--agents", "ts-pco,random", "--rounds", "60", "--seeds", "3")
+
+
+def test_leaderboard_goes_on_where_it_was(tmp_path: Path) -> None:
+    done = halfseen_command(*BOARD, "--jobs", "2", "--markdown", "docs/board.md", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] == "playing 3 agents × 2 worlds × 3 seeds × 60 rounds"
+    out = tmp_path / "results" / "leaderboard"
+    names = ["leaderboard.html", "leaderboard.json", "leaderboard.md"]
+    assert sorted(path.name for path in out.iterdir()) == ["cells", *names]
+    assert all(name in done.stdout for name in [*names, "docs/board.md", "keyhole", "switch at=30", "kf-ts", "ts-pco"])
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    page = (tmp_path / "docs" / "board.md").read_text()
+    assert "halfseen leaderboard --rounds 60 --seeds 3 --agents ts-pco,random --worlds keyhole,switch:at=30" in page
+    assert " --markdown docs/board.md\n" in page
+    first = json.loads((out / "leaderboard.json").read_text())
+    for path in list((out / "cells").iterdir())[:2]:
+        path.unlink()
+    again = halfseen_command(*BOARD, "--jobs", "1", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "resuming: 4 of 6 cells done" in again.stderr.splitlines()
+    second = json.loads((out / "leaderboard.json").read_text())
+    for world, content in first["worlds"].items():
+        for agent, entry in content["agents"].items():
+            assert second["worlds"][world]["agents"][agent]["regret_by_seed"] == entry["regret_by_seed"]
+    fresh = halfseen_command(*BOARD, "--jobs", "1", "--fresh", cwd=tmp_path)
+    assert fresh.returncode == 0, fresh.stderr
+    assert "resuming" not in fresh.stderr
+
+
+def test_leaderboard_says_what_failed(tmp_path: Path) -> None:
+    done = halfseen_command(
+        *("leaderboard", "--worlds", "keyhole,fog", "--agents", "emkf-ts:window=3,random", "--rounds", "40"),
+        *("--seeds", "2", "--jobs", "1", "--out", "out"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("\nfailed: emkf-ts:window=3 in ") == 2
+    assert "failed: emkf-ts:window=3 in fog (seeds 0 to 1): InvalidInput: window: got 3" in done.stderr
+    assert "failed" in done.stdout
+    record = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    assert record["worlds"]["fog"]["agents"]["random"]["ratio"]["value"] > 1
+    assert [failure["world"] for failure in record["failures"]] == ["keyhole", "fog"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_interrupted_leaderboard_keeps_what_is_done(tmp_path: Path, jobs: str) -> None:
+    slow = [*COMMAND, "leaderboard", "--worlds", "keyhole", "--agents", "random", "--rounds", "2000", "--seeds", "4000"]
+    process = subprocess.Popen(
+        [*slow, "--jobs", jobs, "--out", "out"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60.0
+    while len(list((tmp_path / "out" / "cells").glob("*.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    kept = len(list((tmp_path / "out" / "cells").glob("*.json")))
+    last = err.splitlines()[-1]
+    assert last.startswith("interrupted; ")
+    assert last.endswith(" of 800 cells are kept in out; the same command goes on from there")
+    assert kept - int(last.split()[1]) in (0, 1)  # one may have been written and not yet counted
+    assert "Traceback" not in err
+    assert out == ""
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["cells"]
+    deadline = time.monotonic() + 5.0
+    while alive_in_session(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive_in_session(process.pid) == []
+
+
 def test_without_the_extra(tmp_path: Path) -> None:
     code = "import sys; sys.modules['typer'] = None; from halfseen.cli import main; main()"
     done = subprocess.run(
@@ -198,7 +284,7 @@ def test_lists() -> None:
 def test_nothing_asked_is_a_call_for_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app([]) == 0
     out, err = capsys.readouterr()
-    assert all(command in out for command in ("reproduce", "run", "agents", "worlds"))
+    assert all(command in out for command in ("reproduce", "run", "leaderboard", "agents", "worlds"))
     assert err == ""
 
 

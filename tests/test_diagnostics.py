@@ -7,9 +7,12 @@ from scipy import stats
 from halfseen.diagnostics import (
     bound_shape,
     growth_exponent,
+    holm,
     log_grid,
     mean_estimate,
+    paired_p_value,
     power_exponents,
+    ratio_of_means,
     relative_difference,
     slope,
     theorem_quantities,
@@ -97,6 +100,33 @@ def test_bound_shape_is_the_appendix():
         for t, e in zip(at, error, strict=True)
     ]
     np.testing.assert_allclose(bound_shape(at, error, latent=d, arms=arms, delta=delta), want)
+
+
+def test_ratio_of_means_is_the_relative_difference_plus_one():
+    rng = np.random.default_rng(5)
+    baseline = rng.gamma(3.0, size=40)
+    values = 1.3 * baseline + rng.normal(size=40)
+    ratio, difference = ratio_of_means(values, baseline), relative_difference(values, baseline)
+    assert ratio.value == pytest.approx(values.mean() / baseline.mean())
+    assert (ratio.low, ratio.high) == pytest.approx((1 + difference.low, 1 + difference.high))
+
+
+def test_holm_on_the_steps_written_out():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.4, 0.9]) == pytest.approx([1.0, 1.0, 1.0])
+    assert holm([0.2]) == [0.2]
+    assert holm([]) == []
+
+
+def test_the_paired_test():
+    rng = np.random.default_rng(6)
+    baseline = rng.normal(size=30)
+    assert paired_p_value(baseline, baseline) == 1.0
+    assert paired_p_value(baseline[:1] + 1, baseline[:1]) == 1.0
+    values = baseline + rng.normal(0.5, 1.0, size=30)
+    assert paired_p_value(values, baseline) == pytest.approx(stats.wilcoxon(values, baseline).pvalue)
+    false = [paired_p_value(rng.normal(size=20), rng.normal(size=20)) < 0.1 for _ in range(400)]
+    assert np.mean(false) == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / 400))
 
 
 def test_theorem_quantities_of_a_made_up_run():

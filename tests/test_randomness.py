@@ -54,7 +54,7 @@ def test_large_seeds_do_not_collide():
 
 
 def test_purpose_numbers_are_frozen():
-    assert [(p.name, p.value) for p in randomness.Purpose][:8] == [
+    assert [(p.name, p.value) for p in randomness.Purpose][:9] == [
         ("TRANSITION", 1),
         ("ARM_PARAMETERS", 2),
         ("INITIAL_CONTEXT", 3),
@@ -63,4 +63,5 @@ def test_purpose_numbers_are_frozen():
         ("REWARD_NOISE", 6),
         ("CHOICE", 7),
         ("INITIAL_MODEL", 8),
+        ("SECOND_TRANSITION", 9),
     ]

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from halfseen import worlds
-    from halfseen.agent import Agent, Decision
+    from halfseen.agent import Agent
     from halfseen.beliefs import Belief
     from halfseen.catalogue import catalog, load, make
+    from halfseen.decision import Decision
     from halfseen.errors import HalfseenError, HalfseenWarning
+    from halfseen.experiments.leaderboard import Leaderboard, leaderboard
     from halfseen.experiments.result import Result
     from halfseen.experiments.run import run
     from halfseen.experiments.specs import AgentSpec
+    from halfseen.health import Health
     from halfseen.identify.em import FitResult, fit
     from halfseen.model import LinearGaussianModel
 
@@ -25,14 +28,17 @@ _HOMES = {
     "Agent": "agent",
     "AgentSpec": "experiments.specs",
     "Belief": "beliefs",
-    "Decision": "agent",
+    "Decision": "decision",
     "FitResult": "identify.em",
     "HalfseenError": "errors",
     "HalfseenWarning": "errors",
+    "Health": "health",
+    "Leaderboard": "experiments.leaderboard",
     "LinearGaussianModel": "model",
     "Result": "experiments.result",
     "catalog": "catalogue",
     "fit": "identify.em",
+    "leaderboard": "experiments.leaderboard",
     "load": "catalogue",
     "make": "catalogue",
     "run": "experiments.run",
@@ -47,11 +53,14 @@ __all__ = [
     "FitResult",
     "HalfseenError",
     "HalfseenWarning",
+    "Health",
+    "Leaderboard",
     "LinearGaussianModel",
     "Result",
     "__version__",
     "catalog",
     "fit",
+    "leaderboard",
     "load",
     "make",
     "run",

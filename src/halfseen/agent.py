@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,82 +10,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen import savefile
-from halfseen.component import at_least
-from halfseen.errors import DecisionError, HalfseenError, invalid, unknown
+from halfseen import inputs, savefile
+from halfseen.arms import Arm, Arms
+from halfseen.decision import Decision
+from halfseen.errors import DecisionError, HalfseenError, invalid
+from halfseen.health import LONG, Health
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
-from halfseen.model import real_numbers
-from halfseen.policy import Choices, Policy
+from halfseen.ledger import Ledger
+from halfseen.policy import Policy
 from halfseen.randomness import Floats
 
-Arm = int | str
-
-
-class Decision:
-    """An arm, and why. `id` is what a reward is credited to."""
-
-    __slots__ = ("_agent", "_choices", "_propensities", "id")
-
-    def __init__(self, agent: Agent, choices: Choices, number: int) -> None:
-        self.id = number
-        self._agent = agent
-        self._choices = choices
-        self._propensities: Floats | None = None
-
-    def id_for(self, agent: Agent) -> int:
-        """The id, if the decision is that agent's own."""
-        if agent is not self._agent:
-            raise DecisionError(f"decision_id: got a decision of {self._agent!r}; want one of {agent!r}")
-        return self.id
-
-    @property
-    def index(self) -> int:
-        """The place of the arm in the agent's list of arms."""
-        return int(self._choices.arms[0])
-
-    @property
-    def arm(self) -> Arm:
-        """The arm to play: its name, or its number where the arms have no names."""
-        return self._agent.arms[self.index]
-
-    @property
-    def expected(self) -> Floats:
-        """The reward predicted for every arm, in the order of the agent's arms."""
-        return np.array(self._choices.means[0])
-
-    @property
-    def context(self) -> Floats:
-        """The context as the agent estimated it, and as it will credit the reward with."""
-        return np.array(self._choices.features[0])
-
-    @property
-    def propensities(self) -> Floats:
-        """The exact probability with which each arm was going to be chosen; worked out when first asked for."""
-        if self._propensities is None:
-            self._propensities = self._agent.policy.propensities(self._choices)[0]
-            self._propensities.setflags(write=False)
-        return self._propensities
-
-    @property
-    def propensity(self) -> float:
-        """The probability with which this arm was chosen."""
-        return float(self.propensities[self.index])
-
-    def __repr__(self) -> str:
-        return f"Decision(id={self.id}, arm={self.arm!r}, expected={self.expected[self.index]:.4g})"
+_SINCE_ARMS_COME_AND_GO = {"active", "missed", "silent", "rewards"}  # of the state: older files do without
 
 
 class Agent:
     """A catalogued agent on one stream. Make one with `halfseen.make`."""
 
-    def __init__(self, policy: Policy, recipe: Mapping[str, Any], *, arms: Sequence[Arm], max_pending: int) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        recipe: Mapping[str, Any],
+        *,
+        arms: Sequence[Arm],
+        max_pending: int,
+        added: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         self.policy = policy
-        self.arms = tuple(arms)
         self._recipe = dict(recipe)
-        self._places = {arm: place for place, arm in enumerate(self.arms)}
-        self._max_pending = at_least("max_pending", max_pending, 1)
-        self._pending: dict[int, tuple[Any, Floats]] = {}
-        self._decided = 0
+        self._arms = Arms(arms)
+        self._added: list[dict[str, Any]] = []
+        self._ledger = Ledger(max_pending, policy.estimator.dimension)
+        for arm in added:
+            self._append(arm["name"], arm["params"], arm["round"])
 
     @property
     def name(self) -> str:
@@ -92,14 +49,24 @@ class Agent:
         return str(self._recipe["name"])
 
     @property
+    def arms(self) -> tuple[Arm, ...]:
+        """All arms there have ever been, in order."""
+        return self._arms.names
+
+    @property
+    def active_arms(self) -> tuple[Arm, ...]:
+        """The arms that can be chosen: those not retired."""
+        return tuple(arm for arm, active in zip(self.arms, self.policy.active[0], strict=True) if active)
+
+    @property
     def rounds(self) -> int:
         """Decisions made so far."""
-        return self._decided
+        return self._ledger.decided
 
     @property
     def pending(self) -> tuple[int, ...]:
         """The ids of the decisions that may still be rewarded, oldest first."""
-        return tuple(self._pending)
+        return tuple(self._ledger.waiting)
 
     def decide(
         self,
@@ -112,11 +79,11 @@ class Agent:
 
         Agents named `oracle-…` also want the true `context`.
         """
-        y = _row("observation", observation, self.policy.streams.observed)
+        y = inputs.row("observation", observation, self.policy.streams.observed)
         x = self._context(context)
-        mask = None if available is None else self._mask(available)
+        mask = None if available is None else self._arms.mask(available, self.policy.active)
         choices = self.policy.decide(y, contexts=x, available=mask)
-        number = self._await_reward(choices.arms, choices.features)
+        number = self._ledger.open(choices.rounds, choices.arms, choices.features)
         return Decision(self, choices, number)
 
     def learn(self, decision_id: int | Decision, reward: float) -> None:
@@ -124,19 +91,66 @@ class Agent:
 
         Ids are numbers of this agent's rounds: they mean nothing to another agent.
         """
-        value = reward if isinstance(reward, float) else _number("reward", reward)
+        value = reward if isinstance(reward, float) else inputs.number("reward", reward)
         if not abs(value) <= LIMIT:  # NaN and ±inf alike
             raise invalid("reward", repr(reward), f"a number within ±{LIMIT:g}")
         if isinstance(decision_id, Decision):
             decision_id = decision_id.id_for(self)
-        try:
-            waiting = self._pending.get(decision_id)
-        except TypeError:
-            raise invalid("decision_id", repr(decision_id), "the id of a decision") from None
-        if waiting is None:
-            raise self._no_such_decision(decision_id)
-        self.policy.learn(waiting[1], waiting[0], np.array([value]))
-        del self._pending[decision_id]
+        rounds, arms, features = self._ledger.find(decision_id)
+        self.policy.learn(rounds, features, arms, np.array([value]))
+        self._ledger.close(decision_id)
+
+    def learn_many(self, ids: Iterable[int | Decision], rewards: ArrayLike) -> None:
+        """Credit many rewards, in the order given: the same as one by one, but all of them or, if refused, none."""
+        given = inputs.listed("ids", ids, "a list of decisions or their ids")
+        numbers = [one.id_for(self) if isinstance(one, Decision) else one for one in given]
+        waiting = [self._ledger.find(number) for number in numbers]
+        values = inputs.numbers("rewards", rewards, "numbers, one a decision")
+        if values.shape != (len(numbers),):
+            raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")
+        if not (fine := np.abs(values) <= LIMIT).all():
+            raise invalid("rewards", f"{values[~fine][0]}", f"numbers within ±{LIMIT:g}")
+        if not numbers:
+            return
+        often, times = Counter(numbers).most_common(1)[0]
+        if times > 1:
+            raise DecisionError(f"ids: got {often} more than once; want every decision once")
+        rounds, arms, features = (np.concatenate(part) for part in zip(*waiting, strict=True))
+        self.policy.learn_many(rounds, features, arms, values)
+        for number in numbers:
+            self._ledger.close(number)
+
+    def add_arm(self, name: str | None = None, *, params: ArrayLike | None = None) -> Arm:
+        """One more arm, about which nothing is known yet; what it is called from now on.
+
+        Where arms have names it needs a new one; where they are numbers it gets the next. `params` is for agents that
+        are told what their arms pay (`bayes`).
+        """
+        return self._append(name, params, self.rounds)
+
+    def retire_arm(self, arm: Arm) -> None:
+        """Never choose an arm again. Its name or number stays its own; earlier decisions may still be rewarded."""
+        place = self._arms.place("arm", arm)
+        if not self.policy.active[0, place]:
+            raise invalid("arm", f"{arm!r}, which is retired", "one of agent.active_arms")
+        if len(self.active_arms) == 1:
+            raise invalid("arm", f"{arm!r}, the last active arm", "one that leaves another to be chosen")
+        self.policy.retire_arm(place)
+
+    def health(self) -> Health:
+        """How the stream is doing: facts, and a note for each thing that wants a look."""
+        facts, notes = self._ledger.health()
+        told, remarks = self.policy.health(0)
+        facts |= {"arms": len(self.arms), "arms retired": len(self.arms) - len(self.active_arms)} | told
+        notes += remarks
+        unrewarded = self.policy.learner.unrewarded(0)
+        if unrewarded is not None:
+            never = [place for place in unrewarded if self.policy.active[0, place]]
+            facts["arms never rewarded"] = [self.arms[place] for place in never]
+            old = [self.arms[place] for place in never if self._age(place) >= max(LONG, 20 * len(self.arms))]
+            if old and self._ledger.rewarded:
+                notes.append(f"in many rounds these arms have never been rewarded: {', '.join(map(str, old))}")
+        return Health(tuple(notes), facts)
 
     def fold(
         self,
@@ -151,8 +165,10 @@ class Agent:
         The state afterwards is, bit for bit, that of an agent that made these decisions and was rewarded at once.
         """
         k = self.policy.streams.observed
-        ys, values = _table("observations", observations, k), _numbers("rewards", rewards, "numbers, one a round")
-        places = np.array([self._place("arms", arm) for arm in _listed("arms", arms)], dtype=np.int64)
+        ys = inputs.table("observations", observations, k)
+        values = inputs.numbers("rewards", rewards, "numbers, one a round")
+        played = inputs.listed("arms", arms, "a list of arms")
+        places = np.array([self._arms.place("arms", arm) for arm in played], dtype=np.int64)
         if survey(ys) == EXCESSIVE:
             raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
         if values.shape != (len(ys),) or survey(values[None]) == EXCESSIVE:
@@ -162,15 +178,15 @@ class Agent:
             raise invalid("arms", f"{len(places)} arms", f"{len(ys)}, one a round")
         xs = None
         if self.policy.estimator.reveals_context:
-            xs = _table("contexts", () if contexts is None else contexts, self.policy.estimator.dimension)
+            xs = inputs.table("contexts", () if contexts is None else contexts, self.policy.estimator.dimension)
             if len(xs) != len(ys) or survey(xs) != COMPLETE:
                 raise invalid("contexts", f"{len(xs)} rows", f"{len(ys)} rows of numbers within ±{LIMIT:g}")
         before = self.state()
         try:
             for t in range(len(ys)):
                 shown = None if xs is None else xs[t : t + 1]
-                features = self.policy.observe(ys[t : t + 1], contexts=shown)[2]
-                number = self._await_reward(places[t : t + 1], features)
+                _, rounds, features = self.policy.observe(ys[t : t + 1], contexts=shown)
+                number = self._ledger.open(rounds, places[t : t + 1], features)
                 if not np.isnan(values[t]):
                     self.learn(number, values[t])
         except HalfseenError:
@@ -182,54 +198,55 @@ class Agent:
         """Write the whole agent to a file; `halfseen.load` gives it back and it goes on bit for bit."""
         if not isinstance(path, str | Path):
             raise invalid("path", repr(path), "the path of a file")
-        savefile.write(Path(path), self._recipe, self.state())
+        added = {"added": self._added} if self._added else {}
+        savefile.write(Path(path), self._recipe | added, self.state())
 
     def state(self) -> dict[str, Any]:
         """A copy of every array the agent carries from round to round, by name."""
-        waiting = list(self._pending.values())
-        empty = np.zeros((0, self.policy.estimator.dimension))
-        return {name: array.copy() for name, array in self.policy.state().items()} | {
-            "pending.ids": np.array(list(self._pending), dtype=np.int64),
-            "pending.arms": np.array([int(arm[0]) for arm, _ in waiting], dtype=np.int64),
-            "pending.features": np.concatenate([features for _, features in waiting]) if waiting else empty,
-        }
+        return {name: array.copy() for name, array in self.policy.state().items()} | self._ledger.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what `state()` described; a state of another shape is refused."""
+        """Become what `state()` described; a state of another shape, or of other arms, is refused."""
         known = self.state()
+        if state.keys() == known.keys() - _SINCE_ARMS_COME_AND_GO:
+            state = {**state, **self._unrecorded(state)}
         if state.keys() != known.keys():
             raise invalid("state", f"{len(state)} arrays of other names", f"the arrays {', '.join(known)}")
-        counts = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
-        if len(counts) != 1 or state["pending.features"].shape[1:] != (self.policy.estimator.dimension,):
-            raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
+        if np.shape(state["active"]) != known["active"].shape:
+            raise invalid("state", f"one of {np.size(state['active'])} arms", f"one of {len(self.arms)} arms")
+        if not np.any(state["active"]):
+            raise invalid("state", "one without an active arm", "one with an arm to choose")
+        self._ledger.check(state)
         self.policy.restore(dict(state))
-        self._decided = int(self.policy.rounds[0])
-        arms, features = np.array(state["pending.arms"]), np.array(state["pending.features"], order="C")
-        self._pending = {
-            int(number): (arms[i : i + 1], features[i : i + 1]) for i, number in enumerate(state["pending.ids"])
+        self._ledger.restore(state, int(self.policy.rounds[0]))
+
+    def _unrecorded(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """What a state of before arms came and went leaves out: every arm active, nothing counted as missing."""
+        rounds, waiting = int(state["rounds"][0]), len(state["pending.ids"])
+        seen = np.zeros((1, self.policy.streams.observed), dtype=np.int64)
+        return {
+            "active": np.ones((1, len(self.arms)), dtype=np.bool_),
+            "missed": seen,
+            "silent": seen,
+            "rewards": np.array([rounds - waiting, rounds]),
         }
 
     def __repr__(self) -> str:
-        k, waiting = self.policy.streams.observed, len(self._pending)
+        k, waiting = self.policy.streams.observed, len(self.pending)
         return f"<{self.name}: {k} observed, {len(self.arms)} arms, {self.rounds} rounds, {waiting} unrewarded>"
 
-    def _await_reward(self, arm: Any, features: Floats) -> int:
-        self._decided += 1
-        self._pending[self._decided] = (arm, features)
-        if len(self._pending) > self._max_pending:
-            del self._pending[next(iter(self._pending))]
-        return self._decided
+    def _append(self, name: str | None, params: ArrayLike | None, since: int) -> Arm:
+        arm = self._arms.next(name)
+        self.policy.add_arm(params)
+        self._arms.append(arm)
+        told = None if params is None else np.array(params, dtype=np.float64)
+        self._added.append({"name": name, "params": told, "round": since})
+        return arm
 
-    def _no_such_decision(self, decision_id: object) -> DecisionError:
-        if isinstance(decision_id, int | np.integer) and 1 <= decision_id <= self._decided:
-            return DecisionError(
-                f"decision_id: got {decision_id}, which was rewarded before or is older than the last "
-                f"{self._max_pending} unrewarded decisions; want one of agent.pending"
-            )
-        return DecisionError(
-            f"decision_id: got {decision_id!r}, which was never decided; want one of agent.pending "
-            f"(decisions so far: {self._decided})"
-        )
+    def _age(self, place: int) -> int:
+        """Rounds an arm has been there for."""
+        nth = place - (len(self.arms) - len(self._added))
+        return self.rounds - (int(self._added[nth]["round"]) if nth >= 0 else 0)
 
     def _context(self, context: ArrayLike | None) -> Floats | None:
         if not self.policy.estimator.reveals_context:
@@ -238,61 +255,7 @@ class Agent:
             return None
         if context is None:
             raise invalid("context", "nothing", f"the true context: '{self.name}' decides on it")
-        x = _row("context", context, self.policy.estimator.dimension)
+        x = inputs.row("context", context, self.policy.estimator.dimension)
         if survey(x) != COMPLETE:
             raise invalid("context", "an entry missing or too large", f"numbers within ±{LIMIT:g}")
         return x
-
-    def _place(self, argument: str, arm: object) -> int:
-        try:
-            return self._places[arm]  # type: ignore[index]
-        except (KeyError, TypeError):
-            if isinstance(arm, np.integer):
-                return self._place(argument, int(arm))
-            if isinstance(self.arms[0], str):
-                raise unknown(argument, arm, (str(name) for name in self.arms)) from None
-            raise invalid(argument, repr(arm), f"arm numbers from 0 to {len(self.arms) - 1}") from None
-
-    def _mask(self, available: Iterable[Arm]) -> Any:
-        mask = np.zeros((1, len(self.arms)), dtype=np.bool_)
-        for arm in _listed("available", available):
-            mask[0, self._place("available", arm)] = True
-        if not mask.any():
-            raise invalid("available", "no arms", "at least one arm")
-        return mask
-
-
-def _listed(argument: str, arms: Iterable[Arm]) -> list[Arm]:
-    if isinstance(arms, str) or not isinstance(arms, Iterable):
-        raise invalid(argument, repr(arms), "a list of arms")
-    return list(arms)
-
-
-def _numbers(argument: str, value: ArrayLike, wanted: str) -> Floats:
-    if type(value) is np.ndarray and value.dtype == np.float64:
-        return np.ascontiguousarray(value)
-    try:
-        return real_numbers(argument, value)
-    except (HalfseenError, OverflowError):
-        raise invalid(argument, repr(value), wanted) from None
-
-
-def _number(argument: str, value: ArrayLike) -> float:
-    array = _numbers(argument, value, f"a number within ±{LIMIT:g}")
-    if array.ndim:
-        raise invalid(argument, repr(value), f"a number within ±{LIMIT:g}")
-    return float(array)
-
-
-def _row(argument: str, value: ArrayLike, length: int) -> Floats:
-    array = _numbers(argument, value, f"{length} numbers")
-    if array.shape != (length,):
-        raise invalid(argument, f"shape {np.shape(value)}", f"{length} numbers")
-    return array.reshape(1, length)
-
-
-def _table(argument: str, value: ArrayLike, columns: int) -> Floats:
-    array = _numbers(argument, value, f"a table of {columns} columns")
-    if array.ndim != 2 or array.shape[1] != columns:
-        raise invalid(argument, f"shape {array.shape}", f"a table of {columns} columns")
-    return array

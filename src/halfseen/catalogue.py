@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from halfseen import savefile
-from halfseen.agent import Agent, Arm
+from halfseen.agent import Agent
+from halfseen.arms import Arm
 from halfseen.choosers.greedy import Greedy
 from halfseen.choosers.thompson import Thompson
 from halfseen.choosers.ucb import Ucb
@@ -166,6 +167,19 @@ def make(
     `max_pending` unrewarded ones can no longer be rewarded. The other options are those of the agent's parts, such
     as `latent`, `model`, `window` or `width`: `halfseen.catalog()[name].options` lists them.
     """
+    return _made(name, observed, arms, seed, max_pending, options)
+
+
+def _made(
+    name: str,
+    observed: int,
+    arms: int | Sequence[str],
+    seed: int,
+    max_pending: int,
+    options: Mapping[str, Any],
+    added: Sequence[Mapping[str, Any]] = (),
+) -> Agent:
+    """An agent as a save file describes it: with the arms `added` since it was made."""
     entry = CATALOG[name]
     names: list[Arm]
     if isinstance(arms, int | np.integer):
@@ -187,14 +201,16 @@ def make(
         "max_pending": max_pending,
         **options,
     }
-    return Agent(policy, recipe, arms=names, max_pending=max_pending)
+    return Agent(policy, recipe, arms=names, max_pending=max_pending, added=added)
 
 
 def load(path: str | Path) -> Agent:
     """The agent saved in a file, exactly as it was."""
     recipe, state = savefile.read(Path(path))
     try:
-        agent = make(**recipe)
+        added = recipe.pop("added", ())
+        fixed = {name: recipe.pop(name) for name in ("name", "observed", "arms", "seed", "max_pending")}
+        agent = _made(**fixed, options=recipe, added=added)
         agent.restore(state)
     except (KeyError, TypeError, ValueError) as error:
         raise SaveFileError(f"file: got '{path}', whose content does not fit together ({error})") from None

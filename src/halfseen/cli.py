@@ -3,6 +3,7 @@
 # No `from __future__ import annotations`: Typer reads the annotations of commands that are defined in a function.
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -10,14 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from halfseen.errors import HalfseenError, invalid, missing_extra
-from halfseen.terminal import print_claims, print_results, print_table, print_written, progress
+from halfseen.terminal import (
+    cell_progress,
+    print_claims,
+    print_leaderboard,
+    print_results,
+    print_table,
+    print_written,
+    progress,
+)
 
 if TYPE_CHECKING:
     import typer
 
     from halfseen.experiments.result import Result
     from halfseen.experiments.specs import Experiment
-    from halfseen.table import Table
 
 _AGENTS_HELP = (
     "Agents, separated by commas; an agent's options follow a colon: "
@@ -44,8 +52,9 @@ def _interrupt(number: int, _: object) -> None:
 
 def run_app(arguments: list[str]) -> int:
     """Run a command; the exit code. What went wrong is one line on stderr."""
+    left = ["nothing was written"]
     try:
-        code = build_app()(arguments or ["--help"], prog_name="halfseen", standalone_mode=False)
+        code = build_app(left)(arguments or ["--help"], prog_name="halfseen", standalone_mode=False)
     except HalfseenError as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
@@ -58,7 +67,7 @@ def run_app(arguments: list[str]) -> int:
             raise
         code = 130
     if code == 130:
-        print("interrupted; nothing was written", file=sys.stderr)
+        print(f"interrupted; {left[0]}", file=sys.stderr)
         return 128 + (_interrupted[0] if _interrupted else signal.SIGINT)
     return code if isinstance(code, int) else 0
 
@@ -68,8 +77,8 @@ def _refuse(message: str) -> int:
     return 2
 
 
-def build_app() -> "typer.Typer":
-    """The commands."""
+def build_app(left: list[str] | None = None) -> "typer.Typer":
+    """The commands. One that keeps what it has done when it is interrupted says so in `left[0]`."""
     try:
         import rich  # noqa: F401 (only to know that it is there)
         import typer
@@ -114,13 +123,8 @@ def build_app() -> "typer.Typer":
     ) -> None:
         """Run the paper's experiment: figure, report with a verdict on every claim, data."""
         from halfseen.experiments.claims import judge_claims
-        from halfseen.experiments.reproduce import (
-            AGENTS,
-            NOISE,
-            check_folder,
-            paper_experiment,
-            save_reproduction,
-        )
+        from halfseen.experiments.files import check_folder
+        from halfseen.experiments.reproduce import AGENTS, NOISE, paper_experiment, save_reproduction
 
         check_folder(out)
         plan = paper_experiment(
@@ -150,7 +154,7 @@ def build_app() -> "typer.Typer":
         ] = None,
     ) -> None:
         """Play any agents in any worlds."""
-        from halfseen.experiments.reproduce import check_folder, staged
+        from halfseen.experiments.files import check_folder, staged
         from halfseen.experiments.specs import experiment, seed_range
 
         if out is not None:
@@ -164,6 +168,75 @@ def build_app() -> "typer.Typer":
             print_written([out / name for name in names])
 
     @app.command()
+    def leaderboard(
+        agents: Annotated[list[str] | None, typer.Option(help=_AGENTS_HELP, show_default="all of them")] = None,
+        worlds: Annotated[
+            list[str] | None,
+            typer.Option(help="Worlds, given as agents are: orbit,switch:at=500", show_default="all of them"),
+        ] = None,
+        rounds: Annotated[int, typer.Option(min=1, help="Rounds to play.")] = 3_000,
+        seeds: Annotated[int, typer.Option(min=1, help="Replications.")] = 50,
+        first_seed: FirstSeed = 0,
+        jobs: Jobs = None,
+        out: Annotated[Path, typer.Option(help="Folder for the tables and for what is done so far.")] = Path(
+            "results/leaderboard"
+        ),
+        fresh: Annotated[bool, typer.Option("--fresh", help="Discard what is done so far.")] = False,
+        markdown: Annotated[
+            Path | None, typer.Option(help="A file for the tables as Markdown, too.", show_default="only in the folder")
+        ] = None,
+    ) -> None:
+        """Play every agent in every world, each beside kf-ts. Interrupted, the same command goes on."""
+        from halfseen.experiments import leaderboard as boards
+        from halfseen.experiments.files import check_folder
+        from halfseen.experiments.leaderboard_tables import failure_lines
+        from halfseen.experiments.specs import seed_range
+        from halfseen.savefile import write_atomically
+
+        check_folder(out)
+        if markdown is not None:
+            check_folder(markdown.parent, "markdown")
+            if markdown.is_dir():
+                raise invalid("markdown", f"'{markdown}'", "the name of a file")
+        entrants = None if agents is None else split_specs(agents)
+        places = None if worlds is None else split_specs(worlds)
+        numbers = seed_range(seeds, first_seed)
+        plan = boards.leaderboard_plan(entrants, places, rounds, numbers)
+        with cell_progress(_size(plan)) as show:
+
+            def told(now: boards.Progress) -> None:
+                kept = now.done - now.failed
+                if left is not None and kept:
+                    again = "the same command" + " without --fresh" * fresh
+                    left[0] = f"{kept} of {now.total} cells are kept in {out}; {again} goes on from there"
+                if _interrupted:  # and turned into something else on its way
+                    raise KeyboardInterrupt
+                show(now)
+
+            board = boards.leaderboard(
+                entrants,
+                worlds=places,
+                rounds=rounds,
+                seeds=numbers,
+                jobs=jobs or _cores(),
+                out=out,
+                fresh=fresh,
+                progress=told,
+            )
+        print_leaderboard(board)
+        written = [out / name for name in boards.FILES]
+        if markdown is not None:
+            command = f"{board.summary['command']} --markdown {shlex.quote(str(markdown))}"
+            markdown.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(markdown, board.markdown(command).encode())
+            written.append(markdown)
+        print_written(written)
+        for line in failure_lines(board):
+            print(f"failed: {line}", file=sys.stderr)
+        if board.summary["failures"]:
+            raise typer.Exit(1)
+
+    @app.command()
     def agents() -> None:
         """List the agents."""
         from halfseen.catalogue import CATALOG
@@ -173,7 +246,9 @@ def build_app() -> "typer.Typer":
     @app.command()
     def worlds() -> None:
         """List the named worlds."""
-        print_table(_world_table(), "Worlds")
+        from halfseen.worlds.named import world_table
+
+        print_table(world_table(), "Worlds")
 
     return app
 
@@ -216,32 +291,13 @@ def _cores() -> int:
 def _play(plan: "Experiment", jobs: int | None) -> "Result":
     from halfseen.experiments.run import run_experiment
 
-    counts = {"agent": len(plan.agents), "world": len(plan.worlds), "seed": len(plan.seeds), "round": plan.rounds}
-    size = " × ".join(f"{count:,} {word}{'s' * (count > 1)}" for word, count in counts.items())
-    with progress(size) as told:
+    with progress(_size(plan)) as told:
         return run_experiment(plan, jobs=jobs or _cores(), progress=told)
 
 
-def _world_table() -> "Table":
-    import inspect
-
-    from halfseen.table import Table
-    from halfseen.worlds import NAMED
-
-    rows = []
-    for name, make in NAMED.items():
-        settings = make().settings()
-        rows.append(
-            {
-                "world": name,
-                "d": str(settings["latent"]),
-                "k": str(settings["observed"]),
-                "K": str(settings["arms"]),
-                "options": ", ".join(f"{p.name}={p.default:g}" for p in inspect.signature(make).parameters.values()),
-                "what it is": (make.__doc__ or "").strip(),
-            }
-        )
-    return Table(rows)
+def _size(plan: "Experiment") -> str:
+    counts = {"agent": len(plan.agents), "world": len(plan.worlds), "seed": len(plan.seeds), "round": plan.rounds}
+    return " × ".join(f"{count:,} {word}{'s' * (count > 1)}" for word, count in counts.items())
 
 
 if __name__ == "__main__":

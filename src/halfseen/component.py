@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,7 @@ from halfseen.errors import invalid
 from halfseen.randomness import Floats, Ints, Keys
 
 State = dict[str, NDArray[np.generic]]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,10 @@ class Stateful:
         for name in self.state_names:
             setattr(self, name, np.array(state[name], order="C"))  # a copy: two agents never share an array
 
+    def health(self, row: int) -> tuple[dict[str, object], list[str]]:
+        """Facts about stream `row` by name, and a sentence for each thing that is wrong with it."""
+        return {}, []
+
 
 class Estimator(Stateful, ABC):
     """What is the context now?"""
@@ -68,11 +73,29 @@ class Estimator(Stateful, ABC):
     ) -> Floats:
         """Take in y_t (n, k), NaN where not seen (`complete` says there is none); the features (n, p), a copy."""
 
+    # What follows is for estimators that learn from rewards or re-learn their model. A part that leaves it as it is
+    # pays nothing for it: the policy does not call what was not overridden.
+
+    def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
+        """The beliefs of `rounds` (n,) under the model now in force, given the `features` they were decided on."""
+        return features
+
+    def reward(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
+        """Hear of rewards (n,) of `rounds` (n,) that the learner has just learnt; refuses nothing."""
+
+    def due(self, rows: Ints) -> Ints:
+        """Those of `rows`, just observed, whose model is to be learnt again now."""
+        return rows[:0]
+
+    def refit(self, rows: Ints, learner: Learner) -> None:
+        """Learn the model of `rows` again, and bring the learner to what it would know under it."""
+
 
 class Learner(Stateful, ABC):
     """What does each arm pay in a context?"""
 
     prior_precision: float = 1.0  # λ, where the posterior starts from λI
+    arms: int  # K, which grows
 
     @abstractmethod
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
@@ -80,25 +103,57 @@ class Learner(Stateful, ABC):
 
     @abstractmethod
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Credit rewards (n,) to the arms (n,) played on the features (n, p) of their own rounds."""
+        """Credit rewards (n,) to the arms (n,) played on the features (n, p) of their own rounds.
+
+        A row may be named more than once: its rewards are taken in the order given.
+        """
+
+    @abstractmethod
+    def add_arm(self, params: ArrayLike | None) -> None:
+        """One more arm for every stream, after the others; `params` is for learners that must be told."""
+
+    def noise(self, rows: Ints, features: Floats) -> Floats:
+        """The variance of a reward around its mean, as believed, (n, K), in the units of `score`'s variances."""
+        return np.ones((len(rows), self.arms))
 
     def log_determinants(self, rows: Ints) -> Floats | float:
         """log |B_a| relative to the prior, (n, K): how much each arm has been learnt about."""
         return 0.0
 
+    def unrewarded(self, row: int) -> Ints | None:
+        """The arms of stream `row` that have taught nothing yet; None where that cannot be known."""
+        return None
+
+
+class Choices(NamedTuple):
+    """What was decided for n streams, and all that is needed to credit and to explain it."""
+
+    rounds: Ints  # (n,), from 1
+    arms: Ints  # (n,)
+    features: Floats  # (n, p) the context each arm was chosen on
+    means: Floats  # (n, K) predicted rewards
+    variances: Floats  # (n, K) of those predictions
+    widths: Floats  # (n, K) standard deviations of exploration
+    available: Mask  # (n, K) at least one a row
+    noise_variances: Floats | None  # (n, K) of a reward around its mean, if the chooser weighs it
+
 
 class Chooser(ABC):
     """Which arm do we play?"""
 
-    sampled: ClassVar[bool]  # whether the score is drawn or is the upper end of the width
+    weighs_noise: ClassVar[bool] = False  # whether `Choices.noise_variances` is wanted
 
     @abstractmethod
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         """How many standard deviations of exploration each arm gets in this round, (n, K)."""
 
-    def judge(self, means: Floats, variances: Floats) -> Floats:
-        """The predicted rewards as the choice uses them, (n, K)."""
-        return means
+    @abstractmethod
+    def pick(self, choices: Choices, keys: Keys) -> None:
+        """Write an available arm a row into `choices.arms`; draws are those of the keys, the rounds, Purpose.CHOICE."""
+
+    @abstractmethod
+    def probabilities(self, choices: Choices) -> Floats:
+        """The exact probability with which `pick` plays each arm, (n, K)."""
 
 
 def stack_for_streams(argument: str, value: ArrayLike, streams: int, shape: tuple[int, ...]) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -61,6 +62,32 @@ def relative_difference(values: Floats, baseline: Floats) -> Estimate:
     left = mean_estimate(values - baseline - ratio * baseline)
     half = (left.high - left.low) / 2 / unit
     return Estimate(ratio, ratio - half, ratio + half)
+
+
+def ratio_of_means(values: Floats, baseline: Floats) -> Estimate:
+    """mean(values) / mean(baseline) from paired replications, with the interval of `relative_difference`."""
+    found = relative_difference(values, baseline)
+    return Estimate(1.0 + found.value, 1.0 + found.low, 1.0 + found.high)
+
+
+def paired_p_value(values: Floats, baseline: Floats) -> float:
+    """Wilcoxon's signed-rank test that paired differences are symmetric about 0, two-sided.
+
+    Regret comes in bursts, so a few replications may carry most of a mean; ranks are not moved by how large those are.
+    """
+    differences = values - baseline
+    if not differences.any():  # nothing to rank
+        return 1.0
+    return float(stats.wilcoxon(differences).pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of one family, adjusted (Holm 1979): calling those below α real errs even once with probability ≤ α."""
+    adjusted, largest = list(p_values), 0.0
+    for rank, at in enumerate(np.argsort(p_values, kind="stable")):
+        largest = max(largest, min(1.0, (len(adjusted) - rank) * adjusted[at]))
+        adjusted[at] = largest
+    return adjusted
 
 
 def log_grid(rounds: int, points: int = 40, *, first: int = 1) -> Ints:

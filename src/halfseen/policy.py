@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from halfseen.component import Chooser, Estimator, Learner, State, Stateful, Streams
-from halfseen.errors import invalid
+from halfseen.component import Choices, Chooser, Estimator, Learner, Mask, State, Stateful, Streams
+from halfseen.errors import HalfseenError, invalid
+from halfseen.health import LONG
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
-from halfseen.kernels.choice import pick, win_probabilities
-from halfseen.randomness import Floats, Ints, Purpose, normals
-
-Mask = NDArray[np.bool_]
-
-
-class Choices(NamedTuple):
-    """What was decided for n streams, and all that is needed to credit and to explain it."""
-
-    rounds: Ints  # (n,), from 1
-    arms: Ints  # (n,)
-    features: Floats  # (n, p) the context each arm was chosen on
-    means: Floats  # (n, K) predicted rewards
-    variances: Floats  # (n, K) of those predictions
-    widths: Floats  # (n, K) standard deviations of exploration
-    available: Mask  # (n, K)
+from halfseen.randomness import Floats, Ints
 
 
 class Policy(Stateful):
     """B streams of one agent. State = fold over (observation, arm, reward): no draw is remembered, none is hidden."""
 
-    state_names = ("rounds",)
+    state_names = ("rounds", "active", "missed", "silent")
 
     def __init__(self, streams: Streams, estimator: Estimator, learner: Learner, chooser: Chooser) -> None:
         self.streams, self.estimator, self.learner, self.chooser = streams, estimator, learner, chooser
         self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)
         self.everyone: Ints = np.arange(streams.count)
+        self.active: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)  # arms that are not retired
+        self.missed: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)  # rounds each entry was missing
+        self.silent: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)  # ... up to now, in a row
+        self._any_silent = False
         self._keys = streams.keys
-        self._all_available: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)
+        self._hears_rewards = _overrides(estimator, "features_of", "reward")
+        self._refits = _overrides(estimator, "due")
 
     def observe(
         self, observations: Floats, *, contexts: Floats | None = None, rows: Ints | None = None
@@ -51,6 +42,14 @@ class Policy(Stateful):
         rounds = self.rounds.take(rows) + 1
         features = self.estimator.observe(rows, observations, rounds, found == COMPLETE, contexts)
         self.rounds[rows] = rounds
+        if self._any_silent or found != COMPLETE:
+            self._count_gaps(rows, np.isnan(observations))
+        if self._refits:
+            due = self.estimator.due(rows)
+            if len(due):
+                self.estimator.refit(due, self.learner)
+                anew = np.isin(rows, due)  # their learner is of the new model, so their features must be too
+                features[anew] = self.estimator.features_of(rows[anew], rounds[anew], features[anew])
         return rows, rounds, features
 
     def decide(
@@ -66,26 +65,76 @@ class Policy(Stateful):
         means, variances = self.learner.score(rows, features)
         widths = self.chooser.widths(rows, rounds, self.learner)
         if available is None:
-            available = self._all_available[: len(rows)]
+            available = self.active if rows is self.everyone else self.active[rows]
         keys = self._keys if rows is self.everyone else self._keys[rows]
-        noise = normals(keys, rounds, Purpose.CHOICE, self.streams.arms)
-        judged = self.chooser.judge(means, variances)
+        noise_variances = self.learner.noise(rows, features) if self.chooser.weighs_noise else None
         arms = np.empty(len(rows), dtype=np.int64)
-        pick(judged, variances, widths, self.chooser.sampled, noise, available, arms)
-        return Choices(rounds, arms, features, means, variances, widths, available)
+        choices = Choices(rounds, arms, features, means, variances, widths, available, noise_variances)
+        self.chooser.pick(choices, keys)
+        return choices
 
     def propensities(self, choices: Choices) -> Floats:
         """The exact probability with which each arm was going to be chosen, (n, K)."""
-        judged = self.chooser.judge(choices.means, choices.variances)
-        probabilities = np.empty_like(judged)
-        win_probabilities(
-            judged, choices.variances, choices.widths, self.chooser.sampled, choices.available, probabilities
-        )
-        return probabilities
+        return self.chooser.probabilities(choices)
 
-    def learn(self, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None) -> None:
-        """Credit rewards (n,) to the arms (n,) played on features (n, p), whenever they come."""
-        self.learner.learn(self.everyone if rows is None else rows, features, arms, rewards)
+    def learn(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None) -> None:
+        """Credit rewards (n,) to the arms (n,) played in `rounds` (n,) on features (n, p), whenever they come."""
+        rows = self.everyone if rows is None else rows
+        if not self._hears_rewards:
+            self.learner.learn(rows, features, arms, rewards)
+            return
+        self.learner.learn(rows, self.estimator.features_of(rows, rounds, features), arms, rewards)
+        self.estimator.reward(rows, rounds, arms, rewards, self.learner)
+
+    def learn_many(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, row: int = 0) -> None:
+        """Credit many rewards of one stream, all or none; the state is that of one call of `learn` a reward."""
+        before = {name: array.copy() for name, array in self.state().items()}
+        rows = np.full(len(rounds), row)
+        step = 1 if self._hears_rewards else max(1, len(rounds))  # a reward heard may change what the next one means
+        try:
+            for i in range(0, len(rounds), step):
+                part = slice(i, i + step)
+                self.learn(rounds[part], features[part], arms[part], rewards[part], rows=rows[part])
+        except HalfseenError:
+            self.restore(before)
+            raise
+
+    def add_arm(self, params: ArrayLike | None = None) -> None:
+        """One more arm for every stream, after the others and at its prior; `params` where arms must be told."""
+        self.learner.add_arm(params)
+        self.streams = replace(self.streams, arms=self.streams.arms + 1)
+        self.active = np.pad(self.active, ((0, 0), (0, 1)), constant_values=True)
+
+    def retire_arm(self, arm: int, *, rows: Ints | None = None) -> None:
+        """Never choose an arm again. Its place stays its own, and its earlier decisions may still be rewarded."""
+        active = self.active.copy()  # a new array: choices made before keep what was available to them
+        active[self.everyone if rows is None else rows, arm] = False
+        if not active.any(axis=1).all():
+            raise invalid("arm", f"{arm}, the last active one", "at least one arm left active")
+        self.active = active
+
+    def health(self, row: int) -> tuple[dict[str, object], list[str]]:
+        """What all parts have to say of stream `row`."""
+        entries = int(self.rounds[row]) * self.streams.observed
+        facts: dict[str, object] = {
+            "share of entries not seen": float(self.missed[row].sum() / max(1, entries)),
+            "rounds since each entry was seen": self.silent[row].tolist(),
+        }
+        notes = [
+            f"entry {i} of the observation has not been seen in the last {rounds} rounds"
+            for i, rounds in enumerate(self.silent[row])
+            if rounds >= LONG
+        ]
+        for part in (self.estimator, self.learner):
+            more, remarks = part.health(row)
+            facts |= more
+            notes += remarks
+        return facts, notes
+
+    def _count_gaps(self, rows: Ints, missing: Mask) -> None:
+        self.missed[rows] += missing
+        self.silent[rows] = np.where(missing, self.silent[rows] + 1, 0)
+        self._any_silent = bool(self.silent.any())
 
     def state(self) -> State:
         parts = {"estimator": self.estimator, "learner": self.learner}
@@ -103,5 +152,10 @@ class Policy(Stateful):
         for part, holder in holders.items():
             holder.check(parts[part])
         super().restore(state)
+        self._any_silent = bool(self.silent.any())
         for part, holder in holders.items():
             holder.restore(parts[part])
+
+
+def _overrides(estimator: Estimator, *names: str) -> bool:
+    return any(getattr(type(estimator), name) is not getattr(Estimator, name) for name in names)

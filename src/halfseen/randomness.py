@@ -36,6 +36,7 @@ class Purpose(IntEnum):
     REWARD_NOISE = 6
     CHOICE = 7
     INITIAL_MODEL = 8
+    SECOND_TRANSITION = 9
 
 
 def stream_keys(seeds: ArrayLike, streams: ArrayLike = 0) -> Keys:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,40 +13,32 @@ from typing import TYPE_CHECKING, Any
 from halfseen.table import Table
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import ProgressColumn
+
     from halfseen.experiments.claims import Claim
+    from halfseen.experiments.leaderboard import Leaderboard, Progress
     from halfseen.experiments.result import Result
 
 _NAME_WIDTH = 20  # a longer name may wrap before a column is left out
 _LEAST_WORTH = ("rounds/s", "mean ‖x−x̂‖", "median")  # columns left out first where the terminal is narrow
+_LEAST_WORTH_ON_BOARD = ("wall s", "of medians", "median", "before", "after", "worst seed", "µs/round")
+_SAY_EVERY = 30.0  # seconds between two lines of progress where there is no terminal to draw a bar in
 
 
 @contextmanager
 def progress(size: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr with the time left and the speed, or two plain lines where stderr is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.progress import ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
     class Speed(ProgressColumn):
         def render(self, task: Task) -> Text:
             return Text(f"{task.speed:,.0f} rounds/s" if task.speed else "")
 
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeRemainingColumn(),
-        Speed(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
+    bar, say = _bar(TextColumn("{task.percentage:3.0f} %"), TimeRemainingColumn(), Speed())
     task = bar.add_task("playing", total=None)
     began = time.perf_counter()
-
-    def say(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True)
 
     def told(done: int, total: int) -> None:
         if done:
@@ -54,6 +48,60 @@ def progress(size: str) -> Iterator[Callable[[int, int], None]]:
     with bar:
         yield told
     say(f"done in {time.perf_counter() - began:.1f} s")
+
+
+@contextmanager
+def cell_progress(size: str) -> Iterator[Callable[[Progress], None]]:
+    """A bar on stderr with the cells done and the time left; a line now and then where stderr is no terminal."""
+    from rich.progress import TextColumn
+
+    bar, say = _bar(TextColumn("{task.fields[where]}"))
+    task = bar.add_task("playing", total=None, where="")
+    began = last_said = time.perf_counter()
+
+    def told(now: Progress) -> None:
+        nonlocal last_said
+        left = "" if now.seconds_left is None else f", {duration(now.seconds_left)} left"
+        bar.update(task, completed=now.done, total=now.total, where=f"{now.done} of {now.total} cells{left}")
+        if now.done == now.resumed and now.resumed:
+            say(f"resuming: {now.done} of {now.total} cells done")
+        if now.done == now.resumed and now.others:
+            say(f"{now.others} cells in the folder are of other settings or other code; --fresh discards them")
+        if bar.disable and time.perf_counter() - last_said > _SAY_EVERY:
+            last_said = time.perf_counter()
+            say(f"{now.done} of {now.total} cells done{left}")
+
+    say(f"playing {size}")
+    with bar:
+        yield told
+    say(f"done in {duration(time.perf_counter() - began)}")
+
+
+def _bar(*columns: ProgressColumn) -> tuple[Bar, Callable[[str], None]]:
+    """A bar on stderr that ends in `columns`, not drawn where that is no terminal; and how to say a line beside it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    start = (TextColumn("{task.description}"), BarColumn(bar_width=None))
+    bar = Bar(*start, *columns, console=console, disable=not console.is_terminal, transient=True)
+    return bar, lambda line: console.print(line, highlight=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """A time in its two largest units."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def print_leaderboard(board: Leaderboard) -> None:
+    """Every world, then all of them at a glance, which is then what the eye is on."""
+    for world in board.worlds:
+        print_table(board.table(world), world, least_worth=_LEAST_WORTH_ON_BOARD, numeric=True)
+    print_table(board.matrix(), "R(T) as a multiple of kf-ts's", numeric=True)
 
 
 def print_results(result: Result) -> None:
@@ -86,23 +134,43 @@ def print_table(table: Table, title: str, *, least_worth: Sequence[str] = (), nu
     from rich.text import Text
 
     console = Console()
-    widths: dict[str, int] = {
-        column: max(cell_len(text) for text in [column, *[row[column] for row in table.rows]])
-        for column in table.columns
-    }
-    first = table.columns[0]
-    widths[first] = min(widths[first], _NAME_WIDTH)
+    lengths = {column: max(cell_len(row[column]) for row in table.rows) for column in table.columns}
+    lengths[table.columns[0]] = min(lengths[table.columns[0]], _NAME_WIDTH)
+    heads = {column: [column] for column in table.columns}
+
+    padding = 1
+
+    def too_wide() -> bool:
+        widths = [max(lengths[column], *map(cell_len, head)) for column, head in heads.items()]
+        return sum(widths) + (1 + 2 * padding) * len(widths) > console.width
+
+    if numeric and too_wide():
+        heads = {column: _over_lines(column, lengths[column]) for column in heads}
     for column in least_worth:
-        if sum(widths.values()) + 3 * len(widths) <= console.width:
-            break
-        widths.pop(column, None)
-    view = RichTable(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for at, column in enumerate(widths):
+        if too_wide():
+            heads.pop(column, None)
+    if numeric and too_wide():
+        padding = 0
+    view = RichTable(
+        title=Text(title),
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, padding),
+    )
+    for at, head in enumerate(heads.values()):
         is_number = numeric and at > 0
-        view.add_column(column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+        view.add_column("\n".join(head), justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     for row in table.rows:
-        view.add_row(*[_coloured(row[column]) for column in widths])
+        view.add_row(*[_coloured(row[column]) for column in heads])
     console.print(view)
+
+
+def _over_lines(head: str, width: int) -> list[str]:
+    """The head of a column broken at spaces and hyphens, to be no wider than what is below it if that can be."""
+    longest = max(len(word) for word in re.split(r"(?<=-)| ", head))
+    return textwrap.wrap(head, max(width, longest))
 
 
 def _coloured(text: str) -> Any:

@@ -81,8 +81,8 @@ def test_propensities_are_how_often_an_arm_is_chosen(name):
     revealed = policy.estimator.reveals_context
     for t in range(30):
         contexts = np.tile(xs[t], (seeds, 1)) if revealed else None
-        _, _, features = policy.observe(np.tile(ys[t], (seeds, 1)), contexts=contexts)
-        policy.learn(features, np.full(seeds, t % 4), np.full(seeds, noise[t]))
+        _, rounds, features = policy.observe(np.tile(ys[t], (seeds, 1)), contexts=contexts)
+        policy.learn(rounds, features, np.full(seeds, t % 4), np.full(seeds, noise[t]))
     choices = policy.decide(np.tile(ys[-1], (seeds, 1)), contexts=np.tile(xs[-1], (seeds, 1)) if revealed else None)
     want = policy.propensities(choices)[0]
     got = np.bincount(choices.arms, minlength=4) / seeds

@@ -11,6 +11,7 @@ from settings import (
     frozen_state,
     live,
     make_small,
+    shown,
     story,
     told,
 )
@@ -22,10 +23,6 @@ from halfseen.randomness import stream_keys
 
 pytestmark = pytest.mark.parametrize("name", list(hs.catalog()))
 ROUNDS = 3 * 5 * LATENT + 7  # past three windows of the estimators that refit
-
-
-def shown(agent, x):
-    return {"context": x} if agent.policy.estimator.reveals_context else {}
 
 
 def test_arms_are_valid_and_propensities_are_a_distribution(name):
@@ -81,7 +78,7 @@ def test_a_batch_equals_single_agents(name):
         choices = policy.decide(ys, contexts=contexts if policy.estimator.reveals_context else None)
         assert choices.arms.tolist() == [arms[t] for arms, _ in lived]
         rewards = np.array([table[arm] @ x for arm, x in zip(choices.arms, contexts, strict=True)]) + noise
-        policy.learn(choices.features, choices.arms, rewards)
+        policy.learn(choices.rounds, choices.features, choices.arms, rewards)
     for s, agent in enumerate(singles):
         for key, value in policy.learner.state().items():
             np.testing.assert_array_equal(value[s], agent.policy.learner.state()[key][0])

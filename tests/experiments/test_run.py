@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 import halfseen as hs
+from halfseen.catalogue import CATALOG, Entry
+from halfseen.choosers.greedy import Greedy
+from halfseen.estimators.observed import Observed
 from halfseen.experiments import run as run_module
-from halfseen.experiments.specs import AgentSpec, agent_spec, split_spec, world_spec
+from halfseen.experiments.play import build_policy
+from halfseen.experiments.setting_tables import told_by_the_worlds
+from halfseen.experiments.specs import AgentSpec, agent_spec, experiment, split_spec, world_spec
+from halfseen.learners.ridge import Ridge
 
 AGENTS = ["oracle-ts", "kf-ts", "emkf-ts", "em-rts-ts", "ts-pco", "bayes", "random"]
 
@@ -156,6 +162,36 @@ def test_estimation_error_only_where_there_is_an_estimate():
         assert np.isnan(error[agent]).all()
     lagged = hs.run("lag-ts:lags=1", world="orbit", rounds=20, seeds=1)
     assert np.isnan(lagged.tracks["orbit", "lag-ts:lags=1"].error).all()
+
+
+class Curious(Observed):
+    """Takes a fact that it must be told, one that it may be told, and two that it would rather find out by itself."""
+
+    def __init__(self, streams, *, latent, observation_cov=0.1, noise_std="auto", horizon=None):
+        super().__init__(streams)
+        self.heard = {"latent": latent, "observation_cov": observation_cov, "noise_std": noise_std, "horizon": horizon}
+
+
+@pytest.mark.parametrize(
+    ("options", "heard"),
+    [
+        ({}, {"latent": 8, "noise_std": "auto", "horizon": "auto"}),
+        ({"noise_std": 0.3, "horizon": 70}, {"latent": 8, "noise_std": 0.3, "horizon": 70}),
+        ({"latent": "auto"}, {"latent": "auto", "noise_std": "auto", "horizon": "auto"}),
+    ],
+)
+def test_what_an_agent_finds_out_by_itself_it_is_not_told(monkeypatch, options, heard):
+    entry = Entry("curious", Curious, Ridge, Greedy, "what it hears", "a test", defaults={"horizon": "auto"})
+    monkeypatch.setitem(CATALOG._entries, "curious", entry)
+    world = hs.worlds.named("foggy-keyhole")
+    spec = AgentSpec("curious", options)
+    policy = build_policy(spec, world, world.begin([1]), (1,), 50)
+    told = policy.estimator.heard
+    np.testing.assert_array_equal(told.pop("observation_cov"), [0.5 * np.eye(3)])
+    assert told == heard
+    plan = experiment([spec], world, 50, 1)
+    expected = {"latent", "observation_cov"} - set(options)
+    assert told_by_the_worlds(plan, spec) == sorted(expected)
 
 
 def test_results_are_asked_for_by_name(result):

@@ -8,22 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from halfseen.kernels.choice import pick, win_probabilities
+from halfseen.kernels.choice import HALF_NORMAL, NORMAL, POINT, pick, win_probabilities
 
 
-def probabilities(means, stds, sampled=True, available=None, width=1.0):
+def probabilities(means, stds, law=NORMAL, available=None, width=1.0):
     means, stds = np.array([means], dtype=float), np.array([stds], dtype=float)
     mask = np.ones(means.shape, dtype=bool) if available is None else np.array([available])
     found = np.empty(means.shape)
-    win_probabilities(means, stds**2, np.full(means.shape, width), sampled, mask, found)
+    win_probabilities(means, stds**2, np.full(means.shape, width), law, mask, found)
     return found[0]
 
 
-def by_adaptive_quadrature(means, stds, arm):
+def by_adaptive_quadrature(means, stds, arm, law=stats.norm):
     others = [b for b in range(len(means)) if b != arm]
 
     def integrand(x):
-        return stats.norm.pdf(x, means[arm], stds[arm]) * np.prod(stats.norm.cdf(x, means[others], stds[others]))
+        return law.pdf(x, means[arm], stds[arm]) * np.prod(law.cdf(x, means[others], stds[others]))
 
     edges = np.unique(np.concatenate([means[:, None] + stds[:, None] * np.linspace(-9, 9, 13)]))
     return sum(integrate.quad(integrand, a, b, epsabs=1e-13, epsrel=1e-11)[0] for a, b in itertools.pairwise(edges))
@@ -73,23 +73,23 @@ def test_point_masses_are_a_floor():
     np.testing.assert_allclose(got, [(1 - above) / 2, (1 - above) / 2, above, 0], atol=1e-12)
 
 
-@pytest.mark.parametrize("sampled", [True, False])
-def test_picking_follows_the_probabilities(sampled):
+@pytest.mark.parametrize("law", [NORMAL, POINT, HALF_NORMAL])
+def test_picking_follows_the_probabilities(law):
     rng, draws = np.random.default_rng(1), 200_000
     means, stds = np.array([0.2, 0.25, 0.1, 0.25, 0.9]), np.array([0.3, 0.0, 0.8, 0.0, 0.4])
     available = np.array([True, True, True, True, False])
     shape = (draws, 5)
     tile = lambda row: np.ascontiguousarray(np.broadcast_to(row, shape))  # noqa: E731
     arms, noise = np.empty(draws, dtype=np.int64), rng.normal(size=shape)
-    pick(tile(means), tile(stds**2), np.full(shape, 0.8), sampled, noise, tile(available), arms)
-    want = probabilities(means, stds, sampled, available, width=0.8)
+    pick(tile(means), tile(stds**2), np.full(shape, 0.8), law, noise, tile(available), arms)
+    want = probabilities(means, stds, law, available, width=0.8)
     got = np.bincount(arms, minlength=5) / draws
     assert np.abs(got - want).max() < 5 * np.sqrt(0.25 / draws)
     assert got[4] == 0
 
 
 def test_equals_share_whatever_their_place():
-    np.testing.assert_allclose(probabilities([1, 2, 2, 0, 2], np.zeros(5), sampled=False), [0, 1 / 3, 1 / 3, 0, 1 / 3])
+    np.testing.assert_allclose(probabilities([1, 2, 2, 0, 2], np.zeros(5), law=POINT), [0, 1 / 3, 1 / 3, 0, 1 / 3])
     np.testing.assert_allclose(probabilities(np.zeros(4), np.zeros(4)), 0.25)
 
 
@@ -97,5 +97,89 @@ def test_equals_share_whatever_their_place():
 def test_an_arm_without_a_score_is_the_last_to_be_played(broken):
     means, arms = np.array([[0.1, 0.2, 0.3]]), np.empty(1, dtype=np.int64)
     means[0, broken] = np.nan
-    pick(means, np.zeros((1, 3)), np.ones((1, 3)), False, np.zeros((1, 3)), np.ones((1, 3), dtype=bool), arms)
+    pick(means, np.zeros((1, 3)), np.ones((1, 3)), POINT, np.zeros((1, 3)), np.ones((1, 3), dtype=bool), arms)
     assert arms[0] == (2 if broken != 2 else 1)
+
+
+@pytest.mark.parametrize("law", [POINT, NORMAL, HALF_NORMAL])
+def test_an_arm_without_a_score_is_the_last_in_the_probabilities_too(law):
+    with_it = probabilities([0.3, np.nan, 0.1], [0.5, 0.5, 0.9], law)
+    assert with_it[1] == 0
+    np.testing.assert_array_equal(with_it[[0, 2]], probabilities([0.3, 0.1], [0.5, 0.9], law))
+    np.testing.assert_array_equal(probabilities([np.nan, np.nan], [0.5, 0.5], law), 0.5)
+
+
+def test_spreads_lost_beside_another_still_tell_arms_apart():
+    """An arm known to 1e-15, one known exactly and one hardly known: `pick` sees the first two differ."""
+    above = stats.norm.sf(3.0)
+    want = (1 - above) * np.array([stats.norm.sf(1.0), stats.norm.cdf(1.0)])
+    np.testing.assert_allclose(probabilities([-1e-15, 0, -3], [1e-15, 0, 1]), [*want, above], rtol=1e-12)
+    above *= 2
+    np.testing.assert_allclose(probabilities([0, 0, -3], [1e-15, 0, 1], HALF_NORMAL), [1 - above, 0, above], rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_half_normal_probabilities_against_adaptive_quadrature(seed):
+    rng = np.random.default_rng([seed, 1])
+    arms = int(rng.integers(2, 7))
+    means, stds = rng.normal(size=arms), 10.0 ** rng.uniform(-rng.choice([0.3, 2.5, 5.0]), 0.5, size=arms)
+    got = probabilities(means, stds, HALF_NORMAL)
+    for arm in range(arms):
+        assert got[arm] == pytest.approx(by_adaptive_quadrature(means, stds, arm, stats.halfnorm), abs=1e-9)
+    assert got.sum() == pytest.approx(1, abs=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), arms=st.integers(1, 20))
+def test_half_normal_probabilities_sum_to_one_whatever_the_scales(data, arms):
+    shift = data.draw(st.sampled_from([0.0, 3e5, -1e12, 1e18]))
+    means = [shift + mean for mean in data.draw(st.lists(st.floats(-50, 50), min_size=arms, max_size=arms))]
+    spread = st.one_of(st.just(0.0), st.floats(-25, 25).map(lambda power: 10.0**power))
+    stds = data.draw(st.lists(spread, min_size=arms, max_size=arms))
+    got = probabilities(means, stds, HALF_NORMAL)
+    assert got.min() >= 0
+    assert got.sum() == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize("arms", [2, 10, 11, 50, 51, 400])
+def test_equal_half_normals_are_equally_likely(arms):
+    np.testing.assert_allclose(probabilities(np.zeros(arms), np.full(arms, 0.3), HALF_NORMAL), 1 / arms, atol=1e-10)
+
+
+@pytest.mark.parametrize("ratio", [1e-12, 1e-3, 0.4, 1.0, 7.0, 1e9])
+def test_two_half_normals_of_one_mean_have_a_closed_form(ratio):
+    """(|z_1|, |z_2|) has a uniform angle in the quadrant; arm 1 wins where its tangent is below s_1/s_2."""
+    got = probabilities([0.3, 0.3], [0.7 * ratio, 0.7], HALF_NORMAL, width=0.85)
+    np.testing.assert_allclose(got, np.array([np.arctan(ratio), np.arctan(1 / ratio)]) * 2 / np.pi, atol=1e-12)
+
+
+def test_half_normals_begin_at_their_means():
+    got = probabilities([1.0, 1.0, 0.2, 0.5], [0.0, 0.0, 0.6, 0.0], HALF_NORMAL)
+    above = 2 * stats.norm.sf((1.0 - 0.2) / 0.6)
+    np.testing.assert_allclose(got, [(1 - above) / 2, (1 - above) / 2, above, 0], atol=1e-12)
+    np.testing.assert_allclose(probabilities([1.0, 1.0, 0.2], [0.0, 0.3, 0.0], HALF_NORMAL), [0, 1, 0], atol=1e-15)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 3.0, 1e150])
+def test_units_and_a_distant_origin_change_nothing_for_half_normals(scale):
+    means, stds = np.array([0.25, 0.5, -0.25]), np.array([0.5, 1e-7, 1.4])
+    near = probabilities(means, stds, HALF_NORMAL)
+    np.testing.assert_allclose(probabilities(scale * means, scale * stds, HALF_NORMAL), near, atol=1e-12)
+    np.testing.assert_allclose(probabilities(2**40 + means, stds, HALF_NORMAL), near, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_half_normal_probabilities_against_draws(seed):
+    rng, draws = np.random.default_rng([seed, 2]), 40_000
+    arms = int(rng.integers(1, 12))
+    means = rng.normal(size=arms) * 10.0 ** rng.uniform(-4, 2)
+    stds = 10.0 ** rng.uniform(-rng.choice([0.5, 4, 16]), 1, size=arms) * (rng.uniform(size=arms) > 0.2)
+    available = rng.uniform(size=arms) < 0.8
+    available[rng.integers(arms)] = True
+    scores = np.where(available, means + 0.85 * np.abs(rng.normal(size=(draws, arms))) * stds, -np.inf)
+    # Equals that are best go by lot: each draw gives all of them a part.
+    best = scores == scores.max(axis=1, keepdims=True)
+    got = (best / best.sum(axis=1, keepdims=True)).mean(axis=0)
+    want = probabilities(means, stds, HALF_NORMAL, available, width=0.85)
+    assert (np.abs(got - want) < 5 * np.sqrt(want * (1 - want) / draws) + 10 / draws).all()
+    assert not want[~available].any()

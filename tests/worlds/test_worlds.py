@@ -10,7 +10,7 @@ from halfseen.worlds import NAMED, linear_gaussian, named
 
 @pytest.mark.parametrize("name", list(NAMED))
 def test_named_worlds_have_the_stated_law(name):
-    world = named(name)
+    world = named(name, **({"at": 4000} if name == "switch" else {}))
     episodes = world.begin(range(3))
     rounds = episodes.advance(4000)
     for b, model in enumerate(episodes.models):
@@ -42,6 +42,7 @@ def test_the_sizes_of_the_specification():
         "keyhole": (8, 3, 6, 0.1, 1.0, 0.0),
         "foggy-keyhole": (8, 3, 6, 0.1, 1.0, 0.5),
         "fog": (10, 5, 8, 0.01, 1.0, 1.0),
+        "switch": (20, 10, 15, 0.01, 0.1, 0.0),
     }
     assert named("paper", noise=0.01).process_var == 0.01
 
@@ -85,6 +86,8 @@ def test_a_world_of_ones_own_matrices():
             "arm_params: got shape (3, 3); want",
         ),
         (lambda: linear_gaussian(model={}, arm_params=np.eye(5)), "model: got dict; want a LinearGaussianModel"),
+        (lambda: named("switch", at=0), "at: got 0; want an integer of at least 1"),
+        (lambda: named("switch", at=1.5), "at: got 1.5; want an integer of at least 1"),
         (lambda: named("orbit").begin([]), "seeds: got []; want a list of at least one seed"),
         (lambda: named("orbit").begin(3), "seeds: got 3; want a list of at least one seed"),
         (lambda: named("orbit").begin([-1]), "seeds: got -1; want an integer of at least 0"),

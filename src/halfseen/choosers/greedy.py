@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from halfseen.choosers.widths import fixed_width
-from halfseen.component import Chooser, Learner, Streams
+from halfseen.choosers.scored import Scored
+from halfseen.choosers.widths import as_wide, fixed_width
+from halfseen.component import Learner, Streams
+from halfseen.kernels.choice import POINT
 from halfseen.randomness import Floats, Ints
 
 
-class Greedy(Chooser):
-    sampled = False
+class Greedy(Scored):
+    law = POINT
 
     def __init__(self, streams: Streams, dimension: int) -> None:
         self._none = fixed_width(0.0, streams)
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
+        self._none = as_wide(self._none, learner.arms)
         return self._none[: len(rows)]

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.choosers.widths import fixed_width, probability
-from halfseen.component import Chooser, Learner, Streams, positive
+from halfseen.choosers.scored import Scored
+from halfseen.choosers.widths import as_wide, fixed_width, probability
+from halfseen.component import Learner, Streams, positive
 from halfseen.errors import invalid
+from halfseen.kernels.choice import NORMAL
 from halfseen.randomness import Floats, Ints
 
 
-class Thompson(Chooser):
+class Thompson(Scored):
     """`width` is v: a number, or "theory" for Theorem 1's v_t = σ sqrt(9 d ln(t/δ)), σ being `noise_std`."""
 
-    sampled = True
+    law = NORMAL
 
     def __init__(
         self,
@@ -28,7 +30,6 @@ class Thompson(Chooser):
         noise_std: float = 1.0,
         delta: float = 0.1,
     ) -> None:
-        self._shape = streams.arms
         self._dimension = dimension
         self._noise_std = positive("noise_std", noise_std, zero_allowed=True)
         self._delta = probability("delta", delta)
@@ -38,6 +39,7 @@ class Thompson(Chooser):
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         if self._fixed is not None:
+            self._fixed = as_wide(self._fixed, learner.arms)
             return self._fixed[: len(rows)]
         v = self._noise_std * np.sqrt(9.0 * self._dimension * np.log(rounds / self._delta))
-        return np.repeat(v[:, None], self._shape, axis=1)
+        return np.repeat(v[:, None], learner.arms, axis=1)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from halfseen.choosers.scored import Scored
 from halfseen.choosers.widths import fixed_width, probability
-from halfseen.component import Chooser, Learner, Streams, at_least, positive
+from halfseen.component import Learner, Streams, at_least, positive
 from halfseen.errors import invalid
+from halfseen.kernels.choice import POINT
 from halfseen.randomness import Floats, Ints
 
 
-class Ucb(Chooser):
+class Ucb(Scored):
     """`width` is α: a number; "horizon" for 1 + sqrt(½ ln(2TK/δ)) with T = `horizon`; or "self-normalised"
     for Abbasi-Yadkori, Pál & Szepesvári's (2011) σ sqrt(log|B_a/λ| − 2 ln δ) + sqrt(λ) S,
     S = `arm_norm` bounding ‖μ_a‖.
     """
 
-    sampled = False
+    law = POINT
 
     def __init__(
         self,
@@ -32,16 +34,22 @@ class Ucb(Chooser):
         self._noise_std = positive("noise_std", noise_std, zero_allowed=True)
         self._delta = probability("delta", delta)
         self._arm_norm = positive("arm_norm", arm_norm, zero_allowed=True)
-        pulls = at_least("horizon", horizon, 1) * streams.arms
+        self._horizon = at_least("horizon", horizon, 1)
         if isinstance(width, str) and width not in ("horizon", "self-normalised"):
             raise invalid("width", repr(width), "a number, 'horizon' or 'self-normalised'")
-        if width == "horizon":
-            width = 1.0 + float(np.sqrt(0.5 * np.log(2.0 * pulls / self._delta)))
-        self._fixed = None if isinstance(width, str) else fixed_width(width, streams)
+        self._width = width
+        self._fixed = None if width == "self-normalised" else fixed_width(self._alpha(streams.arms), streams)
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         if self._fixed is not None:
+            if self._fixed.shape[1] != learner.arms:  # arms were added
+                self._fixed = np.full((len(self._fixed), learner.arms), self._alpha(learner.arms), dtype=np.float64)
             return self._fixed[: len(rows)]
         gained = np.asarray(learner.log_determinants(rows))
         bias = np.sqrt(learner.prior_precision) * self._arm_norm
         return np.asarray(self._noise_std * np.sqrt(gained - 2.0 * np.log(self._delta)) + bias)
+
+    def _alpha(self, arms: int) -> object:
+        if self._width != "horizon":
+            return self._width
+        return 1.0 + float(np.sqrt(0.5 * np.log(2.0 * (self._horizon * arms) / self._delta)))

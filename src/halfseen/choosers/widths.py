@@ -14,6 +14,11 @@ def fixed_width(width: object, streams: Streams) -> Floats:
     return np.full((streams.count, streams.arms), positive("width", width, zero_allowed=True))
 
 
+def as_wide(widths: Floats, arms: int) -> Floats:
+    """The same one number for so many arms: arms may have been added since it was made."""
+    return widths if widths.shape[1] == arms else np.full((len(widths), arms), widths[0, 0])
+
+
 def probability(argument: str, value: object) -> float:
     number = positive(argument, value)
     if number >= 1:

@@ -24,14 +24,14 @@ Look = tuple[str, Any]  # colour, dash pattern
 
 # Okabe & Ito's palette, told apart with every common colour blindness; its yellow is too faint on white.
 _BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-_BLUE, _VERMILION, _PURPLE, _GREY = "#0072B2", "#D55E00", "#CC79A7", "#7F7F7F"
+BLUE, VERMILION, _PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7F7F7F"
 _SOLID, _DASHED, _DOTTED, _DASHDOT = "solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2))
 
 # The agents of the paper's experiment look the same in every figure; others take what is left.
 _OWN_LOOK: dict[str, Look] = {
     "oracle-ts": (_GREEN, _DASHED),
-    "kf-ts": (_BLUE, _SOLID),
-    "emkf-ts": (_VERMILION, _SOLID),
+    "kf-ts": (BLUE, _SOLID),
+    "emkf-ts": (VERMILION, _SOLID),
     "emkf-ucb": (_ORANGE, _DASHED),
     "em-rts-ts": (_PURPLE, _DASHDOT),
     "ts-pco": (_SKY, _DASHDOT),
@@ -40,11 +40,11 @@ _OWN_LOOK: dict[str, Look] = {
 _OTHER_LOOKS: list[Look] = [
     (colour, dashes)
     for dashes in (_DASHED, _SOLID, _DOTTED, _DASHDOT)
-    for colour in (_GREY, _PURPLE, _BLUE, _VERMILION, _GREEN, _BLACK, _ORANGE, _SKY)
+    for colour in (GREY, _PURPLE, BLUE, VERMILION, _GREEN, _BLACK, _ORANGE, _SKY)
     if (colour, dashes) not in _OWN_LOOK.values()
 ]
 
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 7,
     "axes.titlesize": 7.5,
@@ -60,8 +60,8 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "path",
 }
 _POINTS = 300  # on a curve; more cannot be seen, and an SVG holds every one
-_ACROSS = 4  # most panels side by side
-_COLUMN, _PAGE = 3.5, 7.2  # inches: a column and the text width of a two-column page
+ACROSS = 4  # most panels side by side
+COLUMN, PAGE = 3.5, 7.2  # inches: a column and the text width of a two-column page
 _DOTS_PER_INCH = 200
 
 
@@ -125,7 +125,7 @@ def render_figure(figure: Figure, kind: str) -> bytes:
 
     buffer = io.BytesIO()
     unstamped = {"Date": None} if kind == "svg" else {"Software": None}
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=unstamped)
     return buffer.getvalue()
 
@@ -137,15 +137,15 @@ def _panels(result: Result, panels: Sequence[tuple[str, Callable[[Axes, str], No
         from matplotlib.figure import Figure
     except ImportError:
         raise missing_extra("matplotlib", "experiments", "drawing the figure") from None
-    across = min(len(result.worlds), _ACROSS)
+    across = min(len(result.worlds), ACROSS)
     blocks = -(-len(result.worlds) // across)
     down = blocks * len(panels)
-    width = _COLUMN if across == 1 else _PAGE
+    width = COLUMN if across == 1 else PAGE
     looks = _looks(result.agents)
     columns = _legend_columns(looks, width)
     note = textwrap.fill(note, int(width / 0.053))
     height = 1.65 * down + 0.16 * -(-len(looks) // columns) + 0.15 * (1 + note.count("\n"))
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         grid = figure.subplots(down, across, squeeze=False)
         for axes in grid.flat:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +23,41 @@ def make_folder(folder: str | Path) -> Path:
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise invalid("out", f"'{target}'", f"a folder that can be written to ({error.strerror})") from None
+        raise _unwritable(target, error.strerror) from None
     return target
+
+
+@contextlib.contextmanager
+def staged(folder: str | Path) -> Iterator[Path]:
+    """A place to write files that appear in `folder` when all of them are there, and not at all after an error."""
+    is_new = not Path(folder).exists()
+    target = make_folder(folder)
+    try:
+        with tempfile.TemporaryDirectory(dir=target, prefix=".partial-") as stage:
+            yield Path(stage)
+            for path in Path(stage).iterdir():
+                os.replace(path, target / path.name)
+    except BaseException as error:
+        if is_new:
+            with contextlib.suppress(OSError):
+                target.rmdir()
+        if isinstance(error, OSError):
+            raise _unwritable(target, error.strerror) from None
+        raise
+
+
+def check_folder(folder: str | Path, argument: str = "out") -> None:
+    """Refuse a folder that could not be written to, before the work and without making it."""
+    target = Path(folder)
+    nearest = next(path for path in [target, *target.absolute().parents] if path.exists())
+    if not nearest.is_dir():
+        raise _unwritable(target, f"'{nearest}' is not a folder", argument)
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise _unwritable(target, f"'{nearest}' is read-only", argument)
+
+
+def _unwritable(target: Path, why: str | None, argument: str = "out") -> Exception:
+    return invalid(argument, f"'{target}'", f"a folder that can be written to ({why})")
 
 
 def write_json(path: Path, content: Any) -> None:

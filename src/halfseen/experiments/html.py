@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 CSS = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --page: #fbfbfa; --card: #fff;
@@ -53,9 +53,38 @@ class Markup(str):
     """Text that is markup already."""
 
 
+class Shaded(str):
+    """The text of a table's cell with a background: `shade` from −1, blue, over 0, none, to 1, orange."""
+
+    shade: float
+    bold: bool
+
+    def __new__(cls, text: str, shade: float, *, bold: bool = False) -> Shaded:
+        self = super().__new__(cls, text)
+        self.shade, self.bold = max(-1.0, min(1.0, shade)), bold
+        return self
+
+    @property
+    def style(self) -> str:
+        """Half see-through at most, so that the text stays readable on a light page and on a dark one."""
+        colour = "0 114 178" if self.shade < 0 else "213 94 0"
+        return f"background: rgb({colour} / {abs(self.shade) / 2:.2f})" + ("; font-weight: 700" if self.bold else "")
+
+
 def escape(text: str) -> str:
     """Text as it may stand in a page or an attribute."""
     return html.escape(str(text), quote=True)
+
+
+def page(title: str, body: Iterable[str], *, css: str = "") -> str:
+    """A whole page under its title; `css` adds to the common style."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{CSS}{css}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join([f"<h1>{escape(title)}</h1>", *body])
+        + "\n</main>\n</body>\n</html>\n"
+    )
 
 
 def section(title: str, *content: str) -> str:
@@ -71,24 +100,31 @@ def figure(svg: bytes, caption: str, *, narrow: bool = False) -> str:
     )
 
 
-def table(caption: str, columns: list[str], rows: list[list[str]], *, numeric: Collection[int] = ()) -> str:
+def table(
+    caption: str, columns: list[str], rows: list[list[str]], *, numeric: Collection[int] = (), name: str = ""
+) -> str:
     """A table in a box that scrolls by itself; rows with the same first cell belong together."""
 
     def cell(at: int, content: str) -> str:
         inner = content if isinstance(content, Markup) else escape(content)
         if at == 0:
             return f'<th scope="row">{inner}</th>'
-        return f'<td class="{"n" if at in numeric else "t"}">{inner}</td>'
+        style = f' style="{content.style}"' if isinstance(content, Shaded) else ""
+        return f'<td class="{"n" if at in numeric else "t"}"{style}>{inner}</td>'
 
     heads = "".join(
         f'<th scope="col" class="{"n" if at in numeric else "t"}">{escape(column)}</th>'
         for at, column in enumerate(columns)
     )
+    groups = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[0])]
+    if len(groups) == len(rows):  # nothing belongs together: no lines between groups
+        groups = [rows]
     bodies = [
         "<tbody>" + "".join(f"<tr>{''.join(cell(*pair) for pair in enumerate(row))}</tr>" for row in group) + "</tbody>"
-        for _, group in itertools.groupby(rows, key=lambda row: row[0])
+        for group in groups
     ]
+    kind = f' class="{name}"' if name else ""
     return (
-        f'<div class="scroll" tabindex="0"><table><caption>{escape(caption)}</caption>'
+        f'<div class="scroll" tabindex="0"><table{kind}><caption>{escape(caption)}</caption>'
         f"<thead><tr>{heads}</tr></thead>{''.join(bodies)}</table></div>"
     )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from halfseen.compiler import QUIET
 from halfseen.errors import HalfseenError
@@ -20,6 +21,8 @@ from halfseen.experiments.play import Track, play
 from halfseen.experiments.specs import CHUNK, Slice
 
 Tick = Callable[[int], None]
+Piece = TypeVar("Piece")
+Done = TypeVar("Done")
 _POLL_SECONDS = 0.1
 
 
@@ -29,27 +32,48 @@ class Stopped(Exception):
 
 def play_all(slices: list[Slice], jobs: int, tick: Tick) -> list[dict[str, Track]]:
     """Every slice played, in the order given. The numbers do not depend on `jobs`."""
-    if jobs == 1 or len(slices) == 1:
-        return [play(piece, tick) for piece in slices]
-    _compile_for(slices[0])
+    jobs = min(jobs, len(slices))
+    if jobs > 1:
+        compile_for(slices[0])
+    played: dict[int, dict[str, Track]] = {}
+    work_through(play, slices, jobs, tick, played.__setitem__)
+    return [played[number] for number in range(len(slices))]
+
+
+def work_through(
+    work: Callable[[Piece, Tick], Done],
+    pieces: Iterable[Piece],
+    jobs: int,
+    tick: Tick,
+    heard: Callable[[int, Done], None],
+) -> None:
+    """`work` on every piece, in this process or over several; `heard` is given each outcome, numbered, as it comes.
+
+    Pieces are taken only when somebody is about to be free, so that what is known by then may decide which is next.
+    `work` is given a `tick` to call now and then; it raises when the run has been given up.
+    """
+    if jobs == 1:
+        for number, piece in enumerate(pieces):
+            heard(number, work(piece, tick))
+        return
     context = multiprocessing.get_context("spawn")
     done, stop = context.Value("q", 0), context.Value("b", 0)
-    pool = ProcessPoolExecutor(
-        min(jobs, len(slices)), mp_context=context, initializer=_start_worker, initargs=(done, stop, os.getpid())
-    )
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(done, stop, os.getpid()))
     told = 0
+    todo = enumerate(pieces)
+    running: dict[Future[Done], int] = {}
     try:
-        with _starting_children():  # within the `try` that ends them
-            futures = [pool.submit(_play_in_worker, piece) for piece in slices]
-        waiting = set(futures)
-        while waiting:
-            finished, waiting = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
-            for future in finished:
-                future.result()
+        while True:
+            if taken := list(itertools.islice(todo, jobs + 1 - len(running))):  # one more, so that nobody waits
+                with _starting_children():  # within the `try` that ends them
+                    running |= {pool.submit(_in_worker, work, piece): number for number, piece in taken}
+            if not running:
+                return
+            for future in wait(running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED).done:
+                heard(running.pop(future), future.result())
             now = done.value
             tick(now - told)
             told = now
-        return [future.result() for future in futures]
     except BrokenProcessPool:
         raise HalfseenError(
             "a worker process ended before its work was done: killed, out of memory, or jobs > 1 was asked for by a "
@@ -60,7 +84,7 @@ def play_all(slices: list[Slice], jobs: int, tick: Tick) -> list[dict[str, Track
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _compile_for(piece: Slice) -> None:
+def compile_for(piece: Slice) -> None:
     """A first taste of the work, so that kernels are compiled once and not by every worker at the same time."""
     play(replace(piece, seeds=piece.seeds[:1], rounds=min(piece.rounds, CHUNK + 1)), lambda _: None)
 
@@ -108,5 +132,5 @@ def _tick_in_worker(rounds: int) -> None:
         _worker["done"].value += rounds
 
 
-def _play_in_worker(piece: Slice) -> dict[str, Track]:
-    return play(piece, _tick_in_worker)
+def _in_worker(work: Callable[[Piece, Tick], Done], piece: Piece) -> Done:
+    return work(piece, _tick_in_worker)

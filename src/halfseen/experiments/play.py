@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.catalogue import CATALOG
+from halfseen.catalogue import CATALOG, Entry
 from halfseen.component import Streams
 from halfseen.experiments.specs import CHUNK, AgentSpec, Slice
 from halfseen.learners.ridge import Ridge
@@ -42,12 +42,18 @@ def checkpoints(rounds: int) -> Ints:
     return np.unique(ends[np.searchsorted(ends, np.floor(wanted))]).astype(np.int64)
 
 
+def asks_for(entry: Entry, fact: str) -> bool:
+    """Whether the agent has an option for the fact and does not find it out by itself, which is what "auto" means."""
+    if fact not in entry.options:
+        return False
+    default = entry.defaults.get(fact, entry.options[fact].default)
+    return not (isinstance(default, str) and default == "auto")
+
+
 def build_policy(spec: AgentSpec, world: World, episodes: Episodes, seeds: tuple[int, ...], rounds: int) -> Policy:
     """The agent on this world, told those facts that its options ask for and no others."""
     entry = CATALOG[spec.name]
-    told = {name: fact for name, fact in episodes.facts().items() if name in entry.options}
-    if "horizon" in entry.options:
-        told["horizon"] = rounds
+    told = {name: fact for name, fact in (episodes.facts() | {"horizon": rounds}).items() if asks_for(entry, name)}
     streams = Streams(stream_keys(seeds), world.observed, world.arms)
     return entry.build(streams, told | dict(spec.options))
 
@@ -78,7 +84,7 @@ def _play_chunk(policy: Policy, rounds: Rounds, track: Track, start: int, number
     for t in range(n):
         choices = policy.decide(rounds.observations[t], contexts=rounds.contexts[t] if revealed else None)
         paid = rounds.expected[t, everyone, choices.arms] + rounds.reward_noise[t]
-        policy.learn(choices.features, choices.arms, paid)
+        policy.learn(choices.rounds, choices.features, choices.arms, paid)
         arms[t], rewards[t], features[t] = choices.arms, paid, choices.features
     track.seconds[0, number] = time.thread_time() - began
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import math
 import shlex
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from halfseen.catalogue import CATALOG
 from halfseen.diagnostics import bound_shape
 from halfseen.experiments.claims import LINEAR, Claim, Verdict, is_papers_own
 from halfseen.experiments.figures import regret_figure, render_figure, theory_figure
-from halfseen.experiments.html import CSS, Markup, escape, figure, section, table
+from halfseen.experiments.html import Markup, escape, figure, page, section, table
 from halfseen.experiments.result import Result
-from halfseen.experiments.specs import AgentSpec
+from halfseen.experiments.setting_tables import settings_tables
+from halfseen.experiments.wording import count, interval, number
 
 _PAPER = "Partially Observable Contextual Bandits with Linear Payoffs (Zeng, Bhatt, Koppel & Ganesh, 2024)"
 
@@ -46,13 +43,12 @@ def render_report(result: Result, claims: Sequence[Claim]) -> str:
         "the first round. Bottom: moving average of the regret of a round."
     )
     body = [
-        f"<h1>{escape(title)}</h1>",
         _statement(result, claims),
         section("Regret", figure(render_figure(regret_figure(result), "svg"), caption, narrow=len(result.worlds) == 1)),
         section("The claims", _overview(claims), *_floors(result), *[_claim(claim) for claim in claims]),
         section("Results", _results(result)),
         section("The theory", *_theory(result)),
-        section("Settings", *_settings(result)),
+        section("Settings", *settings_tables(result.plan)),
         section(
             "Open points of the paper, and how they were resolved",
             "<ul>" + "".join(f"<li>{escape(point)}</li>" for point in _RESOLVED) + "</ul>",
@@ -63,13 +59,7 @@ def render_report(result: Result, claims: Sequence[Claim]) -> str:
             f"<pre>{escape(rerun_command(result))}</pre>",
         ),
     ]
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(body)
-        + "\n</main>\n</body>\n</html>\n"
-    )
+    return page(title, body)
 
 
 def rerun_command(result: Result) -> str:
@@ -85,14 +75,14 @@ def rerun_command(result: Result) -> str:
 def _statement(result: Result, claims: Sequence[Claim]) -> str:
     plan = result.plan
     parts = [
-        f"{_count(plan.agents, 'agent')} played {_count(plan.worlds, 'world')} for {plan.rounds:,} rounds, "
-        f"with {_count(plan.seeds, 'seed')}, to test what is claimed in {_PAPER}."
+        f"{count(plan.agents, 'agent')} played {count(plan.worlds, 'world')} for {plan.rounds:,} rounds, "
+        f"with {count(plan.seeds, 'seed')}, to test what is claimed in {_PAPER}."
     ]
     for place, own in (("the paper's own setting", True), ("the worlds shown beside it", False)):
         verdicts = [overall for claim in claims if (overall := _overall(claim, own))]
         if verdicts:
             counts = [f"“{verdict}” {verdicts.count(verdict)}" for verdict in Verdict]
-            parts.append(f"Verdicts on the {_count(verdicts, 'claim')} tested in {place}: {', '.join(counts)}.")
+            parts.append(f"Verdicts on the {count(verdicts, 'claim')} tested in {place}: {', '.join(counts)}.")
     return f'<p class="lead">{escape(" ".join(parts))}</p>'
 
 
@@ -104,7 +94,7 @@ def _overview(claims: Sequence[Claim]) -> str:
 def _floors(result: Result) -> list[str]:
     """Where even the agent that knows everything but the context pays linearly, no other can do better for long."""
     linear = [
-        f"{world} (β = {_interval(entry['growth_exponent'])})"
+        f"{world} (β = {interval(entry['growth_exponent'])})"
         for world, agent, entry in _entries(result)
         if agent == "bayes" and entry["growth_exponent"]["low"] >= LINEAR
     ]
@@ -152,10 +142,10 @@ def _results(result: Result) -> str:
     rows = []
     for world, agent, entry in _entries(result):
         digits = 0 if abs(entry["regret_mean"]) >= 100 else 2
-        mean = f"{entry['regret_mean']:,.{digits}f} ± {_number(entry['regret_standard_error'], digits)}"
-        growth, error = _interval(entry["growth_exponent"]), entry["mean_estimation_error"]
+        mean = f"{entry['regret_mean']:,.{digits}f} ± {number(entry['regret_standard_error'], digits)}"
+        growth, error = interval(entry["growth_exponent"]), entry["mean_estimation_error"]
         speed = f"{entry['rounds_per_second']:,.0f}"
-        rows.append([world, agent, mean, _number(entry["regret_median"]), growth, _number(error), speed])
+        rows.append([world, agent, mean, number(entry["regret_median"]), growth, number(error), speed])
     return table(
         f"Regret after {result.plan.rounds:,} rounds: mean over seeds ± standard error, median, growth "
         "exponent β of R(t) ∝ t^β late in the run with 95 % interval, mean estimation error, and rounds per second of "
@@ -174,18 +164,18 @@ def _theory(result: Result) -> list[str]:
         context, growth = theory["A2 largest context norm"], theory["A2 growth of the largest context norm"]
         assumptions[world] = [
             world,
-            _number(theory["A1 largest arm norm"]),
-            _number(context),
-            _interval(growth),
+            number(theory["A1 largest arm norm"]),
+            number(context),
+            interval(growth),
         ]
         quantities.append(
             [
                 world,
                 agent,
-                _number(theory["A3 t·|B⁻¹(t)|, mean over seeds"][-1]),
-                _interval(theory["A3 growth of t·|B⁻¹(t)|"]),
-                _interval(theory["summed estimation error"]),
-                _interval(theory["growth of the summed estimation error"]),
+                number(theory["A3 t·|B⁻¹(t)|, mean over seeds"][-1]),
+                interval(theory["A3 growth of t·|B⁻¹(t)|"]),
+                interval(theory["summed estimation error"]),
+                interval(theory["growth of the summed estimation error"]),
             ]
         )
     delta = inspect.signature(bound_shape).parameters["delta"].default
@@ -216,39 +206,9 @@ def _theory(result: Result) -> list[str]:
     ]
 
 
-def _settings(result: Result) -> list[str]:
-    plan = result.plan
-    names = list(dict.fromkeys(name for world in plan.worlds for name in world.settings() if name != "name"))
-    worlds = [[w.name, *[_plain(w.settings().get(name, "–")) for name in names]] for w in plan.worlds]
-    told = {"horizon", *plan.worlds[0].begin(plan.seeds[:1]).facts()}
-    return [
-        f"<p>{plan.rounds:,} rounds; {_count(plan.seeds, 'seed')} ({plan.seeds[0]} to {plan.seeds[-1]}).</p>",
-        table("The worlds", ["world", *[name.replace("_", " ") for name in names]], worlds),
-        table(
-            "The agents",
-            ["agent", "context", "told by the world", "options"],
-            [_agent_row(spec, told) for spec in plan.agents],
-        ),
-    ]
-
-
-def _agent_row(spec: AgentSpec, told: set[str]) -> list[str]:
-    """What the agent was told by the world, and the options in force for the rest."""
-    entry = CATALOG[spec.name]
-    free = {name: option.default for name, option in entry.options.items() if name not in told}
-    options = free | dict(entry.defaults) | dict(spec.options)
-    given = sorted(told & set(entry.options) - set(spec.options))
-    return [
-        spec.label,
-        entry.summary,
-        ", ".join(given) or "nothing",
-        ", ".join(f"{name} = {_plain(value)}" for name, value in options.items()) or "–",
-    ]
-
-
 def _versions(result: Result) -> str:
     versions = [f"{name} {version}" for name, version in result.summary["versions"].items()]
-    effort = f"{result.wall_seconds:.0f} s with {_count(result.jobs, 'process')}"
+    effort = f"{result.wall_seconds:.0f} s with {count(result.jobs, 'process')}"
     return f"<p>{escape(', '.join(versions))}; {effort}.</p>"
 
 
@@ -256,31 +216,3 @@ def _entries(result: Result) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for world, content in result.summary["worlds"].items():
         for agent, entry in content["agents"].items():
             yield world, agent, entry
-
-
-def _count(things: Sized | int, word: str) -> str:
-    number = things if isinstance(things, int) else len(things)
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}{'es' if word.endswith('s') else 's'}"
-
-
-def _number(value: float, digits: int | None = None) -> str:
-    if not math.isfinite(value):
-        return "–"
-    digits = (0 if abs(value) >= 100 else 2) if digits is None else digits
-    return f"{round(value, digits) + 0.0:,.{digits}f}"  # + 0.0: never "-0.00"
-
-
-def _interval(estimate: dict[str, float]) -> str:
-    """An estimate with its interval, in numbers short enough for a table."""
-    value, low, high = (_number(estimate[name]) for name in ("value", "low", "high"))
-    return value if low == "–" else f"{value} [{low}, {high}]"
-
-
-def _plain(value: Any) -> str:
-    """A setting in a few letters: matrices by their shape (summary.json has the numbers)."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    if value is None or isinstance(value, str | int):
-        return str(value)
-    shape = np.shape(value)
-    return "×".join(map(str, shape)) + " numbers" if shape else type(value).__name__

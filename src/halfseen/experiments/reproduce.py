@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from halfseen.errors import invalid
 from halfseen.experiments.claims import Claim, judge_claims
 from halfseen.experiments.figures import regret_figure, save_figure
-from halfseen.experiments.files import make_folder, write_json
+from halfseen.experiments.files import staged, write_json
 from halfseen.experiments.report import render_report
 from halfseen.experiments.result import Result
 from halfseen.experiments.rounds import write_rounds
@@ -72,36 +68,3 @@ def save_reproduction(result: Result, claims: Sequence[Claim], folder: str | Pat
         write_rounds(result, stage / "rounds.parquet")
         names = sorted(path.name for path in stage.iterdir())
     return [Path(folder) / name for name in names]
-
-
-@contextlib.contextmanager
-def staged(folder: str | Path) -> Iterator[Path]:
-    """A place to write files that appear in `folder` when all of them are there, and not at all after an error."""
-    is_new = not Path(folder).exists()
-    target = make_folder(folder)
-    try:
-        with tempfile.TemporaryDirectory(dir=target, prefix=".partial-") as stage:
-            yield Path(stage)
-            for path in Path(stage).iterdir():
-                os.replace(path, target / path.name)
-    except BaseException as error:
-        if is_new:
-            with contextlib.suppress(OSError):
-                target.rmdir()
-        if isinstance(error, OSError):
-            raise _unwritable(target, error.strerror) from None
-        raise
-
-
-def check_folder(folder: str | Path) -> None:
-    """Refuse a folder that could not be written to, before the work and without making it."""
-    target = Path(folder)
-    nearest = next(path for path in [target, *target.absolute().parents] if path.exists())
-    if not nearest.is_dir():
-        raise _unwritable(target, f"'{nearest}' is not a folder")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise _unwritable(target, f"'{nearest}' is read-only")
-
-
-def _unwritable(target: Path, why: str | None) -> Exception:
-    return invalid("out", f"'{target}'", f"a folder that can be written to ({why})")

@@ -57,8 +57,7 @@ class Result:
     def microseconds_per_round(self, world: str, agent: str) -> Floats:
         """Time to decide and learn, per stream and round, in every chunk of rounds."""
         track = self.tracks[world, agent]
-        lengths = np.diff(np.append(np.arange(0, self.plan.rounds, CHUNK), self.plan.rounds))
-        return np.asarray(1e6 * track.seconds.sum(axis=0) / (lengths * track.streams.sum()))
+        return microseconds_per_round(track.seconds, int(track.streams.sum()), self.plan.rounds)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -85,8 +84,7 @@ class Result:
         cumulative = np.cumsum(track.regret, axis=1)
         at = log_grid(self.plan.rounds, 60)
         place = next(one for one in self.plan.worlds if one.name == world)
-        # The first chunk is left out where there are others: kernels may have been compiled in it.
-        micros = float(np.mean(self.microseconds_per_round(world, agent)[self.plan.rounds > CHUNK :]))
+        micros = settled_mean(self.microseconds_per_round(world, agent))
         return {
             "regret_mean": float(total.mean()),
             "regret_median": float(np.median(total)),
@@ -153,6 +151,17 @@ class Result:
         save_figure(figure, target / "regret.svg")
         write_rounds(self, target / "rounds.parquet")
         write_json(target / "summary.json", self.summary)
+
+
+def microseconds_per_round(seconds: Floats, streams: int, rounds: int) -> Floats:
+    """Time per stream and round in every chunk, from the `seconds` (slices, chunks) that so many streams took."""
+    lengths = np.diff(np.append(np.arange(0, rounds, CHUNK), rounds))
+    return np.asarray(1e6 * seconds.sum(axis=0) / (lengths * streams))
+
+
+def settled_mean(timings: Floats) -> float:
+    """The mean over chunks; the first is left out where there are others: kernels may have been compiled in it."""
+    return float(np.mean(timings[len(timings) > 1 :]))
 
 
 def standard_error(values: Floats) -> float:

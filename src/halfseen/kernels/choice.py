@@ -9,18 +9,21 @@ import numpy as np
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
 
+# The law of the draw ζ_a in a score m_a + width·std_a·ζ_a: always 1, or z_a, or |z_a|, where z_a ~ N(0, 1).
+POINT, NORMAL, HALF_NORMAL = 0, 1, 2
+
 # Sums in the order written, unlike other kernels: it keeps the digits of an arm known much better than the rest.
 _KERNEL, _INNER = KERNEL | {"fastmath": False}, INNER | {"fastmath": False}
 _REACH = 8.5  # standard deviations beyond which a normal tail (1e-17) cannot be seen in the result
 _PANEL = 2.5  # width of a quadrature panel in units of the narrowest law in play there
-_MANY = 50  # arms
-_INVISIBLE = 1e-13  # a spread below this share of the widest counts as none
+_MANY, _MANY_HALVES = 50, 10  # arms whose tails multiply to something steeper than each of them
+_INVISIBLE = 1e-13  # beside the widest spread, one below this share of it counts as none
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 @njit(**_KERNEL)
-def pick(means, variances, widths, sampled, noise, available, winners):  # type: ignore[no-untyped-def]
-    """The available arm with the highest score m + width·std·(noise if sampled else 1), for every row, in `winners`.
+def pick(means, variances, widths, law, noise, available, winners):  # type: ignore[no-untyped-def]
+    """The available arm with the highest score m + width·std·ζ, for every row, in `winners`; ζ is made of the noise.
 
     Equal scores are settled by the larger noise: the noises are exchangeable, so each of n equals wins with
     probability 1/n and no arm is favoured for its position.
@@ -32,7 +35,11 @@ def pick(means, variances, widths, sampled, noise, available, winners):  # type:
             if not available[i, a]:
                 continue
             spread = widths[i, a] * math.sqrt(variances[i, a])
-            score = means[i, a] + (spread * noise[i, a] if sampled else spread)
+            if law == NORMAL:
+                spread *= noise[i, a]
+            elif law == HALF_NORMAL:
+                spread *= abs(noise[i, a])
+            score = means[i, a] + spread
             if math.isnan(score):
                 score = -np.inf
             if best < 0 or score > best_score or (score == best_score and noise[i, a] > best_noise):
@@ -41,8 +48,8 @@ def pick(means, variances, widths, sampled, noise, available, winners):  # type:
 
 
 @njit(**_INNER)
-def _share_out(scores, eligible, shares):  # type: ignore[no-untyped-def]
-    """Equal shares for the eligible arms with the highest score, none for the others. That score, or −inf."""
+def _share_out(scores, eligible, share, probabilities):  # type: ignore[no-untyped-def]
+    """Divide `share` equally between the eligible arms with the highest score."""
     arms = scores.shape[0]
     highest, count = -np.inf, 0
     for a in range(arms):
@@ -52,50 +59,41 @@ def _share_out(scores, eligible, shares):  # type: ignore[no-untyped-def]
             if scores[a] == highest:
                 count += 1
     for a in range(arms):
-        shares[a] = 1.0 / count if eligible[a] and scores[a] == highest else 0.0
-    return highest
+        if eligible[a] and scores[a] == highest:
+            probabilities[a] = share / count
 
 
 @njit(**_INNER)
-def _win_probabilities(scores, stds, available, probabilities):  # type: ignore[no-untyped-def]
-    """P(arm a has the highest of independent scores N(m_a, s_a²)): ∫ f_a(x) Π_{b≠a} F_b(x) dx.
+def _density(z, law):  # type: ignore[no-untyped-def]
+    if law == HALF_NORMAL:
+        return math.sqrt(2.0 / math.pi) * math.exp(-0.5 * z * z) if z >= 0.0 else 0.0
+    return math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+
+
+@njit(**_INNER)
+def _lower_tail(z, law):  # type: ignore[no-untyped-def]
+    if law == HALF_NORMAL:
+        return math.erf(z / math.sqrt(2.0)) if z >= 0.0 else 0.0
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
+
+
+@njit(**_INNER)
+def _integrate(means, stds, law, random, low, high, share, probabilities):  # type: ignore[no-untyped-def]
+    """share·∫ f_a(x) Π_{b≠a} F_b(x) dx from low to high for every random arm, added to `probabilities`.
 
     Gauss–Legendre on panels as narrow as the narrowest density in play asks for, so that arms known very well
-    beside arms hardly known, where a rule on one arm's own scale sees a step, cost no accuracy. Arms with s = 0
-    are point masses, and so are arms whose spread is lost in the rounding of the others': the best of them is
-    a floor below which no other arm can win. Scores are counted from the best, which has the digits that matter.
+    beside arms hardly known, where a rule on one arm's own scale sees a step, cost no accuracy.
     """
-    arms = scores.shape[0]
-    best, widest = -np.inf, 0.0
-    for a in range(arms):
-        if available[a]:
-            best, widest = max(best, scores[a]), max(widest, stds[a])
-    means = np.empty(arms)
-    random, fixed = np.empty(arms, dtype=np.bool_), np.empty(arms, dtype=np.bool_)
-    for a in range(arms):
-        means[a] = scores[a] - best
-        random[a] = available[a] and stds[a] > _INVISIBLE * widest
-        fixed[a] = available[a] and not random[a]
-    low = _share_out(means, fixed, probabilities)
-    high = -np.inf
-    if low > -np.inf:
-        below = 1.0
-        for a in range(arms):
-            if random[a]:
-                below *= 0.5 * math.erfc((means[a] - low) / (stds[a] * math.sqrt(2.0)))
-        for a in range(arms):
-            probabilities[a] *= below
-    for a in range(arms):
-        if random[a]:
-            low, high = max(low, means[a] - _REACH * stds[a]), max(high, means[a] + _REACH * stds[a])
-    panel = _PANEL if arms <= _MANY else 0.5 * _PANEL  # the product of many tails is steeper than each of them
+    arms = means.shape[0]
+    begin = 0.0 if law == HALF_NORMAL else -_REACH
+    panel = _PANEL if arms <= (_MANY_HALVES if law == HALF_NORMAL else _MANY) else 0.5 * _PANEL
     density, lower, others = np.empty(arms), np.empty(arms), np.empty(arms)
     x = low
     while x < high:
         step = high - x
         for a in range(arms):
             if random[a] and x < means[a] + _REACH * stds[a]:
-                step = min(step, max(panel * stds[a], means[a] - _REACH * stds[a] - x))
+                step = min(step, max(panel * stds[a], means[a] + begin * stds[a] - x))
         end = x + max(step, 1e-15 * abs(x))  # so that x moves
         step = end - x  # as rounded: the panels leave no gap
         for node in range(_NODES.shape[0]):
@@ -104,11 +102,11 @@ def _win_probabilities(scores, stds, available, probabilities):  # type: ignore[
             for a in range(arms):  # others[a] = Π of the lower tails of all arms before a
                 if random[a]:
                     z = ((x - means[a]) + offset) / stds[a]  # in this order: a narrow arm far out keeps its digits
-                    density[a] = math.exp(-0.5 * z * z) / (stds[a] * math.sqrt(2.0 * math.pi))
-                    lower[a] = 0.5 * math.erfc(-z / math.sqrt(2.0))
+                    density[a] = _density(z, law) / stds[a]
+                    lower[a] = _lower_tail(z, law)
                     others[a] = product
                     product *= lower[a]
-            product = 0.5 * step * _WEIGHTS[node]
+            product = share * 0.5 * step * _WEIGHTS[node]
             for a in range(arms - 1, -1, -1):
                 if random[a]:
                     probabilities[a] += density[a] * others[a] * product
@@ -116,17 +114,60 @@ def _win_probabilities(scores, stds, available, probabilities):  # type: ignore[
         x = end
 
 
+@njit(**_INNER)
+def _win_probabilities(scores, stds, law, available, probabilities):  # type: ignore[no-untyped-def]
+    """P(arm a has the highest of the independent scores m_a + s_a ζ_a), added to `probabilities`.
+
+    Arms with s = 0 are point masses, and so are arms whose spread is lost in the rounding of the others': the best of
+    them is a floor below which no other arm can win. When none comes above it, they settle it among themselves, on
+    their own scale. Half-normals begin at their means: there the largest mean is a floor too, above which all
+    densities are smooth. Scores are counted from the best, which has the digits that matter.
+    """
+    arms = scores.shape[0]
+    begin = 0.0 if law == HALF_NORMAL else -_REACH
+    means, random, left = np.empty(arms), np.empty(arms, dtype=np.bool_), available.copy()
+    share = 1.0  # the probability that one of those left wins
+    while share > 0.0:
+        best, widest = -np.inf, 0.0
+        for a in range(arms):
+            if left[a]:
+                best, widest = max(best, scores[a]), max(widest, stds[a])
+        floor, low, high = -np.inf, -np.inf, -np.inf
+        for a in range(arms):
+            means[a] = scores[a] - best
+            random[a] = left[a] and stds[a] > _INVISIBLE * widest
+            left[a] = left[a] and not random[a]
+            if left[a]:
+                floor = max(floor, means[a])
+            elif random[a]:
+                low, high = max(low, means[a] + begin * stds[a]), max(high, means[a] + _REACH * stds[a])
+        if math.isinf(best) or math.isinf(high):
+            for a in range(arms):
+                left[a] = left[a] or random[a]
+            _share_out(scores, left, share, probabilities)
+            return
+        below = 1.0 if floor > -np.inf else 0.0
+        for a in range(arms):
+            if random[a]:
+                below *= _lower_tail((floor - means[a]) / stds[a], law)
+        _integrate(means, stds, law, random, max(floor, low), high, share, probabilities)
+        share *= below
+
+
 @njit(**_KERNEL)
-def win_probabilities(means, variances, widths, sampled, available, probabilities):  # type: ignore[no-untyped-def]
+def win_probabilities(means, variances, widths, law, available, probabilities):  # type: ignore[no-untyped-def]
     """The probability with which `pick` chooses each arm, exact up to quadrature (below 1e-10); (n, K), in place."""
     n, arms = means.shape
-    spreads = np.empty(arms)
+    scores, spreads = np.empty(arms), np.empty(arms)
     for i in range(n):
         for a in range(arms):
-            spreads[a] = widths[i, a] * math.sqrt(variances[i, a])
-        if sampled:
-            _win_probabilities(means[i], spreads, available[i], probabilities[i])
+            scores[a], spreads[a] = means[i, a], widths[i, a] * math.sqrt(variances[i, a])
+            probabilities[i, a] = 0.0
+            if math.isnan(scores[a] + spreads[a]):  # the last to be played
+                scores[a], spreads[a] = -np.inf, 0.0
+            if law == POINT:
+                scores[a] += spreads[a]
+        if law == POINT:
+            _share_out(scores, available[i], 1.0, probabilities[i])
         else:
-            for a in range(arms):
-                spreads[a] += means[i, a]
-            _share_out(spreads, available[i], probabilities[i])
+            _win_probabilities(scores, spreads, law, available[i], probabilities[i])

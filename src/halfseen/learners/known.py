@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.component import Learner, Streams, stack_for_streams
+from halfseen.errors import invalid
 from halfseen.kernels.regression import score_known
 from halfseen.randomness import Floats, Ints
 
@@ -14,12 +15,21 @@ class Known(Learner):
     """Predicts cᵀμ_a with the true μ_a: `arm_params` (K, p), or (B, K, p) for one table a stream."""
 
     def __init__(self, streams: Streams, dimension: int, *, arm_params: ArrayLike) -> None:
+        self.arms = streams.arms
         self.arm_params = stack_for_streams("arm_params", arm_params, streams.count, (streams.arms, dimension))
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
-        means = np.empty((len(rows), self.arm_params.shape[1]))
+        means = np.empty((len(rows), self.arms))
         score_known(rows, self.arm_params, features, means)
         return means, np.zeros_like(means)
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         """Nothing to learn."""
+
+    def add_arm(self, params: ArrayLike | None) -> None:
+        count, _, dimension = self.arm_params.shape
+        if params is None:
+            raise invalid("params", "nothing", f"{dimension} numbers: this agent must be told what an arm pays")
+        fresh = stack_for_streams("params", params, count, (dimension,))
+        self.arm_params = np.concatenate([self.arm_params, fresh[:, None]], axis=1)
+        self.arms += 1

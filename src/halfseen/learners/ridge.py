@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from halfseen.component import Learner, Streams, positive
 from halfseen.errors import invalid
@@ -18,12 +18,22 @@ class Ridge(Learner):
 
     def __init__(self, streams: Streams, dimension: int, *, regularisation: float = 1.0) -> None:
         self.prior_precision = positive("regularisation", regularisation)
-        shape = (streams.count, streams.arms)
-        rows, columns = np.triu_indices(dimension)
-        self._triangle = rows, columns
-        self.mean = np.zeros((*shape, dimension))
-        self.cov_packed = np.tile(np.where(rows == columns, 1.0 / self.prior_precision, 0.0), (*shape, 1))
-        self.log_det = np.zeros(shape)
+        self.arms = streams.arms
+        self._triangle = np.triu_indices(dimension)
+        self.mean, self.cov_packed, self.log_det = self._prior(streams.count, streams.arms, dimension)
+
+    def _prior(self, count: int, arms: int, dimension: int) -> tuple[Floats, Floats, Floats]:
+        rows, columns = self._triangle
+        cov_packed = np.tile(np.where(rows == columns, 1.0 / self.prior_precision, 0.0), (count, arms, 1))
+        return np.zeros((count, arms, dimension)), cov_packed, np.zeros((count, arms))
+
+    def add_arm(self, params: ArrayLike | None) -> None:
+        if params is not None:
+            raise invalid("params", repr(params), "nothing: this agent learns what its arms pay")
+        count, _, dimension = self.mean.shape
+        for name, fresh in zip(Ridge.state_names, self._prior(count, 1, dimension), strict=True):
+            setattr(self, name, np.concatenate([getattr(self, name), fresh], axis=1))
+        self.arms += 1
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         shape = (len(rows), self.mean.shape[1])
@@ -43,6 +53,9 @@ class Ridge(Learner):
 
     def log_determinants(self, rows: Ints) -> Floats:
         return self.log_det[rows]
+
+    def unrewarded(self, row: int) -> Ints:
+        return np.flatnonzero(self.log_det[row] == 0)
 
     @property
     def covariances(self) -> NDArray[np.float64]:

@@ -36,8 +36,18 @@ class Rounds(NamedTuple):
     reward_noise: Floats  # ω_t (n, B), the same for every arm and every agent
 
 
+class Change(NamedTuple):
+    """Other dynamics: x_t is reached with this transition from `first_round` on."""
+
+    first_round: int
+    transition: Floats  # D (B, d, d)
+
+
 class Episodes:
-    """B streams of a world, moving forward; the noise of a round depends on its seed and number alone."""
+    """B streams of a world, moving forward; the noise of a round depends on its seed and number alone.
+
+    The transition of the models holds from the first round until the first of the `changes`, which come in order.
+    """
 
     def __init__(
         self,
@@ -46,6 +56,7 @@ class Episodes:
         arm_params: Floats,
         reward_std: float,
         dynamics: str | None = None,
+        changes: Sequence[Change] = (),
     ) -> None:
         self.models, self.arm_params, self.reward_std, self.dynamics = (
             models,
@@ -55,7 +66,7 @@ class Episodes:
         )
         self.canonical = all(model.canonical().trivial for model in models)
         self._keys = keys
-        self._transition = np.stack([model.transition for model in models])
+        self._schedule = [Change(1, np.stack([model.transition for model in models])), *changes]
         self._observation = np.stack([model.observation for model in models])
         self._process_root = np.stack([_root(model.process_cov) for model in models])
         self._noise_root = np.stack([_root(model.observation_cov) for model in models])
@@ -68,11 +79,11 @@ class Episodes:
 
     def advance(self, n: int) -> Rounds:
         """The next n rounds."""
-        first, d = self._round + 1, self._transition.shape[-1]
+        first, d = self._round + 1, self._context.shape[1]
         n = at_least("n", n, 1)
         process = normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d)
         process = process @ self._process_root.swapaxes(1, 2)
-        contexts = move_contexts(self._transition, np.ascontiguousarray(process), self._context)
+        contexts = self._move(first, process)
         if survey(contexts[-1]) != COMPLETE:
             raise invalid("world", f"contexts beyond ±{LIMIT:g} by round {first + n - 1}", "dynamics that stay bounded")
         self._context = contexts[-1].copy()
@@ -92,9 +103,23 @@ class Episodes:
             np.ascontiguousarray(reward_noise.T),
         )
 
+    def _move(self, first: int, noise: Floats) -> Floats:
+        """Contexts (n, B, d) of the rounds from `first` on, for noise (B, n, d): a stretch a transition in force."""
+        end = first + noise.shape[1]
+        starts = [change.first_round for change in self._schedule]
+        stretches: list[Floats] = []
+        for (_, transition), start, stop in zip(self._schedule, starts, [*starts[1:], end], strict=True):
+            low, high = max(start, first), min(stop, end)
+            if low < high:
+                before = stretches[-1][-1] if stretches else self._context
+                part = np.ascontiguousarray(noise[:, low - first : high - first])
+                stretches.append(move_contexts(transition, part, before))
+        return np.concatenate(stretches) if len(stretches) > 1 else stretches[0]
+
     def facts(self) -> dict[str, Any]:
         """What an agent may be told of this world, by the option that asks for it.
 
+        The model is the one that holds at the start; that the dynamics change later, and to what, is told to nobody.
         Agents that learn the dynamics start from a draw of the family the true D comes from, where there is one: the
         paper does not say where EMKF starts, and this is the reading most favourable to it.
         """
@@ -115,6 +140,7 @@ class World(ABC):
     latent: int
     observed: int
     arms: int
+    changes_after: int | None = None  # the last round before the dynamics change, where they do
 
     @abstractmethod
     def begin(self, seeds: Sequence[int]) -> Episodes: ...
@@ -126,7 +152,11 @@ class World(ABC):
 
 @dataclass(frozen=True)
 class RandomWorld(World):
-    """A world drawn anew for every seed: D random, Q = εI, Σ = ςI, x_0 and μ_a standard normal."""
+    """A world drawn anew for every seed: D random, Q = εI, Σ = ςI, x_0 and μ_a standard normal.
+
+    After round `changes_after`, if given, another D of the same family takes over; all else goes on. Episodes that are
+    shorter never see it.
+    """
 
     name: str
     latent: int
@@ -136,27 +166,33 @@ class RandomWorld(World):
     process_var: float
     reward_std: float
     observation_var: float = 0.0
+    changes_after: int | None = None
 
     def begin(self, seeds: Sequence[int]) -> Episodes:
         keys, d, k = _checked_keys(seeds), self.latent, self.observed
         before = np.zeros(len(keys), dtype=np.int64)
-        if self.dynamics == "stochastic":
-            transition = stochastic_matrices(keys, Purpose.TRANSITION, d)
-        else:
-            transition = 0.98 * orthogonal_matrices(keys, Purpose.TRANSITION, d)
+        changes = []
+        if self.changes_after is not None:
+            changes.append(Change(self.changes_after + 1, self._transitions(keys, Purpose.SECOND_TRANSITION)))
         models = [
             LinearGaussianModel(
                 transition=one,
                 process_cov=self.process_var * np.eye(d),
                 observation_cov=self.observation_var * np.eye(k),
             )
-            for one in transition
+            for one in self._transitions(keys, Purpose.TRANSITION)
         ]
         arm_params = normals(keys, before, Purpose.ARM_PARAMETERS, self.arms * d).reshape(len(keys), self.arms, d)
-        return Episodes(keys, models, arm_params, self.reward_std, self.dynamics)
+        return Episodes(keys, models, arm_params, self.reward_std, self.dynamics, changes)
+
+    def _transitions(self, keys: Keys, purpose: Purpose) -> Floats:
+        """One D a key, (n, d, d)."""
+        if self.dynamics == "stochastic":
+            return stochastic_matrices(keys, purpose, self.latent)
+        return 0.98 * orthogonal_matrices(keys, purpose, self.latent)
 
     def settings(self) -> dict[str, Any]:
-        return dict(vars(self))
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 class FixedWorld(World):
@@ -186,6 +222,8 @@ class FixedWorld(World):
             "process_cov": model.process_cov.tolist(),
             "observation": model.observation.tolist(),
             "observation_cov": model.observation_cov.tolist(),
+            "initial_mean": model.initial_mean.tolist(),
+            "initial_cov": model.initial_cov.tolist(),
             "arm_params": self.arm_params.tolist(),
             "reward_std": self.reward_std,
         }

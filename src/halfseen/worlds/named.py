@@ -6,8 +6,9 @@ import dataclasses
 import inspect
 from typing import Any
 
-from halfseen.component import positive
+from halfseen.component import at_least, positive
 from halfseen.errors import unknown
+from halfseen.table import Table
 from halfseen.worlds.linear_gaussian import RandomWorld
 
 
@@ -58,11 +59,25 @@ def fog() -> RandomWorld:
     )
 
 
-NAMED = {"paper": paper, "orbit": orbit, "keyhole": keyhole, "foggy-keyhole": foggy_keyhole, "fog": fog}
+def switch(*, at: int = 1500) -> RandomWorld:
+    """`orbit` until round `at`; then another D takes over, unannounced."""
+    last = at_least("at", at, 1)
+    name = "switch" if last == 1500 else f"switch at={last}"
+    return dataclasses.replace(orbit(), name=name, changes_after=last)
+
+
+NAMED = {
+    "paper": paper,
+    "orbit": orbit,
+    "keyhole": keyhole,
+    "foggy-keyhole": foggy_keyhole,
+    "fog": fog,
+    "switch": switch,
+}
 
 
 def named(name: str, **options: Any) -> RandomWorld:
-    """A world by its name; `paper` takes `noise`."""
+    """A world by its name; `paper` takes `noise`, `switch` takes `at`."""
     if name not in NAMED:
         raise unknown("world", name, NAMED)
     make = NAMED[name]
@@ -71,3 +86,22 @@ def named(name: str, **options: Any) -> RandomWorld:
         if option not in allowed:
             raise unknown(f"option of world '{name}'", option, allowed)
     return make(**options)
+
+
+def world_table() -> Table:
+    """One row a world: name, sizes, options, what it is."""
+    rows = []
+    for name, make in NAMED.items():
+        world = make()
+        options = inspect.signature(make).parameters.values()
+        rows.append(
+            {
+                "world": name,
+                "d": str(world.latent),
+                "k": str(world.observed),
+                "K": str(world.arms),
+                "options": ", ".join(f"{option.name}={option.default:g}" for option in options),
+                "what it is": (make.__doc__ or "").strip(),
+            }
+        )
+    return Table(rows)

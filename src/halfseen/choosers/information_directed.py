@@ -1,0 +1,38 @@
+"""Information-directed sampling: pay as little squared regret as possible for what is learnt.
+
+Play from the distribution over the available arms that minimises (Σ p_a Δ_a)² / Σ p_a g_a (Russo & Van Roy, 2014).
+After Kirschner & Krause (2018), who weigh the noise of each arm, Δ_a = max_b (m_b + width·std_b) − m_a is how far the
+mean of an arm is below the highest upper bound, and g_a = ½ log(1 + std_a²/noise_a) is what a reward of it would
+tell about it. (They count Δ_a from the lower bound of the arm.) Two arms at most are needed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from halfseen.choosers.widths import as_wide, fixed_width
+from halfseen.component import Choices, Chooser, Learner, Streams
+from halfseen.kernels.information import draw, lowest_ratio
+from halfseen.randomness import Floats, Ints, Keys, Purpose, uniforms
+
+
+class InformationDirected(Chooser):
+    """`width` is the upper bounds'. Arms of equal mean and gain share their probability equally."""
+
+    weighs_noise = True
+
+    def __init__(self, streams: Streams, dimension: int, *, width: float = 1.25) -> None:
+        self._fixed = fixed_width(width, streams)
+
+    def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
+        self._fixed = as_wide(self._fixed, learner.arms)
+        return self._fixed[: len(rows)]
+
+    def pick(self, choices: Choices, keys: Keys) -> None:
+        draw(self.probabilities(choices), uniforms(keys, choices.rounds, Purpose.CHOICE, 1), choices.arms)
+
+    def probabilities(self, choices: Choices) -> Floats:
+        _, _, _, means, variances, widths, available, noise_variances = choices
+        shares = np.empty_like(means)
+        lowest_ratio(means, variances, widths, noise_variances, available, shares)
+        return shares

@@ -1,0 +1,53 @@
+"""What users hand over, as checked arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.errors import HalfseenError, invalid
+from halfseen.kernels.checks import LIMIT
+from halfseen.model import real_numbers
+from halfseen.randomness import Floats
+
+
+def listed(argument: str, items: Iterable[Any], wanted: str) -> list[Any]:
+    if isinstance(items, np.ndarray):
+        items = items.tolist()
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise invalid(argument, repr(items), wanted)
+    return list(items)
+
+
+def numbers(argument: str, value: ArrayLike, wanted: str) -> Floats:
+    if type(value) is np.ndarray and value.dtype == np.float64:
+        return np.ascontiguousarray(value)
+    try:
+        return real_numbers(argument, value)
+    except (HalfseenError, OverflowError):
+        raise invalid(argument, repr(value), wanted) from None
+
+
+def number(argument: str, value: ArrayLike) -> float:
+    array = numbers(argument, value, f"a number within ±{LIMIT:g}")
+    if array.ndim:
+        raise invalid(argument, repr(value), f"a number within ±{LIMIT:g}")
+    return float(array)
+
+
+def row(argument: str, value: ArrayLike, length: int) -> Floats:
+    """`length` numbers as an array (1, length)."""
+    array = numbers(argument, value, f"{length} numbers")
+    if array.shape != (length,):
+        raise invalid(argument, f"shape {np.shape(value)}", f"{length} numbers")
+    return array.reshape(1, length)
+
+
+def table(argument: str, value: ArrayLike, columns: int) -> Floats:
+    array = numbers(argument, value, f"a table of {columns} columns")
+    if array.ndim != 2 or array.shape[1] != columns:
+        raise invalid(argument, f"shape {array.shape}", f"a table of {columns} columns")
+    return array

@@ -1,0 +1,201 @@
+"""Optimistic Thompson sampling and information-directed sampling as parts of a policy."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import halfseen as hs
+from halfseen.choosers.information_directed import InformationDirected
+from halfseen.choosers.optimistic import Optimistic
+from halfseen.choosers.thompson import Thompson
+from halfseen.component import Choices, Streams
+from halfseen.estimators.observed import Observed
+from halfseen.learners.ridge import Ridge
+from halfseen.policy import Policy
+from halfseen.randomness import Purpose, normals, stream_keys, uniforms
+
+OBSERVED, ARMS = 3, 5
+both = pytest.mark.parametrize("kind", [Optimistic, InformationDirected])
+
+
+class Noisy(Ridge):
+    """Believes that arm a has noise of variance (0.2, 0.7, 1.2, ..)."""
+
+    def noise(self, rows, features):
+        return np.tile(0.2 + 0.5 * np.arange(self.arms), (len(rows), 1))
+
+
+def build(kind, seeds=1, learner=Noisy, **options):
+    """A policy of many streams that have lived through the same 25 rewards."""
+    streams, rng = Streams(stream_keys(np.arange(seeds)), OBSERVED, ARMS), np.random.default_rng(3)
+    policy = Policy(
+        streams, Observed(streams), learner(streams, OBSERVED, regularisation=2.3), kind(streams, OBSERVED, **options)
+    )
+    for t in range(25):
+        features = np.tile(rng.normal(size=OBSERVED), (seeds, 1))
+        policy.learner.learn(policy.everyone, features, np.full(seeds, t % 4), np.full(seeds, rng.normal()))
+    return policy
+
+
+def observation(seeds=1):
+    return np.tile([-0.1, -0.8, 1.1], (seeds, 1))
+
+
+@both
+@pytest.mark.parametrize("width", [0.3, 0.85, 2.0])
+@pytest.mark.parametrize("available", [None, [0, 2, 4]])
+def test_propensities_are_how_often_an_arm_is_chosen(kind, width, available):
+    seeds = 4000
+    policy = build(kind, seeds, width=width)
+    mask = None
+    if available is not None:
+        mask = np.zeros((seeds, ARMS), dtype=bool)
+        mask[:, available] = True
+    choices = policy.decide(observation(seeds), available=mask)
+    want = policy.propensities(choices)[0]
+    got = np.bincount(choices.arms, minlength=ARMS) / seeds
+    assert want.sum() == pytest.approx(1, abs=1e-12)
+    assert (np.abs(got - want) <= 5 * np.sqrt(want * (1 - want) / seeds) + 1e-9).all()
+    if available is not None:
+        assert want[[1, 3]].tolist() == [0, 0]
+
+
+def test_optimistic_plays_the_highest_score():
+    policy = build(Optimistic, 50)
+    choices = policy.decide(observation(50))
+    z = normals(policy.streams.keys, choices.rounds, Purpose.CHOICE, ARMS)
+    scores = choices.means + 0.85 * np.abs(z) * np.sqrt(choices.variances)
+    np.testing.assert_array_equal(choices.arms, scores.argmax(axis=1))
+    assert len(set(choices.arms.tolist())) > 2
+
+
+def test_information_directed_draws_by_one_uniform_of_the_round():
+    policy = build(InformationDirected, 50, width=0.4)
+    choices = policy.decide(observation(50))
+    shares = policy.propensities(choices)
+    assert np.count_nonzero(shares[0]) == 2
+    u = uniforms(policy.streams.keys, choices.rounds, Purpose.CHOICE, 1)
+    np.testing.assert_array_equal(choices.arms, (shares.cumsum(axis=1) > u).argmax(axis=1))
+
+
+def test_information_directed_weighs_the_noise_its_learner_believes_in():
+    policy = build(InformationDirected, width=0.4)
+    choices = policy.decide(observation())
+    means, stds = choices.means[0], np.sqrt(choices.variances[0])
+    regrets = (means + 0.4 * stds).max() - means
+    gains = 0.5 * np.log(1 + stds**2 / (0.2 + 0.5 * np.arange(ARMS)))
+    got = policy.propensities(choices)[0]
+    corners, share = np.eye(ARMS), np.linspace(0, 1, 2001)[:, None]
+    tried = np.concatenate([share * corners[a] + (1 - share) * corners[b] for a in range(ARMS) for b in range(a)])
+    best = ((tried @ regrets) ** 2 / (tried @ gains)).argmin()
+    np.testing.assert_allclose(got, tried[best], atol=1e-3)
+    even = build(InformationDirected, learner=Ridge, width=0.4)
+    assert np.abs(even.propensities(even.decide(observation()))[0] - got).max() > 0.05
+
+
+@both
+def test_propensities_are_those_of_the_decision_whatever_was_learnt_since(kind):
+    policy = build(kind, width=0.4)
+    choices = policy.decide(observation())
+    before = policy.propensities(choices)
+    policy.learner.learn(policy.everyone, choices.features, choices.arms, np.array([7.0]))
+    np.testing.assert_array_equal(policy.propensities(choices), before)
+    assert np.abs(policy.propensities(policy.decide(observation())) - before).max() > 0.01
+
+
+@pytest.mark.parametrize("kind", [Optimistic, Thompson])
+def test_a_chooser_that_does_not_weigh_noise_does_not_pay_for_it(kind):
+    class Silent(Ridge):
+        def noise(self, rows, features):
+            raise AssertionError("nobody asked")
+
+    assert build(kind, learner=Silent).decide(observation()).noise_variances is None
+
+
+def test_noise_is_the_unit_of_the_ridge_posterior():
+    policy = build(InformationDirected, 3, learner=Ridge)
+    np.testing.assert_array_equal(policy.decide(observation(3)).noise_variances, np.ones((3, ARMS)))
+
+
+@both
+def test_an_added_arm_is_chosen_from(kind):
+    policy = build(kind, 200)
+    policy.learner.add_arm(None)
+    widths = policy.chooser.widths(policy.everyone, np.ones(200, dtype=np.int64), policy.learner)
+    np.testing.assert_array_equal(widths, np.full((200, ARMS + 1), 0.85 if kind is Optimistic else 1.25))
+
+
+@both
+def test_rows_do_not_meet(kind):
+    """A row of a batch is decided as it would be alone."""
+    rng, rows = np.random.default_rng(8), 30
+    keys, streams = stream_keys(np.arange(rows)), Streams(stream_keys([0]), OBSERVED, ARMS)
+    choices = Choices(
+        rounds=rng.integers(1, 100, size=rows),
+        arms=np.empty(rows, dtype=np.int64),
+        features=np.zeros((rows, OBSERVED)),
+        means=rng.normal(size=(rows, ARMS)),
+        variances=rng.uniform(size=(rows, ARMS)) ** 4,
+        widths=np.full((rows, ARMS), 0.6),
+        available=rng.uniform(size=(rows, ARMS)) < 0.8,
+        noise_variances=rng.uniform(size=(rows, ARMS)),
+    )
+    choices.available[:, 1] = True
+    chooser = kind(streams, OBSERVED)
+    chooser.pick(choices, keys)
+    together = chooser.probabilities(choices)
+    for i in range(rows):
+        one = Choices(*(part[i : i + 1].copy() for part in choices))
+        one.arms[0] = -1
+        chooser.pick(one, keys[i : i + 1])
+        assert one.arms[0] == choices.arms[i]
+        np.testing.assert_array_equal(chooser.probabilities(one)[0], together[i])
+    assert (together[np.arange(rows), choices.arms] > 0).all()
+
+
+def test_an_arm_of_a_lower_mean_wins_only_above_the_best_mean():
+    policy = build(Optimistic)
+    choices = policy.decide(observation())
+    best = choices.means[0].argmax()
+    mask = np.zeros((1, ARMS), dtype=bool)
+    other = (best + 1) % ARMS
+    mask[0, [best, other]] = True
+    got = policy.propensities(choices._replace(available=mask))[0, other]
+    gap = choices.means[0, best] - choices.means[0, other]
+    assert got < 2 * stats.norm.sf(gap / (0.85 * np.sqrt(choices.variances[0, other])))
+
+
+@both
+def test_bad_width(kind):
+    with pytest.raises(hs.HalfseenError) as caught:
+        build(kind, width=-0.5)
+    assert str(caught.value) == "width: got -0.5; want a finite number of at least 0"
+
+
+@both
+@pytest.mark.parametrize("setting", range(12))
+def test_frequencies_in_all_sorts_of_settings(kind, setting):
+    rng, draws = np.random.default_rng([setting, 5]), 20_000
+    arms = int(rng.integers(1, 10))
+    means = rng.normal(size=arms) * 10.0 ** rng.uniform(-3, 2)
+    variances = 10.0 ** rng.uniform(-rng.choice([1, 6, 28]), 2, size=arms) * (rng.uniform(size=arms) > 0.2)
+    means[rng.integers(arms)] = means.max()  # equals, now and then
+    available = rng.uniform(size=arms) < 0.8
+    available[rng.integers(arms)] = True
+    row = {
+        "features": np.zeros(OBSERVED),
+        "means": means,
+        "variances": variances,
+        "widths": np.full(arms, rng.uniform(0.2, 2)),
+        "available": available,
+        "noise_variances": 10.0 ** rng.uniform(-3, 3, size=arms),
+    }
+    tiled = {name: np.tile(value, (draws, 1)) for name, value in row.items()}
+    choices = Choices(rounds=np.full(draws, 17), arms=np.empty(draws, dtype=np.int64), **tiled)
+    chooser = kind(Streams(stream_keys([0]), OBSERVED, arms), OBSERVED)
+    chooser.pick(choices, stream_keys(np.arange(draws)))
+    want = chooser.probabilities(Choices(*(part[:1] for part in choices)))[0]
+    got = np.bincount(choices.arms, minlength=arms) / draws
+    assert (np.abs(got - want) <= 5 * np.sqrt(want * (1 - want) / draws) + 5 / draws).all()
+    assert not want[~available].any()
+    assert want.sum() == pytest.approx(1, abs=1e-12)

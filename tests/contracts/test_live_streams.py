@@ -1,0 +1,287 @@
+"""What every catalogued agent does on a live stream: arms come and go, rewards are late, little is seen."""
+
+import numpy as np
+import pytest
+from settings import (
+    ARMS,
+    LATENT,
+    OBSERVED,
+    arm_params,
+    assert_same_state,
+    frozen_state,
+    make_small,
+    shown,
+    story,
+    told,
+)
+
+import halfseen as hs
+
+pytestmark = pytest.mark.parametrize("name", list(hs.catalog()))
+ROUNDS = 2 * 5 * LATENT + 11  # past two windows of the estimators that refit
+TABLE = arm_params(arms=ARMS + 1)
+
+
+def new_arm(agent):
+    """Add an arm, told what it pays if the agent must be."""
+    return agent.add_arm(params=TABLE[len(agent.arms)] if "arm_params" in hs.catalog()[agent.name].required else None)
+
+
+def step(agent, x, y, noise, available=None):
+    decision = agent.decide(y, available=available, **shown(agent, x))
+    agent.learn(decision.id, TABLE[decision.index] @ x + noise)
+    return decision
+
+
+def test_an_added_arm_is_one_that_was_there_and_could_not_be_played(name):
+    options = told(name)
+    if "horizon" in hs.catalog()[name].options:
+        options["width"] = 1.7  # LinUCB's own width grows with the number of arms, so it would tell them apart
+    whole_options = options | ({"arm_params": TABLE} if "arm_params" in options else {})
+    grown = hs.make(name, observed=OBSERVED, arms=ARMS, seed=3, **options)
+    whole = hs.make(name, observed=OBSERVED, arms=ARMS + 1, seed=3, **whole_options)
+    played = set()
+    for t, (x, y, noise) in enumerate(zip(*story(ROUNDS, missing=0.1), strict=True)):
+        if t == 20:
+            before = step(grown, x, y, noise), step(whole, x, y, noise, available=range(ARMS))
+            assert new_arm(grown) == ARMS
+        now = range(ARMS) if t < 20 else None
+        one, other = step(grown, x, y, noise), step(whole, x, y, noise, available=now)
+        played.add(one.arm)
+        assert one.arm == other.arm
+        np.testing.assert_array_equal(one.expected, other.expected[: len(one.expected)])
+        np.testing.assert_array_equal(one.propensities, other.propensities[: len(one.propensities)])
+    assert_same_state(grown, whole)
+    assert ARMS in played
+    assert grown.arms == grown.active_arms == tuple(range(ARMS + 1))
+    assert [len(decision.propensities) for decision in before] == [ARMS, ARMS + 1]
+    assert [decision.propensities.sum() for decision in before] == pytest.approx([1, 1])
+
+
+def test_a_retired_arm_is_never_chosen_again(name):
+    agent, (xs, ys, noise) = make_small(name), story(ROUNDS)
+    early = agent.decide(ys[0], available=[1], **shown(agent, xs[0]))
+    free = agent.decide(ys[0], **shown(agent, xs[0]))
+    agent.retire_arm(1)
+    for t in range(1, 40):
+        decision = step(agent, xs[t], ys[t], noise[t])
+        assert decision.arm != 1
+        assert decision.propensities[1] == 0
+        assert decision.propensities.sum() == pytest.approx(1, abs=1e-9)
+    assert early.propensities == pytest.approx([0, 1, 0, 0], abs=1e-9)  # worked out now, as things were then
+    assert free.propensities.sum() == pytest.approx(1, abs=1e-9)
+    assert agent.arms == (0, 1, 2, 3)
+    assert agent.active_arms == (0, 2, 3)
+    before = {key: value.copy() for key, value in agent.policy.learner.state().items()}
+    agent.learn(early, 3.0)
+    assert agent.pending == (free.id,)
+    changed = [not np.array_equal(value, before[key]) for key, value in agent.policy.learner.state().items()]
+    assert any(changed) == bool(before)
+
+
+def test_refusals_about_arms_change_nothing(name):
+    agent, (xs, ys, noise) = make_small(name), story(10)
+    for t in range(10):
+        step(agent, xs[t], ys[t], noise[t])
+    for arm in (1, np.int64(2)):
+        agent.retire_arm(arm)
+    before = frozen_state(agent)
+    for refused, line in [
+        (
+            lambda: agent.decide(ys[0], available=[0, 1], **shown(agent, xs[0])),
+            "available: got 1, which is retired; want arms of agent.active_arms",
+        ),
+        (lambda: agent.retire_arm(1), "arm: got 1, which is retired; want one of agent.active_arms"),
+        (lambda: agent.retire_arm(4), "arm: got 4; want arm numbers from 0 to 3"),
+        (lambda: agent.add_arm("x"), "name: got 'x'; want nothing: arms are numbers here, and the next is 4"),
+        (lambda: agent.add_arm(params=[1.0, "x"]), "params: got [1.0, 'x']; want n"),
+    ]:
+        with pytest.raises(hs.HalfseenError) as caught:
+            refused()
+        assert str(caught.value).startswith(line)
+        assert frozen_state(agent) == before
+    agent.retire_arm(0)
+    with pytest.raises(hs.HalfseenError, match=r"^arm: got 3, the last active arm; want one that leaves another"):
+        agent.retire_arm(3)
+    assert agent.decide(ys[0], **shown(agent, xs[0])).arm == 3
+    assert agent.arms == (0, 1, 2, 3)
+
+
+def lively(agent, first=0, last=ROUNDS):
+    """A life with arms that come and go, and rewards that now and then do not."""
+    arms, rewards = [], []
+    for t, (x, y, noise) in enumerate(zip(*story(ROUNDS, missing=0.2), strict=True)):
+        if not first <= t < last:
+            continue
+        if t == 15:
+            new_arm(agent)
+        if t == 30:
+            agent.retire_arm(2)
+        decision = agent.decide(y, **shown(agent, x))
+        arms.append(decision.arm)
+        rewards.append(float(TABLE[decision.index] @ x + noise) if t % 4 else np.nan)
+        if t % 4:
+            agent.learn(decision, rewards[-1])
+    return arms, rewards
+
+
+@pytest.mark.parametrize("cut", [10, 20, 40])
+def test_save_load_continue_with_arms_that_come_and_go(name, cut, tmp_path):
+    agent = make_small(name)
+    lively(agent, last=cut)
+    agent.save(tmp_path / "agent.hs")
+    twin = hs.load(tmp_path / "agent.hs")
+    assert_same_state(agent, twin)
+    assert (twin.arms, twin.active_arms) == (agent.arms, agent.active_arms)
+    assert lively(agent, first=cut) == lively(twin, first=cut)
+    assert_same_state(agent, twin)
+    twin.save(tmp_path / "again.hs")
+    assert_same_state(agent, hs.load(tmp_path / "again.hs"))
+    assert repr(hs.load(tmp_path / "again.hs").health()) == repr(agent.health())
+
+
+def test_fold_with_arms_that_come_and_go(name):
+    """The history is folded into an agent that knows all its arms; a retired one may be in it."""
+    agent, twin = make_small(name), make_small(name)
+    arms, rewards = lively(agent)
+    new_arm(twin)
+    twin.retire_arm(2)
+    xs, ys, _ = story(ROUNDS, missing=0.2)
+    twin.fold(ys, arms, rewards, contexts=xs)
+    assert_same_state(agent, twin)
+
+
+def test_a_state_of_before_an_arm_was_added_is_refused(name):
+    agent = make_small(name)
+    lively(agent, last=10)
+    taken = agent.state()
+    new_arm(agent)
+    before = frozen_state(agent)
+    with pytest.raises(hs.HalfseenError, match=r"^state: got one of 4 arms; want one of 5 arms$"):
+        agent.restore(taken)
+    assert frozen_state(agent) == before
+
+
+def test_rewards_may_come_in_any_order(name):
+    """The same decisions and the same rewards, delivered in different ways: the same state, up to rounding."""
+    xs, ys, noise = story(ROUNDS, missing=0.1)
+    rng = np.random.default_rng(8)
+    ids = 1 + np.sort(rng.permutation(ROUNDS)[: ROUNDS - 9])  # nine never come
+
+    def one_by_one(agent, order):
+        for number in order:
+            agent.learn(int(number), noise[number - 1])
+
+    def in_bulk(agent, order):
+        for part in np.array_split(order, 3):
+            agent.learn_many(part, noise[part - 1])
+
+    deliveries = [
+        (one_by_one, ids),
+        (one_by_one, ids[::-1]),
+        (one_by_one, rng.permutation(ids)),
+        (in_bulk, ids),
+        (in_bulk, rng.permutation(ids)),
+    ]
+    agents = []
+    for deliver, order in deliveries:
+        agent = make_small(name)
+        for t in range(ROUNDS):
+            agent.decide(ys[t], available=[t % ARMS], **shown(agent, xs[t]))
+        deliver(agent, order)
+        agents.append(agent)
+    first = agents[0]
+    ahead = first.decide(ys[0], **shown(first, xs[0]))
+    for agent in agents[1:]:
+        decision = agent.decide(ys[0], **shown(agent, xs[0]))
+        np.testing.assert_allclose(decision.expected, ahead.expected, rtol=1e-9, atol=1e-12)
+        for key, value in first.state().items():
+            np.testing.assert_allclose(agent.state()[key], value, rtol=1e-9, atol=1e-12, err_msg=key)
+
+
+def test_many_rewards_are_one_after_the_other(name):
+    agent, twin = make_small(name), make_small(name)
+    xs, ys, noise = story(30)
+    for one in (agent, twin):
+        decisions = [one.decide(y, **shown(one, x)) for x, y in zip(xs, ys, strict=True)]
+        if one is agent:
+            one.learn_many(decisions[4:20], noise[4:20])
+        else:
+            for decision, reward in zip(decisions[4:20], noise[4:20], strict=True):
+                one.learn(decision, reward)
+    assert_same_state(agent, twin)
+
+
+@pytest.mark.parametrize(
+    ("ids", "rewards", "line"),
+    [
+        ([6, 7, 999], [1.0, 2.0, 3.0], "decision_id: got 999, which was never decided"),
+        ([6, 1, 7], [1.0, 2.0, 3.0], "decision_id: got 1, which was rewarded before"),
+        ([6, [7]], [1.0, 2.0], "decision_id: got [7]; want the id of a decision"),
+        ([6, 7, 6], [1.0, 2.0, 3.0], "ids: got 6 more than once; want every decision once"),
+        ([6, 7], [1.0], "rewards: got shape (1,); want 2 numbers, one a decision"),
+        ([6, 7], [1.0, np.nan], "rewards: got nan; want numbers within ±1e+100"),
+        ([6, 7], [1.0, "x"], "rewards: got [1.0, 'x']; want numbers, one a decision"),
+        (6, [1.0], "ids: got 6; want a list of decisions or their ids"),
+        ("67", [1.0, 2.0], "ids: got '67'; want a list of decisions or their ids"),
+    ],
+)
+def test_many_rewards_all_or_none(name, ids, rewards, line):
+    agent, (xs, ys, noise) = make_small(name), story(10)
+    for t in range(10):
+        decision = agent.decide(ys[t], **shown(agent, xs[t]))
+        if t < 5:
+            agent.learn(decision, noise[t])
+    before = frozen_state(agent)
+    with pytest.raises(hs.HalfseenError) as caught:
+        agent.learn_many(ids, rewards)
+    assert str(caught.value).startswith(line)
+    assert frozen_state(agent) == before
+    agent.learn_many([], [])
+    assert frozen_state(agent) == before
+
+
+@pytest.mark.parametrize("seen", [0.0, 0.1, 0.7])
+def test_little_or_nothing_seen(name, seen):
+    """From the first round on; also whole rounds, and one entry for ever."""
+    agent, (xs, ys, noise) = make_small(name), story(ROUNDS, missing=1 - seen)
+    ys[:5], ys[30:35], ys[:, 1] = np.nan, np.nan, np.nan
+    for x, y, omega in zip(xs, ys, noise, strict=True):
+        decision = agent.decide(y, **shown(agent, x))
+        assert np.isfinite(decision.expected).all()
+        assert decision.propensities.sum() == pytest.approx(1, abs=1e-9)
+        agent.learn(decision, omega)
+    for key, value in agent.policy.learner.state().items():
+        assert np.isfinite(value).all(), key
+    facts = agent.health().facts
+    assert facts["share of entries not seen"] == pytest.approx(np.isnan(ys).mean())
+    assert facts["rounds since each entry was seen"][1] == ROUNDS
+
+
+def test_health_is_told_at_every_stage(name, tmp_path):
+    agent = make_small(name)
+
+    def look():
+        agent.save(tmp_path / "agent.hs")
+        before = frozen_state(agent)
+        for one in (agent, hs.load(tmp_path / "agent.hs")):
+            health = one.health()
+            assert isinstance(health, hs.Health)
+            assert health.ok == (not health.notes)
+            assert all(isinstance(note, str) and note for note in health.notes)
+            assert {"rounds", "rewards", "decisions waiting", "decisions dropped", "arms"} <= health.facts.keys()
+            for fact in [*health.facts, *health.notes]:
+                assert fact in str(health)
+        assert frozen_state(agent) == before
+        return agent.health()
+
+    assert look().ok
+    lively(agent, last=40)
+    health = look()
+    assert health.ok
+    assert health.facts["rounds"] == 40
+    assert health.facts["rewards"] == 30
+    assert health.facts["decisions waiting"] == 10
+    assert (health.facts["arms"], health.facts["arms retired"]) == (5, 1)
+    lively(agent, first=40)
+    look()
