@@ -11,8 +11,9 @@ import json
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
-from benchmarks import em, kalman_series, linear_thompson, monte_carlo, online
+from benchmarks import adaptive, em, kalman_series, linear_thompson, monte_carlo, online
 from benchmarks.harness import measure
 from halfseen.table import Table
 
@@ -25,7 +26,15 @@ JOBS = {
     "monte-carlo-kf": lambda: monte_carlo.job("kf-ts"),
     "monte-carlo-emkf": lambda: monte_carlo.job("emkf-ts"),
     "online": online.job,
+    "adaptive-1": lambda: adaptive.amortised(1),
+    "adaptive-4": lambda: adaptive.amortised(4),
+    "adaptive-decide": adaptive.slowest,
 }
+
+
+def _wanted(row: dict[str, Any]) -> str:
+    bounds = (("≥", row["wanted"]), ("≤", row["at_most"]))
+    return ", ".join(f"{sign} {value:g}" for sign, value in bounds if value is not None)
 
 
 def main(names: list[str]) -> None:
@@ -46,7 +55,7 @@ def main(names: list[str]) -> None:
                 "µs": f"{row['microseconds']:.3g}",
                 "per": row["unit"],
                 "× ours": f"{row['times_ours']:.1f}",
-                "wanted": "" if row["wanted"] is None else f"≥ {row['wanted']:g}",
+                "wanted": _wanted(row),
                 "note": row["note"],
             }
             for row in rows

@@ -21,6 +21,7 @@ class Contender:
     units: int
     note: str = ""
     result: Callable[[], Any] | None = None  # None: what `work` returns
+    seconds: Callable[[Any], float] | None = None  # of what `work` returned; None: by the clock on the wall
 
 
 @dataclass
@@ -33,6 +34,8 @@ class Job:
     agree: Callable[[Any, Any], None]
     missing: list[str] = field(default_factory=list)
     targets: dict[str, float] = field(default_factory=dict)  # contender -> how many times slower than us, at least
+    limits: dict[str, float] = field(default_factory=dict)  # ... and at most
+    repeats: int = REPEATS
 
 
 def measure(job: Job) -> list[dict[str, Any]]:
@@ -44,11 +47,12 @@ def measure(job: Job) -> list[dict[str, Any]]:
     for contender in job.contenders:
         contender.work()  # compiles whatever is still to compile
     best = {contender.name: float("inf") for contender in job.contenders}
-    for _ in range(REPEATS):
+    for _ in range(job.repeats):
         for contender in job.contenders:
             began = time.perf_counter()
-            contender.work()
-            best[contender.name] = min(best[contender.name], (time.perf_counter() - began) / contender.units)
+            done = contender.work()
+            taken = contender.seconds(done) if contender.seconds else time.perf_counter() - began
+            best[contender.name] = min(best[contender.name], taken / contender.units)
     return [
         {
             "job": job.title,
@@ -57,6 +61,7 @@ def measure(job: Job) -> list[dict[str, Any]]:
             "unit": job.unit,
             "times_ours": best[contender.name] / best[ours.name],
             "wanted": job.targets.get(contender.name),
+            "at_most": job.limits.get(contender.name),
             "note": contender.note,
         }
         for contender in job.contenders

@@ -120,6 +120,20 @@ class Agent:
         for number in numbers:
             self._ledger.close(number)
 
+    def refit(self) -> None:
+        """Identify the model from the kept history now: what is due, or if nothing is, all of it all the same.
+
+        For agents made with refit="manual", whose decisions then never stop to learn a model: call it between them,
+        as often as the machine has time. Decisions that wait for a reward are credited in the new model. Only agents
+        that keep a history have something to identify; the others refuse.
+        """
+        if not self.policy.renews:
+            raise HalfseenError(
+                f"refit: got '{self.name}', which has nothing to identify; want an agent that learns its model from a "
+                "kept history, such as 'adaptive'"
+            )
+        self.policy.refit()
+
     def add_arm(self, name: str | None = None, *, params: ArrayLike | None = None) -> Arm:
         """One more arm, about which nothing is known yet; what it is called from now on.
 

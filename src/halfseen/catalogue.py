@@ -14,17 +14,21 @@ from halfseen import savefile
 from halfseen.agent import Agent
 from halfseen.arms import Arm
 from halfseen.choosers.greedy import Greedy
+from halfseen.choosers.information_directed import InformationDirected
+from halfseen.choosers.optimistic import Optimistic
 from halfseen.choosers.thompson import Thompson
 from halfseen.choosers.ucb import Ucb
 from halfseen.choosers.uniform import Uniform
 from halfseen.component import Chooser, Estimator, Learner, Streams, at_least, seed_number
 from halfseen.errors import SaveFileError, invalid, unknown
+from halfseen.estimators.adaptive import Adaptive
 from halfseen.estimators.emkf import Emkf
 from halfseen.estimators.kalman import Kalman
 from halfseen.estimators.lagged import Lagged
 from halfseen.estimators.observed import Observed
 from halfseen.estimators.revealed import Revealed
 from halfseen.estimators.smoothed_em import SmoothedEm
+from halfseen.learners.calibrated import Calibrated
 from halfseen.learners.known import Known
 from halfseen.learners.ridge import Ridge
 from halfseen.policy import Policy
@@ -89,7 +93,19 @@ class Entry:
 
 
 _PAPER = "Zeng, Bhatt, Koppel & Ganesh 2024"
+_OWN = "ours: docs/mathematics.md"
 _TABLE = (
+    Entry(
+        "adaptive",
+        Adaptive,
+        Calibrated,
+        Optimistic,
+        "dynamics learnt, told nothing",
+        _OWN,
+        {"bonus": 1.4, "width": 0.15},
+    ),
+    Entry("adaptive-ts", Adaptive, Calibrated, Thompson, "the same, Thompson sampling", _OWN, {"noise_std": 1.0}),
+    Entry("adaptive-ids", Adaptive, Calibrated, InformationDirected, "the same, information-directed", _OWN),
     Entry("emkf-ts", Emkf, Ridge, Thompson, "windowed EM on filtered means", f"{_PAPER}, Algorithm 1"),
     Entry("emkf-ucb", Emkf, Ridge, Ucb, "the same, LinUCB", f"{_PAPER}, section 4"),
     Entry("em-rts-ts", SmoothedEm, Ridge, Thompson, "windowed full EM with the RTS smoother", "Liu et al. 2022"),

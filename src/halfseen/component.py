@@ -83,12 +83,18 @@ class Estimator(Stateful, ABC):
     def reward(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
         """Hear of rewards (n,) of `rounds` (n,) that the learner has just learnt; refuses nothing."""
 
+    def meet(self, learner: Learner) -> None:
+        """Be told, once, whose posterior the features go to."""
+
     def due(self, rows: Ints) -> Ints:
         """Those of `rows`, just observed, whose model is to be learnt again now."""
         return rows[:0]
 
     def refit(self, rows: Ints, learner: Learner) -> None:
         """Learn the model of `rows` again, and bring the learner to what it would know under it."""
+
+    def renew(self, row: int) -> None:
+        """The same for stream `row` now, due or not: what `Agent.refit` asks for."""
 
 
 class Learner(Stateful, ABC):

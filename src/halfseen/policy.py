@@ -30,6 +30,8 @@ class Policy(Stateful):
         self._keys = streams.keys
         self._hears_rewards = _overrides(estimator, "features_of", "reward")
         self._refits = _overrides(estimator, "due")
+        self.renews = _overrides(estimator, "renew")  # whether `refit` has anything to do
+        estimator.meet(learner)
 
     def observe(
         self, observations: Floats, *, contexts: Floats | None = None, rows: Ints | None = None
@@ -98,6 +100,13 @@ class Policy(Stateful):
         except HalfseenError:
             self.restore(before)
             raise
+
+    def refit(self, row: int = 0) -> None:
+        """Learn the model of stream `row` again now, due or not; nothing for an estimator that `renews` none.
+
+        Features of rounds decided before are of the old model; `learn` looks up what they are in the new one.
+        """
+        self.estimator.renew(row)
 
     def add_arm(self, params: ArrayLike | None = None) -> None:
         """One more arm for every stream, after the others and at its prior; `params` where arms must be told."""

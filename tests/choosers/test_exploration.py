@@ -199,3 +199,30 @@ def test_frequencies_in_all_sorts_of_settings(kind, setting):
     assert (np.abs(got - want) <= 5 * np.sqrt(want * (1 - want) / draws) + 5 / draws).all()
     assert not want[~available].any()
     assert want.sum() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("bonus", [0.6, 1.3])
+def test_propensities_with_a_bonus(bonus):
+    seeds = 8000
+    policy, plain = build(Optimistic, seeds, width=0.3, bonus=bonus), build(Optimistic, width=0.3)
+    choices = policy.decide(observation(seeds))
+    want = policy.propensities(choices)[0]
+    without = plain.propensities(plain.decide(observation()))[0]
+    got, error = np.bincount(choices.arms, minlength=ARMS) / seeds, 5 * np.sqrt(want * (1 - want) / seeds) + 1e-9
+    assert want.sum() == pytest.approx(1, abs=1e-9)
+    assert (np.abs(got - want) <= error).all()
+    assert (np.abs(got - without) > error).any()  # many enough draws to tell
+
+
+def test_the_bonus_is_an_upper_bound():
+    policy = build(Optimistic, 50, width=0.3, bonus=1.3)
+    choices = policy.decide(observation(50))
+    z = normals(policy.streams.keys, choices.rounds, Purpose.CHOICE, ARMS)
+    scores = choices.means + (1.3 + 0.3 * np.abs(z)) * np.sqrt(choices.variances)
+    np.testing.assert_array_equal(choices.arms, scores.argmax(axis=1))
+
+
+def test_bad_bonus():
+    with pytest.raises(hs.HalfseenError) as caught:
+        build(Optimistic, bonus=-1.0)
+    assert str(caught.value) == "bonus: got -1.0; want a finite number of at least 0"

@@ -250,7 +250,7 @@ HOLE[3, 1] = np.inf
 @pytest.mark.parametrize(
     ("ys", "options", "message"),
     [
-        (Y, {"latent": "auto"}, "latent: got 'auto'; want an integer of at least 2, the number of features"),
+        (Y, {"latent": "all"}, "latent: got 'all'; want an integer of at least 2, the number of features"),
         (Y, {"latent": 1}, "latent: got 1; want an integer of at least 2"),
         (Y, {"latent": 2.0}, "latent: got 2.0; want an integer"),
         (Y, {"latent": True}, "latent: got True; want an integer"),

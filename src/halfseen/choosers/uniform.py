@@ -11,5 +11,5 @@ from halfseen.randomness import Floats
 class Uniform(Greedy):
     """Every arm is judged equal, and equals are drawn by lot."""
 
-    def judge(self, means: Floats) -> Floats:
+    def judge(self, means: Floats, variances: Floats) -> Floats:
         return np.zeros_like(means)

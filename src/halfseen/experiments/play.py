@@ -43,10 +43,10 @@ def checkpoints(rounds: int) -> Ints:
 
 
 def asks_for(entry: Entry, fact: str) -> bool:
-    """Whether the agent has an option for the fact and does not find it out by itself, which is what "auto" means."""
-    if fact not in entry.options:
+    """Whether the agent has an option for the fact that it neither fixes itself nor finds out, which "auto" means."""
+    if fact not in entry.options or fact in entry.defaults:
         return False
-    default = entry.defaults.get(fact, entry.options[fact].default)
+    default = entry.options[fact].default
     return not (isinstance(default, str) and default == "auto")
 
 

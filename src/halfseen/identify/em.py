@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from halfseen.errors import HalfseenWarning, invalid
+from halfseen.identify.order import aicc, climb, ladder
 from halfseen.kernels.checks import LIMIT
 from halfseen.kernels.em import DIAGONAL, FIXED, FULL, RELATIVE_FLOOR, Parameters, em_path
 from halfseen.model import LinearGaussianModel, real_numbers
@@ -39,7 +40,7 @@ class FitResult:
 def fit(
     ys: ArrayLike,
     *,
-    latent: int,
+    latent: int | str,
     observation_cov: str | ArrayLike = "diagonal",
     start: LinearGaussianModel | None = None,
     seed: int = 0,
@@ -48,6 +49,9 @@ def fit(
     progress: Callable[[int, float], None] | None = None,
 ) -> FitResult:
     """The model with `latent` dimensions that EM finds for ys (rounds, features), nan = not seen.
+
+    latent="auto" fits a ladder of dimensions from the number of features up and returns the fit with the best AICc
+    (docs/mathematics.md, "How many hidden coordinates"); it takes no `start`.
 
     observation_cov: "diagonal" or "full" to estimate Σ so, or a covariance to hold it at. start: where to
     begin, whose observation matrix is kept; left out, D = 0.9 × a random orthogonal matrix drawn from `seed`,
@@ -58,7 +62,9 @@ def fit(
     """
     y = _series(ys)
     n, k = y.shape
-    latent = _integer("latent", latent, k, f"an integer of at least {k}, the number of features")
+    if isinstance(latent, str):
+        return _fit_order(y, latent, start, observation_cov, seed, max_iterations, tolerance, progress)
+    latent = _integer("latent", latent, k, f"an integer of at least {k}, the number of features, or 'auto'")
     max_iterations = _integer("max_iterations", max_iterations, 1, "an integer of at least 1")
     seed = _integer("seed", seed, 0, "an integer of at least 0")
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0.0:
@@ -106,6 +112,43 @@ def fit(
     for note in notes:
         warnings.warn(note, HalfseenWarning, stacklevel=2)
     return FitResult(fitted, np.array(trace), len(trace) - 1, converged, tuple(notes))
+
+
+def _fit_order(
+    y: Array,
+    latent: str,
+    start: LinearGaussianModel | None,
+    observation_cov: str | ArrayLike,
+    seed: int,
+    max_iterations: int,
+    tolerance: float,
+    progress: Callable[[int, float], None] | None,
+) -> FitResult:
+    """The fit of the dimension that AICc prefers, with that fit's own warnings."""
+    k, numbers = y.shape[1], int(np.isfinite(y).sum())
+    if latent != "auto":
+        raise invalid("latent", repr(latent), f"an integer of at least {k}, the number of features, or 'auto'")
+    if start is not None:
+        raise invalid("start", "a model", "nothing with latent='auto', which tries several dimensions")
+
+    def fit_rung(rung: int) -> FitResult:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HalfseenWarning)
+            return fit(
+                y,
+                latent=rung,
+                observation_cov=observation_cov,
+                seed=seed,
+                max_iterations=max_iterations,
+                tolerance=tolerance,
+                progress=progress,
+            )
+
+    best = climb(ladder(k), fit_rung, lambda found, rung: aicc(float(found.log_likelihoods[-1]), rung, k, numbers))
+    result = fit_rung(k) if best is None else best[0]
+    for note in result.notes:
+        warnings.warn(note, HalfseenWarning, stacklevel=3)
+    return result
 
 
 def _units(scale: Array, latent: int) -> Array:

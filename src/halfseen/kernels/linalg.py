@@ -150,21 +150,33 @@ def recur(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
                 row[i] += FT[j, i] * a
 
 
+@njit(**KERNEL)
+def _above(C: Matrix, floor: Vector) -> bool:
+    """Whether C − diag(floor) is positive definite: its Cholesky factorisation goes through."""
+    n = C.shape[0]
+    L = np.empty((n, n))
+    for i in range(n):
+        for j in range(i + 1):
+            total = C[i, j] - (floor[i] if i == j else 0.0)
+            for r in range(j):
+                total -= L[i, r] * L[j, r]
+            if i > j:
+                L[i, j] = total / L[j, j]
+            elif total > 0.0:
+                L[i, i] = np.sqrt(total)
+            else:
+                return False
+    return True
+
+
 def raise_to_floor(C: Matrix, floor: Vector) -> Matrix:
     """The X ⪰ diag(floor) that maximises −log|X| − tr(X⁻¹C): C itself where it is above the floor already.
 
     In coordinates in which the floor is the identity this lifts every eigenvalue below 1 to 1. A floor that
-    is 0 anywhere is no floor. Plain NumPy: it is called once an iteration, and an eigensolver compiles for
-    seconds.
+    is 0 anywhere is no floor. Lifting is plain NumPy: it is seldom needed, and an eigensolver compiles for seconds.
     """
-    if not (floor > 0.0).all():
+    if not (floor > 0.0).all() or _above(C, floor) or not np.isfinite(C).all():
         return C
-    try:
-        np.linalg.cholesky(C - np.diag(floor))
-        return C
-    except np.linalg.LinAlgError:
-        if not np.isfinite(C).all():
-            return C
     scale = np.sqrt(floor)
     values, vectors = np.linalg.eigh(C / np.outer(scale, scale))
     lifted = (vectors * np.maximum(values, 1.0)) @ vectors.T * np.outer(scale, scale)

@@ -1,0 +1,432 @@
+"""The estimator that is told nothing: it keeps a history, and learns from it the model it filters with.
+
+docs/mathematics.md, "The adaptive agent". The first rounds are taken as they come, in running units. From then on
+full EM on the kept history, at rounds that are further and further apart, gives the dynamics, the noise and the number
+of hidden coordinates; contexts and arms are then folded anew, so that the state is what it would be had the model been
+known all along. A model that no longer predicts is dropped, and with it the history before the change.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from halfseen.component import Estimator, Learner, Mask, State, Streams, at_least
+from halfseen.errors import invalid
+from halfseen.estimators.history import History
+from halfseen.identify.order import ladder
+from halfseen.identify.stream import PLAIN_NOISE, RECENT, Fitted, Found, find, fresh_fit, run_em, units
+from halfseen.kernels.belief import advance, hear, open_round
+from halfseen.kernels.em import Parameters
+from halfseen.learners.calibrated import Calibrated
+from halfseen.randomness import Floats, Ints, Purpose, orthogonal_matrices
+
+FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
+GROWTH, LEAST_STEP = 1.3, 10  # from one identification to the next
+FIRST_TICK, TICK_GROWTH = 8, 1.25  # rewards at which the arms' hyperparameters are found again
+NOISY_STEPS = (0,)  # hidden coordinates tried from a start that puts what has no memory into the sensors
+SPAN = 2  # rungs tried to either side
+SETTLED, LONG_ENOUGH = 3, 500  # identifications of one outcome, and rounds, after which only it is refined
+LOOK_AROUND = 4  # of those, how often the neighbours are tried all the same
+ORIGIN_ROUNDS = 10  # whose mean is where the stream began
+MEMORY, ALARM, TRUSTED = 40, 2.5, 300  # rounds of mean surprise, the level that is a change, rounds it takes
+KEPT_AT_CHANGE = 10  # rounds before the alarm that are taken to be after the change
+
+
+class Adaptive(Estimator):
+    """`latent` is d, or "auto"; `history` how many rounds are kept; `refit` is "inline" or "manual".
+
+    Inline, identification is part of the round in which it falls due. With "manual" it waits for `Agent.refit()`, and
+    so do the hyperparameters of the arms: no decision takes long, and before the first refit all arms look the same.
+    """
+
+    estimates = "nothing"  # its coordinates are its own
+    state_names = (
+        "sizes", "transition", "process_cov", "observation_cov", "x", "centre", "scale", "shift", "from_first",
+        "first_sum", "first_count", "rung_transition", "rung_process_cov", "rung_noise", "rung_scale", "rung_known",
+        "rung", "settled", "plain", "identified", "epochs", "next_epoch", "next_tick", "surprise", "began", "changes",
+        "failures", "forgotten", "unheard",
+    )  # fmt: skip
+
+    def __init__(
+        self, streams: Streams, *, latent: int | str = "auto", history: int = 3000, refit: str = "inline"
+    ) -> None:
+        count, k = streams.count, streams.observed
+        if isinstance(latent, str):
+            if latent != "auto":
+                raise invalid("latent", repr(latent), f"an integer of at least {k}, or 'auto'")
+            self._ladder = ladder(k)
+            self._noisy = tuple(k + step for step in NOISY_STEPS)
+        else:
+            self._ladder = (at_least("latent", latent, k),)
+            self._noisy = self._ladder
+        self._rungs = self._ladder + self._noisy
+        if refit not in ("inline", "manual"):
+            raise invalid("refit", repr(refit), "'inline' or 'manual'")
+        self._inline, self._streams = refit == "inline", streams
+        self._first = max(LEAST_FIRST_ROUNDS, FIRST_ROUNDS_A_FEATURE * k)
+        most, rungs = self._ladder[-1], len(self._rungs)
+        self._most = most
+        self.dimension = most + 1
+        self.history = History(streams, at_least("history", history, 4 * self._first), self.dimension)
+        self.sizes = np.full(count, k)
+        self.transition, self.process_cov = np.zeros((count, most * most)), np.zeros((count, most * most))
+        self.observation_cov = np.zeros((count, k * k))
+        self.x = np.zeros((count, most))
+        self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))
+        self.shift = np.zeros((count, most))
+        self.from_first = np.ones(count, dtype=np.bool_)
+        self.first_sum, self.first_count = np.zeros((count, k)), np.zeros((count, k))
+        self.rung_transition = np.zeros((count, rungs, most * most))
+        self.rung_process_cov = np.zeros((count, rungs, most * most))
+        self.rung_noise, self.rung_scale = np.zeros((count, rungs, k)), np.ones((count, rungs, k))
+        self.rung_known = np.zeros((count, rungs), dtype=np.bool_)
+        self.rung = np.full(count, -1)
+        self.settled, self.epochs = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self.plain, self.identified = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+        self.next_epoch, self.next_tick = np.full(count, self._first), np.full(count, FIRST_TICK)
+        self.surprise, self.began = np.ones(count), np.zeros(count, dtype=np.int64)
+        self.changes, self.failures = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self.forgotten, self.unheard = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        for row in range(count):
+            self._filter_plainly(row)
+
+    def meet(self, learner: Learner) -> None:
+        if not isinstance(learner, Calibrated):
+            raise invalid("learner", type(learner).__name__, "Calibrated: it is refitted with the model")
+        self._learner = learner
+        self._share_covariances()
+
+    def _share_covariances(self) -> None:
+        """The covariance of the belief is one array: the filter's, and that by which the learner judges a reward."""
+        self._cov = self._learner.belief_cov
+
+    # ------------------------------------------------------------------ a round
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        self._share_covariances()
+        self._hear(rows)
+        early = rounds - self.began[rows] <= ORIGIN_ROUNDS
+        if early.any():
+            self.first_sum[rows[early]] += np.nan_to_num(observations[early])
+            self.first_count[rows[early]] += ~np.isnan(observations[early])
+        history, features = self.history, np.empty((len(rows), self.dimension))
+        history.make_room(rows)
+        open_round(
+            rows, observations, self.centre, self.scale, history.ys, history.reward, history.belief, history.count,
+            self.sizes, self.transition, self.process_cov, self.observation_cov, self.x, self._cov, self.shift,
+            self.surprise, MEMORY, features,
+        )  # fmt: skip
+        return features
+
+    def _features(self, rows: Ints) -> Floats:
+        features = np.empty((len(rows), self.dimension))
+        features[:, 0] = 1.0
+        features[:, 1:] = self.x[rows] + self.shift[rows]
+        return features
+
+    def _hear(self, rows: Ints) -> None:
+        """The rewards of the round that ends now, as a sensor of its context. Those that come later are not heard."""
+        listens = self._learner.fitted[rows] & ~self.plain[rows]
+        if listens.any():
+            self._sense(rows[listens], self.history.count[rows[listens]] - 1)
+
+    def _sense(self, rows: Ints, slots: Ints) -> None:
+        learner, history = self._learner, self.history
+        hear(
+            rows, slots, history.arm, history.reward, learner.origin, self.sizes, learner.mean, learner.cov,
+            learner.slopes, learner.noise_var, learner.smooth_cov, self.x, self._cov, self.shift,
+        )  # fmt: skip
+
+    def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
+        slots = self.history.slots(rows, rounds)
+        known = self.history.belief[rows, np.maximum(slots, 0)]
+        known[slots < 0] = np.nan
+        return known
+
+    def reward(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
+        slots = self.history.slots(rows, rounds)
+        kept = slots >= 0
+        if not kept.all():
+            np.add.at(self.forgotten, rows[~kept], 1)
+            rows, slots, arms, rewards = rows[kept], slots[kept], arms[kept], rewards[kept]
+        np.add.at(self.unheard, rows, 1)
+        self.history.arm[rows, slots] = arms
+        self.history.reward[rows, slots] = rewards
+
+    # ------------------------------------------------------------------ now and then
+
+    def due(self, rows: Ints) -> Ints:
+        return rows[self._wanting(rows)] if self._inline else rows[:0]
+
+    def _wanting(self, rows: Ints) -> Mask:
+        age = self.history.offset[rows] + self.history.count[rows] - self.began[rows]
+        wanting = (age >= self.next_epoch[rows]) | (self.unheard[rows] >= self.next_tick[rows])
+        loud = self.surprise[rows] > ALARM  # seldom: the rest of the question is then not asked
+        return np.asarray(wanting | self._alarmed(rows) if loud.any() else wanting)
+
+    def _alarmed(self, rows: Ints) -> Mask:
+        return np.asarray((self.surprise[rows] > ALARM) & self.identified[rows] & (self.history.count[rows] >= TRUSTED))
+
+    def refit(self, rows: Ints, learner: Learner) -> None:
+        """Whatever is due for the streams: identification, or only the arms' hyperparameters. Never raises."""
+        for row in map(int, rows):
+            if self._alarmed(np.array([row]))[0]:
+                self._start_again(row)
+            elif self._age(row) >= self.next_epoch[row]:
+                self._identify(row)
+            else:
+                self._tick(row)
+
+    def renew(self, row: int) -> None:
+        """Identify now, whether it is due or not; where that is too early or fails, the arms' hyperparameters only."""
+        self._share_covariances()
+        if self._alarmed(np.array([row]))[0]:
+            self._start_again(row)
+        elif self._age(row) < self._first or not self._identify(row):
+            self._tick(row)
+
+    def _age(self, row: int) -> int:
+        return int(self.history.offset[row] + self.history.count[row] - self.began[row])
+
+    def _window(self, row: int) -> tuple[Floats, Ints, Floats, slice]:
+        count = int(self.history.count[row])
+        kept = slice(max(0, count - self.history.rounds), count)
+        return self.history.ys[row, kept], self.history.arm[row, kept], self.history.reward[row, kept], kept
+
+    def _tick(self, row: int) -> None:
+        """New hyperparameters for the arms; before the first identification, new units as well."""
+        _, arms, rewards, kept = self._window(row)
+        if not self.identified[row]:
+            self._filter_plainly(row)
+        size = int(self.sizes[row])
+        features = self.history.belief[row, kept, : size + 1]
+        found = self._learner.fit(row, features, arms, rewards, warm=bool(self.identified[row]))
+        if found is not None:
+            self._learner.adopt(row, size, found)
+        self.next_tick[row] = max(int(np.ceil(self.unheard[row] * TICK_GROWTH)), FIRST_TICK)
+
+    def _filter_plainly(self, row: int) -> None:
+        """y in running units is the context: what is done until there is enough to identify a model from."""
+        k = self._streams.observed
+        count = int(self.history.count[row])
+        self.sizes[row], self.plain[row] = k, True
+        self.transition[row] = self.process_cov[row] = self.observation_cov[row] = 0.0
+        self.process_cov[row, : k * k] = np.eye(k).ravel()
+        self.observation_cov[row] = (PLAIN_NOISE * np.eye(k)).ravel()
+        self.x[row], self.shift[row] = 0.0, 0.0
+        if count:
+            ys = self.history.ys[row, :count]
+            self.centre[row], self.scale[row] = units(ys)
+            scaled = np.nan_to_num((ys - self.centre[row]) / self.scale[row])
+            self.shift[row, :k] = self._first_gap(row)
+            self.x[row, :k] = scaled[-1]
+            variances = np.where(np.isnan(ys[-1]), 1.0, PLAIN_NOISE / (1.0 + PLAIN_NOISE))
+            self._cov[row] = 0.0
+            self._cov[row, : k * k] = np.diag(variances).ravel()
+            self.history.belief[row, :count] = 0.0
+            self.history.belief[row, :count, 0] = 1.0
+            self.history.belief[row, :count, 1 : k + 1] = scaled + self.shift[row, :k]
+            self._learner.sizes[row] = k
+
+    def _first_gap(self, row: int) -> Floats:
+        """From where the stream began to its centre, in units."""
+        known = self.first_count[row] > 0
+        began = self.first_sum[row] / np.maximum(self.first_count[row], 1)
+        return np.asarray(np.where(known, (self.centre[row] - began) / self.scale[row], 0.0))
+
+    def _start_again(self, row: int) -> None:
+        """The model has stopped predicting: what was before the change is forgotten."""
+        self.history.forget(row, max(0, int(self.history.count[row]) - KEPT_AT_CHANGE))
+        self.began[row] = self.history.offset[row]
+        self.changes[row] += 1
+        self.first_sum[row] = self.first_count[row] = 0.0
+        ys = self.history.ys[row, : self.history.count[row]]
+        self.first_sum[row], self.first_count[row] = np.nansum(ys, axis=0), (~np.isnan(ys)).sum(axis=0)
+        self.rung_known[row], self.rung[row], self.settled[row], self.identified[row] = False, -1, 0, False
+        self.from_first[row], self.surprise[row] = True, 1.0
+        self.next_epoch[row] = self._first
+        self.unheard[row] = int((~np.isnan(self.history.reward[row, : self.history.count[row]])).sum())
+        self._cov[row] = self._learner.smooth_cov[row] = 0.0
+        self._filter_plainly(row)
+        self._learner.adopt(row, self._streams.observed, None)
+        self._tick(row)
+
+    # ------------------------------------------------------------------ identification
+
+    def _identify(self, row: int) -> bool:
+        ys, arms, rewards, kept = self._window(row)
+        full = len(ys) >= self.history.rounds
+        age = self._age(row)
+        self.next_epoch[row] = age + self.history.rounds // 2 if full else max(int(age * GROWTH), age + LEAST_STEP)
+        centre, scale = units(ys)
+        before = self.centre[row].copy(), self.scale[row].copy()
+        self.centre[row], self.scale[row] = centre, scale
+        y = np.ascontiguousarray((ys - centre) / scale)
+        fits = self._fit_rungs(row, y)
+
+        def evidence(features: Floats) -> float:
+            found = self._learner.fit(row, features, arms, rewards, warm=False)
+            return 0.0 if found is None else found.evidence
+
+        heard = bool((~np.isnan(rewards)).sum() >= FIRST_TICK)
+        gap, preferred = self._first_gap(row), bool(self.from_first[row])
+        try:
+            found = find(
+                y,
+                fits,
+                first_gap=gap,
+                from_first=preferred,
+                evidence=evidence if heard else None,
+                noisy=lambda rung: rung >= len(self._ladder),
+            )
+        except np.linalg.LinAlgError:
+            found = None
+        self.epochs[row] += 1
+        if found is None:
+            self.centre[row], self.scale[row] = before
+            self.failures[row] += 1
+            return False
+        self._adopt(row, found, kept, y, arms, rewards)
+        return True
+
+    def _fit_rungs(self, row: int, y: Floats) -> dict[int, Fitted]:
+        fits: dict[int, Fitted] = {}
+        for place in self._rungs_to_try(row):
+            d = self._rungs[place]
+            if self.rung_known[row, place]:
+                fit = run_em(self._warm_start(row, place), y)
+            else:
+                keys = self._streams.keys[row : row + 1]
+                start = orthogonal_matrices(keys, Purpose.INITIAL_MODEL, d)[0]
+                fit = fresh_fit(y, d, start, noisy=place >= len(self._ladder))
+            if fit is not None:
+                fits[place] = fit
+                self._keep_rung(row, place, fit.model)
+        return fits
+
+    def _rungs_to_try(self, row: int) -> list[int]:
+        """All at first; then the neighbours of the one in use; once settled, now and then only that one."""
+        rungs, at, settled = len(self._rungs), int(self.rung[row]), int(self.settled[row])
+        if at < 0:
+            return list(range(rungs))
+        if self.history.count[row] >= LONG_ENOUGH and settled >= SETTLED and settled % LOOK_AROUND:
+            return [at]
+        noisy = list(range(len(self._ladder), rungs))
+        d = self._rungs[at]
+        middle = at if at < len(self._ladder) else min(range(len(self._ladder)), key=lambda i: abs(self._ladder[i] - d))
+        return [i for i in range(middle - SPAN, middle + SPAN + 1) if 0 <= i < len(self._ladder)] + noisy
+
+    def _keep_rung(self, row: int, place: int, model: Parameters) -> None:
+        d = len(model.D)
+        self.rung_transition[row, place, : d * d] = model.D.ravel()
+        self.rung_process_cov[row, place, : d * d] = model.Q.ravel()
+        self.rung_noise[row, place], self.rung_scale[row, place] = np.diag(model.R), self.scale[row]
+        self.rung_known[row, place] = True
+
+    def _warm_start(self, row: int, place: int) -> Parameters:
+        """The rung's last model, in the units of now."""
+        d, k = self._rungs[place], self._streams.observed
+        unit = np.ones(d)
+        unit[:k] = self.rung_scale[row, place] / self.scale[row]
+        D = self.rung_transition[row, place, : d * d].reshape(d, d) * unit[:, None] / unit
+        Q = self.rung_process_cov[row, place, : d * d].reshape(d, d) * np.outer(unit, unit)
+        R = np.diag(self.rung_noise[row, place] * unit[:k] ** 2)
+        return Parameters(np.ascontiguousarray(D), np.ascontiguousarray(Q), R, np.zeros(d), np.eye(d))
+
+    def _adopt(self, row: int, found: Found, kept: slice, y: Floats, arms: Ints, rewards: Floats) -> None:
+        """Go on as if the model found had been known all along."""
+        model, learner = found.model, self._learner
+        d, k = len(model.D), self._streams.observed
+        if found.rung >= 0:
+            same = found.rung == self.rung[row] and bool(self.plain[row]) == found.plain
+            self.settled[row] = self.settled[row] + 1 if same else 0
+            self.rung[row] = found.rung
+        self.sizes[row], self.plain[row], self.identified[row] = d, found.plain, True
+        self.from_first[row], self.surprise[row] = found.from_first, 1.0
+        for array, matrix in ((self.transition, model.D), (self.process_cov, model.Q)):
+            array[row] = 0.0
+            array[row, : d * d] = matrix.ravel()
+        self.observation_cov[row, : k * k] = model.R.ravel()
+        self.x[row], self.shift[row], self._cov[row] = 0.0, 0.0, 0.0
+        self.shift[row, :d] = found.shift
+        self.history.belief[row] = 0.0
+        self.history.belief[row, kept, : d + 1] = found.features
+        learner.adopt(row, d, learner.fit(row, found.features, arms, rewards, warm=False))
+        learner.smooth_cov[row] = 0.0
+        learner.smooth_cov[row, : d * d] = found.smooth_cov.ravel()
+        self.next_tick[row] = max(int(np.ceil(self.unheard[row] * TICK_GROWTH)), FIRST_TICK)
+        self._hear_again(row, found, kept, y)
+        self.history.belief[row, kept.stop - 1] = self._features(np.array([row]))[0]
+
+    def _hear_again(self, row: int, found: Found, kept: slice, y: Floats) -> None:
+        """Filter the last rounds once more, now with their rewards as a sensor."""
+        d, n, rows = len(found.model.D), len(y), np.array([row])
+        start, cov = n, found.end_cov
+        if self._learner.fitted[row] and not found.plain:
+            start, cov = max(0, n - RECENT), found.recent_cov
+        self.x[row, :d] = found.filtered[start]
+        self._cov[row, : d * d] = (0.5 * (cov + cov.T)).ravel()
+        surprise = np.empty(1)
+        for t in range(start, n):
+            if t > start:
+                self._sense(rows, np.array([kept.start + t - 1]))
+            advance(
+                rows, self.sizes, self.transition, self.process_cov, self.observation_cov, self.x, self._cov,
+                y[t : t + 1], surprise,
+            )  # fmt: skip
+
+    # ------------------------------------------------------------------ state, health
+
+    def state(self) -> State:
+        return super().state() | self.history.state()
+
+    def check(self, state: State) -> None:
+        super().check(state)
+        self.history.check(state)
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.history.restore(state)
+
+    def health(self, row: int) -> tuple[dict[str, object], list[str]]:
+        notes, facts = [], self._facts(row)
+        count = int(self.history.count[row])
+        ys = self.history.ys[row, :count]
+        if not self.identified[row] and self._age(row) > self.next_epoch[row]:
+            notes.append("no model yet, and one is due: the observation itself is the context until it is refitted")
+        if self.failures[row]:
+            notes.append(f"identification failed {int(self.failures[row])} times and the model before was kept")
+        if self.changes[row]:
+            notes.append(f"the dynamics changed and were learnt anew, last from round {int(self.began[row]) + 1} on")
+        if self.forgotten[row]:
+            notes.append(f"{int(self.forgotten[row])} rewards came after their round was forgotten and taught nothing")
+        if count > ORIGIN_ROUNDS:
+            for i in range(ys.shape[1]):
+                seen = ys[~np.isnan(ys[:, i]), i]
+                if len(seen) == 0:
+                    notes.append(f"entry {i} of the observation has never been seen in the kept history")
+                elif np.ptp(seen) == 0.0:
+                    notes.append(f"entry {i} of the observation is constant and tells nothing")
+        rewards = self.history.reward[row, :count]
+        paid = rewards[~np.isnan(rewards)]
+        if len(paid) > ORIGIN_ROUNDS and np.ptp(paid) == 0.0:
+            notes.append("all rewards are equal: there is nothing to choose by")
+        numbers, d = int(np.isfinite(ys).sum()), int(self._ladder[0])
+        if len(self._ladder) == 1 and self.identified[row] and numbers < 2 * (2 * d * ys.shape[1]):
+            notes.append(f"latent={d} asks for more than {numbers} numbers can support yet")
+        return facts, notes
+
+    def _facts(self, row: int) -> dict[str, object]:
+        place = int(self.rung[row])
+        return {
+            "rounds kept": int(self.history.count[row]),
+            "identifications": int(self.epochs[row]),
+            "rounds to the next": max(0, int(self.next_epoch[row]) - self._age(row)),
+            "hidden coordinates": int(self.sizes[row]) - self._streams.observed,
+            "dimension that fits the observations best": self._rungs[place] if place >= 0 else None,
+            "context": "the observation itself" if self.plain[row] else "filtered",
+            "surprise (1 is as expected)": float(self.surprise[row]),
+            "changes of the dynamics noticed": int(self.changes[row]),
+        }

@@ -1,0 +1,177 @@
+"""Arms whose noise and prior are found from the rewards themselves (docs/mathematics.md, "Calibrated arms").
+
+Nothing is assumed of the units of rewards: they are counted from the oldest one kept, and every variance is
+estimated. Refitted from the whole kept history now and then (`refold`), updated reward by reward in between.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.component import Learner, Streams
+from halfseen.errors import invalid
+from halfseen.kernels.belief import credit_packed, noise_of, noise_packed, score_packed
+from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
+from halfseen.randomness import Floats, Ints
+
+COLD, WARM = 60, 20  # iterations on the evidence, from nothing and from the last hyperparameters
+TOLERANCE = 1e-2
+
+
+class ArmFit(NamedTuple):
+    """The arms of one stream."""
+
+    mean: Floats  # (K, p)
+    cov: Floats  # (K, p, p)
+    noise: Floats  # (K,)
+    prior: Floats  # (p, p)
+    baseline: float
+    pooled: float  # noise of an arm without a reward
+    origin: float  # the reward from which all are counted
+    evidence: float  # log p(rewards | features)
+
+
+def fit_rewards(features: Floats, arms: Ints, rewards: Floats, count: int, start: ArmFit | None = None) -> ArmFit:
+    """The posterior of `count` arms from features (n, p), arms (n,) and rewards (n,), NaN where none came.
+
+    Rewards are counted from the first of them, so that a large one in common costs no digits.
+    """
+    p = features.shape[1]
+    told = np.flatnonzero(~np.isnan(rewards))
+    origin = float(rewards[told[0]]) if len(told) else 0.0
+    rewards = rewards - origin
+    G, h = np.zeros((count, p, p)), np.zeros((count, p))
+    squares, counts = np.zeros(count), np.zeros(count)
+    arm_sums(np.ascontiguousarray(features), arms, rewards, G, h, squares, counts)
+    if start is None:
+        noise, prior = np.empty(count), np.empty((p, p))
+        baseline = first_hyperparameters(G, h, squares, counts, noise, prior)
+    else:
+        noise, prior = start.noise.copy(), start.prior.copy()
+        baseline = start.baseline + (start.origin - origin)
+    mean, cov = np.empty((count, p)), np.empty((count, p, p))
+    steps = COLD if start is None else WARM
+    evidence, baseline, pooled = fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, steps, TOLERANCE)
+    return ArmFit(mean, cov, noise, prior, baseline, pooled, origin, evidence)
+
+
+class Calibrated(Learner):
+    """Features are (1, x − origin), packed at the front of a row as wide as the largest model may become."""
+
+    state_names = (
+        "sizes", "mean", "cov", "slopes", "noise_var", "prior", "baseline", "smooth_cov", "belief_cov", "counts",
+        "origin", "fitted", "pooled",
+    )  # fmt: skip
+
+    def __init__(self, streams: Streams, dimension: int) -> None:
+        count, self.arms, width = streams.count, streams.arms, dimension
+        self._width = width
+        self.sizes = np.full(count, streams.observed)  # d of each stream's model
+        self.mean = np.zeros((count, self.arms * width))
+        self.cov = np.zeros((count, self.arms * width * width))
+        self.slopes = np.zeros((count, self.arms * width))  # μ_a at the last fit: free of the order of rewards
+        self.noise_var = np.ones((count, self.arms))
+        self.prior = np.zeros((count, width * width))
+        self.baseline = np.zeros(count)
+        self.smooth_cov = np.zeros((count, width * width))  # P̄, of the contexts of the last fit
+        self.belief_cov = np.zeros((count, width * width))  # P of the belief that features come with
+        self.counts = np.zeros((count, self.arms), dtype=np.int64)
+        self.origin = np.zeros(count)  # the reward from which all are counted, of the last fit
+        self.fitted = np.zeros(count, dtype=np.bool_)
+        self.pooled = np.ones(count)
+        self._blank(np.arange(count))
+
+    def _blank(self, rows: Ints) -> None:
+        """Before any fit every arm looks the same, with a spread of 1."""
+        for b in rows:
+            p = self.sizes[b] + 1
+            self.mean[b] = self.slopes[b] = self.cov[b] = self.smooth_cov[b] = 0.0
+            covs = self.cov[b, : self.arms * p * p].reshape(self.arms, p, p)
+            covs[:, 0, 0] = 1.0
+            self.noise_var[b], self.pooled[b], self.fitted[b] = 1.0, 1.0, False
+
+    def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
+        shape = (len(rows), self.arms)
+        means, variances = np.empty(shape), np.empty(shape)
+        score_packed(rows, self.sizes, self.mean, self.cov, features, means, variances)
+        means += self.origin[rows][:, None]
+        return means, variances
+
+    def noise(self, rows: Ints, features: Floats) -> Floats:
+        variances = np.empty((len(rows), self.arms))
+        noise_packed(rows, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances)
+        return variances
+
+    def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
+        """Rows whose feature is NaN (a round no longer remembered) are left out."""
+        np.add.at(self.counts, (rows, arms), 1)
+        ready = self.fitted[rows]
+        if not ready.all():
+            rows, features, arms, rewards = rows[ready], features[ready], arms[ready], rewards[ready]
+        if len(rows):
+            variances = np.empty(len(rows))
+            noise_of(rows, arms, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances)
+            credit_packed(rows, self.sizes, self.mean, self.cov, features, arms, rewards - self.origin[rows], variances)
+
+    def fit(self, row: int, features: Floats, arms: Ints, rewards: Floats, *, warm: bool) -> ArmFit | None:
+        """The arms from a history of features (n, p); None when no reward has come."""
+        if np.isnan(rewards).all():
+            return None
+        start = None
+        if warm and self.fitted[row]:
+            p = features.shape[1]
+            prior = self.prior[row, : p * p].reshape(p, p)
+            empty = np.empty((0,))
+            baseline, origin = float(self.baseline[row]), float(self.origin[row])
+            start = ArmFit(empty, empty, self.noise_var[row], prior, baseline, 0.0, origin, 0.0)
+        return fit_rewards(features, arms, rewards, self.arms, start)
+
+    def adopt(self, row: int, latent: int, found: ArmFit | None) -> None:
+        """Go on from a fit in a model of `latent` dimensions; with None, from nothing."""
+        d, p, K = latent, latent + 1, self.arms
+        self.sizes[row] = d
+        if found is None:
+            self._blank(np.array([row]))
+            return
+        self.mean[row] = self.slopes[row] = self.cov[row] = self.prior[row] = 0.0
+        self.mean[row, : K * p] = found.mean.ravel()
+        self.cov[row, : K * p * p] = found.cov.ravel()
+        self.slopes[row, : K * d] = found.mean[:, 1:].ravel()
+        self.noise_var[row] = found.noise
+        self.prior[row, : p * p] = found.prior.ravel()
+        self.baseline[row], self.pooled[row], self.fitted[row] = found.baseline, found.pooled, True
+        self.origin[row] = found.origin
+
+    def add_arm(self, params: ArrayLike | None) -> None:
+        if params is not None:
+            raise invalid("params", repr(params), "nothing: this agent learns what an arm pays")
+        width, count = self._width, len(self.sizes)
+        for name, size in (("mean", width), ("slopes", width), ("cov", width * width)):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros((count, size))], axis=1))
+        self.counts = np.pad(self.counts, ((0, 0), (0, 1)))
+        self.arms += 1
+        wider = np.empty((count, self.arms))
+        wider[:, :-1] = self.noise_var
+        for b in range(count):
+            d, p, last = int(self.sizes[b]), int(self.sizes[b]) + 1, self.arms - 1
+            fresh = np.zeros((p, p))
+            if self.fitted[b]:
+                fresh[:] = self.prior[b, : p * p].reshape(p, p)
+                self.mean[b, last * p] = self.baseline[b]
+            else:
+                fresh[0, 0] = 1.0
+            self.cov[b, last * p * p : (last + 1) * p * p] = fresh.ravel()
+            self.slopes[b, last * d : (last + 1) * d] = 0.0
+            wider[b, -1] = self.pooled[b]
+        self.noise_var = wider
+
+    def unrewarded(self, row: int) -> Ints:
+        return np.flatnonzero(self.counts[row] == 0)
+
+    def health(self, row: int) -> tuple[dict[str, object], list[str]]:
+        facts: dict[str, object] = {"noise of each arm (standard deviation)": np.sqrt(self.noise_var[row]).tolist()}
+        return (facts if self.fitted[row] else {}), []

@@ -1,0 +1,120 @@
+"""Identification when the user says so, and the memory of an agent that keeps a history."""
+
+import numpy as np
+import pytest
+from settings import ARMS, OBSERVED, assert_same_state, frozen_state, make_small, story
+
+import halfseen as hs
+
+ROUNDS = 60  # the first identification of the small setting falls due at round 20
+
+
+def played(rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Observations, and arms and rewards as somebody else chose them."""
+    xs, ys, noise = story(rounds, missing=0.05)
+    arms = np.random.default_rng(3).integers(ARMS, size=rounds)
+    return ys, arms, 40.0 + 3.0 * (xs * np.eye(ARMS, xs.shape[1])[arms]).sum(axis=1) + noise
+
+
+def look(agent: hs.Agent, y: np.ndarray, arm: int) -> int:
+    """A round in which somebody else chose the arm; its id."""
+    agent.fold(y[None], [arm], [np.nan])
+    return agent.pending[-1]
+
+
+def test_refit_brings_what_inline_brings_at_that_round():
+    inline, manual = make_small("adaptive"), make_small("adaptive", refit="manual")
+    identified = 0
+    for y, arm, reward in zip(*played(ROUNDS), strict=True):
+        before = inline.policy.estimator.epochs[0]
+        ids = look(inline, y, arm), look(manual, y, arm)
+        if inline.policy.estimator.epochs[0] > before:
+            manual.refit()
+            want, got = inline.state(), manual.state()
+            for name in want.keys() - {"pending.features"}:  # the last is what was decided on, before the refit
+                np.testing.assert_array_equal(got[name], want[name], err_msg=name)
+            identified += 1
+        inline.learn(ids[0], reward)
+        manual.learn(ids[1], reward)
+    assert identified >= 3
+
+
+def test_manual_never_identifies_inside_decide(monkeypatch):
+    agent = make_small("adaptive", refit="manual")
+    with monkeypatch.context() as patched:
+        for name in ("_identify", "_tick", "_start_again"):
+            patched.setattr(type(agent.policy.estimator), name, lambda *_: pytest.fail("inside decide"))
+        for y, _, reward in zip(*played(ROUNDS), strict=True):
+            agent.learn(agent.decide(y), reward)
+    assert agent.health().facts["identifications"] == 0
+    assert not agent.policy.learner.fitted[0]
+    agent.refit()
+    agent.refit()  # nothing is due, and it identifies all the same
+    assert agent.health().facts["identifications"] == 2
+    assert agent.policy.learner.fitted[0]
+
+
+def test_refit_before_there_is_enough_to_identify_calibrates_the_arms():
+    agent, (ys, arms, rewards) = make_small("adaptive", refit="manual"), played(12)
+    agent.refit()
+    agent.fold(ys, arms, rewards)
+    agent.refit()
+    assert agent.health().facts["identifications"] == 0
+    assert agent.policy.learner.fitted[0]
+
+
+def test_decisions_that_wait_are_credited_in_the_new_model():
+    """A reward that comes after a refit is credited to its round as the new model sees it."""
+    ys, arms, rewards = played(ROUNDS)
+    agent = make_small("adaptive", refit="manual")
+    agent.fold(ys[:-1], arms[:-1], rewards[:-1])
+    waiting = look(agent, ys[-1], arms[-1])
+    old = agent.state()["pending.features"][-1].copy()
+    agent.refit()
+    estimator = agent.policy.estimator
+    new = estimator.features_of(np.array([0]), np.array([ROUNDS]), old[None])[0]
+    assert not np.allclose(old, new)
+    np.testing.assert_array_equal(new[1:], estimator.x[0] + estimator.shift[0])
+    counts = agent.policy.learner.counts.copy()
+    agent.learn(waiting, float(rewards[-1]))
+    assert (agent.policy.learner.counts - counts).sum() == 1
+
+
+def test_a_loaded_agent_can_be_refitted_at_once(tmp_path):
+    agent = make_small("adaptive", refit="manual").fold(*played(ROUNDS))
+    agent.save(tmp_path / "agent.hs")
+    again = hs.load(tmp_path / "agent.hs")
+    for one in (agent, again):
+        one.refit()
+        one.fold(*played(5))
+    assert_same_state(agent, again)
+
+
+@pytest.mark.parametrize("name", ["kf-ts", "ts-pco", "emkf-ts"])
+def test_agents_without_a_history_refuse(name):
+    agent, (ys, arms, rewards) = make_small(name), played(5)
+    agent.fold(ys, arms, rewards)
+    before = frozen_state(agent)
+    with pytest.raises(hs.HalfseenError, match=f"^refit: got '{name}', which has nothing to identify; want [^\n]*$"):
+        agent.refit()
+    assert frozen_state(agent) == before
+
+
+def test_bad_refit():
+    with pytest.raises(hs.HalfseenError, match="refit: got 'never'; want 'inline' or 'manual'"):
+        make_small("adaptive", refit="never")
+
+
+def test_memory_is_flat_once_the_history_is_full():
+    agent = hs.make("adaptive", observed=OBSERVED, arms=ARMS, history=80, refit="manual")
+
+    def size() -> int:
+        return sum(array.nbytes for array in agent.state().values())
+
+    sizes = []
+    for _ in range(4):
+        agent.fold(*played(100))
+        agent.refit()
+        sizes.append(size())
+    assert len(set(sizes)) == 1
+    assert agent.health().facts["rounds kept"] <= 120

@@ -1,0 +1,161 @@
+"""The packed kernels against the filter of the model and the joint Gaussian of context and reward."""
+
+import numpy as np
+import pytest
+from reference import gaussian
+
+import halfseen as hs
+from halfseen.kernels.belief import advance, credit_packed, hear, noise_of, noise_packed, score_packed
+
+SIZES, K, ARMS, MOST = (2, 5, 3), 2, 3, 6
+
+
+def packed(matrices, width):
+    """Arrays of different sizes at the front of the rows of one; the rest is filled with what must not matter."""
+    rows = np.full((len(matrices), width), 1e3)
+    for row, matrix in zip(rows, matrices, strict=True):
+        row[: matrix.size] = matrix.ravel()
+    return rows
+
+
+def bank(seed=0):
+    rng = np.random.default_rng([seed, 3])
+    return [gaussian.random_system(rng, d, K) for d in SIZES]
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_advance_is_the_filter_of_each_rows_own_model(gaps):
+    systems, rng = bank(), np.random.default_rng(6)
+    series = [gaussian.simulate(rng, *system, 40)[1] for system in systems]
+    if gaps:
+        series = [gaussian.with_gaps(rng, y, share=0.3, blank=(0, 5, 6)) for y in series]
+    D, Q, _, R, m0, P0 = (list(part) for part in zip(*systems, strict=True))
+    D, Q, R, x, P = (packed(part, MOST * MOST) for part in (D, Q, R, m0, P0))
+    rows, sizes, surprise = np.array([2, 0, 1]), np.array(SIZES), np.empty(3)
+    logliks = np.zeros(3)
+    for t in range(40):
+        advance(rows, sizes, D, Q, R, x, P, np.stack([series[row][t] for row in rows]), surprise)
+        for row, value in zip(rows, surprise, strict=True):
+            (d_, q_, a_, r_, m_, p_), y = systems[row], series[row][: t + 1]
+            model = hs.LinearGaussianModel(
+                transition=d_, process_cov=q_, observation=a_, observation_cov=r_, initial_mean=m_, initial_cov=p_
+            )
+            got, d = model.filter(y), SIZES[row]
+            np.testing.assert_allclose(x[row, :d], got.means[-1], rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(P[row, : d * d].reshape(d, d), got.covs[-1], rtol=1e-9, atol=1e-9)
+            seen = np.isfinite(y[-1]).sum()
+            before = model.filter(y[:-1]) if t else None
+            mean = d_ @ (before.means[-1] if t else m_)
+            cov = d_ @ (before.covs[-1] if t else p_) @ d_.T + q_
+            there = np.isfinite(y[-1])
+            error, S = (y[-1] - mean[:K])[there], (cov[:K, :K] + r_)[np.ix_(there, there)]
+            want = error @ np.linalg.solve(S, error) / seen if seen else 1.0
+            assert value == pytest.approx(want, rel=1e-8)
+            logliks[row] = got.log_likelihood
+    assert (x[0, SIZES[0] :] == 1e3).all()
+    assert np.isfinite(logliks).all()
+
+
+def arms_of(rng, d):
+    p = d + 1
+    roots = rng.normal(size=(ARMS, p, p))
+    return rng.normal(size=(ARMS, p)), roots @ roots.transpose(0, 2, 1) / p + 0.1 * np.eye(p)
+
+
+def beliefs(seed=1):
+    rng = np.random.default_rng([seed, 5])
+    pairs = [arms_of(rng, d) for d in SIZES]
+    roots = [rng.normal(size=(d, d)) for d in SIZES]
+    P = [root @ root.T / 4 + 0.05 * np.eye(len(root)) for root in roots]
+    features = np.full((3, MOST + 1), 1e3)
+    for row, d in enumerate(SIZES):
+        features[row, 0], features[row, 1 : d + 1] = 1.0, rng.normal(size=d)
+    return pairs, P, features
+
+
+def test_scores_are_the_quadratic_forms_of_each_row():
+    pairs, _, features = beliefs()
+    mean, cov = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200)
+    rows, means, variances = np.array([1, 2]), np.empty((2, ARMS)), np.empty((2, ARMS))
+    score_packed(rows, np.array(SIZES), mean, cov, features[rows], means, variances)
+    for s, row in enumerate(rows):
+        c = features[row, : SIZES[row] + 1]
+        np.testing.assert_allclose(means[s], pairs[row][0] @ c)
+        np.testing.assert_allclose(variances[s], [c @ C @ c for C in pairs[row][1]])
+
+
+def test_noise_exchanges_the_uncertainty_of_the_fit_for_that_of_the_belief():
+    pairs, P, _ = beliefs()
+    slopes, noise = packed([m[:, 1:] for m, _ in pairs], 40), np.array([[2.0, 0.01, 5.0]] * 3)
+    within = [0.3 * cov for cov in P]
+    got = np.empty((3, ARMS))
+    noise_packed(
+        np.arange(3), np.array(SIZES), slopes, noise, packed(within, 36), packed(P, 36), got
+    )  # fmt: skip
+    for row in range(3):
+        for a in range(ARMS):
+            m, s = pairs[row][0][a, 1:], noise[row, a]
+            assert got[row, a] == pytest.approx(max(s - m @ within[row] @ m, 0.1 * s) + m @ P[row] @ m)
+
+
+def test_credit_is_bayesian_regression():
+    pairs, _, features = beliefs()
+    mean, cov = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200)
+    rows, arms = np.array([1, 1, 0]), np.array([2, 2, 0])
+    rewards, variances = np.array([0.7, -1.1, 2.0]), np.array([0.4, 0.9, 0.2])
+    second = features[1] * 1.4
+    second[0] = 1.0
+    credit_packed(
+        rows, np.array(SIZES), mean, cov, np.stack([features[1], second, features[0]]), arms, rewards, variances
+    )
+    d, p = SIZES[1], SIZES[1] + 1
+    F = np.stack([features[1, :p], second[:p]])
+    m, C = pairs[1][0][2], pairs[1][1][2]
+    precision = np.linalg.inv(C) + F.T @ np.diag(1 / variances[:2]) @ F
+    want = np.linalg.solve(precision, np.linalg.solve(C, m) + F.T @ (rewards[:2] / variances[:2]))
+    np.testing.assert_allclose(mean[1, 2 * p : 3 * p], want, rtol=1e-9)
+    np.testing.assert_allclose(cov[1, 2 * p * p : 3 * p * p].reshape(p, p), np.linalg.inv(precision), rtol=1e-8)
+    np.testing.assert_array_equal(mean[1, : 2 * p], pairs[1][0][:2].ravel())  # other arms, and what lies behind
+    assert (mean[1, 3 * p :] == 1e3).all()
+    assert d == 5
+
+
+def test_a_round_that_is_forgotten_teaches_nothing():
+    pairs, _, features = beliefs()
+    mean, cov = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200)
+    before = mean.copy(), cov.copy()
+    one = np.array([1])
+    credit_packed(one, np.array(SIZES), mean, cov, np.full((1, MOST + 1), np.nan), one, np.ones(1), np.ones(1))
+    np.testing.assert_array_equal(mean, before[0])
+    np.testing.assert_array_equal(cov, before[1])
+    assert features.shape[1] == MOST + 1
+
+
+@pytest.mark.parametrize("row", range(3))
+def test_sense_is_conditioning_the_joint_gaussian_of_context_and_reward(row):
+    """With what was believed before the reward: the arm is credited first, as the agent does it."""
+    pairs, P, features = beliefs()
+    mean, cov, belief = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200), packed(P, 36)
+    slopes, d, a, reward, own = packed([m[:, 1:] for m, _ in pairs], 40), SIZES[row], 1, 3.3, 0.8
+    m, C, c = pairs[row][0][a], pairs[row][1][a], features[row, : d + 1]
+    mu = m[1:]
+    # (x, r): r = cᵀθ + μᵀ(x − x̂) + noise, with θ ~ N(m, C) and x ~ N(x̂, P) independent
+    var_r = c @ C @ c + mu @ P[row] @ mu + own
+    gain = P[row] @ mu / var_r
+    x = np.full((3, MOST), 0.3)
+    want_x, want_P = x[row, :d] + gain * (reward - m @ c), P[row] - np.outer(gain, gain) * var_r
+    rows, sizes, v = np.array([row]), np.array(SIZES), np.empty(1)
+    noise, shift, within = np.full((3, ARMS), own), np.full((3, MOST), -0.2), np.zeros((3, 36))
+    x[row, :d] = c[1:] + 0.2  # c is (1, x + shift)
+    want_x += x[row, :d] - 0.3
+    noise_of(rows, np.array([a]), sizes, slopes, noise, within, belief, v)
+    assert v[0] == pytest.approx(own + mu @ P[row] @ mu)
+    credit_packed(rows, sizes, mean, cov, features[rows], np.array([a]), np.array([reward]), v)
+    arm, told, origin = np.full((3, 4), a), np.full((3, 4), np.nan), np.full(3, 50.0)
+    told[row, 2] = reward + 50.0
+    for slot in (-1, 1, 2):  # no round yet; no reward; the one
+        hear(rows, np.array([slot]), arm, told, origin, sizes, mean, cov, slopes, noise, within, x, belief, shift)
+    np.testing.assert_allclose(x[row, :d], want_x, rtol=1e-9)
+    np.testing.assert_allclose(belief[row, : d * d].reshape(d, d), want_P, rtol=1e-9, atol=1e-12)
+    assert (x[row, d:] == 0.3).all()
+    assert np.linalg.eigvalsh(belief[row, : d * d].reshape(d, d))[0] > 0
