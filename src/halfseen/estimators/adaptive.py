@@ -344,6 +344,7 @@ class Adaptive(Estimator):
             self.settled[row] = self.settled[row] + 1 if same else 0
             self.rung[row] = found.rung
         self.sizes[row], self.plain[row], self.identified[row] = d, found.plain, True
+        self.failures[row] = 0
         self.from_first[row], self.surprise[row] = found.from_first, 1.0
         for array, matrix in ((self.transition, model.D), (self.process_cov, model.Q)):
             array[row] = 0.0
@@ -397,8 +398,8 @@ class Adaptive(Estimator):
         if not self.identified[row] and self._age(row) > self.next_epoch[row]:
             notes.append("no model yet, and one is due: the observation itself is the context until it is refitted")
         if self.failures[row]:
-            notes.append(f"identification failed {int(self.failures[row])} times and the model before was kept")
-        if self.changes[row]:
+            notes.append(f"identification failed {int(self.failures[row])} times in a row; the model before was kept")
+        if self.changes[row] and self._age(row) < LONG_ENOUGH:
             notes.append(f"the dynamics changed and were learnt anew, last from round {int(self.began[row]) + 1} on")
         if self.forgotten[row]:
             notes.append(f"{int(self.forgotten[row])} rewards came after their round was forgotten and taught nothing")

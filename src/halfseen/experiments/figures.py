@@ -27,8 +27,9 @@ _BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, _PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7F7F7F"
 _SOLID, _DASHED, _DOTTED, _DASHDOT = "solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2))
 
-# The agents of the paper's experiment look the same in every figure; others take what is left.
+# The agents of the paper's experiment, and our own, look the same in every figure; others take what is left.
 _OWN_LOOK: dict[str, Look] = {
+    "adaptive": (_BLACK, _SOLID),
     "oracle-ts": (_GREEN, _DASHED),
     "kf-ts": (BLUE, _SOLID),
     "emkf-ts": (VERMILION, _SOLID),
