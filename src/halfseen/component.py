@@ -34,12 +34,18 @@ class Streams:
 
 
 class Stateful:
-    """State is exactly the arrays named in `state_names`; all else is fixed when the part is built."""
+    """State is the arrays named in `state_names` and the state of the attributes named in `parts`; all else is fixed
+    when the part is built.
+    """
 
     state_names: ClassVar[tuple[str, ...]] = ()
+    parts: ClassVar[tuple[str, ...]] = ()
 
     def state(self) -> State:
-        return {name: getattr(self, name) for name in self.state_names}
+        arrays = {name: getattr(self, name) for name in self.state_names}
+        for part in self.parts:
+            arrays |= getattr(self, part).state()
+        return arrays
 
     def check(self, state: State) -> None:
         """Refuse arrays that are not what this part carries."""
@@ -47,6 +53,8 @@ class Stateful:
             mine, given = getattr(self, name), np.asarray(state.get(name))
             if not self._fits(mine, given):
                 raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} {mine.shape}")
+        for part in self.parts:
+            getattr(self, part).check(state)
 
     def _fits(self, mine: NDArray[np.generic], given: NDArray[np.generic]) -> bool:
         return mine.dtype == given.dtype and mine.shape == given.shape
@@ -54,6 +62,8 @@ class Stateful:
     def restore(self, state: State) -> None:
         for name in self.state_names:
             setattr(self, name, np.array(state[name], order="C"))  # a copy: two agents never share an array
+        for part in self.parts:
+            getattr(self, part).restore(state)
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
         """Facts about stream `row` by name, and a sentence for each thing that is wrong with it."""

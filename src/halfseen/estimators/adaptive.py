@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.component import Estimator, Learner, Mask, State, Streams, at_least
+from halfseen.component import Estimator, Learner, Mask, Streams, at_least
 from halfseen.errors import invalid
 from halfseen.estimators.history import History
-from halfseen.identify.order import ladder
-from halfseen.identify.stream import PLAIN_NOISE, RECENT, Fitted, Found, find, fresh_fit, run_em, units
+from halfseen.estimators.rungs import LONG_ENOUGH, Rungs
+from halfseen.identify.order import free_numbers
+from halfseen.identify.stream import PLAIN_NOISE, RECENT, Found, find, units
 from halfseen.kernels.belief import advance, hear, open_round
-from halfseen.kernels.em import Parameters
 from halfseen.learners.calibrated import Calibrated
-from halfseen.randomness import Floats, Ints, Purpose, orthogonal_matrices
+from halfseen.randomness import Floats, Ints
 
 FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
 GROWTH, LEAST_STEP = 1.3, 10  # from one identification to the next
 FIRST_TICK, TICK_GROWTH = 8, 1.25  # rewards at which the arms' hyperparameters are found again
-NOISY_STEPS = (0,)  # hidden coordinates tried from a start that puts what has no memory into the sensors
-SPAN = 2  # rungs tried to either side
-SETTLED, LONG_ENOUGH = 3, 500  # identifications of one outcome, and rounds, after which only it is refined
-LOOK_AROUND = 4  # of those, how often the neighbours are tried all the same
 ORIGIN_ROUNDS = 10  # whose mean is where the stream began
 MEMORY, ALARM, TRUSTED = 40, 2.5, 300  # rounds of mean surprise, the level that is a change, rounds it takes
 KEPT_AT_CHANGE = 10  # rounds before the alarm that are taken to be after the change
@@ -42,30 +38,24 @@ class Adaptive(Estimator):
     estimates = "nothing"  # its coordinates are its own
     state_names = (
         "sizes", "transition", "process_cov", "observation_cov", "x", "centre", "scale", "shift", "from_first",
-        "first_sum", "first_count", "rung_transition", "rung_process_cov", "rung_noise", "rung_scale", "rung_known",
-        "rung", "settled", "plain", "identified", "epochs", "next_epoch", "next_tick", "surprise", "began", "changes",
-        "failures", "forgotten", "unheard",
+        "first_sum", "first_count", "plain", "identified", "epochs", "next_epoch", "next_tick", "surprise", "began",
+        "changes", "failures", "forgotten", "unheard",
     )  # fmt: skip
+    parts = ("rungs", "history")
 
     def __init__(
         self, streams: Streams, *, latent: int | str = "auto", history: int = 3000, refit: str = "inline"
     ) -> None:
         count, k = streams.count, streams.observed
-        if isinstance(latent, str):
-            if latent != "auto":
-                raise invalid("latent", repr(latent), f"an integer of at least {k}, or 'auto'")
-            self._ladder = ladder(k)
-            self._noisy = tuple(k + step for step in NOISY_STEPS)
-        else:
-            self._ladder = (at_least("latent", latent, k),)
-            self._noisy = self._ladder
-        self._rungs = self._ladder + self._noisy
+        if isinstance(latent, str) and latent != "auto":
+            raise invalid("latent", repr(latent), f"an integer of at least {k}, or 'auto'")
+        self._latent = None if isinstance(latent, str) else at_least("latent", latent, k)
         if refit not in ("inline", "manual"):
             raise invalid("refit", repr(refit), "'inline' or 'manual'")
         self._inline, self._streams = refit == "inline", streams
         self._first = max(LEAST_FIRST_ROUNDS, FIRST_ROUNDS_A_FEATURE * k)
-        most, rungs = self._ladder[-1], len(self._rungs)
-        self._most = most
+        self.rungs = Rungs(streams, self._latent)
+        most = self.rungs.most
         self.dimension = most + 1
         self.history = History(streams, at_least("history", history, 4 * self._first), self.dimension)
         self.sizes = np.full(count, k)
@@ -76,12 +66,7 @@ class Adaptive(Estimator):
         self.shift = np.zeros((count, most))
         self.from_first = np.ones(count, dtype=np.bool_)
         self.first_sum, self.first_count = np.zeros((count, k)), np.zeros((count, k))
-        self.rung_transition = np.zeros((count, rungs, most * most))
-        self.rung_process_cov = np.zeros((count, rungs, most * most))
-        self.rung_noise, self.rung_scale = np.zeros((count, rungs, k)), np.ones((count, rungs, k))
-        self.rung_known = np.zeros((count, rungs), dtype=np.bool_)
-        self.rung = np.full(count, -1)
-        self.settled, self.epochs = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self.epochs = np.zeros(count, dtype=np.int64)
         self.plain, self.identified = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
         self.next_epoch, self.next_tick = np.full(count, self._first), np.full(count, FIRST_TICK)
         self.surprise, self.began = np.ones(count), np.zeros(count, dtype=np.int64)
@@ -142,12 +127,12 @@ class Adaptive(Estimator):
     def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
         slots = self.history.slots(rows, rounds)
         known = self.history.belief[rows, np.maximum(slots, 0)]
-        known[slots < 0] = np.nan
+        known[~self.history.remembers(rows, slots)] = np.nan
         return known
 
     def reward(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
         slots = self.history.slots(rows, rounds)
-        kept = slots >= 0
+        kept = self.history.remembers(rows, slots)
         if not kept.all():
             np.add.at(self.forgotten, rows[~kept], 1)
             rows, slots, arms, rewards = rows[kept], slots[kept], arms[kept], rewards[kept]
@@ -241,14 +226,12 @@ class Adaptive(Estimator):
         self.history.forget(row, max(0, int(self.history.count[row]) - KEPT_AT_CHANGE))
         self.began[row] = self.history.offset[row]
         self.changes[row] += 1
-        self.first_sum[row] = self.first_count[row] = 0.0
         ys = self.history.ys[row, : self.history.count[row]]
         self.first_sum[row], self.first_count[row] = np.nansum(ys, axis=0), (~np.isnan(ys)).sum(axis=0)
-        self.rung_known[row], self.rung[row], self.settled[row], self.identified[row] = False, -1, 0, False
-        self.from_first[row], self.surprise[row] = True, 1.0
+        self.rungs.forget(row)
+        self.identified[row], self.from_first[row], self.surprise[row] = False, True, 1.0
         self.next_epoch[row] = self._first
         self.unheard[row] = int((~np.isnan(self.history.reward[row, : self.history.count[row]])).sum())
-        self._cov[row] = self._learner.smooth_cov[row] = 0.0
         self._filter_plainly(row)
         self._learner.adopt(row, self._streams.observed, None)
         self._tick(row)
@@ -264,7 +247,7 @@ class Adaptive(Estimator):
         before = self.centre[row].copy(), self.scale[row].copy()
         self.centre[row], self.scale[row] = centre, scale
         y = np.ascontiguousarray((ys - centre) / scale)
-        fits = self._fit_rungs(row, y)
+        fits = self.rungs.fit(row, y, scale)
 
         def evidence(features: Floats) -> float:
             found = self._learner.fit(row, features, arms, rewards, warm=False)
@@ -279,7 +262,7 @@ class Adaptive(Estimator):
                 first_gap=gap,
                 from_first=preferred,
                 evidence=evidence if heard else None,
-                noisy=lambda rung: rung >= len(self._ladder),
+                noisy=self.rungs.is_noisy,
             )
         except np.linalg.LinAlgError:
             found = None
@@ -291,58 +274,12 @@ class Adaptive(Estimator):
         self._adopt(row, found, kept, y, arms, rewards)
         return True
 
-    def _fit_rungs(self, row: int, y: Floats) -> dict[int, Fitted]:
-        fits: dict[int, Fitted] = {}
-        for place in self._rungs_to_try(row):
-            d = self._rungs[place]
-            if self.rung_known[row, place]:
-                fit = run_em(self._warm_start(row, place), y)
-            else:
-                keys = self._streams.keys[row : row + 1]
-                start = orthogonal_matrices(keys, Purpose.INITIAL_MODEL, d)[0]
-                fit = fresh_fit(y, d, start, noisy=place >= len(self._ladder))
-            if fit is not None:
-                fits[place] = fit
-                self._keep_rung(row, place, fit.model)
-        return fits
-
-    def _rungs_to_try(self, row: int) -> list[int]:
-        """All at first; then the neighbours of the one in use; once settled, now and then only that one."""
-        rungs, at, settled = len(self._rungs), int(self.rung[row]), int(self.settled[row])
-        if at < 0:
-            return list(range(rungs))
-        if self.history.count[row] >= LONG_ENOUGH and settled >= SETTLED and settled % LOOK_AROUND:
-            return [at]
-        noisy = list(range(len(self._ladder), rungs))
-        d = self._rungs[at]
-        middle = at if at < len(self._ladder) else min(range(len(self._ladder)), key=lambda i: abs(self._ladder[i] - d))
-        return [i for i in range(middle - SPAN, middle + SPAN + 1) if 0 <= i < len(self._ladder)] + noisy
-
-    def _keep_rung(self, row: int, place: int, model: Parameters) -> None:
-        d = len(model.D)
-        self.rung_transition[row, place, : d * d] = model.D.ravel()
-        self.rung_process_cov[row, place, : d * d] = model.Q.ravel()
-        self.rung_noise[row, place], self.rung_scale[row, place] = np.diag(model.R), self.scale[row]
-        self.rung_known[row, place] = True
-
-    def _warm_start(self, row: int, place: int) -> Parameters:
-        """The rung's last model, in the units of now."""
-        d, k = self._rungs[place], self._streams.observed
-        unit = np.ones(d)
-        unit[:k] = self.rung_scale[row, place] / self.scale[row]
-        D = self.rung_transition[row, place, : d * d].reshape(d, d) * unit[:, None] / unit
-        Q = self.rung_process_cov[row, place, : d * d].reshape(d, d) * np.outer(unit, unit)
-        R = np.diag(self.rung_noise[row, place] * unit[:k] ** 2)
-        return Parameters(np.ascontiguousarray(D), np.ascontiguousarray(Q), R, np.zeros(d), np.eye(d))
-
     def _adopt(self, row: int, found: Found, kept: slice, y: Floats, arms: Ints, rewards: Floats) -> None:
         """Go on as if the model found had been known all along."""
         model, learner = found.model, self._learner
         d, k = len(model.D), self._streams.observed
         if found.rung >= 0:
-            same = found.rung == self.rung[row] and bool(self.plain[row]) == found.plain
-            self.settled[row] = self.settled[row] + 1 if same else 0
-            self.rung[row] = found.rung
+            self.rungs.choose(row, found.rung, as_before=bool(self.plain[row]) == found.plain)
         self.sizes[row], self.plain[row], self.identified[row] = d, found.plain, True
         self.failures[row] = 0
         self.from_first[row], self.surprise[row] = found.from_first, 1.0
@@ -378,23 +315,10 @@ class Adaptive(Estimator):
                 y[t : t + 1], surprise,
             )  # fmt: skip
 
-    # ------------------------------------------------------------------ state, health
-
-    def state(self) -> State:
-        return super().state() | self.history.state()
-
-    def check(self, state: State) -> None:
-        super().check(state)
-        self.history.check(state)
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.history.restore(state)
+    # ------------------------------------------------------------------ health
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
         notes, facts = [], self._facts(row)
-        count = int(self.history.count[row])
-        ys = self.history.ys[row, :count]
         if not self.identified[row] and self._age(row) > self.next_epoch[row]:
             notes.append("no model yet, and one is due: the observation itself is the context until it is refitted")
         if self.failures[row]:
@@ -403,30 +327,20 @@ class Adaptive(Estimator):
             notes.append(f"the dynamics changed and were learnt anew, last from round {int(self.began[row]) + 1} on")
         if self.forgotten[row]:
             notes.append(f"{int(self.forgotten[row])} rewards came after their round was forgotten and taught nothing")
-        if count > ORIGIN_ROUNDS:
-            for i in range(ys.shape[1]):
-                seen = ys[~np.isnan(ys[:, i]), i]
-                if len(seen) == 0:
-                    notes.append(f"entry {i} of the observation has never been seen in the kept history")
-                elif np.ptp(seen) == 0.0:
-                    notes.append(f"entry {i} of the observation is constant and tells nothing")
-        rewards = self.history.reward[row, :count]
-        paid = rewards[~np.isnan(rewards)]
-        if len(paid) > ORIGIN_ROUNDS and np.ptp(paid) == 0.0:
-            notes.append("all rewards are equal: there is nothing to choose by")
-        numbers, d = int(np.isfinite(ys).sum()), int(self._ladder[0])
-        if len(self._ladder) == 1 and self.identified[row] and numbers < 2 * (2 * d * ys.shape[1]):
-            notes.append(f"latent={d} asks for more than {numbers} numbers can support yet")
-        return facts, notes
+        numbers = int(np.isfinite(self.history.ys[row, : self.history.count[row]]).sum())
+        wanted = 0 if self._latent is None else 2 * free_numbers(self._latent, self._streams.observed)
+        if self.identified[row] and numbers < wanted:
+            notes.append(f"latent={self._latent} asks for more than {numbers} numbers can support yet")
+        return facts, notes + self.history.remarks(row)
 
     def _facts(self, row: int) -> dict[str, object]:
-        place = int(self.rung[row])
+        rung = int(self.rungs.rung[row])
         return {
             "rounds kept": int(self.history.count[row]),
             "identifications": int(self.epochs[row]),
             "rounds to the next": max(0, int(self.next_epoch[row]) - self._age(row)),
             "hidden coordinates": int(self.sizes[row]) - self._streams.observed,
-            "dimension that fits the observations best": self._rungs[place] if place >= 0 else None,
+            "dimension that fits the observations best": self.rungs.dimensions[rung] if rung >= 0 else None,
             "context": "the observation itself" if self.plain[row] else "filtered",
             "surprise (1 is as expected)": float(self.surprise[row]),
             "changes of the dynamics noticed": int(self.changes[row]),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Estimator, State, Streams
+from halfseen.component import Estimator, Streams
 from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
 from halfseen.kernels.windowed import gather_pairs, maximise
 from halfseen.randomness import Floats, Ints
@@ -20,6 +20,7 @@ class Emkf(Estimator):
     """c_t = x_{t|t} with the D̂, Q̂ in force before y_t; `window` is L, `observation_cov` is Σ, which is known."""
 
     estimates = "canonical"
+    parts = ("_bank",)
     state_names = ("previous", "opening", "X", "Psi", "rounds_seen")
 
     def __init__(
@@ -62,14 +63,3 @@ class Emkf(Estimator):
                 self.X[told], self.Psi[told], self.opening[told], self.previous[told], self._window - 1
             )
             self._bank.replace_model(told, transition, process_cov)
-
-    def state(self) -> State:
-        return super().state() | self._bank.state()
-
-    def check(self, state: State) -> None:
-        super().check(state)
-        self._bank.check(state)
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._bank.restore(state)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.component import Stateful, Streams
+from halfseen.component import Mask, Stateful, Streams
 from halfseen.randomness import Ints
+
+ENOUGH_TO_TELL = 10  # rounds, or rewards
 
 
 class History(Stateful):
@@ -45,3 +47,23 @@ class History(Stateful):
     def slots(self, rows: Ints, rounds: Ints) -> Ints:
         """Where the rounds lie; negative when they are forgotten."""
         return rounds - 1 - self.offset[rows]
+
+    def remembers(self, rows: Ints, slots: Ints) -> Mask:
+        """Whether there still is a belief that a reward of that round can be credited with."""
+        return np.asarray((slots >= 0) & (self.belief[rows, np.maximum(slots, 0), 0] != 0.0))
+
+    def remarks(self, row: int) -> list[str]:
+        """A sentence for each thing that nothing can be learnt from."""
+        count, notes = int(self.count[row]), []
+        if count > ENOUGH_TO_TELL:
+            for i, column in enumerate(self.ys[row, :count].T):
+                seen = column[~np.isnan(column)]
+                if len(seen) == 0:
+                    notes.append(f"entry {i} of the observation has never been seen in the kept history")
+                elif np.ptp(seen) == 0.0:
+                    notes.append(f"entry {i} of the observation is constant and tells nothing")
+        paid = self.reward[row, :count]
+        paid = paid[~np.isnan(paid)]
+        if len(paid) > ENOUGH_TO_TELL and np.ptp(paid) == 0.0:
+            notes.append("all rewards are equal: there is nothing to choose by")
+        return notes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from halfseen.component import Estimator, State, Streams
+from halfseen.component import Estimator, Streams
 from halfseen.errors import invalid
 from halfseen.estimators.filter_bank import FilterBank
 from halfseen.model import LinearGaussianModel
@@ -20,6 +20,7 @@ class Kalman(Estimator):
     """
 
     estimates = "context"
+    parts = ("_bank",)
 
     def __init__(self, streams: Streams, *, model: LinearGaussianModel | Sequence[LinearGaussianModel]) -> None:
         models = list(model) if isinstance(model, Sequence) else [model]
@@ -56,12 +57,3 @@ class Kalman(Estimator):
             return means
         maps = self._to_original if len(self._to_original) == 1 else self._to_original[rows]
         return np.ascontiguousarray((maps @ means[:, :, None])[:, :, 0])
-
-    def state(self) -> State:
-        return self._bank.state()
-
-    def check(self, state: State) -> None:
-        self._bank.check(state)
-
-    def restore(self, state: State) -> None:
-        self._bank.restore(state)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Estimator, State, Streams, at_least
+from halfseen.component import Estimator, Streams, at_least
 from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
 from halfseen.kernels.em import FIXED, em_windows
 from halfseen.randomness import Floats, Ints
@@ -24,6 +24,7 @@ class SmoothedEm(Estimator):
     """
 
     estimates = "canonical"
+    parts = ("_bank",)
     state_names = ("recent", "opening_mean", "opening_cov")
 
     def __init__(
@@ -72,14 +73,3 @@ class SmoothedEm(Estimator):
         )
         bank.replace_model(ended, transition, process_cov)
         bank.mean[ended], bank.cov[ended] = mean, cov
-
-    def state(self) -> State:
-        return super().state() | self._bank.state()
-
-    def check(self, state: State) -> None:
-        super().check(state)
-        self._bank.check(state)
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._bank.restore(state)
