@@ -7,7 +7,7 @@ import halfseen as hs
 from halfseen.experiments.specs import world_spec
 from halfseen.randomness import Purpose, orthogonal_matrices, stream_keys
 from halfseen.worlds import named
-from halfseen.worlds.linear_gaussian import Change, Episodes
+from halfseen.worlds.linear_gaussian import Change, LinearGaussianEpisodes
 
 SEEDS = [2, 5]
 
@@ -55,7 +55,7 @@ def test_a_schedule_may_hold_several_changes():
     stop = np.zeros((2, 20, 20))
     own = np.stack([model.transition for model in steady.models])
     changes = [Change(3, stop), Change(4, own), Change(50, stop)]
-    episodes = Episodes(stream_keys(SEEDS), steady.models, steady.arm_params, 0.1, changes=changes)
+    episodes = LinearGaussianEpisodes(stream_keys(SEEDS), steady.models, steady.arm_params, 0.1, changes=changes)
     got, noise_source = episodes.advance(6).contexts, steady.advance(6).contexts
     np.testing.assert_array_equal(got[:2], noise_source[:2])
     for b, D in enumerate(own):

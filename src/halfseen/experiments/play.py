@@ -16,7 +16,7 @@ from halfseen.learners.ridge import Ridge
 from halfseen.policy import Policy
 from halfseen.randomness import Floats, Ints, stream_keys
 from halfseen.worlds import World
-from halfseen.worlds.linear_gaussian import Episodes, Rounds
+from halfseen.worlds.world import Episodes, Rounds, largest_arm_norm
 
 
 @dataclass
@@ -118,7 +118,7 @@ def _empty_track(piece: Slice, episodes: Episodes) -> Track:
         arm=np.empty(shape, dtype=np.int16),
         error=np.empty(shape),
         context_norm=np.empty(shape),
-        arm_norm=np.linalg.norm(episodes.arm_params, axis=2).max(axis=1),
+        arm_norm=largest_arm_norm(episodes, len(piece.seeds)),
         checkpoints=marks,
         gram=np.full((len(piece.seeds), len(marks)), np.nan),
         seconds=np.zeros((1, -(-piece.rounds // CHUNK))),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import at_least, positive, seed_number, stack_for_streams
+from halfseen.component import at_least, positive, stack_for_streams
 from halfseen.errors import invalid
 from halfseen.kernels.checks import COMPLETE, LIMIT, survey
 from halfseen.kernels.simulation import move_contexts
@@ -23,17 +22,8 @@ from halfseen.randomness import (
     normals,
     orthogonal_matrices,
     stochastic_matrices,
-    stream_keys,
 )
-
-
-class Rounds(NamedTuple):
-    """Some rounds of B streams, time first."""
-
-    contexts: Floats  # x_t (n, B, d)
-    observations: Floats  # y_t (n, B, k)
-    expected: Floats  # ⟨x_t, μ_a⟩ (n, B, K)
-    reward_noise: Floats  # ω_t (n, B), the same for every arm and every agent
+from halfseen.worlds.world import Episodes, Rounds, World, checked_keys
 
 
 class Change(NamedTuple):
@@ -43,11 +33,13 @@ class Change(NamedTuple):
     transition: Floats  # D (B, d, d)
 
 
-class Episodes:
-    """B streams of a world, moving forward; the noise of a round depends on its seed and number alone.
+class LinearGaussianEpisodes(Episodes):
+    """B streams whose context moves by x_t = D x_{t-1} + ε.
 
     The transition of the models holds from the first round until the first of the `changes`, which come in order.
     """
+
+    arm_params: Floats
 
     def __init__(
         self,
@@ -133,23 +125,6 @@ class Episodes:
         }
 
 
-class World(ABC):
-    """Where rewards come from: `begin` opens one stream a seed."""
-
-    name: str
-    latent: int
-    observed: int
-    arms: int
-    changes_after: int | None = None  # the last round before the dynamics change, where they do
-
-    @abstractmethod
-    def begin(self, seeds: Sequence[int]) -> Episodes: ...
-
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """All that defines the world, for the record."""
-
-
 @dataclass(frozen=True)
 class RandomWorld(World):
     """A world drawn anew for every seed: D random, Q = εI, Σ = ςI, x_0 and μ_a standard normal.
@@ -168,8 +143,8 @@ class RandomWorld(World):
     observation_var: float = 0.0
     changes_after: int | None = None
 
-    def begin(self, seeds: Sequence[int]) -> Episodes:
-        keys, d, k = _checked_keys(seeds), self.latent, self.observed
+    def begin(self, seeds: Sequence[int]) -> LinearGaussianEpisodes:
+        keys, d, k = checked_keys(seeds), self.latent, self.observed
         before = np.zeros(len(keys), dtype=np.int64)
         changes = []
         if self.changes_after is not None:
@@ -183,7 +158,7 @@ class RandomWorld(World):
             for one in self._transitions(keys, Purpose.TRANSITION)
         ]
         arm_params = normals(keys, before, Purpose.ARM_PARAMETERS, self.arms * d).reshape(len(keys), self.arms, d)
-        return Episodes(keys, models, arm_params, self.reward_std, self.dynamics, changes)
+        return LinearGaussianEpisodes(keys, models, arm_params, self.reward_std, self.dynamics, changes)
 
     def _transitions(self, keys: Keys, purpose: Purpose) -> Floats:
         """One D a key, (n, d, d)."""
@@ -209,10 +184,10 @@ class FixedWorld(World):
         self.arm_params = stack_for_streams("arm_params", table, 1, (self.arms, self.latent))[0]
         self.reward_std = positive("reward_std", reward_std, zero_allowed=True)
 
-    def begin(self, seeds: Sequence[int]) -> Episodes:
-        keys = _checked_keys(seeds)
+    def begin(self, seeds: Sequence[int]) -> LinearGaussianEpisodes:
+        keys = checked_keys(seeds)
         arm_params = np.tile(self.arm_params, (len(keys), 1, 1))
-        return Episodes(keys, [self.model] * len(keys), arm_params, self.reward_std)
+        return LinearGaussianEpisodes(keys, [self.model] * len(keys), arm_params, self.reward_std)
 
     def settings(self) -> dict[str, Any]:
         model = self.model
@@ -234,12 +209,6 @@ def linear_gaussian(
 ) -> FixedWorld:
     """A world of your own matrices: `model` moves the context, `arm_params` (K, d) are the μ_a."""
     return FixedWorld(name, model, arm_params, reward_std)
-
-
-def _checked_keys(seeds: Sequence[int]) -> Keys:
-    if not isinstance(seeds, Iterable) or not (listed := list(seeds)):
-        raise invalid("seeds", repr(seeds), "a list of at least one seed")
-    return stream_keys([seed_number("seeds", seed) for seed in listed])
 
 
 def _root(cov: Floats) -> Floats:
