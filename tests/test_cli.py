@@ -14,7 +14,8 @@ import pytest
 from typer import testing
 
 import halfseen
-from halfseen.cli import build_app, run_app, split_numbers, split_specs
+from halfseen.cli import build_app, run_app
+from halfseen.commands.words import split_numbers, split_specs
 from halfseen.errors import HalfseenError
 
 COMMAND = [sys.executable, "-m", "halfseen.cli"]
