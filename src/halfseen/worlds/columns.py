@@ -12,6 +12,7 @@ import numpy as np
 from halfseen.errors import invalid, missing_extra, unknown
 from halfseen.randomness import Floats
 
+FILE_ENDINGS = (".csv", ".parquet", ".pq")
 _WANTED = "a CSV or Parquet file, columns by name, a DataFrame, an Arrow table or a structured array"
 
 
@@ -52,7 +53,7 @@ def _read_file(path: Path) -> Columns:
     except ImportError:
         raise missing_extra("pyarrow", "experiments", "reading a table from a file") from None
     kind = path.suffix.lower()
-    if kind not in (".csv", ".parquet", ".pq"):
+    if kind not in FILE_ENDINGS:
         raise invalid("table", f"'{path}'", "a file whose name ends in .csv, .parquet or .pq")
     if not path.is_file():
         raise invalid("table", f"'{path}'", "a file that is there")
@@ -91,7 +92,7 @@ def _as_numbers(values: Any, where: str) -> Floats:
     if array.ndim != 1:
         raise invalid(where, f"shape {array.shape}", "one number a row")
     if array.dtype.kind in "fiub":
-        numbers = array.astype(np.float64)
+        numbers: Floats = array.astype(np.float64)
     elif array.dtype.kind in "OUS":
         numbers = np.array([_as_number(value, where, row) for row, value in enumerate(array, 1)], dtype=np.float64)
     else:
