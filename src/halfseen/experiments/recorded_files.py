@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from halfseen.experiments.figures import save_figure
 from halfseen.experiments.reward_figures import arms_figure, reward_figure
-from halfseen.experiments.reward_report import render_reward_report, rerun_command
-from halfseen.experiments.reward_tables import CAVEAT, arms_table, verdicts
+from halfseen.experiments.reward_report import caveats, render_reward_report, rerun_command
+from halfseen.experiments.reward_tables import arms_table, verdicts
 from halfseen.savefile import write_atomically
 
 if TYPE_CHECKING:
@@ -37,4 +37,4 @@ def markdown(result: Result) -> str:
         found = result.summary["worlds"][world]["rewards"]
         parts += [f"## {world}", result.agents_table(world).markdown()]
         parts += ["\n".join(f"* {line}" for line in verdicts(found)), arms_table(found).markdown()]
-    return "\n\n".join([*parts, CAVEAT]) + "\n"
+    return "\n\n".join([*parts, *caveats(result.plan)]) + "\n"

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from halfseen.experiments.figures import render_figure
 from halfseen.experiments.html import escape, figure, page, section, table
 from halfseen.experiments.reward_figures import BASE, arms_figure, reward_figure
-from halfseen.experiments.reward_tables import CAVEAT, agents_table, arms_table, verdicts
+from halfseen.experiments.reward_tables import agents_table, arms_table, verdicts
 from halfseen.experiments.setting_tables import agents_settings
 from halfseen.experiments.wording import count, plain
 from halfseen.table import Table
-from halfseen.worlds.columns import FILE_ENDINGS
 from halfseen.worlds.named import RECORDED
-from halfseen.worlds.recorded import RecordedWorld
+from halfseen.worlds.recorded import SCALE_ON, RecordedWorld
 
 if TYPE_CHECKING:
     from halfseen.experiments.result import Result
     from halfseen.experiments.specs import Experiment
 
+_CSS = ".rewards thead th { white-space: normal; vertical-align: bottom; }"
 _HOW = (
     "A reward is averaged over the seeds first: the data are the same for all of them, and only the agents' own draws "
     "differ. Intervals are of a block bootstrap over time, t-values of the paired difference over time "
@@ -41,14 +41,19 @@ def render_reward_report(result: Result) -> str:
     )
     body = [
         f'<p class="lead">{escape(lead)}</p>',
-        f"<p><strong>{escape(CAVEAT)}</strong></p>",
+        *[f"<p><strong>{escape(caveat)}</strong></p>" for caveat in caveats(plan)],
         section("Reward", figure(render_figure(reward_figure(result), "svg"), caption, narrow=narrow)),
         *[_world(result, world) for world in plan.worlds if isinstance(world, RecordedWorld)],
         section("How to read the numbers", f"<p>{escape(_HOW)}</p>"),
         section("Settings", agents_settings(plan)),
         section("Versions, and how to run it again", _made_with(result), *_again(plan)),
     ]
-    return page("Agents on recorded data", body)
+    return page("Agents on recorded data", body, css=_CSS)
+
+
+def caveats(plan: Experiment) -> list[str]:
+    """What the numbers do not say, once."""
+    return list(dict.fromkeys(world.caveat for world in plan.worlds if isinstance(world, RecordedWorld)))
 
 
 def _world(result: Result, world: RecordedWorld) -> str:
@@ -67,7 +72,7 @@ def _world(result: Result, world: RecordedWorld) -> str:
 
 def _table(caption: str, content: Table) -> str:
     rows = [list(row.values()) for row in content.rows]
-    return table(caption, content.columns, rows, numeric=range(1, len(content.columns)))
+    return table(caption, content.columns, rows, numeric=range(1, len(content.columns)), name="rewards")
 
 
 def _facts(world: RecordedWorld) -> str:
@@ -95,7 +100,7 @@ def rerun_command(plan: Experiment) -> str | None:
         words += [world.name for world in plan.worlds]
     else:
         (world, *others) = plan.worlds
-        if others or not isinstance(world, RecordedWorld) or not world.source.lower().endswith(FILE_ENDINGS):
+        if others or not isinstance(world, RecordedWorld) or not world.from_file or world.scale_on != SCALE_ON:
             return None
         words += [world.source, "--observed", ",".join(world.observed_names)]
         words += ["--hidden", ",".join(world.hidden_names)] if world.hidden_names else []

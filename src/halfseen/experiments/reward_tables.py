@@ -7,11 +7,6 @@ from typing import Any
 
 from halfseen.table import Table
 
-CAVEAT = (
-    "Nothing here is a tradable profit: there are no costs, and nobody sells the strike or the price that a reward is "
-    "measured from. The numbers say how much of a context an agent can make use of, and no more."
-)
-
 
 def significant(value: float, digits: int = 3) -> str:
     """A number to so many significant digits, never in powers of ten."""
@@ -71,10 +66,11 @@ def verdicts(found: dict[str, Any]) -> list[str]:
     """One sentence a comparison: only what survives Holm's correction counts as a difference."""
     reference, lines = found["reference"], []
     fixed = found["reference_less_best_fixed_arm"]
+    more = "more" if fixed["value"] > 0 else "less"
+    chance = "" if abs(fixed["t"]) > 2 else ", within chance"
     lines.append(
-        f"{reference} earned {significant(abs(fixed['value']))} a round {'more' if fixed['value'] > 0 else 'less'} than "
-        f"the arm that was best in hindsight, '{found['best_fixed_arm']}', played always (t = {_t(fixed['t'])}"
-        f"{'' if abs(fixed['t']) > 2 else '; within chance'})."
+        f"{reference} earned {significant(abs(fixed['value']))} a round {more} than '{found['best_fixed_arm']}' played "
+        f"always, the arm that was best in hindsight (t = {_t(fixed['t'])}{chance})."
     )
     for agent, entry in found["agents"].items():
         less = entry["reference_less_this"]

@@ -73,7 +73,7 @@ def _read_file(path: Path) -> Columns:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
+    return str(error).splitlines()[0].replace("Row #", "line ")  # it counts the header, rows of a table do not
 
 
 def _arrow_columns(table: Any, source: str) -> Columns:
@@ -88,7 +88,7 @@ def _refuse_duplicates(names: list[str], source: str) -> None:
 
 
 def _as_numbers(values: Any, where: str) -> Floats:
-    array: Any = np.ma.filled(values.astype(object), None) if np.ma.isMaskedArray(values) else np.asarray(values)
+    array: Any = np.asarray(values.tolist() if np.ma.isMaskedArray(values) else values)
     if array.ndim != 1:
         raise invalid(where, f"shape {array.shape}", "one number a row")
     if array.dtype.kind in "fiub":
@@ -110,4 +110,5 @@ def _as_number(value: Any, where: str, row: int) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise invalid(f"{where}, row {row}", repr(value), "a number, or nothing") from None
+        got = f"'{value}'" if isinstance(value, str) else repr(value)
+        raise invalid(f"{where}, row {row}", got, "a number, or nothing") from None

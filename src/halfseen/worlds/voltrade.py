@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halfseen.worlds import packaged
 from halfseen.worlds.market_days import HIDDEN, OBSERVED, PACKAGE, SOURCE_DATA, complete, market_days, tomorrow
-from halfseen.worlds.recorded import RecordedWorld, recorded
+from halfseen.worlds.recorded import NOT_TRADABLE, RecordedWorld, recorded
 
 ABOUT = (
     "Every day a bet on tomorrow's log-range volatility against its mean over the last 66 days, long or short, of the "
@@ -30,4 +30,5 @@ def voltrade() -> RecordedWorld:
         rewards=[*arms, "flat"],
         source=packaged.source(PACKAGE, SOURCE_DATA),
         about=ABOUT,
+        caveat=NOT_TRADABLE,
     )
