@@ -323,7 +323,7 @@ def test_importing_is_cheap() -> None:
 
 def test_lists() -> None:
     from halfseen.catalogue import CATALOG
-    from halfseen.worlds import NAMED
+    from halfseen.worlds import NAMED, RECORDED
 
     runner = testing.CliRunner(env={"COLUMNS": "120"})
     agents = runner.invoke(build_app(), ["agents"])
@@ -331,7 +331,7 @@ def test_lists() -> None:
     assert all(name in agents.stdout for name in CATALOG)
     worlds = runner.invoke(build_app(), ["worlds"])
     assert worlds.exit_code == 0
-    assert all(name in worlds.stdout for name in NAMED)
+    assert all(name in worlds.stdout for name in [*NAMED, *RECORDED])
     version = runner.invoke(build_app(), ["--version"])
     assert version.exit_code == 0
     assert version.stdout.startswith("halfseen ")

@@ -195,10 +195,10 @@ def standard_error(values: Floats) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
-def versions(*used: str) -> dict[str, str]:
-    """What the numbers were made with; further packages that were `used`."""
+def versions() -> dict[str, str]:
+    """What the numbers were made with."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("halfseen", "numpy", "scipy", "numba", *used):
+    for package in ("halfseen", "numpy", "scipy", "numba"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
