@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import halfseen as hs
-from halfseen.worlds import NAMED
+from halfseen.worlds import NAMED, RECORDED
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -22,7 +22,7 @@ def test_code_in_documents_runs(page, tmp_path, monkeypatch):
 
 def test_everything_public_is_mentioned():
     text = (ROOT / "docs/reference.md").read_text()
-    for name in [*(f"hs.{name}" for name in hs.__all__), *(f"`{name}`" for name in [*hs.catalog(), *NAMED])]:
+    for name in [*(f"hs.{name}" for name in hs.__all__), *(f"`{name}`" for name in [*hs.catalog(), *NAMED, *RECORDED])]:
         assert name in text, name
 
 
