@@ -75,7 +75,7 @@ class Estimator(Stateful, ABC):
 
     dimension: int  # of the feature handed to the learner
     reveals_context: ClassVar[bool] = False  # whether `observe` wants the true context
-    estimates: ClassVar[str]  # the "context" in the model's coordinates, "canonical" coordinates, or "nothing"
+    estimates: str  # the "context" in the model's coordinates, "canonical" coordinates, or "nothing"
 
     @abstractmethod
     def observe(

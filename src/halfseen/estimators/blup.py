@@ -21,7 +21,6 @@ class Blup(Estimator):
     seen are used; where nothing is, the prediction is 0.
     """
 
-    estimates = "context"
     state_names = ("total", "counts")
 
     def __init__(
@@ -40,7 +39,7 @@ class Blup(Estimator):
         d = k if self._running else np.shape(context_cov)[-1] if np.ndim(context_cov) >= 2 else 0
         if d < k:
             raise invalid("context_cov", f"shape {np.shape(context_cov)}", f"a matrix of at least {k} × {k}")
-        self.dimension = d
+        self.dimension, self.estimates = d, "canonical" if self._running else "context"
         A = np.eye(k, d) if observation is None else observation
         self._observation = stack_for_streams("observation", A, count, (k, d))
         self._context_cov = covariances("context_cov", 1.0 if self._running else context_cov, count, d)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Estimator, Learner, Streams, at_least, positive, stack_for_streams
+from halfseen.component import Estimator, Learner, Streams, at_least, stack_for_streams
 from halfseen.errors import invalid
 from halfseen.kernels.latent_states import hear_rewards, open_rounds
 from halfseen.learners.known import Known
@@ -30,7 +30,7 @@ class LatentStates(Estimator):
         streams: Streams,
         *,
         state_transition: ArrayLike,
-        state_std: float = 1.0,
+        state_std: ArrayLike = 1.0,
         state_prior: ArrayLike | None = None,
         memory: int = 200,
     ) -> None:
@@ -40,7 +40,9 @@ class LatentStates(Estimator):
         F = _distributions("state_transition", state_transition, count, (S, S))
         start = np.full(S, 1.0 / S) if state_prior is None else state_prior
         self.dimension = S
-        self._std = positive("state_std", state_std)
+        self._std = stack_for_streams("state_std", state_std, count, ())
+        if not self._std.min() > 0.0:
+            raise invalid("state_std", f"{self._std.min():g}", "a finite number above 0")
         self._log_F = np.log(np.maximum(F, IMPOSSIBLE))
         self._log_start = np.log(np.maximum(_distributions("state_prior", start, count, (S,)), IMPOSSIBLE))
         self.beliefs = np.zeros((count, at_least("memory", memory, 1), S))

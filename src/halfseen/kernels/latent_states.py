@@ -77,7 +77,7 @@ def hear_rewards(rows, rounds, rewards, expected, std, log_F, beliefs, evidence,
             forgotten[b] += 1
             continue
         for s in range(S):
-            gap = min(abs(rewards[n] - expected[n, s]) / std, 1e140)
+            gap = min(abs(rewards[n] - expected[n, s]) / std[b], 1e140)
             evidence[b, rounds[n] % W, s] -= 0.5 * gap * gap
         for t in range(rounds[n], newest[b]):
             _move(beliefs[b, t % W], evidence[b, t % W], log_F[b], beliefs[b, (t + 1) % W], known)
