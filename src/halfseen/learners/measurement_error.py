@@ -39,7 +39,7 @@ class MeasurementError(Learner):
         observation_cov: ArrayLike = 0.0,
         regularisation: float = 1.0,
         burn_in: int = 100,
-        safety: float = 0.02,
+        safety: float = 0.1,
     ) -> None:
         self.prior_precision = positive("regularisation", regularisation)
         self._burn_in = at_least("burn_in", burn_in, 1)
