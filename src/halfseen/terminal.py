@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,8 +146,11 @@ def print_table(table: Table, title: str, *, least_worth: Sequence[str] = (), nu
     def width(column: str) -> int:
         return max(lengths[column], *map(cell_len, heads[column])) + 1 + 2 * padding
 
+    def fits(columns: Iterable[str]) -> bool:
+        return 1 + sum(map(width, columns)) <= console.width
+
     def too_wide() -> bool:
-        return sum(map(width, heads)) > console.width
+        return not fits(heads)
 
     if numeric and too_wide():
         heads = {column: _over_lines(column, lengths[column]) for column in heads}
@@ -159,7 +162,7 @@ def print_table(table: Table, title: str, *, least_worth: Sequence[str] = (), nu
     first, *others = heads
     parts: list[list[str]] = [[first]]
     for column in others:  # in as many parts as it takes, each with the names
-        if numeric and len(parts[-1]) > 1 and sum(map(width, [*parts[-1], column])) > console.width:
+        if numeric and len(parts[-1]) > 1 and not fits([*parts[-1], column]):
             parts.append([first])
         parts[-1].append(column)
     for number, part in enumerate(parts):
