@@ -65,6 +65,12 @@ def test_the_running_covariance_finds_the_regression():
     assert np.abs(np.nan_to_num(ys[-50:]) - want).max() > 0.4  # so that the test above asks for something
 
 
+def test_running_where_the_world_would_tell():
+    """An option given takes the place of a fact; the other facts still fit."""
+    result = hs.run(["blup-ts", "blup-ts:context_cov=running"], world="orbit", rounds=40, seeds=2)
+    assert result.tracks["orbit", "blup-ts:context_cov=running"].error.min() > 0
+
+
 def test_the_running_covariance_after_one_round():
     y = np.array([0.7, -1.3, 2.2])
     agent = hs.make("blup-ts", observed=K, arms=2, observation_cov=NOISE)
@@ -81,6 +87,7 @@ def test_the_running_covariance_after_one_round():
         ({"context_cov": np.eye(2)}, "context_cov: got shape (2, 2); want a matrix of at least 3 × 3"),
         ({"context_cov": -np.eye(4)}, "context_cov: got a matrix that is no covariance; want a symmetric"),
         ({"context_cov": np.eye(4), "observation": np.eye(3)}, "observation: got shape (3, 3); want shape (3, 4)"),
+        ({"observation": np.ones((3, 4))}, "observation: got a matrix of shape (3, 4); want [I 0], if context_cov is"),
         ({"observation_cov": "loud"}, "observation_cov: got 'loud'; want numbers of shape (3, 3)"),
     ],
 )

@@ -40,6 +40,11 @@ class Blup(Estimator):
         if d < k:
             raise invalid("context_cov", f"shape {np.shape(context_cov)}", f"a matrix of at least {k} × {k}")
         self.dimension, self.estimates = d, "canonical" if self._running else "context"
+        if self._running and observation is not None:
+            given = np.asarray(observation, dtype=np.float64)
+            if given.shape[-2:-1] != (k,) or (given != np.eye(k, given.shape[-1])).any():
+                raise invalid("observation", f"a matrix of shape {given.shape}", "[I 0], if context_cov is 'running'")
+            observation = None
         A = np.eye(k, d) if observation is None else observation
         self._observation = stack_for_streams("observation", A, count, (k, d))
         self._context_cov = covariances("context_cov", 1.0 if self._running else context_cov, count, d)
