@@ -26,10 +26,35 @@ def arm_params(seed: int = 0, arms: int = ARMS, latent: int = LATENT) -> np.ndar
     return np.random.default_rng([seed, 1]).normal(size=(arms, latent))
 
 
+def state_rewards(seed: int = 0, arms: int = ARMS) -> np.ndarray:
+    """What every arm pays in each of three states."""
+    return np.random.default_rng([seed, 3]).normal(size=(arms, 3))
+
+
+STATE_TRANSITION = np.array([[0.9, 0.07, 0.03], [0.1, 0.8, 0.1], [0.05, 0.15, 0.8]])
+
+
 def told(name: str) -> dict[str, object]:
     """What an agent must be told, for the small setting; hyperparameters away from 0 and 1 where it has them."""
-    facts = {"model": small_model(), "arm_params": arm_params(), "latent": LATENT}
-    liked = {"regularisation": 2.3, "window": 5 * LATENT, "observation_cov": 0.3}
+    facts = {
+        "model": small_model(),
+        "arm_params": arm_params(),
+        "latent": LATENT,
+        "state_rewards": state_rewards(),
+        "state_transition": STATE_TRANSITION,
+    }
+    liked = {
+        "regularisation": 2.3,
+        "states": 3,
+        "warm_up": 12,
+        "restarts": 1,
+        "state_std": 1.7,
+        "memory": 90,
+        "window": 5 * LATENT,
+        "observation_cov": 0.3,
+        "burn_in": 14,
+        "floor": 0.07,
+    }
     entry = hs.catalog()[name]
     return {
         **{option: facts[option] for option in entry.required},

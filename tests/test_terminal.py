@@ -49,3 +49,15 @@ def test_a_table_of_numbers_keeps_its_names_and_numbers(capsys, monkeypatch, col
     assert all(cell in out for cell in ("kf-ts", "1.00", "12.3"))
     assert ("foggy-keyhole" in out) == (columns == 80)
     assert ("4.0" in out) == (columns > 30)
+
+
+def test_a_table_too_wide_is_continued_below(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    row = {"agent": "foggy-agent"} | {f"world-{i}": f"{i}.25" for i in range(12)}
+    terminal.print_table(Table([row]), "a title", numeric=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    named = [line for line in lines if "foggy-agent" in line]
+    assert 1 < len(named) < 12
+    assert " ".join(" ".join(named).replace("foggy-agent", "").split()) == " ".join(f"{i}.25" for i in range(12))
+    assert sum("a title, continued" in line for line in lines) == len(named) - 1

@@ -173,10 +173,13 @@ class Agent:
         rewards: ArrayLike,
         *,
         contexts: ArrayLike | None = None,
+        propensities: ArrayLike | None = None,
     ) -> Agent:
         """Live through a recorded history: observations (n, k), the arms played, their rewards (NaN: none came).
 
         The state afterwards is, bit for bit, that of an agent that made these decisions and was rewarded at once.
+        `propensities` (n,), `Decision.propensity` of each arm, matter to agents that learn from them (`meb`): if not
+        given, the arms count as chosen by this agent, with all its active arms available.
         """
         k = self.policy.streams.observed
         ys = inputs.table("observations", observations, k)
@@ -195,11 +198,21 @@ class Agent:
             xs = inputs.table("contexts", () if contexts is None else contexts, self.policy.estimator.dimension)
             if len(xs) != len(ys) or survey(xs) != COMPLETE:
                 raise invalid("contexts", f"{len(xs)} rows", f"{len(ys)} rows of numbers within ±{LIMIT:g}")
+        chances = None
+        if propensities is not None:
+            chances = inputs.numbers("propensities", propensities, "numbers, one a round")
+            if chances.shape != (len(ys),):
+                raise invalid("propensities", f"shape {chances.shape}", f"{len(ys)} probabilities, one a round")
+            if not (fine := (chances > 0.0) & (chances < 1.0 + 1e-6)).all():
+                raise invalid("propensities", f"{chances[~fine][0]}", "probabilities above 0")
         before = self.state()
         try:
             for t in range(len(ys)):
                 shown = None if xs is None else xs[t : t + 1]
-                _, rounds, features = self.policy.observe(ys[t : t + 1], contexts=shown)
+                chance = None if chances is None else chances[t : t + 1]
+                rounds, features = self.policy.relive(
+                    ys[t : t + 1], places[t : t + 1], contexts=shown, propensities=chance
+                )
                 number = self._ledger.open(rounds, places[t : t + 1], features)
                 if not np.isnan(values[t]):
                     self.learn(number, values[t])

@@ -13,23 +13,31 @@ import numpy as np
 from halfseen import savefile
 from halfseen.agent import Agent
 from halfseen.arms import Arm
+from halfseen.choosers.floored_greedy import FlooredGreedy
 from halfseen.choosers.greedy import Greedy
 from halfseen.choosers.information_directed import InformationDirected
 from halfseen.choosers.optimistic import Optimistic
+from halfseen.choosers.state_sampling import StateSampling
 from halfseen.choosers.thompson import Thompson
 from halfseen.choosers.ucb import Ucb
 from halfseen.choosers.uniform import Uniform
 from halfseen.component import Chooser, Estimator, Learner, Streams, at_least, seed_number
 from halfseen.errors import SaveFileError, invalid, unknown
 from halfseen.estimators.adaptive import Adaptive
+from halfseen.estimators.as_seen import AsSeen
+from halfseen.estimators.blup import Blup
 from halfseen.estimators.emkf import Emkf
+from halfseen.estimators.hmm import Hmm
 from halfseen.estimators.kalman import Kalman
 from halfseen.estimators.lagged import Lagged
+from halfseen.estimators.latent_states import LatentStates
 from halfseen.estimators.observed import Observed
 from halfseen.estimators.revealed import Revealed
 from halfseen.estimators.smoothed_em import SmoothedEm
 from halfseen.learners.calibrated import Calibrated
 from halfseen.learners.known import Known
+from halfseen.learners.known_by_state import KnownByState
+from halfseen.learners.measurement_error import MeasurementError
 from halfseen.learners.ridge import Ridge
 from halfseen.policy import Policy
 from halfseen.randomness import stream_keys
@@ -114,6 +122,30 @@ _TABLE = (
     Entry("oracle-ts", Revealed, Ridge, Thompson, "the true context", "Agrawal & Goyal 2013"),
     Entry("oracle-ucb", Revealed, Ridge, Ucb, "the true context, LinUCB", "Chu et al. 2011"),
     Entry("ts-pco", Observed, Ridge, Thompson, "the observation as the context", "Park & Faradonbeh 2024"),
+    Entry("blup-ts", Blup, Ridge, Thompson, "the context predicted from one observation", "Park & Faradonbeh 2021"),
+    Entry("pco-greedy", Observed, Ridge, Greedy, "the observation, never explores", "Park & Faradonbeh 2022"),
+    Entry(
+        "pco-scaled",
+        Observed,
+        Ridge,
+        Thompson,
+        "the observation, explores less or more",
+        "Park & Faradonbeh 2022",
+        {"width": 0.5},
+    ),
+    Entry(
+        "meb",
+        AsSeen,
+        MeasurementError,
+        FlooredGreedy,
+        "the observation, its noise corrected for",
+        "Guo, Xu & Murphy 2024",
+    ),
+    Entry("hmm-ts", Hmm, Ridge, Thompson, "the belief of a hidden Markov chain, learnt online", "Nelson et al. 2022"),
+    Entry("hmm-ucb", Hmm, Ridge, Ucb, "the same, LinUCB", "Nelson et al. 2022"),
+    Entry(
+        "mts", LatentStates, KnownByState, StateSampling, "the state of a known chain, from rewards", "Hong et al. 2020"
+    ),
     Entry("lag-ts", Lagged, Ridge, Thompson, "the last observations side by side", "control: history, no model"),
     Entry("bayes", Kalman, Known, Greedy, "model and arms known", "the attainable floor"),
     Entry("random", Observed, Ridge, Uniform, "any arm", "the other end"),

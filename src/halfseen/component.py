@@ -75,7 +75,7 @@ class Estimator(Stateful, ABC):
 
     dimension: int  # of the feature handed to the learner
     reveals_context: ClassVar[bool] = False  # whether `observe` wants the true context
-    estimates: ClassVar[str]  # the "context" in the model's coordinates, "canonical" coordinates, or "nothing"
+    estimates: str  # the "context" in the model's coordinates, "canonical" coordinates, or "nothing"
 
     @abstractmethod
     def observe(
@@ -111,6 +111,7 @@ class Learner(Stateful, ABC):
     """What does each arm pay in a context?"""
 
     prior_precision: float = 1.0  # λ, where the posterior starts from λI
+    weighs_propensity: ClassVar[bool] = False  # whether the last feature is to be the probability of the arm played
     arms: int  # K, which grows
 
     @abstractmethod
@@ -149,7 +150,7 @@ class Choices(NamedTuple):
     features: Floats  # (n, p) the context each arm was chosen on
     means: Floats  # (n, K) predicted rewards
     variances: Floats  # (n, K) of those predictions
-    widths: Floats  # (n, K) standard deviations of exploration
+    widths: Floats  # (n, K) standard deviations of exploration, or what else the chooser explores by
     available: Mask  # (n, K) at least one a row
     noise_variances: Floats | None  # (n, K) of a reward around its mean, if the chooser weighs it
 
@@ -183,6 +184,20 @@ def stack_for_streams(argument: str, value: ArrayLike, streams: int, shape: tupl
     if not np.isfinite(array).all():
         raise invalid(argument, "an entry that is not finite", "finite numbers")
     return np.array(np.broadcast_to(array, (streams, *shape)), order="C")  # a copy of its own, writable
+
+
+def covariances(argument: str, value: ArrayLike, streams: int, size: int) -> Floats:
+    """`value`, a matrix, a diagonal or one variance, given once or once a stream, as covariances (B, size, size)."""
+    try:
+        given = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise invalid(argument, repr(value), f"numbers of shape {(size, size)}") from None
+    if given.shape in ((), (size,)):
+        given = np.diag(np.broadcast_to(given, size))
+    cov = stack_for_streams(argument, given, streams, (size, size))
+    if (np.linalg.eigvalsh(cov) < -1e-9 * np.abs(cov).max()).any() or (cov != cov.swapaxes(1, 2)).any():
+        raise invalid(argument, "a matrix that is no covariance", "a symmetric positive semi-definite one")
+    return cov
 
 
 def at_least(argument: str, value: object, least: int) -> int:

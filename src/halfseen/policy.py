@@ -64,16 +64,44 @@ class Policy(Stateful):
     ) -> Choices:
         """See y_t (n, k), choose an arm for every stream in `rows`."""
         rows, rounds, features = self.observe(observations, contexts=contexts, rows=rows)
-        means, variances = self.learner.score(rows, features)
-        widths = self.chooser.widths(rows, rounds, self.learner)
+        arms = np.empty(len(rows), dtype=np.int64)
         if available is None:
             available = self.active if rows is self.everyone else self.active[rows]
-        keys = self._keys if rows is self.everyone else self._keys[rows]
-        noise_variances = self.learner.noise(rows, features) if self.chooser.weighs_noise else None
-        arms = np.empty(len(rows), dtype=np.int64)
-        choices = Choices(rounds, arms, features, means, variances, widths, available, noise_variances)
-        self.chooser.pick(choices, keys)
+        choices = self._weighed(rows, rounds, features, arms, available)
+        self.chooser.pick(choices, self._keys if rows is self.everyone else self._keys[rows])
+        if self.learner.weighs_propensity:
+            self._note_propensity(choices)
         return choices
+
+    def relive(
+        self, observations: Floats, arms: Ints, *, contexts: Floats | None = None, propensities: Floats | None = None
+    ) -> tuple[Ints, Floats]:
+        """A round of all streams in which the `arms` (n,) were played: rounds and features, as `decide` leaves them.
+
+        `propensities` (n,) are the probabilities with which they were chosen; where they are needed and not given,
+        they are this policy's own, with all active arms available.
+        """
+        rows, rounds, features = self.observe(observations, contexts=contexts)
+        if self.learner.weighs_propensity:
+            if propensities is not None:
+                features[:, -1] = propensities
+            else:
+                available = self.active.copy()
+                available[rows, arms] = True
+                self._note_propensity(self._weighed(rows, rounds, features, arms, available))
+        return rounds, features
+
+    def _weighed(self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, available: Mask) -> Choices:
+        """All that the choice between the arms depends on; `arms` is for the chooser to fill."""
+        means, variances = self.learner.score(rows, features)
+        widths = self.chooser.widths(rows, rounds, self.learner)
+        noise_variances = self.learner.noise(rows, features) if self.chooser.weighs_noise else None
+        return Choices(rounds, arms, features, means, variances, widths, available, noise_variances)
+
+    def _note_propensity(self, choices: Choices) -> None:
+        """Let the features carry the probability of the arm played to the time when its reward comes."""
+        shares = self.propensities(choices)
+        choices.features[:, -1] = shares[np.arange(len(shares)), choices.arms]
 
     def propensities(self, choices: Choices) -> Floats:
         """The exact probability with which each arm was going to be chosen, (n, K)."""

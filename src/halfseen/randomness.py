@@ -37,6 +37,9 @@ class Purpose(IntEnum):
     CHOICE = 7
     INITIAL_MODEL = 8
     SECOND_TRANSITION = 9
+    CLUSTERS = 10  # starts of k-means
+    HIDDEN_STATE = 11  # of a Markov chain
+    QUANTISATION = 12  # of a linear-Gaussian world into states
 
 
 def stream_keys(seeds: ArrayLike, streams: ArrayLike = 0) -> Keys:

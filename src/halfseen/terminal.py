@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,7 +132,10 @@ def print_written(paths: Sequence[Path]) -> None:
 
 
 def print_table(table: Table, title: str, *, least_worth: Sequence[str] = (), numeric: bool = False) -> None:
-    """A table as wide as the terminal allows: columns of least worth go first, then text wraps; numbers never do."""
+    """A table as wide as the terminal allows: columns of least worth go first, then text wraps; numbers never do.
+
+    A table of numbers that is still too wide is continued below, with the names again.
+    """
     from rich import box
     from rich.cells import cell_len
     from rich.console import Console
@@ -146,9 +149,14 @@ def print_table(table: Table, title: str, *, least_worth: Sequence[str] = (), nu
 
     padding = 1
 
+    def width(column: str) -> int:
+        return max(lengths[column], *map(cell_len, heads[column])) + 1 + 2 * padding
+
+    def fits(columns: Iterable[str]) -> bool:
+        return 1 + sum(map(width, columns)) <= console.width
+
     def too_wide() -> bool:
-        widths = [max(lengths[column], *map(cell_len, head)) for column, head in heads.items()]
-        return sum(widths) + (1 + 2 * padding) * len(widths) > console.width
+        return not fits(heads)
 
     if numeric and too_wide():
         heads = {column: _over_lines(column, lengths[column]) for column in heads}
@@ -157,20 +165,27 @@ def print_table(table: Table, title: str, *, least_worth: Sequence[str] = (), nu
             heads.pop(column, None)
     if numeric and too_wide():
         padding = 0
-    view = RichTable(
-        title=Text(title),
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, padding),
-    )
-    for at, head in enumerate(heads.values()):
-        is_number = numeric and at > 0
-        view.add_column("\n".join(head), justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
-    for row in table.rows:
-        view.add_row(*[_coloured(row[column]) for column in heads])
-    console.print(view)
+    first, *others = heads
+    parts: list[list[str]] = [[first]]
+    for column in others:  # in as many parts as it takes, each with the names
+        if numeric and len(parts[-1]) > 1 and not fits([*parts[-1], column]):
+            parts.append([first])
+        parts[-1].append(column)
+    for number, part in enumerate(parts):
+        view = RichTable(
+            title=Text(title if number == 0 else f"{title}, continued"),
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+            padding=(0, padding),
+        )
+        for at, column in enumerate(part):
+            is_number, head = numeric and at > 0, "\n".join(heads[column])
+            view.add_column(head, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+        for row in table.rows:
+            view.add_row(*[_coloured(row[column]) for column in part])
+        console.print(view)
 
 
 def _over_lines(head: str, width: int) -> list[str]:

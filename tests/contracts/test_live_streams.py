@@ -11,6 +11,7 @@ from settings import (
     frozen_state,
     make_small,
     shown,
+    state_rewards,
     story,
     told,
 )
@@ -19,12 +20,15 @@ import halfseen as hs
 
 pytestmark = pytest.mark.parametrize("name", list(hs.catalog()))
 ROUNDS = 2 * 5 * LATENT + 11  # past two windows of the estimators that refit
-TABLE = arm_params(arms=ARMS + 1)
+TABLE, STATE_TABLE = arm_params(arms=ARMS + 1), state_rewards(arms=ARMS + 1)
 
 
 def new_arm(agent):
     """Add an arm, told what it pays if the agent must be."""
-    return agent.add_arm(params=TABLE[len(agent.arms)] if "arm_params" in hs.catalog()[agent.name].required else None)
+    tables = {"arm_params": TABLE, "state_rewards": STATE_TABLE}
+    for option in tables.keys() & hs.catalog()[agent.name].required:
+        return agent.add_arm(params=tables[option][len(agent.arms)])
+    return agent.add_arm()
 
 
 def step(agent, x, y, noise, available=None):
@@ -37,7 +41,8 @@ def test_an_added_arm_is_one_that_was_there_and_could_not_be_played(name):
     options = told(name)
     if "horizon" in hs.catalog()[name].options:
         options["width"] = 1.7  # LinUCB's own width grows with the number of arms, so it would tell them apart
-    whole_options = options | ({"arm_params": TABLE} if "arm_params" in options else {})
+    tables = {"arm_params": TABLE, "state_rewards": STATE_TABLE}
+    whole_options = options | {option: tables[option] for option in tables.keys() & options}
     grown = hs.make(name, observed=OBSERVED, arms=ARMS, seed=3, **options)
     whole = hs.make(name, observed=OBSERVED, arms=ARMS + 1, seed=3, **whole_options)
     played = set()
@@ -45,8 +50,9 @@ def test_an_added_arm_is_one_that_was_there_and_could_not_be_played(name):
         if t == 20:
             before = step(grown, x, y, noise), step(whole, x, y, noise, available=range(ARMS))
             assert new_arm(grown) == ARMS
-        now = range(ARMS) if t < 20 else None
-        one, other = step(grown, x, y, noise), step(whole, x, y, noise, available=now)
+        tried = [ARMS] if t == 25 else None  # for those that never explore
+        now = range(ARMS) if t < 20 else tried
+        one, other = step(grown, x, y, noise, available=tried), step(whole, x, y, noise, available=now)
         played.add(one.arm)
         assert one.arm == other.arm
         np.testing.assert_array_equal(one.expected, other.expected[: len(one.expected)])
@@ -108,8 +114,8 @@ def test_refusals_about_arms_change_nothing(name):
 
 
 def lively(agent, first=0, last=ROUNDS):
-    """A life with arms that come and go, and rewards that now and then do not."""
-    arms, rewards = [], []
+    """A life with arms that come and go, and rewards that now and then do not; what was played, paid and how likely."""
+    arms, rewards, propensities = [], [], []
     for t, (x, y, noise) in enumerate(zip(*story(ROUNDS, missing=0.2), strict=True)):
         if not first <= t < last:
             continue
@@ -119,10 +125,11 @@ def lively(agent, first=0, last=ROUNDS):
             agent.retire_arm(2)
         decision = agent.decide(y, **shown(agent, x))
         arms.append(decision.arm)
+        propensities.append(decision.propensity)
         rewards.append(float(TABLE[decision.index] @ x + noise) if t % 4 else np.nan)
         if t % 4:
             agent.learn(decision, rewards[-1])
-    return arms, rewards
+    return arms, rewards, propensities
 
 
 @pytest.mark.parametrize("cut", [10, 20, 40])
@@ -143,11 +150,11 @@ def test_save_load_continue_with_arms_that_come_and_go(name, cut, tmp_path):
 def test_fold_with_arms_that_come_and_go(name):
     """The history is folded into an agent that knows all its arms; a retired one may be in it."""
     agent, twin = make_small(name), make_small(name)
-    arms, rewards = lively(agent)
+    arms, rewards, propensities = lively(agent)
     new_arm(twin)
     twin.retire_arm(2)
     xs, ys, _ = story(ROUNDS, missing=0.2)
-    twin.fold(ys, arms, rewards, contexts=xs)
+    twin.fold(ys, arms, rewards, contexts=xs, propensities=propensities)
     assert_same_state(agent, twin)
 
 

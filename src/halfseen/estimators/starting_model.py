@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.component import Streams, at_least, positive, stack_for_streams
+from halfseen.component import Streams, at_least, covariances, positive, stack_for_streams
 from halfseen.errors import invalid
 from halfseen.estimators.filter_bank import FilterBank
 from halfseen.randomness import Floats, Ints, Purpose, orthogonal_matrices, stochastic_matrices
@@ -37,12 +37,7 @@ def starting_bank(
     """Filters with D̂_0, Q̂_0 = `initial_process_var` I and a known Σ (a matrix, a diagonal or one variance)."""
     count, k = streams.count, streams.observed
     d = at_least("latent", latent, k)
-    noise = np.asarray(observation_cov, dtype=np.float64)
-    if noise.shape in ((), (k,)):
-        noise = np.diag(np.broadcast_to(noise, k))
-    Sigma = stack_for_streams("observation_cov", noise, count, (k, k))
-    if (np.linalg.eigvalsh(Sigma) < -1e-9 * np.abs(Sigma).max()).any() or (Sigma != Sigma.swapaxes(1, 2)).any():
-        raise invalid("observation_cov", "a matrix that is no covariance", "a symmetric positive semi-definite one")
+    Sigma = covariances("observation_cov", observation_cov, count, k)
     identity = np.tile(np.eye(d), (count, 1, 1))
     return FilterBank(
         starting_transition(streams, d, initial_transition),

@@ -37,6 +37,8 @@ WORLDS = (
     "foggy-keyhole",
     "fog",
     "switch",
+    "regimes",
+    "blurred",
 )
 ROUNDS, SEEDS = 3_000, 50
 FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.md")

@@ -53,7 +53,9 @@ def asks_for(entry: Entry, fact: str) -> bool:
 def build_policy(spec: AgentSpec, world: World, episodes: Episodes, seeds: tuple[int, ...], rounds: int) -> Policy:
     """The agent on this world, told those facts that its options ask for and no others."""
     entry = CATALOG[spec.name]
-    told = {name: fact for name, fact in (episodes.facts() | {"horizon": rounds}).items() if asks_for(entry, name)}
+    facts = episodes.facts() | {"horizon": rounds}
+    asked = [name for name in facts if asks_for(entry, name) and name not in spec.options]
+    told = {name: facts[name]() if callable(facts[name]) else facts[name] for name in asked}
     streams = Streams(stream_keys(seeds), world.observed, world.arms)
     return entry.build(streams, told | dict(spec.options))
 

@@ -32,7 +32,7 @@ def agents_settings(plan: Experiment) -> str:
 def told_by_the_worlds(plan: Experiment, spec: AgentSpec) -> list[str]:
     """The facts that the agent's options ask for and that were not given with it."""
     entry = CATALOG[spec.name]
-    facts = {"horizon", *plan.worlds[0].begin(plan.seeds[:1]).facts()}
+    facts = {"horizon"}.union(*(world.begin(plan.seeds[:1]).facts() for world in plan.worlds))
     return sorted(fact for fact in facts if asks_for(entry, fact) and fact not in spec.options)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -14,9 +16,11 @@ from halfseen.randomness import Floats, Ints
 class Known(Learner):
     """Predicts cᵀμ_a with the true μ_a: `arm_params` (K, p), or (B, K, p) for one table a stream."""
 
+    option: ClassVar[str] = "arm_params"  # what the table is called when it is refused
+
     def __init__(self, streams: Streams, dimension: int, *, arm_params: ArrayLike) -> None:
         self.arms = streams.arms
-        self.arm_params = stack_for_streams("arm_params", arm_params, streams.count, (streams.arms, dimension))
+        self.arm_params = stack_for_streams(self.option, arm_params, streams.count, (streams.arms, dimension))
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         means = np.empty((len(rows), self.arms))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from halfseen.randomness import (
     orthogonal_matrices,
     stochastic_matrices,
 )
+from halfseen.worlds.quantised import Quantised, quantise, root
 from halfseen.worlds.world import Episodes, Rounds, World, checked_keys
 
 
@@ -60,12 +62,12 @@ class LinearGaussianEpisodes(Episodes):
         self._keys = keys
         self._schedule = [Change(1, np.stack([model.transition for model in models])), *changes]
         self._observation = np.stack([model.observation for model in models])
-        self._process_root = np.stack([_root(model.process_cov) for model in models])
-        self._noise_root = np.stack([_root(model.observation_cov) for model in models])
+        self._process_root = np.stack([root(model.process_cov) for model in models])
+        self._noise_root = np.stack([root(model.observation_cov) for model in models])
         d = models[0].latent
         start = normals(keys, np.zeros(len(keys), dtype=np.int64), Purpose.INITIAL_CONTEXT, d)
         self._context = np.stack(
-            [model.initial_mean + _root(model.initial_cov) @ z for model, z in zip(models, start, strict=True)]
+            [model.initial_mean + root(model.initial_cov) @ z for model, z in zip(models, start, strict=True)]
         )
         self._round = 0
 
@@ -113,7 +115,8 @@ class LinearGaussianEpisodes(Episodes):
 
         The model is the one that holds at the start; that the dynamics change later, and to what, is told to nobody.
         Agents that learn the dynamics start from a draw of the family the true D comes from, where there is one: the
-        paper does not say where EMKF starts, and this is the reading most favourable to it.
+        paper does not say where EMKF starts, and this is the reading most favourable to it. Agents that know a chain of
+        states are told the model as one (worlds/quantised.py).
         """
         start = {} if self.dynamics is None else {"initial_transition": self.dynamics}
         return start | {
@@ -122,7 +125,23 @@ class LinearGaussianEpisodes(Episodes):
             "latent": self.models[0].latent,
             "observation_cov": np.stack([model.observation_cov for model in self.models]),
             "noise_std": self.reward_std,
+            "context_cov": lambda: "running" if self._second_moments is None else self._second_moments,
+            "observation": lambda: None if self._second_moments is None else self._observation,
+            "state_transition": lambda: self._quantised.transition,
+            "state_prior": lambda: self._quantised.prior,
+            "state_rewards": lambda: self._quantised.rewards,
+            "state_std": lambda: self._quantised.std,
         }
+
+    @cached_property
+    def _second_moments(self) -> Floats | None:
+        """E[xxᵀ] in the long run, (B, d, d); None where it grows for ever in one of the streams."""
+        found = [long_run_second_moment(model) for model in self.models]
+        return None if any(one is None for one in found) else np.stack([one for one in found if one is not None])
+
+    @cached_property
+    def _quantised(self) -> Quantised:
+        return quantise(self._keys, self.models, self.arm_params, self.reward_std)
 
 
 @dataclass(frozen=True)
@@ -211,7 +230,15 @@ def linear_gaussian(
     return FixedWorld(name, model, arm_params, reward_std)
 
 
-def _root(cov: Floats) -> Floats:
-    """A matrix L with LLᵀ = cov, for covariances that may be singular."""
-    values, vectors = np.linalg.eigh(cov)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+def long_run_second_moment(model: LinearGaussianModel) -> Floats | None:
+    """The limit of E[x_t x_tᵀ] = Σ_{s<t} DˢQDˢᵀ + Dᵗ(P_0 + m_0m_0ᵀ)Dᵗᵀ; None if there is none."""
+    D, noise = model.transition, model.process_cov
+    start = model.initial_cov + np.outer(model.initial_mean, model.initial_mean)
+    largest = 1e9 * (np.trace(start) + np.trace(noise))
+    for _ in range(60):  # doubles t every time
+        noise = noise + D @ noise @ D.T
+        D = D @ D
+        if not np.trace(noise) + np.trace(D @ start @ D.T) < largest:
+            return None
+    limit = noise + D @ start @ D.T
+    return np.asarray(0.5 * (limit + limit.T))

@@ -7,10 +7,14 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from halfseen.component import at_least, positive
 from halfseen.errors import unknown
+from halfseen.model import LinearGaussianModel
 from halfseen.table import Table
-from halfseen.worlds.linear_gaussian import RandomWorld
+from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld
+from halfseen.worlds.markov_chain import ChainWorld, MarkovChain
 from halfseen.worlds.power import power
 from halfseen.worlds.returns import returns
 from halfseen.worlds.voltrade import voltrade
@@ -71,13 +75,46 @@ def switch(*, at: int = 1500) -> RandomWorld:
     return dataclasses.replace(orbit(), name=name, changes_after=last)
 
 
-NAMED = {
+def regimes() -> ChainWorld:
+    """Three hidden states that last, seen through noise; each arm pays by the state."""
+    angles = 2.0 * np.pi * np.arange(3) / 3
+    chain = MarkovChain(
+        transition=np.array([[0.95, 0.04, 0.01], [0.02, 0.95, 0.03], [0.03, 0.03, 0.94]]),
+        means=1.5 * np.stack([np.cos(angles), np.sin(angles)], axis=1),
+        noise_var=1.0,
+    )
+    return ChainWorld(name="regimes", chain=chain, arms=5, reward_std=1.0)
+
+
+def blurred(*, noise: float = 1.0, common: float = 5.0) -> FixedWorld:
+    """A context without memory, all of it seen through noise, and two arms that pay much the same."""
+    d, var, shared = 5, positive("noise", noise, zero_allowed=True), positive("common", common, zero_allowed=True)
+    # x = 1 + N(0, I) afresh in every round; a last coordinate, always 1, is where the mean comes from.
+    transition, process_cov, initial_cov = np.zeros((3, d + 1, d + 1))
+    transition[:, d] = 1.0
+    process_cov[:d, :d] = initial_cov[:d, :d] = np.eye(d)
+    model = LinearGaussianModel(
+        transition=transition,
+        process_cov=process_cov,
+        observation_cov=var * np.eye(d),
+        initial_mean=np.ones(d + 1),
+        initial_cov=initial_cov,
+    )
+    arms = np.zeros((2, d + 1))
+    arms[:, :d] = shared + np.array([[1.0, 0.0, 0.0, 0.0, 0.0], [0.0, 1.0, -1.0, 1.0, -1.0]])
+    name = "blurred" if (var, shared) == (1.0, 5.0) else f"blurred noise={var:g} common={shared:g}"
+    return FixedWorld(name, model, arms, 1.0)
+
+
+NAMED: dict[str, Callable[..., World]] = {
     "paper": paper,
     "orbit": orbit,
     "keyhole": keyhole,
     "foggy-keyhole": foggy_keyhole,
     "fog": fog,
     "switch": switch,
+    "regimes": regimes,
+    "blurred": blurred,
 }
 
 
@@ -86,7 +123,7 @@ _SIZES = {"voltrade": (8, 5, 5), "power": (9, 5, 5), "returns": (8, 5, 5)}  # d,
 
 
 def named(name: str, **options: Any) -> World:
-    """A world by its name; `paper` takes `noise`, `switch` takes `at`."""
+    """A world by its name; `paper` takes `noise`, `switch` takes `at`, `blurred` takes `noise` and `common`."""
     makers: dict[str, Callable[..., World]] = {**NAMED, **RECORDED}
     if name not in makers:
         raise unknown("world", name, makers)

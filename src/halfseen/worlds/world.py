@@ -34,7 +34,10 @@ class Episodes(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What an agent may be told of this world, by the option that asks for it."""
+        """What an agent may be told of this world, by the option that asks for it.
+
+        A fact that takes work may be a function without arguments that gives it; it is called if an agent asks.
+        """
 
 
 class World(ABC):

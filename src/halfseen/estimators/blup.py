@@ -1,0 +1,85 @@
+"""The best linear prediction of the context from this round's observation alone (Park & Faradonbeh, 2021)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.component import Estimator, Mask, Streams, covariances, stack_for_streams
+from halfseen.errors import invalid
+from halfseen.randomness import Floats, Ints
+
+SINGULAR = 1e-12  # share of the largest eigenvalue below which a direction counts as having none
+
+
+class Blup(Estimator):
+    """c_t = (AᵀΣ⁻¹A + S⁻¹)⁻¹AᵀΣ⁻¹ y_t, written S Aᵀ(A S Aᵀ + Σ)⁻¹ y_t so that Σ and S may be singular.
+
+    `context_cov` is S = E[xxᵀ], (d, d), `observation_cov` is Σ and `observation` is A, [I 0] if not given. With S
+    "running" only the observed coordinates of A = [I 0] are predicted: their S is the mean of yyᵀ so far, less Σ, and
+    nothing in y tells how the others move with them. That mean starts as if one round had shown I + Σ. Only entries
+    seen are used; where nothing is, the prediction is 0.
+    """
+
+    state_names = ("total", "counts")
+
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        context_cov: ArrayLike = "running",
+        observation_cov: ArrayLike = 0.0,
+        observation: ArrayLike | None = None,
+    ) -> None:
+        count, k = streams.count, streams.observed
+        self._noise = covariances("observation_cov", observation_cov, count, k)
+        self._running = isinstance(context_cov, str)
+        if self._running and context_cov != "running":
+            raise invalid("context_cov", repr(context_cov), "a matrix or 'running'")
+        d = k if self._running else np.shape(context_cov)[-1] if np.ndim(context_cov) >= 2 else 0
+        if d < k:
+            raise invalid("context_cov", f"shape {np.shape(context_cov)}", f"a matrix of at least {k} × {k}")
+        self.dimension, self.estimates = d, "canonical" if self._running else "context"
+        if self._running and observation is not None:
+            given = np.asarray(observation, dtype=np.float64)
+            if given.shape[-2:-1] != (k,) or (given != np.eye(k, given.shape[-1])).any():
+                raise invalid("observation", f"a matrix of shape {given.shape}", "[I 0], if context_cov is 'running'")
+            observation = None
+        A = np.eye(k, d) if observation is None else observation
+        self._observation = stack_for_streams("observation", A, count, (k, d))
+        self._context_cov = covariances("context_cov", 1.0 if self._running else context_cov, count, d)
+        self._gain = self._gains(np.arange(count), self._context_cov, None)
+        pairs = (count, k, k) if self._running else (count, 0, 0)
+        self.total = np.zeros(pairs)  # Σ yyᵀ over the rounds in which both entries were seen, and their number
+        self.counts = np.zeros(pairs, dtype=np.int64)
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        seen = ~np.isnan(observations)
+        y = observations if complete else np.where(seen, observations, 0.0)
+        if self._running:
+            self.total[rows] += y[:, :, None] * y[:, None, :]
+            self.counts[rows] += seen[:, :, None] & seen[:, None, :]
+            gain = self._gains(rows, self._running_cov(rows), None if complete else seen)
+        elif complete:
+            gain = self._gain[rows]
+        else:
+            gain = self._gains(rows, self._context_cov[rows], seen)
+        return np.ascontiguousarray((gain @ y[:, :, None])[:, :, 0])
+
+    def _running_cov(self, rows: Ints) -> Floats:
+        """The mean of yyᵀ less Σ, with what is negative in it taken as 0."""
+        noise = self._noise[rows]
+        second = (self.total[rows] + noise + np.eye(noise.shape[1])) / (self.counts[rows] + 1)
+        values, vectors = np.linalg.eigh(second - noise)
+        return np.asarray((vectors * np.maximum(values, 0.0)[:, None]) @ vectors.swapaxes(1, 2))
+
+    def _gains(self, rows: Ints, cov: Floats, seen: Mask | None) -> Floats:
+        """S Aᵀ(A S Aᵀ + Σ)⁻¹ (n, d, k), with zero columns for the entries not seen."""
+        cross = cov @ self._observation[rows].swapaxes(1, 2)
+        shown = self._observation[rows] @ cross + self._noise[rows]
+        if seen is not None:
+            cross = np.where(seen[:, None], cross, 0.0)
+            shown = np.where(seen[:, :, None] & seen[:, None], shown, 0.0)
+        return np.asarray(cross @ np.linalg.pinv(shown, rcond=SINGULAR, hermitian=True))

@@ -1,0 +1,124 @@
+"""A hidden Markov chain learnt by online EM; its belief is the context (Nelson et al., 2022; Cappé, 2011)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from halfseen.component import Estimator, Streams, at_least, positive
+from halfseen.errors import invalid
+from halfseen.kernels.clusters import k_means
+from halfseen.kernels.hidden_markov import filter_and_learn, fit_start, log_likelihood
+from halfseen.randomness import Floats, Ints, Purpose, uniforms
+
+STARTS, STEPS = 10, 30  # of k-means
+PASSES = 10  # of EM over the first rounds
+
+
+class Chain(NamedTuple):
+    """Belief, parameters and statistics of B chains of M states that show k numbers."""
+
+    belief: Floats  # (B, M)
+    F: Floats  # (B, M, M)
+    mean: Floats  # (B, M, k)
+    var: Floats  # (B, M, k)
+    rho_F: Floats  # noqa: N815 (B, M, M, M)
+    rho_1: Floats  # (B, M, M)
+    rho_y: Floats  # (B, M, k, M)
+    rho_yy: Floats  # (B, M, k, M)
+
+
+def blank_chains(count: int, M: int, k: int) -> Chain:
+    """Nothing seen, F = 0.9 I + 0.1/M."""
+    belief, F = np.full((count, M), 1.0 / M), np.tile(0.9 * np.eye(M) + 0.1 / M, (count, 1, 1))
+    sums = [np.zeros((count, *shape)) for shape in ((M, M, M), (M, M), (M, k, M), (M, k, M))]
+    return Chain(belief, F, np.zeros((count, M, k)), np.ones((count, M, k)), *sums)
+
+
+class Hmm(Estimator):
+    """c_t = b_t, the probabilities of M = `states` hidden states given y_1..y_t.
+
+    In the first w = max(50, 10M) rounds, `warm_up`, y is only kept and the belief is uniform. Then k-means gives first
+    means and variances, a few iterations of EM improve them, and from there on every round changes F, m and R. A chain
+    that stays long in its states may not have shown all of them by then, so k-means starts again from all rounds so
+    far at 2w, 4w, .. (`restarts` times), and the likelier chain of the two goes on. Round t counts with weight
+    t^−`forgetting`; `variance_floor` is added to every variance.
+    """
+
+    estimates = "nothing"
+    state_names = ("early", *Chain._fields)
+
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        states: int = 5,
+        warm_up: int | None = None,
+        restarts: int = 3,
+        forgetting: float = 0.6,
+        variance_floor: float = 1e-3,
+    ) -> None:
+        M = self.dimension = at_least("states", states, 1)
+        self._warm_up = max(50, 10 * M) if warm_up is None else at_least("warm_up", warm_up, M)
+        self._times = {self._warm_up << i for i in range(at_least("restarts", restarts, 0) + 1)}
+        self._forgetting = positive("forgetting", forgetting)
+        if not 0.5 < self._forgetting <= 1.0:
+            raise invalid("forgetting", repr(forgetting), "a number above 0.5 and at most 1")
+        self._floor = positive("variance_floor", variance_floor)
+        self._keys = streams.keys
+        self.early = np.zeros((streams.count, max(self._times), streams.observed))  # y of the first rounds
+        for name, array in blank_chains(streams.count, M, streams.observed)._asdict().items():
+            setattr(self, name, array)
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        own = Chain(*(getattr(self, name) for name in Chain._fields))
+        warm = rounds > self._warm_up
+        if warm.any():
+            filter_and_learn(rows[warm], observations[warm], rounds[warm], self._forgetting, self._floor, *own)
+        early = rounds <= self.early.shape[1]
+        if early.any():
+            self.early[rows[early], rounds[early] - 1] = observations[early]
+            for row, t in zip(rows[early], rounds[early], strict=True):
+                if t in self._times:
+                    self._start(own, int(row), int(t))
+        return np.array(own.belief[rows])
+
+    def _start(self, own: Chain, row: int, t: int) -> None:
+        """The chain that k-means on the first t rounds leads to, if it explains them better than the one in force."""
+        ys = self.early[row, :t]
+        fresh = blank_chains(1, self.dimension, ys.shape[1])
+        self._cluster(fresh, ys, row)
+        if t > self._warm_up:
+            # States keep their numbers as far as they can, because the arms have been learnt by them.
+            spread = (own.mean[row][:, None] - fresh.mean[0]) / np.sqrt(own.var[row][:, None])
+            order = linear_sum_assignment(np.minimum((spread**2).sum(axis=2), 1e100))[1]
+            fresh.mean[0], fresh.var[0] = fresh.mean[0, order], fresh.var[0, order]
+        fit_start(ys, PASSES, self._forgetting, self._floor, *(array[0] for array in fresh))
+        if t > self._warm_up:
+            old = log_likelihood(ys, own.F[row], own.mean[row], own.var[row])
+            if not log_likelihood(ys, fresh.F[0], fresh.mean[0], fresh.var[0]) > old:
+                return
+        for mine, better in zip(own, fresh, strict=True):
+            mine[row] = better[0]
+
+    def _cluster(self, fresh: Chain, ys: Floats, row: int) -> None:
+        """Means and variances from k-means, in which an entry not seen is taken as average."""
+        M, seen = self.dimension, ~np.isnan(ys)
+        counts = np.maximum(seen.sum(axis=0), 1)
+        centre = np.where(seen, ys, 0.0).sum(axis=0) / counts
+        gaps = np.where(seen, ys - centre, 0.0)
+        spread = np.sqrt((gaps**2).sum(axis=0) / counts)
+        units = np.where(spread > 0.0, spread, 1.0)  # so that no entry counts for its unit
+        draws = uniforms(self._keys[[row]], np.array([len(ys)]), Purpose.CLUSTERS, STARTS * M)
+        centres, labels = np.empty((M, len(centre))), np.empty(len(ys), dtype=np.int64)
+        k_means(gaps / units, draws.reshape(STARTS, M), STEPS, centres, labels)
+        fresh.mean[0] = centre + centres * units
+        for state in range(M):
+            mine, told = gaps[labels == state], seen[labels == state]
+            within = np.where(told, mine - centres[state] * units, 0.0) ** 2
+            # As if one round more had the spread of all: a cluster of few points is not a sharp one.
+            fresh.var[0, state] = (within.sum(axis=0) + spread**2) / (told.sum(axis=0) + 1.0) + self._floor

@@ -1,0 +1,90 @@
+"""Which of a few known states is the world in? The posterior from rewards alone (Hong et al., 2020)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.component import Estimator, Learner, Streams, at_least, stack_for_streams
+from halfseen.errors import invalid
+from halfseen.kernels.latent_states import hear_rewards, open_rounds
+from halfseen.learners.known import Known
+from halfseen.randomness import Floats, Ints
+
+IMPOSSIBLE = 1e-300  # the least probability, so that its logarithm is a number
+
+
+class LatentStates(Estimator):
+    """c_t = P_t, the probabilities of S states before the reward of round t; y_t is not looked at.
+
+    P_1 is `state_prior` (uniform if not given), P ∝ P·N(r; m(a, s), σ²) with a reward, σ being `state_std`, and
+    P ← FᵀP from round to round, F_ij = `state_transition` the probability of j after i. What arms pay in a state is
+    the learner's to know. Rewards older than the last `memory` rounds are forgotten.
+    """
+
+    estimates = "nothing"
+    state_names = ("beliefs", "evidence", "newest", "forgotten")
+
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        state_transition: ArrayLike,
+        state_std: ArrayLike = 1.0,
+        state_prior: ArrayLike | None = None,
+        memory: int = 200,
+    ) -> None:
+        count, S = streams.count, np.shape(state_transition)[-1] if np.ndim(state_transition) >= 2 else 0
+        if S == 0:
+            raise invalid("state_transition", f"shape {np.shape(state_transition)}", "a matrix, states by states")
+        F = _distributions("state_transition", state_transition, count, (S, S))
+        start = np.full(S, 1.0 / S) if state_prior is None else state_prior
+        self.dimension = S
+        self._std = stack_for_streams("state_std", state_std, count, ())
+        if not self._std.min() > 0.0:
+            raise invalid("state_std", f"{self._std.min():g}", "a finite number above 0")
+        self._log_F = np.log(np.maximum(F, IMPOSSIBLE))
+        self._log_start = np.log(np.maximum(_distributions("state_prior", start, count, (S,)), IMPOSSIBLE))
+        self.beliefs = np.zeros((count, at_least("memory", memory, 1), S))
+        self.evidence = np.zeros_like(self.beliefs)
+        self.newest = np.zeros(count, dtype=np.int64)
+        self.forgotten = np.zeros(count, dtype=np.int64)
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        belief = np.empty((len(rows), self.dimension))
+        open_rounds(rows, rounds, self._log_start, self._log_F, self.beliefs, self.evidence, self.newest, belief)
+        return belief
+
+    def reward(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
+        if not isinstance(learner, Known):
+            raise invalid("learner", type(learner).__name__, "one that knows what every arm pays in every state")
+        expected = learner.arm_params[rows, arms]
+        hear_rewards(
+            rows,
+            rounds,
+            rewards,
+            expected,
+            self._std,
+            self._log_F,
+            self.beliefs,
+            self.evidence,
+            self.newest,
+            self.forgotten,
+        )
+
+    def health(self, row: int) -> tuple[dict[str, object], list[str]]:
+        forgotten = int(self.forgotten[row])
+        notes = [f"{forgotten} rewards came later than the {self.beliefs.shape[1]} rounds that are remembered"]
+        return {"rewards too late to count": forgotten}, notes if forgotten else []
+
+
+def _distributions(argument: str, value: ArrayLike, count: int, shape: tuple[int, ...]) -> Floats:
+    table = stack_for_streams(argument, value, count, shape)
+    sums = table.sum(axis=-1)
+    if table.min() < 0.0 or (np.abs(sums - 1.0) > 1e-6).any():
+        raise invalid(
+            argument, f"entries from {table.min():g}, sums from {sums.min():g}", "probabilities that sum to 1"
+        )
+    return table

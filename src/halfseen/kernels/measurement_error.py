@@ -1,0 +1,126 @@
+"""Regression on a context seen with noise of known covariance (docs/mathematics.md, "Measurement-error bandit")."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from halfseen.compiler import njit
+from halfseen.kernels.linalg import INNER, KERNEL
+
+PRECISE = 1e12  # one reward may not make an entry of V larger by more than this
+
+
+@njit(**INNER)
+def _factor(A, L):  # type: ignore[no-untyped-def]
+    """L lower with LLᵀ = A; False where A is not positive definite."""
+    p = A.shape[0]
+    for i in range(p):
+        for j in range(i + 1):
+            total = A[i, j]
+            for r in range(j):
+                total -= L[i, r] * L[j, r]
+            if i > j:
+                L[i, j] = total / L[j, j]
+            elif total > 1e-14 * A[i, i]:
+                L[i, i] = math.sqrt(total)
+            else:
+                return False
+    return True
+
+
+@njit(**INNER)
+def _solve(L, b, x):  # type: ignore[no-untyped-def]
+    """x with LLᵀx = b."""
+    p = b.shape[0]
+    for i in range(p):
+        total = b[i]
+        for j in range(i):
+            total -= L[i, j] * x[j]
+        x[i] = total / L[i, i]
+    for i in range(p - 1, -1, -1):
+        total = x[i]
+        for j in range(i + 1, p):
+            total -= L[j, i] * x[j]
+        x[i] = total / L[i, i]
+
+
+@njit(**INNER)
+def _estimate(V, W, f, corrected, safety, A, L, theta):  # type: ignore[no-untyped-def]
+    """θ = (V − W)⁻¹f if that is asked for and V − W ⪰ safety·V, else V⁻¹f."""
+    p = f.shape[0]
+    if corrected:
+        for i in range(p):
+            for j in range(p):
+                A[i, j] = (1.0 - safety) * V[i, j] - W[i, j]
+        if _factor(A, L):
+            for i in range(p):
+                for j in range(p):
+                    A[i, j] = V[i, j] - W[i, j]
+            if _factor(A, L):
+                _solve(L, f, theta)
+                return
+    if _factor(V, L):
+        _solve(L, f, theta)
+
+
+@njit(**KERNEL)
+def estimate_arms(rows, V, W, f, rewarded, burn_in, safety, theta):  # type: ignore[no-untyped-def]
+    """θ_a of every arm of the streams in `rows`, written in place."""
+    p = f.shape[2]
+    A, L = np.empty((p, p)), np.empty((p, p))
+    for b in rows:
+        for a in range(f.shape[1]):
+            _estimate(V[b, a], W[b, a], f[b, a], rewarded[b] >= burn_in, safety, A, L, theta[b, a])
+
+
+@njit(**KERNEL)
+def score_seen(rows, theta, features, means):  # type: ignore[no-untyped-def]
+    """θ_aᵀy over the entries of y that were seen; (n, K), written in place. The last feature is not one of them."""
+    p = theta.shape[2]
+    for i in range(rows.shape[0]):
+        for a in range(theta.shape[1]):
+            total = 0.0
+            for j in range(p):
+                if not math.isnan(features[i, j]):
+                    total += theta[rows[i], a, j] * features[i, j]
+            means[i, a] = total
+
+
+@njit(**KERNEL)
+def learn_corrected(rows, V, W, f, rewarded, theta, noise, burn_in, safety, features, arms, rewards):  # type: ignore[no-untyped-def]
+    """V_a += w yyᵀ, W_a += w Σ, f_a += w r y over the entries seen, w = 1/π with π the last feature; then θ again.
+
+    A row whose y is too large beside what V holds already is left out. Returns the first row left out, or −1.
+    """
+    n, p = rows.shape[0], f.shape[2]
+    A, L = np.empty((p, p)), np.empty((p, p))
+    y, seen = np.empty(p), np.empty(p, np.bool_)
+    refused = -1
+    for i in range(n):
+        b, a = rows[i], arms[i]
+        w = 1.0 / features[i, p]
+        fine = True
+        for j in range(p):
+            seen[j] = not math.isnan(features[i, j])
+            y[j] = features[i, j] if seen[j] else 0.0
+            fine = fine and w * y[j] * y[j] <= PRECISE * V[b, a, j, j]
+        if not fine:
+            if refused < 0:
+                refused = i
+            continue
+        for j in range(p):
+            f[b, a, j] += w * y[j] * rewards[i]
+            for l in range(p):  # noqa: E741
+                V[b, a, j, l] += w * (y[j] * y[l])
+                if seen[j] and seen[l]:
+                    W[b, a, j, l] += w * noise[b, j, l]
+        rewarded[b] += 1
+        corrected = rewarded[b] >= burn_in
+        if rewarded[b] == burn_in:  # from now on all arms are corrected
+            for other in range(f.shape[1]):
+                _estimate(V[b, other], W[b, other], f[b, other], corrected, safety, A, L, theta[b, other])
+        else:
+            _estimate(V[b, a], W[b, a], f[b, a], corrected, safety, A, L, theta[b, a])
+    return refused

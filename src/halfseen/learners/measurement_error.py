@@ -1,0 +1,102 @@
+"""Regression that knows how noisy its context is: the measurement-error bandit (Guo, Xu & Murphy, 2024).
+
+Least squares on y = x + n shrinks what it finds towards 0, because Σ yyᵀ is Σ xxᵀ plus the noise's own Σ. Subtracting
+the noise makes it right on average, provided that every round counts as it would had the arm been drawn without
+looking at y: hence the weights 1/π, π being the probability with which the arm was chosen.
+
+π is needed when the reward comes, which may be much later, and after the agent has been saved and loaded. So it is
+the last feature of its round: what waits for a reward waits with its features already, and nothing else has to be
+carried or saved (`Learner.weighs_propensity`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.component import Learner, State, Streams, at_least, covariances, positive
+from halfseen.errors import invalid
+from halfseen.kernels.measurement_error import estimate_arms, learn_corrected, score_seen
+from halfseen.randomness import Floats, Ints
+
+
+class MeasurementError(Learner):
+    """V_a = λI + Σ w yyᵀ, W_a = Σ w Σ, f_a = Σ w r y over the rounds of the arm, w = 1/π; θ_a = (V_a − W_a)⁻¹ f_a.
+
+    `observation_cov` is Σ, the covariance of y around x; λ is `regularisation`. Until `burn_in` rewards have come, and
+    where V_a − W_a ⪰ `safety`·V_a does not hold, θ_a = V_a⁻¹ f_a. Entries of y not seen are left out of all three
+    sums, and of the prediction. Nothing is believed about how far off a prediction may be: variances are 0.
+    """
+
+    weighs_propensity = True
+    state_names = ("V", "W", "f", "rewarded")
+
+    def __init__(
+        self,
+        streams: Streams,
+        dimension: int,
+        *,
+        observation_cov: ArrayLike = 0.0,
+        regularisation: float = 1.0,
+        burn_in: int = 100,
+        safety: float = 0.1,
+    ) -> None:
+        self.prior_precision = positive("regularisation", regularisation)
+        self._burn_in = at_least("burn_in", burn_in, 1)
+        self._safety = positive("safety", safety)
+        if self._safety >= 1.0:
+            raise invalid("safety", repr(safety), "a number between 0 and 1")
+        self.arms, self._size = streams.arms, dimension - 1  # the last feature is the propensity
+        self._noise = covariances("observation_cov", observation_cov, streams.count, self._size)
+        self.V, self.W, self.f = self._prior(streams.count, streams.arms)
+        self.rewarded = np.zeros(streams.count, dtype=np.int64)
+        self.theta = np.zeros_like(self.f)  # what V, W, f and `rewarded` come to: no state of its own
+
+    def _prior(self, count: int, arms: int) -> tuple[Floats, Floats, Floats]:
+        square = (count, arms, self._size, self._size)
+        V = np.array(np.broadcast_to(self.prior_precision * np.eye(self._size), square))
+        return V, np.zeros(square), np.zeros(square[:-1])
+
+    def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
+        means = np.empty((len(rows), self.arms))
+        score_seen(rows, self.theta, features, means)
+        return means, np.zeros_like(means)
+
+    def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
+        refused = learn_corrected(
+            rows,
+            self.V,
+            self.W,
+            self.f,
+            self.rewarded,
+            self.theta,
+            self._noise,
+            self._burn_in,
+            self._safety,
+            features,
+            arms,
+            rewards,
+        )
+        if refused >= 0:
+            largest = np.nanmax(np.abs(features[refused, :-1]))
+            raise invalid(
+                "context",
+                f"entries as large as {largest:.3g} beside a regularisation of {self.prior_precision:g}",
+                "observations scaled to ordinary size: double precision cannot learn from these",
+            )
+
+    def add_arm(self, params: ArrayLike | None) -> None:
+        if params is not None:
+            raise invalid("params", repr(params), "nothing: this agent learns what its arms pay")
+        V, W, f = self._prior(len(self.V), 1)
+        for name, fresh in (("V", V), ("W", W), ("f", f), ("theta", f)):
+            setattr(self, name, np.concatenate([getattr(self, name), fresh], axis=1))
+        self.arms += 1
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        everyone = np.arange(len(self.V))
+        estimate_arms(everyone, self.V, self.W, self.f, self.rewarded, self._burn_in, self._safety, self.theta)
+
+    def unrewarded(self, row: int) -> Ints:
+        return np.flatnonzero((self.V[row] == self.prior_precision * np.eye(self._size)).all(axis=(1, 2)))

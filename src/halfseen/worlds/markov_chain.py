@@ -1,0 +1,141 @@
+"""Worlds in which a hidden Markov chain drives what is seen and what arms pay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from halfseen.component import at_least
+from halfseen.model import LinearGaussianModel
+from halfseen.randomness import Floats, Keys, Purpose, normal_series, normals, uniforms
+from halfseen.worlds.world import Episodes, Rounds, World, checked_keys
+
+
+@dataclass(frozen=True)
+class MarkovChain:
+    """M states: F_ij = P(j after i), (M, M); y = m_s + N(0, `noise_var` I) in state s, m (M, k)."""
+
+    transition: Floats
+    means: Floats
+    noise_var: float
+
+    @property
+    def stationary(self) -> Floats:
+        """The long-run share π of every state: π = Fᵀπ."""
+        M = len(self.transition)
+        system = np.vstack([self.transition.T - np.eye(M), np.ones(M)])
+        return np.asarray(np.linalg.lstsq(system, np.append(np.zeros(M), 1.0), rcond=None)[0])
+
+    def linear_gaussian(self) -> LinearGaussianModel:
+        """The linear-Gaussian model with the same first two moments, for x_t the indicator of the state.
+
+        E[x_{t+1} | x_t] = Fᵀx_t holds exactly and y = mᵀx + n, so D = Fᵀ, A = mᵀ, and Q = diag(π) − Fᵀdiag(π)F is the
+        average covariance of the jumps. Its Kalman filter is the best filter that is linear in y.
+        """
+        F, share = self.transition, self.stationary
+        cov = np.diag(share) - np.outer(share, share)
+        jumps = np.diag(share) - F.T @ np.diag(share) @ F
+        return LinearGaussianModel(
+            transition=F.T,
+            process_cov=0.5 * (jumps + jumps.T),
+            observation=self.means.T,
+            observation_cov=self.noise_var * np.eye(self.means.shape[1]),
+            initial_mean=share,
+            initial_cov=cov,
+        )
+
+
+class ChainEpisodes(Episodes):
+    """B streams of one chain, each from a draw of its stationary distribution; arms (B, K, M) pay by the state."""
+
+    arm_params: Floats
+
+    def __init__(self, keys: Keys, chain: MarkovChain, arm_params: Floats, reward_std: float) -> None:
+        self.chain, self.arm_params, self.reward_std = chain, arm_params, reward_std
+        self._keys, self._round = keys, 0
+        before = uniforms(keys, np.zeros(len(keys), dtype=np.int64), Purpose.HIDDEN_STATE, 1)[:, 0]
+        self._state = self._drawn(np.tile(chain.stationary, (len(keys), 1)), before)
+
+    @staticmethod
+    def _drawn(shares: Floats, draws: Floats) -> Any:
+        """One state a row of `shares`: the first at which their running sum passes the draw."""
+        passed = np.cumsum(shares, axis=1) > draws[:, None]
+        passed[:, -1] = True
+        return passed.argmax(axis=1)
+
+    def advance(self, n: int) -> Rounds:
+        first, n, B = self._round + 1, at_least("n", n, 1), len(self._keys)
+        rounds = np.tile(np.arange(first, first + n), B)
+        draws = uniforms(np.repeat(self._keys, n, axis=0), rounds, Purpose.HIDDEN_STATE, 1).reshape(B, n)
+        states = np.empty((n, B), dtype=np.int64)
+        for t in range(n):
+            self._state = self._drawn(self.chain.transition[self._state], draws[:, t])
+            states[t] = self._state
+        self._round += n
+        k = self.chain.means.shape[1]
+        noise = normal_series(self._keys, first, n, Purpose.OBSERVATION_NOISE, k).swapaxes(0, 1)
+        reward_noise = normal_series(self._keys, first, n, Purpose.REWARD_NOISE, 1)[:, :, 0]
+        return Rounds(
+            np.eye(len(self.chain.means))[states],
+            np.ascontiguousarray(self.chain.means[states] + np.sqrt(self.chain.noise_var) * noise),
+            np.ascontiguousarray(self.arm_params[np.arange(B), :, states]),
+            np.ascontiguousarray(self.reward_std * reward_noise.T),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What an agent may be told of this world; `model` is the linear-Gaussian one of the same two moments."""
+        model, share = self.chain.linear_gaussian(), self.chain.stationary
+        return {
+            "model": model,
+            "arm_params": self.arm_params,
+            "latent": len(share),
+            "observation": model.observation,
+            "observation_cov": model.observation_cov,
+            "context_cov": np.diag(share),
+            "noise_std": self.reward_std,
+            "states": len(share),
+            "state_transition": self.chain.transition,
+            "state_prior": share,
+            "state_rewards": self.arm_params,
+            "state_std": self.reward_std,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class ChainWorld(World):
+    """One chain for all seeds; what the arms pay in each state is standard normal, drawn anew for every seed.
+
+    The context x_t is the indicator of the state, (0, .., 1, .., 0), in which rewards are linear.
+    """
+
+    name: str
+    chain: MarkovChain
+    arms: int
+    reward_std: float
+
+    @property
+    def latent(self) -> int:  # type: ignore[override]
+        return len(self.chain.means)
+
+    @property
+    def observed(self) -> int:  # type: ignore[override]
+        return int(self.chain.means.shape[1])
+
+    def begin(self, seeds: Sequence[int]) -> ChainEpisodes:
+        keys = checked_keys(seeds)
+        before = np.zeros(len(keys), dtype=np.int64)
+        pay = normals(keys, before, Purpose.ARM_PARAMETERS, self.arms * self.latent)
+        return ChainEpisodes(keys, self.chain, pay.reshape(len(keys), self.arms, self.latent), self.reward_std)
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "arms": self.arms,
+            "reward_std": self.reward_std,
+            "state_transition": self.chain.transition.tolist(),
+            "state_means": self.chain.means.tolist(),
+            "observation_var": self.chain.noise_var,
+        }

@@ -1,0 +1,102 @@
+"""Filtering and online EM of a hidden Markov chain against every path written out."""
+
+import numpy as np
+import pytest
+from reference.hidden_markov import expected_statistics
+
+from halfseen.estimators.hmm import blank_chains
+from halfseen.kernels.hidden_markov import RARE, filter_and_learn, fit_start, log_likelihood
+
+M, K = 3, 2
+
+
+def setting(rounds=7, missing=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    F = rng.uniform(0.1, 1.0, size=(M, M))
+    ys = rng.normal(scale=1.5, size=(rounds, K))
+    ys[rng.uniform(size=ys.shape) < missing] = np.nan
+    chain = blank_chains(1, M, K)
+    chain.F[0] = F / F.sum(axis=1, keepdims=True)
+    chain.mean[0] = rng.normal(scale=1.5, size=(M, K))
+    chain.var[0] = rng.uniform(0.4, 2.0, size=(M, K))
+    return chain, ys
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+def test_statistics_of_one_pass_are_those_of_all_paths(missing):
+    chain, ys = setting(missing=missing)
+    want = expected_statistics(ys, chain.F[0], chain.mean[0], chain.var[0])
+    assert log_likelihood(ys, chain.F[0], chain.mean[0], chain.var[0]) == pytest.approx(want["log_likelihood"])
+    # No iteration of EM, then one pass; with exponent 1 every round weighs the same.
+    fit_start(ys, 0, 1.0, 0.01, *(array[0] for array in chain))
+    belief = chain.belief[0]
+    np.testing.assert_allclose(belief, want["belief"], atol=1e-12)
+    np.testing.assert_allclose(chain.rho_F[0] @ belief, want["F"], atol=1e-12)
+    np.testing.assert_allclose(chain.rho_1[0] @ belief, want["1"], atol=1e-12)
+    np.testing.assert_allclose(chain.rho_y[0] @ belief, want["y"], atol=1e-12)
+    np.testing.assert_allclose(chain.rho_yy[0] @ belief, want["yy"], atol=1e-12)
+
+
+def test_the_parameters_maximise_the_statistics():
+    chain, ys = setting()
+    want = expected_statistics(ys, chain.F[0], chain.mean[0], chain.var[0])
+    fit_start(ys, 1, 0.6, 0.03, *(array[0] for array in chain))
+    np.testing.assert_allclose(chain.F[0], want["F"] / want["F"].sum(axis=1, keepdims=True), atol=1e-7)
+    mean = want["y"] / want["1"][:, None]
+    np.testing.assert_allclose(chain.mean[0], mean, atol=1e-12)
+    np.testing.assert_allclose(chain.var[0], want["yy"] / want["1"][:, None] - mean**2 + 0.03, atol=1e-12)
+
+
+def test_em_never_becomes_less_likely():
+    rng, (chain, _) = np.random.default_rng(5), setting(seed=2)
+    states = np.cumsum(rng.uniform(size=300) < 0.1) % 3
+    ys = np.array([[2.0, 0.0], [-1.0, 1.5], [0.0, -2.0]])[states] + rng.normal(size=(300, 2))
+    ys[rng.uniform(size=ys.shape) < 0.1] = np.nan
+    found = []
+    for _ in range(12):
+        found.append(log_likelihood(ys, chain.F[0], chain.mean[0], chain.var[0]))
+        fit_start(ys, 1, 0.6, 1e-12, *(array[0] for array in chain))
+    assert (np.diff(found) > -1e-6).all()
+    assert found[-1] > found[0] + 50
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_a_round_is_the_recursion_written_out(missing):
+    """The recursion of the documentation, with arrays and without thrift."""
+    chain, ys = setting(rounds=40, missing=missing, seed=3)
+    copy = [array[0].copy() for array in chain]
+    belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy = copy
+    for t, y in enumerate(ys, start=1):
+        filter_and_learn(np.array([0]), y[None], np.array([t]), 0.7, 0.02, *chain)
+        pred = belief @ F
+        ret = belief[:, None] * F / pred
+        logs = np.log(pred)
+        for i in np.flatnonzero(~np.isnan(y)):
+            logs = logs - 0.5 * np.log(2 * np.pi * var[:, i]) - 0.5 * (y[i] - mean[:, i]) ** 2 / var[:, i]
+        belief = np.exp(logs - logs.max())
+        belief /= belief.sum()
+        g, same = t**-0.7, np.eye(M)
+        first = np.where(np.isnan(y), mean, y)
+        second = np.where(np.isnan(y), mean**2 + var, y**2)
+        rho_F = g * np.einsum("jq,iq->ijq", same, ret) + (1 - g) * rho_F @ ret
+        rho_1 = g * same + (1 - g) * rho_1 @ ret
+        rho_y = g * np.einsum("jq,ji->jiq", same, first) + (1 - g) * rho_y @ ret
+        rho_yy = g * np.einsum("jq,ji->jiq", same, second) + (1 - g) * rho_yy @ ret
+        F = rho_F @ belief
+        F = F / F.sum(axis=1, keepdims=True) * (1 - M * RARE) + RARE
+        visits = (rho_1 @ belief)[:, None]
+        mean = rho_y @ belief / visits
+        var = rho_yy @ belief / visits - mean**2 + 0.02
+        np.testing.assert_allclose(chain.belief[0], belief, rtol=1e-8, atol=1e-12, err_msg=str(t))
+    np.testing.assert_allclose(chain.F[0], F, atol=1e-10)
+    np.testing.assert_allclose(chain.mean[0], mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(chain.var[0], var, rtol=1e-8, atol=1e-10)
+
+
+def test_far_outliers_leave_numbers():
+    chain, _ = setting()
+    for t, y in enumerate([1e100, -1e100, 0.0, 1e-100, 1e50], start=1):
+        filter_and_learn(np.array([0]), np.full((1, K), y), np.array([t]), 0.6, 1e-3, *chain)
+    for array in chain:
+        assert np.isfinite(array).all()
+    assert chain.belief.sum() == pytest.approx(1)

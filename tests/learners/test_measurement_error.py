@@ -1,0 +1,146 @@
+"""The measurement-error correction: its sums, its estimate, when it is not applied, and how the propensity travels."""
+
+import numpy as np
+import pytest
+from reference.measurement_error import authors_estimate
+from settings import assert_same_state, frozen_state, make_small, story
+
+import halfseen as hs
+from halfseen.component import Streams
+from halfseen.learners.measurement_error import MeasurementError
+from halfseen.randomness import stream_keys
+
+K, ARMS = 3, 2
+NOISE = np.array([[0.9, 0.2, 0.0], [0.2, 0.5, 0.1], [0.0, 0.1, 0.7]])
+
+
+def learner(**options):
+    streams = Streams(stream_keys([0]), K, ARMS)
+    return MeasurementError(streams, K + 1, **({"observation_cov": NOISE, "regularisation": 1.6} | options))
+
+
+def history(rounds, seed=0, missing=0.0):
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=(ARMS, K)) + 2.0
+    xs = 1.0 + rng.normal(size=(rounds, K))
+    ys = xs + rng.multivariate_normal(np.zeros(K), NOISE, size=rounds)
+    # Arms are chosen by what is seen, so that the error of y and the arm hang together.
+    greedy = (ys @ (theta[0] - theta[1]) > 0).astype(int)
+    explore = rng.uniform(size=rounds) < 0.4
+    arms = np.where(explore, rng.integers(ARMS, size=rounds), 1 - greedy)
+    propensities = np.where(arms == 1 - greedy, 0.8, 0.2)
+    rewards = (theta[arms] * xs).sum(axis=1) + 0.5 * rng.normal(size=rounds)
+    ys[rng.uniform(size=ys.shape) < missing] = np.nan
+    return theta, ys, arms, propensities, rewards
+
+
+def taught(one, ys, arms, propensities, rewards):
+    features = np.concatenate([ys, propensities[:, None]], axis=1)
+    one.learn(np.zeros(len(ys), dtype=np.int64), features, arms, rewards)
+    return one
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_the_sums_are_those_of_the_formula(missing):
+    _, ys, arms, propensities, rewards = history(60, missing=missing)
+    one = taught(learner(burn_in=5), ys, arms, propensities, rewards)
+    seen, filled = ~np.isnan(ys), np.nan_to_num(ys)
+    for arm in range(ARMS):
+        mine = np.flatnonzero(arms == arm)
+        V = 1.6 * np.eye(K) + sum(np.outer(filled[t], filled[t]) / propensities[t] for t in mine)
+        W = sum(NOISE * np.outer(seen[t], seen[t]) / propensities[t] for t in mine)
+        f = sum(rewards[t] * filled[t] / propensities[t] for t in mine)
+        np.testing.assert_allclose(one.V[0, arm], V)
+        np.testing.assert_allclose(one.W[0, arm], W)
+        np.testing.assert_allclose(one.theta[0, arm], np.linalg.solve(V - W, f))
+    means, variances = one.score(np.array([0]), np.array([[0.5, np.nan, -1.0, 0.9]]))
+    np.testing.assert_allclose(means[0], one.theta[0] @ [0.5, 0.0, -1.0])
+    assert not variances.any()
+
+
+def test_the_truth_is_found_where_least_squares_is_biased():
+    """Consistent although arms were chosen by what was seen; and as near as the authors' own form of it."""
+    theta, ys, arms, propensities, rewards = history(40_000)
+    found = taught(learner(), ys, arms, propensities, rewards).theta[0]
+    authors = authors_estimate(ys, arms, rewards, propensities, NOISE, ARMS)
+    squares = np.stack([np.linalg.lstsq(ys[arms == a], rewards[arms == a], rcond=None)[0] for a in range(ARMS)])
+    error = {name: np.linalg.norm(one - theta) for name, one in (("ours", found), ("a", authors), ("ls", squares))}
+    assert error["ours"] < 0.15
+    assert error["a"] < 0.15
+    assert np.linalg.norm(found - authors) < 0.1
+    assert error["ls"] > 0.8
+
+
+def test_before_the_burn_in_and_where_it_is_not_safe_there_is_no_correction():
+    _, ys, arms, propensities, rewards = history(50)
+    early = taught(learner(burn_in=51), ys, arms, propensities, rewards)
+    blind = taught(learner(burn_in=5, observation_cov=50.0), ys, arms, propensities, rewards)
+    timid = taught(learner(burn_in=5, safety=0.95), ys, arms, propensities, rewards)
+    for one in (early, blind, timid):
+        plain = [np.linalg.solve(one.V[0, a], one.f[0, a]) for a in range(ARMS)]
+        np.testing.assert_allclose(one.theta[0], plain)
+    # The arm that is not played at the end of the burn-in is corrected then, too.
+    after = taught(learner(burn_in=50), ys, arms, propensities, rewards)
+    whole = [np.linalg.solve(after.V[0, a] - after.W[0, a], after.f[0, a]) for a in range(ARMS)]
+    np.testing.assert_allclose(after.theta[0], whole)
+
+
+def test_the_propensity_travels_with_the_features():
+    agent, (_, ys, noise) = make_small("meb"), story(30)
+    for y, reward in zip(ys, noise, strict=True):
+        agent.learn(agent.decide(y), reward)
+    decisions = [agent.decide(y) for y in ys]
+    for decision in decisions:
+        assert decision.context[-1] == decision.propensity
+        np.testing.assert_array_equal(decision.context[:-1], ys[decision.id - 31])
+    assert {round(decision.propensity, 12) for decision in decisions} == {0.07, 1 - 3 * 0.07}
+
+
+def test_fold_with_the_propensities_of_another_policy():
+    """Given, they are what is weighed with; not given, the arms count as the agent's own choices."""
+    _, ys, noise = story(40)
+    arms = [t % 4 for t in range(40)]
+    told = make_small("meb").fold(ys, arms, noise, propensities=np.full(40, 0.25))
+    weights = 1 / 0.25
+    want = 2.3 * np.eye(3) + weights * sum(np.outer(ys[t], ys[t]) for t in range(0, 40, 4))
+    np.testing.assert_allclose(told.state()["learner.V"][0, 0], want)
+    own = make_small("meb").fold(ys, arms, noise)
+    assert not np.allclose(own.state()["learner.V"], told.state()["learner.V"])
+    with pytest.raises(AssertionError):
+        assert_same_state(own, told)
+
+
+@pytest.mark.parametrize(
+    ("propensities", "line"),
+    [
+        ([0.5], "propensities: got shape (1,); want 3 probabilities, one a round"),
+        ([0.5, 0.0, 0.5], "propensities: got 0.0; want probabilities above 0"),
+        ([0.5, 1.5, 0.5], "propensities: got 1.5; want probabilities above 0"),
+        ([0.5, np.nan, 0.5], "propensities: got nan; want probabilities above 0"),
+        ("abc", "propensities: got 'abc'; want numbers, one a round"),
+    ],
+)
+def test_bad_propensities_change_nothing(propensities, line):
+    agent = make_small("meb")
+    before = frozen_state(agent)
+    with pytest.raises(hs.HalfseenError) as caught:
+        agent.fold(np.zeros((3, 3)), [0, 1, 2], [1.0, 2.0, 3.0], propensities=propensities)
+    assert str(caught.value).startswith(line)
+    assert frozen_state(agent) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"observation_cov": np.ones((2, 2))}, "observation_cov: got shape (2, 2); want shape (3, 3)"),
+        ({"observation_cov": -np.eye(3)}, "observation_cov: got a matrix that is no covariance; want a symmetric"),
+        ({"safety": 1.0}, "safety: got 1.0; want a number between 0 and 1"),
+        ({"burn_in": 0}, "burn_in: got 0; want an integer of at least 1"),
+        ({"floor": "slow"}, "floor: got 'slow'; want a number or 'decaying'"),
+        ({"floor": 0}, "floor: got 0; want a finite number above 0"),
+    ],
+)
+def test_bad_options(options, line):
+    with pytest.raises(hs.HalfseenError) as caught:
+        hs.make("meb", observed=3, arms=4, **options)
+    assert str(caught.value).startswith(line)
