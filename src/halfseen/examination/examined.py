@@ -1,0 +1,113 @@
+"""All that is measured of one model on one record, before anything is said about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from halfseen.examination.calibration import Calibration, calibrate
+from halfseen.examination.explained import Explained, explain, seen_only
+from halfseen.examination.held_out import LEAST_REWARDS
+from halfseen.examination.innovations import (
+    BiasTest,
+    SizeTest,
+    Stretches,
+    WhitenessTest,
+    bias_test,
+    innovations,
+    lags_for,
+    size_test,
+    stretches,
+    whiteness_test,
+)
+from halfseen.examination.observability import shares_told
+from halfseen.examination.record import Record
+from halfseen.examination.sensors import Worth, worths
+from halfseen.examination.starvation import ArmKnowledge, arm_knowledge
+from halfseen.identify.order import aicc, free_numbers
+from halfseen.model import LinearGaussianModel
+from halfseen.randomness import Floats
+
+LEAST_NUMBERS = 40  # seen entries, below which nothing is said about innovations
+NUMBERS_A_PARAMETER = 10  # of a fit, below which its degrees of freedom are not to be relied on
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model, the record to examine it by, and what is known about how it is used."""
+
+    model: LinearGaussianModel
+    record: Record
+    fitted: bool = False  # the model was found from these observations, not known beforehand
+    plain: bool = False  # decisions are made on y itself, and the model is the one that was not taken
+    alternatives: tuple[LinearGaussianModel, ...] = ()  # of other dimensions, for the same observations
+    retired: frozenset[int] = frozenset()  # arms that will not be played again
+
+
+@dataclass(frozen=True, eq=False)
+class Examined:
+    """The measurements; None where the record does not allow one."""
+
+    subject: Subject
+    spectral_radius: float
+    shares_told: Floats  # (d − k,) of each hidden direction's variance, by history
+    size: SizeTest | None
+    bias: BiasTest | None
+    whiteness: WhitenessTest | None
+    stretches: Stretches | None
+    scores: dict[int, float]  # AICc by dimension, that of the model among them
+    explained: Explained | None
+    calibration: Calibration | None
+    arms: ArmKnowledge | None
+    worths: tuple[Worth, ...] | None  # None: not asked for, or no rewards to judge by
+
+
+def measure(subject: Subject, *, with_sensors: bool) -> Examined:
+    """Everything; what a sensor is worth only if asked for, since it takes a filter and a fit a sensor."""
+    model, record = subject.model, subject.record
+    ys, k, d = record.observations, model.observed, model.latent
+    seen = innovations(model, ys)
+    numbers = int((~np.isnan(ys)).sum())
+    enough = numbers >= LEAST_NUMBERS and bool(np.isfinite(seen.standardised[~np.isnan(ys)]).all())
+    taken = 2 * k * d if subject.fitted else 0
+    settled = enough and numbers >= NUMBERS_A_PARAMETER * taken
+    paid = record.payments()
+    explained = calibration = arms = worth = None
+    if len(paid.rewards) >= LEAST_REWARDS and np.ptp(paid.rewards) > 0.0:
+        explained = explain(record, seen.contexts, k)
+        used = seen_only(ys) if subject.plain else seen.contexts
+        fit = explained.held["seen" if subject.plain else "filtered context"].fit
+        calibration = calibrate(used, paid, fit)
+        arms = arm_knowledge(used, paid, fit)
+        if with_sensors:
+            held = explained.held["filtered context"]
+            worth = tuple(worths(record, model, held, seen.contexts, explained.nothing))
+    return Examined(
+        subject=subject,
+        spectral_radius=model.spectral_radius,
+        shares_told=shares_told(model, seen.end_cov, record.rounds),
+        size=size_test(seen.standardised) if enough else None,
+        bias=bias_test(seen.standardised) if enough else None,
+        whiteness=whiteness_test(seen.standardised, lags_for(model), taken) if settled else None,
+        stretches=stretches(seen.standardised) if enough else None,
+        scores=_scores(subject, seen.log_likelihood, numbers),
+        explained=explained,
+        calibration=calibration,
+        arms=arms,
+        worths=worth,
+    )
+
+
+def _scores(subject: Subject, log_likelihood: float, numbers: int) -> dict[int, float]:
+    """AICc of the model, and the best of every other dimension at hand, on the same observations."""
+    model, ys = subject.model, subject.record.observations
+    scores = {model.latent: aicc(log_likelihood, model.latent, model.observed, numbers)}
+    for other in subject.alternatives:
+        if other.latent == model.latent:
+            continue
+        loglik = float(other.filter(ys).log_likelihood)
+        if np.isfinite(loglik) and numbers > free_numbers(other.latent, other.observed) + 1:
+            score = aicc(loglik, other.latent, other.observed, numbers)
+            scores[other.latent] = max(score, scores.get(other.latent, -np.inf))
+    return dict(sorted(scores.items()))
