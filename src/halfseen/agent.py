@@ -182,7 +182,7 @@ class Agent:
 
     def _findings(self) -> tuple[Finding, ...]:
         subject = self.subject()
-        return () if subject is None else findings(measure(subject, with_sensors=False))
+        return () if subject is None else findings(measure(subject, thoroughly=False))
 
     def fold(
         self,

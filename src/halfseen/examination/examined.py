@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from halfseen.examination.calibration import Calibration, calibrate
+from halfseen.examination.dimension import dimension_scores, nearest
 from halfseen.examination.explained import Explained, explain, seen_only
 from halfseen.examination.held_out import LEAST_REWARDS
 from halfseen.examination.innovations import (
@@ -25,11 +26,12 @@ from halfseen.examination.observability import shares_told
 from halfseen.examination.record import Record
 from halfseen.examination.sensors import Worth, worths
 from halfseen.examination.starvation import ArmKnowledge, arm_knowledge
-from halfseen.identify.order import aicc, free_numbers
 from halfseen.model import LinearGaussianModel
 from halfseen.randomness import Floats
 
 LEAST_NUMBERS = 40  # seen entries, below which nothing is said about innovations
+POLISH, BRIEF_POLISH = 30, 8  # iterations of EM before models of other dimensions are compared
+EITHER_SIDE = 2  # dimensions that are compared in brief
 NUMBERS_A_PARAMETER = 10  # of a fit, below which its degrees of freedom are not to be relied on
 
 
@@ -63,8 +65,8 @@ class Examined:
     worths: tuple[Worth, ...] | None  # None: not asked for, or no rewards to judge by
 
 
-def measure(subject: Subject, *, with_sensors: bool) -> Examined:
-    """Everything; what a sensor is worth only if asked for, since it takes a filter and a fit a sensor."""
+def measure(subject: Subject, *, thoroughly: bool) -> Examined:
+    """Everything. Not thoroughly, in a fraction of a second: no sensor's worth, and only the nearest dimensions."""
     model, record = subject.model, subject.record
     ys, k, d = record.observations, model.observed, model.latent
     seen = innovations(model, ys)
@@ -80,7 +82,7 @@ def measure(subject: Subject, *, with_sensors: bool) -> Examined:
         fit = explained.held["seen" if subject.plain else "filtered context"].fit
         calibration = calibrate(used, paid, fit)
         arms = arm_knowledge(used, paid, fit)
-        if with_sensors:
+        if thoroughly:
             held = explained.held["filtered context"]
             worth = tuple(worths(record, model, held, seen.contexts, explained.nothing))
     return Examined(
@@ -91,7 +93,7 @@ def measure(subject: Subject, *, with_sensors: bool) -> Examined:
         bias=bias_test(seen.standardised) if enough else None,
         whiteness=whiteness_test(seen.standardised, lags_for(model), taken) if settled else None,
         stretches=stretches(seen.standardised) if enough else None,
-        scores=_scores(subject, seen.log_likelihood, numbers),
+        scores=_scores(subject, thoroughly),
         explained=explained,
         calibration=calibration,
         arms=arms,
@@ -99,15 +101,9 @@ def measure(subject: Subject, *, with_sensors: bool) -> Examined:
     )
 
 
-def _scores(subject: Subject, log_likelihood: float, numbers: int) -> dict[int, float]:
-    """AICc of the model, and the best of every other dimension at hand, on the same observations."""
-    model, ys = subject.model, subject.record.observations
-    scores = {model.latent: aicc(log_likelihood, model.latent, model.observed, numbers)}
-    for other in subject.alternatives:
-        if other.latent == model.latent:
-            continue
-        loglik = float(other.filter(ys).log_likelihood)
-        if np.isfinite(loglik) and numbers > free_numbers(other.latent, other.observed) + 1:
-            score = aicc(loglik, other.latent, other.observed, numbers)
-            scores[other.latent] = max(score, scores.get(other.latent, -np.inf))
-    return dict(sorted(scores.items()))
+def _scores(subject: Subject, thoroughly: bool) -> dict[int, float]:
+    model, others = subject.model, list(subject.alternatives)
+    if not thoroughly:
+        others = nearest(model, others, EITHER_SIDE)
+    iterations = (POLISH if thoroughly else BRIEF_POLISH) if subject.fitted else 0
+    return dimension_scores(model, others, subject.record.observations, iterations) if others else {}

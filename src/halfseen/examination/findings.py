@@ -157,7 +157,8 @@ def _dimension(examined: Examined) -> Finding | None:
         sentence = f"{best} dimensions fit the observations better than {own}, by {behind:.0f} nats" + (
             "" if verdict is Verdict.LOOK else ", which is within what the rewards may decide"
         )
-    return Finding("dimension", own, f"{own} ({-behind:.0f} nats)", f"above -{CLOSE:g} nats", verdict, sentence)
+    shown = f"{own}, the best" if best == own else f"{own}, {behind:.0f} nats behind {best}"
+    return Finding("dimension", own, shown, f"at most {CLOSE:g} nats behind", verdict, sentence)
 
 
 def _percent(value: float, digits: int = 0) -> str:

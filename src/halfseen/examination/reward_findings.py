@@ -77,7 +77,7 @@ def _hidden(explained: Explained, examined: Examined) -> Finding:
         if explained.hidden.value >= SOME * max(whole, 0.0) > 0.0:
             sentence = f"whether the hidden block pays cannot be told from chance yet: {told}"
         if subject.model.latent == subject.model.observed:
-            sentence = f"there is no hidden block in the model, and what is seen has to do: {told}"
+            sentence = f"no hidden coordinates were found, and what is seen has to do: {told}"
         if in_use and explained.hidden.value < -2.0 * explained.hidden.error and without - whole >= SOME * without:
             verdict, sentence = Verdict.LOOK, f"the hidden block does harm: {told}"
     else:
@@ -132,16 +132,17 @@ def _sensor(one: Worth, examined: Examined) -> Finding:
     total = whole + one.share.value if one.hidden else whole
     size = grade(one.share, total)
     part = one.share.value / total if total > 0.0 else 0.0
-    missed = one.share.clear and part >= USELESS
+    clear, missed = one.share.clear, one.share.clear and part >= USELESS
     money = "" if one.money is None else f", and {one.money:+.3g} a round to the reward of the greedy choice"
     if one.hidden:
         sentence = (
             f"{one.name}, if it were seen, would add {_percent(one.share.value, 1)} of the reward variance{money}"
-            if missed
-            else f"{one.name}, if it were seen, would add nothing to the filtered context"
+            if clear
+            else f"{one.name}, if it were seen, would add nothing to the filtered context that can be told from chance"
         )
-    elif missed:
-        sentence = (
+    elif clear:
+        sentence = "" if missed else "little rests on it: "
+        sentence += (
             f"without {one.name} {_percent(one.share.value, 1)} of the reward variance would no longer be explained"
         )
         if one.money is not None:
