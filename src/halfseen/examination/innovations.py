@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg, stats
+from scipy import stats
 
 from halfseen.kernels.series import filter_series
 from halfseen.model import LinearGaussianModel
 from halfseen.randomness import Floats, Ints
 
 NOISE_FLOOR = 1e-9  # of S_ii: how a Σ_ii of 0 is read by the filter
+ROUNDING = 1e-13  # of S_ii
 
 
 class Innovations(NamedTuple):
@@ -30,16 +31,21 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     k = len(R)
     x, loglik, rows, P_filt, P_pred, _ = filter_series(*p, ys[None])
     errors = ys - (x[0, :-1] @ D.T)[:, :k]
-    white = np.full(ys.shape, np.nan)
-    order = np.argsort(rows[0, 1:], kind="stable")
-    for group in np.split(order, np.flatnonzero(np.diff(rows[0, 1:][order])) + 1):
-        seen = ~np.isnan(ys[group[0]])  # a row of the table is of one pattern of seen entries
-        if seen.any():
-            S = P_pred[rows[0, group[0] + 1]][:k, :k][np.ix_(seen, seen)] + R[np.ix_(seen, seen)]
-            S = S + np.diag(np.where(np.diag(R)[seen] == 0.0, NOISE_FLOOR * np.diag(S), 0.0))
-            factor = linalg.cholesky(0.5 * (S + S.T) + 1e-300 * np.eye(len(S)), lower=True)
-            white[np.ix_(group, seen)] = linalg.solve_triangular(factor, errors[np.ix_(group, seen)].T, lower=True).T
-    return Innovations(white, x[0, 1:], float(loglik[0]), P_filt[rows[0, -1]])
+    distinct, where = np.unique(rows[0, 1:], return_inverse=True)
+    first = np.full(len(distinct), len(ys))
+    np.minimum.at(first, where, np.arange(len(ys)))
+    seen = ~np.isnan(ys)
+    pattern = seen[first]  # a row of the table is of one pattern of seen entries
+    S = P_pred[distinct][:, :k, :k] + R
+    variances = np.diagonal(S, axis1=1, axis2=2)
+    lift = np.where(np.diag(R) == 0.0, NOISE_FLOOR, ROUNDING) * variances
+    # An entry not seen stands by itself, with variance 1: the factor of the others is that of their own block.
+    S = np.where(pattern[:, :, None] & pattern[:, None, :], S, 0.0)
+    S[:, np.arange(k), np.arange(k)] = np.where(pattern, variances + lift, 1.0)
+    factors = np.linalg.cholesky(S)
+    white = np.linalg.solve(factors[where], np.where(seen, errors, 0.0)[:, :, None])[:, :, 0]
+    white[~seen] = np.nan
+    return Innovations(np.asarray(white, dtype=np.float64), x[0, 1:], float(loglik[0]), P_filt[rows[0, -1]])
 
 
 class SizeTest(NamedTuple):

@@ -190,7 +190,7 @@ def _sensors(axes: Axes, examined: Examined) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-0.7, len(ranked) - 0.3)
     _grid(axes, "x")
-    axes.set_title(title + (f": the first {len(ranked)}" if left else ""))
+    axes.set_title(f"The {len(ranked)} sensors worth most" if left else title)
     axes.set_xlabel("% of the reward variance")
     if any(one.hidden for one in ranked):
         for tick, one in zip(axes.get_yticklabels(), ranked, strict=True):
