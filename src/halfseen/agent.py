@@ -182,7 +182,10 @@ class Agent:
 
     def _findings(self) -> tuple[Finding, ...]:
         subject = self.subject()
-        return () if subject is None else findings(measure(subject, thoroughly=False))
+        try:
+            return () if subject is None else findings(measure(subject, thoroughly=False))
+        except np.linalg.LinAlgError:  # a model so far off that nothing can be computed with it; facts still tell
+            return ()
 
     def fold(
         self,

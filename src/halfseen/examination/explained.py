@@ -14,9 +14,11 @@ import numpy as np
 from halfseen.examination.held_out import Gain, HeldOut, gain, hold_out, share
 from halfseen.examination.record import Record
 from halfseen.kernels.em import DIAGONAL, Parameters, em_path
+from halfseen.kernels.series import filter_series
 from halfseen.randomness import Floats
 
 ITERATIONS = 20  # of EM for the model without hidden coordinates
+ROUNDS_WITH_GAPS = 500  # that EM looks at where entries are missing
 MUCH, SOME = 0.10, 0.03  # share of what the context explains that is owed to something
 _FLOORS = 1e-9, 1e-5  # of the process noise and of the sensors', in units of y
 
@@ -95,14 +97,20 @@ def filter_alone(ys: Floats) -> Floats | None:
     y = np.ascontiguousarray((ys - centre) / np.where(scale > 0, scale, 1.0))
     slow = Parameters(0.95 * np.eye(k), 0.02 * np.eye(k), 0.7 * np.eye(k), np.zeros(k), np.eye(k))
     floors = {"q_floor": np.full(k, _FLOORS[0]), "r_floor": np.full(k, _FLOORS[1])}
-    found: Floats | None = None
+    complete = not np.isnan(y).any()
+    part = y if complete else np.ascontiguousarray(y[-ROUNDS_WITH_GAPS:])  # gaps make EM slow, filtering less so
+    model: Parameters | None = None
     try:
-        for step, (_, loglik, passed) in enumerate(em_path(slow, y, update_R=DIAGONAL, update_initial=True, **floors)):
-            if not (np.isfinite(loglik) and np.isfinite(passed[0]).all()):
+        path = em_path(slow, part, update_R=DIAGONAL, update_initial=complete, **floors)
+        for step, (improved, loglik, _) in enumerate(path):
+            if not np.isfinite(loglik):
                 break
-            found = passed[0][0, 1:]
+            model = improved
             if step == ITERATIONS:
                 break
     except np.linalg.LinAlgError:
         pass
-    return found
+    if model is None:
+        return None
+    contexts = np.asarray(filter_series(*model, y[None])[0][0, 1:])
+    return contexts if np.isfinite(contexts).all() else None
