@@ -14,7 +14,8 @@ import pytest
 from typer import testing
 
 import halfseen
-from halfseen.cli import build_app, run_app, split_numbers, split_specs
+from halfseen.cli import build_app, run_app
+from halfseen.commands.words import split_numbers, split_specs
 from halfseen.errors import HalfseenError
 
 COMMAND = [sys.executable, "-m", "halfseen.cli"]
@@ -69,6 +70,49 @@ def test_reproduce_writes_everything(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("done in")
 
 
+RECORDED_FILES = [
+    *("arms.png", "arms.svg", "report.html", "reward.png", "reward.svg", "rounds.parquet", "summary.json", "table.md")
+]
+
+
+@pytest.mark.parametrize("world", ["voltrade", "power", "returns"])
+def test_run_on_real_data(tmp_path: Path, world: str) -> None:
+    done = halfseen_command(
+        *("run", world, "--rounds", "150", "--seeds", "2", "--jobs", "1", "--out", "o"), cwd=tmp_path, columns=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == RECORDED_FILES
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert list(summary["agents"]) == ["oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"]
+    assert all(agent in done.stdout for agent in summary["agents"])
+    assert "Nothing here is a tradable profit" in (tmp_path / "o" / "report.html").read_text()
+
+
+STEPS = {"a": 3, "b": 5, "c": 7, "r": 2, "s": 11}
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_run_on_a_table_of_ones_own(tmp_path: Path, ending: str) -> None:
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    table = pa.table({name: [float((i * step) % 17) for i in range(120)] for name, step in STEPS.items()})
+    path = tmp_path / f"mine.{ending}"
+    csv.write_csv(table, path) if ending == "csv" else parquet.write_table(table, path)
+    columns = ("--observed", "a,b", "--hidden", "c", "--rewards", "r", "--rewards", "s", "--reward-every", "4")
+    done = halfseen_command(
+        *("run", path.name, *columns, "--seeds", "2", "--jobs", "2", "--out", "o"), cwd=tmp_path, columns=80
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] == "playing 6 agents × 1 world × 2 seeds × 96 rounds"
+    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == RECORDED_FILES
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    page = (tmp_path / "o" / "report.html").read_text()
+    again = f"halfseen run {path.name} --observed a,b --hidden c --rewards r,s --reward-every 4 --rounds 96 --seeds 2"
+    assert again in page
+    assert "tradable" not in page
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 def test_run_fits_the_terminal_and_cuts_no_number(tmp_path: Path, columns: int) -> None:
     done = halfseen_command(
@@ -98,7 +142,19 @@ def test_run_fits_the_terminal_and_cuts_no_number(tmp_path: Path, columns: int) 
         (["run", "paper:noise=-1", "--agents", "kf-ts"], "noise"),
         (["run", "orbit", "--agents", "kf-ts,kf-ts"], "only once"),
         (["run", "orbit", "--agents", ","], "at least one"),
-        (["run", "orbit"], "--agents"),
+        (["run", "voltrade", "--agents", "kf-ts"], "agents: got 'kf-ts' in 'voltrade'; want one that need not be told"),
+        (["run", "voltrade", "orbit"], "want one kind at a time"),
+        (["run", "voltrade", "--rounds", "5000"], "rounds: got 5000; want at most 3968: 'voltrade' has no more"),
+        (["run", "voltrade", "power"], "rounds: got nothing, with 3968 in 'voltrade', 12720 in 'power'"),
+        (
+            ["run", "none.csv", "--observed", "a", "--rewards", "r,s"],
+            "got 'none.csv'; want a file that is there",
+        ),
+        (["run", "none.csv", "--rewards", "r,s"], "observed: got nothing, with 'none.csv'"),
+        (["run", "none.csv", "--observed", "a"], "rewards: got nothing, with 'none.csv'"),
+        (["run", "none.csv", "orbit", "--observed", "a", "--rewards", "r,s"], "want a table alone"),
+        (["run", "orbit", "--hidden", "a"], "hidden: got a value, with 'orbit'; want a table"),
+        (["run", "orbit", "--reward-every", "3"], "reward-every: got a value, with 'orbit'; want a table"),
         (["run", "orbit", "--agents", "kf-ts", "--rounds", "0"], "--rounds"),
         (["run", "orbit", "--agents", "kf-ts", "--jobs", "0"], "--jobs"),
         (["reproduce", "--noise", "0.1,loud"], "'loud'"),

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from halfseen.experiments.result import Result
 
 _NAME_WIDTH = 20  # a longer name may wrap before a column is left out
-_LEAST_WORTH = ("rounds/s", "mean ‖x−x̂‖", "median")  # columns left out first where the terminal is narrow
+_LEAST_WORTH = (
+    "rounds/s",
+    "µs/round",
+    "mean ‖x−x̂‖",
+    "median",
+    "95 % interval",
+)  # columns left out first where the terminal is narrow
 _LEAST_WORTH_ON_BOARD = ("wall s", "of medians", "median", "before", "after", "worst seed", "µs/round")
 _SAY_EVERY = 30.0  # seconds between two lines of progress where there is no terminal to draw a bar in
 

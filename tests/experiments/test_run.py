@@ -134,10 +134,8 @@ def test_specs():
         ({"seeds": [1, -1]}, "seeds: got -1; want an integer of at least 0"),
         ({"jobs": 0}, "jobs: got 0; want an integer of at least 1"),
         ({"agents": [3]}, "agents: got 3; want names of agents, or AgentSpecs"),
-        ({"agents": None}, "agents: got None; want names of agents, or AgentSpecs"),
         ({"world": None}, "world: got None; want the name of a world, or a world"),
         ({"seeds": 2.0}, "seeds: got 2.0; want an integer of at least 1"),
-        ({"seeds": None}, "seeds: got None; want an integer of at least 1"),
         ({"world": "paper:noise=1e250"}, "world: got contexts beyond ±1e+100 by round 10; want dynamics that stay"),
     ],
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Look = tuple[str, Any]  # colour, dash pattern
+Panel = tuple[str, Callable[["Axes", str], None]]  # label, and what draws a world's
 
 # Okabe & Ito's palette, told apart with every common colour blindness; its yellow is too faint on white.
 _BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -72,29 +73,29 @@ def regret_figure(result: Result) -> Figure:
     window = max(1, rounds // 20)
 
     def cumulative(axes: Axes, world: str) -> None:
-        at = _even_grid(1, rounds)
-        for agent, look in _looks(result.agents).items():
-            _draw(axes, at, np.cumsum(result.tracks[world, agent].regret, axis=1)[:, at - 1], look)
+        at = even_grid(1, rounds)
+        for agent, look in looks_of(result.agents).items():
+            draw_mean(axes, at, np.cumsum(result.tracks[world, agent].regret, axis=1)[:, at - 1], look)
 
     def recent(axes: Axes, world: str) -> None:
-        at = _even_grid(window, rounds)
-        for agent, look in _looks(result.agents).items():
+        at = even_grid(window, rounds)
+        for agent, look in looks_of(result.agents).items():
             summed = np.pad(np.cumsum(result.tracks[world, agent].regret, axis=1), ((0, 0), (1, 0)))
-            _draw(axes, at, (summed[:, at] - summed[:, at - window]) / window, look)
+            draw_mean(axes, at, (summed[:, at] - summed[:, at - window]) / window, look)
 
     panels = [
         ("cumulative regret R(t)", cumulative),
         (f"regret per round,\nmean of last {window:,} rounds", recent),
     ]
     note = f"mean over {count} seeds, band ± 1 standard error" if count > 1 else "one seed"
-    return _panels(result, panels, "linear", note)
+    return panelled(result, panels, "linear", note)
 
 
 def theory_figure(result: Result) -> Figure:
     """Measured regret beside the shape of Theorem 1's bound, and below them the quantity of assumption A3."""
 
     def regret(axes: Axes, world: str) -> None:
-        for agent, look in _looks(result.agents).items():
+        for agent, look in looks_of(result.agents).items():
             entry = result.summary["worlds"][world]["agents"][agent]
             at, mean = np.array(entry["curve"]["rounds"]), np.array(entry["curve"]["mean"])
             _line(axes, at, mean, look)
@@ -103,13 +104,13 @@ def theory_figure(result: Result) -> Figure:
             _line(axes, bound_at, bound * (mean[-1] / bound[-1]), (look[0], _SOLID), width=0.6, alpha=0.55)
 
     def gram(axes: Axes, world: str) -> None:
-        for agent, look in _looks(result.agents).items():
+        for agent, look in looks_of(result.agents).items():
             theory = result.summary["worlds"][world]["agents"][agent]["theory"]
             _line(axes, np.array(theory["A3 rounds"]), np.array(theory["A3 t·|B⁻¹(t)|, mean over seeds"]), look)
 
     panels = [("mean regret R(t)", regret), ("A3: max over arms\nof t·‖B⁻¹(t)‖", gram)]
     note = "thin lines: the shape of Theorem 1's bound, scaled to meet the measured regret in the last round"
-    return _panels(result, panels, "log", note)
+    return panelled(result, panels, "log", note)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -131,7 +132,7 @@ def render_figure(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _panels(result: Result, panels: Sequence[tuple[str, Callable[[Axes, str], None]]], scale: str, note: str) -> Figure:
+def panelled(result: Result, panels: Sequence[Panel], scale: str, note: str) -> Figure:
     """A grid of panels, the given ones below each other for every world; worlds wrap after four."""
     try:
         import matplotlib as mpl
@@ -142,8 +143,8 @@ def _panels(result: Result, panels: Sequence[tuple[str, Callable[[Axes, str], No
     blocks = -(-len(result.worlds) // across)
     down = blocks * len(panels)
     width = COLUMN if across == 1 else PAGE
-    looks = _looks(result.agents)
-    columns = _legend_columns(looks, width)
+    looks = looks_of(result.agents)
+    columns = legend_columns(looks, width)
     note = textwrap.fill(note, int(width / 0.053))
     height = 1.65 * down + 0.16 * -(-len(looks) // columns) + 0.15 * (1 + note.count("\n"))
     with mpl.rc_context(STYLE):
@@ -179,12 +180,12 @@ def _panels(result: Result, panels: Sequence[tuple[str, Callable[[Axes, str], No
     return figure
 
 
-def _looks(agents: Iterable[str]) -> dict[str, Look]:
+def looks_of(agents: Iterable[str]) -> dict[str, Look]:
     others = itertools.cycle(_OTHER_LOOKS)
     return {agent: _OWN_LOOK.get(agent) or next(others) for agent in agents}
 
 
-def _legend_columns(labels: Iterable[str], width: float) -> int:
+def legend_columns(labels: Iterable[str], width: float) -> int:
     """How many entries fit side by side: 0.06 inches a letter, half an inch for line and gaps."""
     widths = [0.5 + 0.06 * len(label) for label in labels]
     for rows in range(1, len(widths)):
@@ -206,15 +207,16 @@ def _dress(axes: Axes, scale: str, rounds: int) -> None:
     axes.grid(linewidth=0.3, color="#d9d9d9")
     axes.set_axisbelow(True)
     axes.tick_params(width=0.5, length=2.5)
-    if scale == "linear":
+    if scale in ("linear", "signed"):
         axes.set_xlim(0, rounds)
-        axes.set_ylim(bottom=0)
+        if scale == "linear":
+            axes.set_ylim(bottom=0)
         axes.locator_params(axis="x", nbins=4)
         axes.locator_params(axis="y", nbins=5)
     else:
         _log_axes(axes, rounds)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(_thousands)
+        axis.set_major_formatter(thousands)
 
 
 def _log_axes(axes: Axes, rounds: int) -> None:
@@ -232,15 +234,15 @@ def _log_axes(axes: Axes, rounds: int) -> None:
     axes.minorticks_off()
 
 
-def _thousands(value: float, _: Any = None) -> str:
+def thousands(value: float, _: Any = None) -> str:
     return f"{value / 1000:,g}k" if abs(value) >= 1000 else f"{value:g}"
 
 
-def _even_grid(first: int, last: int) -> Ints:
+def even_grid(first: int, last: int) -> Ints:
     return np.unique(np.round(np.linspace(first, last, _POINTS)).astype(np.int64))
 
 
-def _draw(axes: Axes, at: Ints, curves: Floats, look: Look) -> None:
+def draw_mean(axes: Axes, at: Ints, curves: Floats, look: Look) -> None:
     """The mean over seeds (S, G) with a band of one standard error."""
     mean = curves.mean(axis=0)
     if len(curves) > 1:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from halfseen.catalogue import CATALOG, Entry
-from halfseen.component import Streams
+from halfseen.component import Choices, Streams
 from halfseen.experiments.specs import CHUNK, AgentSpec, Slice
 from halfseen.learners.ridge import Ridge
 from halfseen.policy import Policy
@@ -65,15 +65,34 @@ def play(piece: Slice, tick: Callable[[int], None]) -> dict[str, Track]:
         spec.label: build_policy(spec, piece.world, episodes, piece.seeds, piece.rounds) for spec in piece.agents
     }
     tracks = {label: _empty_track(piece, episodes) for label in policies}
+    tills = {label: _Till(policy, piece.world) for label, policy in policies.items()}
     for number, start in enumerate(range(0, piece.rounds, CHUNK)):
         rounds = episodes.advance(min(CHUNK, piece.rounds - start))
         for label, policy in policies.items():
-            _play_chunk(policy, rounds, tracks[label], start, number, episodes.canonical)
+            _play_chunk(policy, tills[label], rounds, tracks[label], start, number, episodes.canonical)
             tick(len(rounds.contexts) * len(piece.seeds))
     return tracks
 
 
-def _play_chunk(policy: Policy, rounds: Rounds, track: Track, start: int, number: int, canonical: bool) -> None:
+class _Till:
+    """Rewards on their way to an agent: those of `reward_every` rounds are learnt after the last of them."""
+
+    def __init__(self, policy: Policy, world: World) -> None:
+        self._policy, self._every, self._unit = policy, world.reward_every, world.reward_unit
+        self._waiting: list[tuple[Choices, Floats]] = []
+
+    def pay(self, choices: Choices, rewards: Floats) -> None:
+        """Each reward is credited to its own round, in the order of the rounds."""
+        self._waiting.append((choices, rewards / self._unit))
+        if len(self._waiting) == self._every:
+            for past, heard in self._waiting:
+                self._policy.learn(past.rounds, past.features, past.arms, heard)
+            self._waiting = []
+
+
+def _play_chunk(
+    policy: Policy, till: _Till, rounds: Rounds, track: Track, start: int, number: int, canonical: bool
+) -> None:
     n, streams = rounds.reward_noise.shape
     revealed = policy.estimator.reveals_context
     everyone = policy.everyone
@@ -84,7 +103,7 @@ def _play_chunk(policy: Policy, rounds: Rounds, track: Track, start: int, number
     for t in range(n):
         choices = policy.decide(rounds.observations[t], contexts=rounds.contexts[t] if revealed else None)
         paid = rounds.expected[t, everyone, choices.arms] + rounds.reward_noise[t]
-        policy.learn(choices.rounds, choices.features, choices.arms, paid)
+        till.pay(choices, paid)
         arms[t], rewards[t], features[t] = choices.arms, paid, choices.features
     track.seconds[0, number] = time.thread_time() - began
 

@@ -16,9 +16,12 @@ from halfseen.diagnostics import Estimate, growth_exponent, log_grid, theorem_qu
 from halfseen.errors import unknown
 from halfseen.experiments.files import make_folder, write_json
 from halfseen.experiments.play import Track
+from halfseen.experiments.reward_tables import agents_table
+from halfseen.experiments.rewards import reward_summary
 from halfseen.experiments.specs import CHUNK, Experiment
 from halfseen.randomness import Floats
 from halfseen.table import Table
+from halfseen.worlds import RecordedWorld, World
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,13 +73,18 @@ class Result:
             "versions": versions(),
             "agents": {spec.label: {"name": spec.name, "options": dict(spec.options)} for spec in self.plan.agents},
             "worlds": {
-                world.name: {
-                    "settings": world.settings(),
-                    "agents": {agent: self._agent_summary(world.name, agent) for agent in self.agents},
-                }
-                for world in self.plan.worlds
+                world.name: {"settings": world.settings(), **self._world_summary(world)} for world in self.plan.worlds
             },
         }
+
+    def _world_summary(self, world: World) -> dict[str, Any]:
+        if isinstance(world, RecordedWorld):
+            return {"rewards": reward_summary(self, world), "microseconds_per_round": self.speeds(world.name)}
+        return {"agents": {agent: self._agent_summary(world.name, agent) for agent in self.agents}}
+
+    def speeds(self, world: str) -> dict[str, float]:
+        """Microseconds per stream and round, by agent."""
+        return {agent: settled_mean(self.microseconds_per_round(world, agent)) for agent in self.agents}
 
     def _agent_summary(self, world: str, agent: str) -> dict[str, Any]:
         track = self.tracks[world, agent]
@@ -112,7 +120,9 @@ class Result:
         }
 
     def table(self) -> Table:
-        """One row an agent and world: R(T), its growth, estimation error, speed."""
+        """One row an agent and world: R(T), its growth, estimation error, speed; what was earned if recorded."""
+        if self.recorded:
+            return Table([{"world": world} | row for world in self.worlds for row in self.agents_table(world).rows])
         rows = []
         for world in self.worlds:
             for agent in self.agents:
@@ -131,24 +141,41 @@ class Result:
                 )
         return Table(rows)
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Cumulative and instantaneous regret, a column a world; saved to `path` if given."""
-        from halfseen.experiments.figures import regret_figure, save_figure
+    @property
+    def recorded(self) -> bool:
+        """Whether the worlds are recorded data: then rewards are shown, not regret."""
+        return all(world.recorded for world in self.plan.worlds)
 
-        figure = regret_figure(self)
+    def agents_table(self, world: str) -> Table:
+        """What the agents earned in a recorded world."""
+        return agents_table(self.summary["worlds"][world]["rewards"], self.speeds(world))
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Cumulative and instantaneous regret (reward, if recorded), a column a world; saved to `path` if given."""
+        from halfseen.experiments.figures import regret_figure, save_figure
+        from halfseen.experiments.reward_figures import reward_figure
+
+        figure = reward_figure(self) if self.recorded else regret_figure(self)
         if path is not None:
             save_figure(figure, Path(path))
         return figure
 
     def save(self, folder: str | Path) -> None:
-        """Write `summary.json`, `rounds.parquet`, `regret.png` and `regret.svg` into a folder."""
+        """Write `summary.json`, `rounds.parquet`, `regret.png` and `regret.svg` into a folder.
+
+        Of recorded worlds: `reward.png` and `.svg`, `arms.png` and `.svg`, `report.html` and `table.md` instead.
+        """
         from halfseen.experiments.figures import regret_figure, save_figure
+        from halfseen.experiments.recorded_files import write_recorded
         from halfseen.experiments.rounds import write_rounds
 
         target = make_folder(folder)
-        figure = regret_figure(self)
-        save_figure(figure, target / "regret.png")
-        save_figure(figure, target / "regret.svg")
+        if self.recorded:
+            write_recorded(self, target)
+        else:
+            figure = regret_figure(self)
+            save_figure(figure, target / "regret.png")
+            save_figure(figure, target / "regret.svg")
         write_rounds(self, target / "rounds.parquet")
         write_json(target / "summary.json", self.summary)
 
@@ -168,10 +195,10 @@ def standard_error(values: Floats) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
-def versions() -> dict[str, str]:
-    """What the numbers were made with."""
+def versions(*used: str) -> dict[str, str]:
+    """What the numbers were made with; further packages that were `used`."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("halfseen", "numpy", "scipy", "numba"):
+    for package in ("halfseen", "numpy", "scipy", "numba", *used):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -16,19 +16,21 @@ SLICE = 64  # most streams of a batch: enough to make the Python between the ker
 
 
 def run(
-    agents: Sequence[str | AgentSpec] | str,
+    agents: Sequence[str | AgentSpec] | str | None = None,
     *,
     world: str | World | Sequence[str | World],
-    rounds: int = 10_000,
-    seeds: int | Iterable[int] = 20,
+    rounds: int | None = None,
+    seeds: int | Iterable[int] | None = None,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """Play every agent in every world, on common random numbers.
 
     `seeds` is a count or the seeds themselves; every seed is one replication with its own world and noise, the
-    same for all agents. `jobs` processes share the work without changing a number (a script that asks for more
-    than one needs the usual `if __name__ == "__main__":`). `progress(done, total)` is told of stream-rounds.
+    same for all agents; recorded data are the same for all seeds. Left out, `agents` are a usual choice, `seeds` 20 and
+    `rounds` 10,000; in recorded worlds 10 and all there are. `jobs` processes share the work without changing a
+    number (a script that asks for more than one needs the usual `if __name__ == "__main__":`). `progress(done, total)`
+    is told of stream-rounds.
     """
     return run_experiment(experiment(agents, world, rounds, seeds), jobs=jobs, progress=progress)
 

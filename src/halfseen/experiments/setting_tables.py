@@ -16,12 +16,17 @@ def settings_tables(plan: Experiment) -> list[str]:
     return [
         f"<p>{plan.rounds:,} rounds; {count(plan.seeds, 'seed')} ({plan.seeds[0]} to {plan.seeds[-1]}).</p>",
         table("The worlds", ["world", *[name.replace("_", " ") for name in names]], worlds),
-        table(
-            "The agents",
-            ["agent", "context", "told by the world", "options"],
-            [_agent_row(spec, told_by_the_worlds(plan, spec)) for spec in plan.agents],
-        ),
+        agents_settings(plan),
     ]
+
+
+def agents_settings(plan: Experiment) -> str:
+    """What every agent was told, and its options."""
+    return table(
+        "The agents",
+        ["agent", "context", "told by the world", "options"],
+        [_agent_row(spec, told_by_the_worlds(plan, spec)) for spec in plan.agents],
+    )
 
 
 def told_by_the_worlds(plan: Experiment, spec: AgentSpec) -> list[str]:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from halfseen.catalogue import CATALOG
 from halfseen.component import at_least, seed_number
 from halfseen.errors import invalid, unknown
 from halfseen.worlds import World, named
 
+
+class Usual(NamedTuple):
+    """What is played when nothing is asked for."""
+
+    agents: tuple[str, ...]
+    seeds: int
+    rounds: int | None  # None: all there are
+
+
+SIMULATED = Usual(("oracle-ts", "kf-ts", "adaptive", "emkf-ts", "ts-pco", "random"), 20, 10_000)
+RECORDED = Usual(("oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"), 10, None)
 CHUNK = 200  # rounds simulated at once; part of what makes two runs equal, so not an option
 
 
@@ -110,15 +121,15 @@ def seed_range(count: int, first: int) -> range:
 
 
 def experiment(
-    agents: Sequence[str | AgentSpec] | str,
+    agents: Sequence[str | AgentSpec] | str | None,
     world: str | World | Sequence[str | World],
-    rounds: int,
-    seeds: int | Iterable[int],
+    rounds: int | None = None,
+    seeds: int | Iterable[int] | None = None,
 ) -> Experiment:
-    """Check and assemble; `seeds` is a count (0, 1, …) or the seeds themselves."""
-    specs = tuple(agent_spec(agent) for agent in _each(agents))
-    chosen = _each(world)
-    worlds = tuple(world_spec(one) for one in chosen)
+    """Check and assemble; `seeds` is a count (0, 1, …) or the seeds themselves. What is None is as usual."""
+    worlds = tuple(world_spec(one) for one in _each(world))
+    specs = tuple(agent_spec(agent) for agent in (usual(worlds).agents if agents is None else _each(agents)))
+    seeds = usual(worlds).seeds if seeds is None else seeds
     numbers = seeds if isinstance(seeds, Iterable) else range(at_least("seeds", seeds, 1))
     listed = tuple(seed_number("seeds", seed) for seed in numbers)
     for argument, values in (
@@ -130,4 +141,46 @@ def experiment(
             raise invalid(argument, "none", "at least one")
         if len(set(values)) < len(values):
             raise invalid(argument, ", ".join(values), "each only once")
-    return Experiment(specs, worlds, listed, at_least("rounds", rounds, 1))
+    _check_kinds(worlds)
+    for one in worlds:
+        for spec in specs:
+            _check_told(spec, one)
+    return Experiment(specs, worlds, listed, _rounds_to_play(rounds, worlds))
+
+
+def usual(worlds: Sequence[World]) -> Usual:
+    """What is played in such worlds when nothing is asked for."""
+    return RECORDED if worlds and all(world.recorded for world in worlds) else SIMULATED
+
+
+def _check_kinds(worlds: Sequence[World]) -> None:
+    """Recorded worlds are judged by the reward, simulated ones by the regret: one table cannot hold both."""
+    names = {kind: [world.name for world in worlds if world.recorded is kind] for kind in (True, False)}
+    if names[True] and names[False]:
+        raise invalid("world", f"'{names[True][0]}', recorded, beside '{names[False][0]}'", "one kind at a time")
+
+
+def _check_told(spec: AgentSpec, world: World) -> None:
+    if world.tells is None:
+        return
+    for fact in CATALOG[spec.name].required:
+        if fact not in world.tells and fact not in spec.options:
+            raise invalid(
+                "agents",
+                f"'{spec.label}' in '{world.name}'",
+                f"one that need not be told its {fact}: of recorded data nobody knows it",
+            )
+
+
+def _rounds_to_play(rounds: int | None, worlds: Sequence[World]) -> int:
+    lengths = {world.name: world.length for world in worlds if world.length is not None}
+    if rounds is None:
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{length} in '{name}'" for name, length in lengths.items())
+            raise invalid("rounds", f"nothing, with {told}", "a number that all of these worlds have")
+        rounds = next(iter(lengths.values()), SIMULATED.rounds)
+    asked = at_least("rounds", rounds, 1)
+    for name, length in lengths.items():
+        if asked > length:
+            raise invalid("rounds", str(asked), f"at most {length}: '{name}' has no more")
+    return asked

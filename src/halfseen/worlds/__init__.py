@@ -1,7 +1,18 @@
 """Where rewards come from."""
 
 from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld, linear_gaussian
-from halfseen.worlds.named import NAMED, named
+from halfseen.worlds.named import NAMED, RECORDED, named
+from halfseen.worlds.recorded import RecordedWorld, recorded
 from halfseen.worlds.world import World
 
-__all__ = ["NAMED", "FixedWorld", "RandomWorld", "World", "linear_gaussian", "named"]
+__all__ = [
+    "NAMED",
+    "RECORDED",
+    "FixedWorld",
+    "RandomWorld",
+    "RecordedWorld",
+    "World",
+    "linear_gaussian",
+    "named",
+    "recorded",
+]

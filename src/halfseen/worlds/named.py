@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from halfseen.component import at_least, positive
 from halfseen.errors import unknown
 from halfseen.table import Table
 from halfseen.worlds.linear_gaussian import RandomWorld
+from halfseen.worlds.power import power
+from halfseen.worlds.returns import returns
+from halfseen.worlds.voltrade import voltrade
+from halfseen.worlds.world import World
 
 
 def paper(*, noise: float = 0.1) -> RandomWorld:
@@ -76,11 +81,16 @@ NAMED = {
 }
 
 
-def named(name: str, **options: Any) -> RandomWorld:
+RECORDED = {"voltrade": voltrade, "power": power, "returns": returns}  # read from packages of the extra `data`
+_SIZES = {"voltrade": (8, 5, 5), "power": (9, 5, 5), "returns": (8, 5, 5)}  # d, k, K: the table needs no package
+
+
+def named(name: str, **options: Any) -> World:
     """A world by its name; `paper` takes `noise`, `switch` takes `at`."""
-    if name not in NAMED:
-        raise unknown("world", name, NAMED)
-    make = NAMED[name]
+    makers: dict[str, Callable[..., World]] = {**NAMED, **RECORDED}
+    if name not in makers:
+        raise unknown("world", name, makers)
+    make = makers[name]
     allowed = inspect.signature(make).parameters
     for option in options:
         if option not in allowed:
@@ -91,17 +101,22 @@ def named(name: str, **options: Any) -> RandomWorld:
 def world_table() -> Table:
     """One row a world: name, sizes, options, what it is."""
     rows = []
-    for name, make in NAMED.items():
-        world = make()
+    makers: dict[str, Callable[..., World]] = {**NAMED, **RECORDED}
+    for name, make in makers.items():
+        d, k, K = _SIZES[name] if name in RECORDED else _sizes(make())
         options = inspect.signature(make).parameters.values()
         rows.append(
             {
                 "world": name,
-                "d": str(world.latent),
-                "k": str(world.observed),
-                "K": str(world.arms),
+                "d": str(d),
+                "k": str(k),
+                "K": str(K),
                 "options": ", ".join(f"{option.name}={option.default:g}" for option in options),
                 "what it is": (make.__doc__ or "").strip(),
             }
         )
     return Table(rows)
+
+
+def _sizes(world: World) -> tuple[int, int, int]:
+    return world.latent, world.observed, world.arms

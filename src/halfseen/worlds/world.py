@@ -47,6 +47,9 @@ class World(ABC):
     changes_after: int | None = None  # the last round before the dynamics change, where they do
     length: int | None = None  # the number of rounds there are, where there is an end
     reward_every: int = 1  # rewards of so many rounds come together, after the last of them
+    reward_unit: float = 1.0  # agents hear rewards divided by this; records are in the rewards' own units
+    recorded: bool = False  # whether rewards are what was recorded: then their best in hindsight is mostly noise
+    tells: tuple[str, ...] | None = None  # the facts there are to tell, where they are not all
 
     @abstractmethod
     def begin(self, seeds: Sequence[int]) -> Episodes: ...

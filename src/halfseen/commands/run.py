@@ -1,0 +1,96 @@
+"""`halfseen run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from halfseen.commands.options import AGENTS_HELP, FirstSeed, Jobs
+from halfseen.commands.playing import play
+from halfseen.commands.words import split_list, split_specs
+from halfseen.errors import invalid
+from halfseen.terminal import print_results, print_written
+
+if TYPE_CHECKING:
+    from halfseen.worlds import World
+
+
+def run(
+    worlds: Annotated[
+        list[str],
+        typer.Argument(metavar="WORLD", help="Worlds, such as: orbit paper:noise=0.5; or a table: data.csv"),
+    ],
+    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="a usual choice")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds to play.", show_default="10000, recorded: all")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Replications.", show_default="20, recorded: 10")] = None,
+    first_seed: FirstSeed = 0,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the figure and data.", show_default="nothing is written")
+    ] = None,
+    observed: Annotated[
+        list[str] | None, typer.Option(help="Of a table: the columns that are seen, separated by commas.")
+    ] = None,
+    hidden: Annotated[
+        list[str] | None, typer.Option(help="Of a table: columns that belong to the context and are not seen.")
+    ] = None,
+    rewards: Annotated[
+        list[str] | None, typer.Option(help="Of a table: a column an arm, what it would have paid in that row.")
+    ] = None,
+    reward_every: Annotated[
+        int | None, typer.Option(min=1, help="Of a table: rewards of so many rows come together.", show_default="1")
+    ] = None,
+) -> None:
+    """Play any agents in any worlds, simulated or recorded."""
+    from halfseen.experiments.files import check_folder, staged
+    from halfseen.experiments.specs import experiment, seed_range, usual
+
+    if out is not None:
+        check_folder(out)
+    columns = {"observed": observed, "hidden": hidden, "rewards": rewards}
+    places = _places(worlds, {role: given for role, given in columns.items() if given is not None}, reward_every)
+    count = usual(places).seeds if seeds is None else seeds
+    entrants = None if agents is None else split_specs(agents)
+    result = play(experiment(entrants, places, rounds, seed_range(count, first_seed)), jobs)
+    print_results(result)
+    if out is not None:
+        with staged(out) as stage:
+            result.save(stage)
+            names = sorted(path.name for path in stage.iterdir())
+        print_written([out / name for name in names])
+
+
+def _places(worlds: Sequence[str], columns: dict[str, list[str]], reward_every: int | None) -> list[World]:
+    """Named worlds, or the world of a table with its columns."""
+    from halfseen.experiments.specs import world_spec
+    from halfseen.worlds import recorded
+    from halfseen.worlds.columns import FILE_ENDINGS
+
+    tables = [world for world in worlds if world.lower().endswith(FILE_ENDINGS)]
+    if not tables:
+        given = [*columns, *(["reward_every"] if reward_every is not None else [])]
+        if given:
+            option = given[0].replace("_", "-")
+            raise invalid(option, f"a value, with '{worlds[0]}'", "a table such as data.csv with it")
+        return [world_spec(world) for world in worlds]
+    if len(worlds) > 1:
+        raise invalid("world", f"'{tables[0]}' beside others", "a table alone")
+    for role in ("observed", "rewards"):
+        if role not in columns:
+            raise invalid(role, f"nothing, with '{tables[0]}'", "columns of the table, separated by commas")
+    split = {role: split_list(given) for role, given in columns.items()}
+    return [
+        recorded(
+            tables[0],
+            observed=split["observed"],
+            hidden=split.get("hidden", []),
+            rewards=split["rewards"],
+            reward_every=reward_every or 1,
+            name=Path(tables[0]).stem,
+        )
+    ]

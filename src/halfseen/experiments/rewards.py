@@ -1,0 +1,92 @@
+"""What agents earned on recorded data, as plain data.
+
+Every arm's reward is known, so regret against the best arm of every round could be had, but that is mostly noise no
+agent could foresee. So: the mean reward of a round, its share of what Thompson sampling earned on the full context, and
+paired differences. The data are the same for all seeds; only the agents' own draws differ. So rewards are averaged over
+seeds first, and all that is uncertain is uncertain over time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from halfseen.diagnostics import holm
+from halfseen.experiments.paired_series import block_bootstrap, block_length, hac_mean, percentile_interval
+from halfseen.randomness import Floats
+
+if TYPE_CHECKING:
+    from halfseen.experiments.result import Result
+    from halfseen.worlds.recorded import RecordedWorld
+
+FULL_CONTEXT, OURS = "oracle-ts", "adaptive"
+_SURE = 3.0  # how many standard errors above 0 a mean must be for shares of it to mean something
+
+
+def reference_agent(agents: tuple[str, ...]) -> str:
+    """The agent the others are compared with: `adaptive`, or the first that sees no more than there is to see."""
+    if OURS in agents:
+        return OURS
+    return next((agent for agent in agents if agent not in (FULL_CONTEXT, "random")), agents[0])
+
+
+def reward_summary(result: Result, world: RecordedWorld) -> dict[str, Any]:
+    """By agent: mean reward, its share, the reference agent less this one; and what every arm paid by itself."""
+    means = {agent: result.tracks[world.name, agent].reward.mean(axis=0) for agent in result.agents}
+    rounds = result.plan.rounds
+    arms = world.rewards[:rounds]
+    reference = reference_agent(result.agents)
+    block = max(block_length(series) for series in means.values())
+    drawn = block_bootstrap(np.stack(list(means.values()), axis=1), block)
+    found = dict(zip(means, drawn.T, strict=True))
+    versus = {agent: hac_mean(means[reference] - means[agent]) for agent in means if agent != reference}
+    adjusted = dict(zip(versus, holm([difference.p_value for difference in versus.values()]), strict=True))
+    full = means.get(FULL_CONTEXT)
+    shares_mean_something = full is not None and hac_mean(full).t > _SURE
+    entries: dict[str, Any] = {}
+    for agent, series in means.items():
+        earned = result.tracks[world.name, agent].reward
+        mean = float(series.mean())
+        entry: dict[str, Any] = {
+            "reward_mean": mean,
+            "reward_interval": percentile_interval(mean, found[agent]).as_dict(),
+            "reward_hac": hac_mean(series).as_dict(),
+            "reward_by_seed": earned.mean(axis=1).tolist(),
+            "share_of_full_context": None,
+            "reference_less_this": None,
+            "share_of_arms": _shares(result.tracks[world.name, agent].arm, world.arms),
+        }
+        if full is not None and shares_mean_something:
+            share = percentile_interval(mean / float(full.mean()), found[agent] / found[FULL_CONTEXT])
+            entry["share_of_full_context"] = share.as_dict()
+        if agent != reference:
+            entry["reference_less_this"] = versus[agent].as_dict() | {
+                "p_holm": adjusted[agent],
+                "interval": percentile_interval(versus[agent].value, found[reference] - found[agent]).as_dict(),
+            }
+        entries[agent] = entry
+    best = int(np.argmax(arms.mean(axis=0)))
+    return {
+        "reference": reference,
+        "best_fixed_arm": world.arm_names[best],
+        "reference_less_best_fixed_arm": hac_mean(means[reference] - arms[:, best]).as_dict(),
+        "block_length": block,
+        "agents": entries,
+        "arms": {
+            name: {"reward_mean": float(paid.mean()), "reward_hac": hac_mean(paid).as_dict()}
+            for name, paid in zip(world.arm_names, arms.T, strict=True)
+        },
+    }
+
+
+def _shares(arms: Any, count: int) -> list[float]:
+    """How often each arm was played, over all seeds and rounds."""
+    return [float(share) for share in np.bincount(arms.ravel(), minlength=count) / arms.size]
+
+
+def arm_shares(arms: Any, count: int, edges: Any) -> Floats:
+    """How often each arm was played between every two edges, (stretches, K), from arms (S, T)."""
+    played = arms[:, :, None] == np.arange(count)
+    summed = np.concatenate([np.zeros((1, count)), np.cumsum(played.mean(axis=0), axis=0)])
+    return np.asarray(np.diff(summed[edges], axis=0) / np.diff(edges)[:, None])

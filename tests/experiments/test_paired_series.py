@@ -1,0 +1,104 @@
+"""Statistics of dependent series, beside statsmodels and arch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from arch.bootstrap import optimal_block_length
+from scipy import signal
+
+from halfseen.experiments.paired_series import (
+    autocovariances,
+    automatic_lags,
+    block_bootstrap,
+    block_length,
+    hac_mean,
+    percentile_interval,
+)
+
+
+def ar(rho: float, n: int, seed: int = 0, mean: float = 0.3) -> np.ndarray:
+    return mean + signal.lfilter([1.0], [1.0, -rho], np.random.default_rng(seed).normal(size=n))
+
+
+@pytest.mark.parametrize("lags", [0, 1, 7, 40])
+@pytest.mark.parametrize("rho", [-0.4, 0.0, 0.8])
+def test_hac_is_that_of_statsmodels(rho, lags):
+    series = ar(rho, 500)
+    peer = sm.OLS(series, np.ones(500)).fit(cov_type="HAC", cov_kwds={"maxlags": lags, "use_correction": False})
+    found = hac_mean(series, lags)
+    assert found.value == pytest.approx(peer.params[0], rel=1e-12)
+    assert found.standard_error == pytest.approx(peer.bse[0], rel=1e-10)
+    assert found.t == pytest.approx(peer.tvalues[0], rel=1e-10)
+    assert found.p_value == pytest.approx(peer.pvalues[0], rel=1e-8)
+
+
+def test_autocovariances_by_hand():
+    series = np.array([1.0, 4.0, -2.0, 5.0])
+    d = series - 2.0
+    wanted = [(d @ d) / 4, (d[1] * d[0] + d[2] * d[1] + d[3] * d[2]) / 4, (d[2] * d[0] + d[3] * d[1]) / 4]
+    np.testing.assert_allclose(autocovariances(series, 2), wanted)
+
+
+def test_the_bandwidth_is_newey_and_wests():
+    """The formula with its sums written out."""
+    series = ar(0.7, 1000, seed=3)
+    pilot = int(4 * 10 ** (2 / 9))
+    gammas = autocovariances(series, pilot)
+    s_0 = gammas[0] + 2 * sum(gammas[1:])
+    s_1 = 2 * sum(lag * gammas[lag] for lag in range(1, pilot + 1))
+    assert automatic_lags(series) == int(1.1447 * (s_1 / s_0) ** (2 / 3) * 10)
+    assert automatic_lags(ar(0.0, 1000)) < automatic_lags(ar(0.5, 1000)) < automatic_lags(ar(0.9, 1000))
+
+
+def test_hac_covers_where_independence_does_not():
+    """Of 400 means of an autoregression the 95 % interval holds nearly as many as it should; the naive one does not."""
+    held = naive = 0
+    for seed in range(400):
+        series = ar(0.6, 1500, seed=seed, mean=0.0)
+        found = hac_mean(series)
+        held += abs(found.t) < 1.96
+        naive += abs(found.value) < 1.96 * series.std() / np.sqrt(1500)
+    assert 0.90 < held / 400 < 0.98
+    assert naive / 400 < 0.75
+
+
+def test_series_that_do_not_move():
+    assert hac_mean(np.zeros(50)).p_value == 1.0
+    still = hac_mean(np.full(50, 2.0))
+    assert (still.value, still.standard_error, still.lags) == (2.0, 0.0, 0)
+    assert np.isnan(still.t)
+    assert block_length(np.zeros(50)) == 1
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("n", [500, 4000])
+def test_block_length_is_that_of_arch(rho, n):
+    for seed in range(5):
+        series = ar(rho, n, seed=seed)
+        peer = float(optimal_block_length(series)["circular"].iloc[0])
+        assert block_length(series) == pytest.approx(peer, rel=0.12, abs=1.0)  # whole, and its autocovariances are ours
+
+
+def test_the_bootstrap_knows_the_spread_of_a_mean():
+    series = ar(0.6, 4000, seed=1)
+    drawn = block_bootstrap(series[:, None], block_length(series))[:, 0]
+    assert drawn.mean() == pytest.approx(series.mean(), abs=0.01)
+    assert drawn.std() == pytest.approx(hac_mean(series).standard_error, rel=0.15)
+    assert drawn.std() > 1.6 * series.std() / np.sqrt(len(series))
+
+
+def test_blocks_by_hand():
+    """Whole blocks of the circle, the last one cut: every draw is a mean of such blocks, paired over the columns."""
+    series = np.stack([np.arange(7.0), 100.0 + np.arange(7.0) ** 2], axis=1)
+    drawn = block_bootstrap(series, 3, draws=50, seed=4)
+    starts = np.random.Generator(np.random.Philox(4)).integers(0, 7, size=(50, 3))
+    for row, (a, b, c) in zip(drawn, starts, strict=True):
+        at = [(a + i) % 7 for i in range(3)] + [(b + i) % 7 for i in range(3)] + [c]
+        np.testing.assert_allclose(row, series[at].mean(axis=0))
+
+
+def test_the_middle_of_the_draws():
+    found = percentile_interval(7.0, np.arange(1001.0))
+    assert (found.value, found.low, found.high) == (7.0, pytest.approx(25.0), pytest.approx(975.0))

@@ -1,0 +1,134 @@
+"""Tables in every form they come in, and what is said of bad ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from halfseen.errors import HalfseenError
+from halfseen.worlds import columns, recorded
+
+ROWS = 60
+RNG = np.random.default_rng(5)
+DATA = {name: RNG.normal(size=ROWS) for name in ("a", "b", "c", "r", "s")}
+ROLES = {"observed": ["a", "b"], "hidden": ["c"], "rewards": ["r", "s"]}
+
+
+def csv_text(data: dict[str, np.ndarray]) -> str:
+    lines = [",".join(data), *(",".join(map(str, row)) for row in zip(*data.values(), strict=True))]
+    return "\n".join(lines) + "\n"
+
+
+def structured() -> np.ndarray:
+    out = np.empty(ROWS, dtype=[(name, float) for name in DATA])
+    for name, values in DATA.items():
+        out[name] = values
+    return out
+
+
+@pytest.mark.parametrize("form", ["mapping", "lists", "pandas", "arrow", "structured", "csv", "parquet"])
+def test_every_form_is_the_same_world(form, tmp_path):
+    path = tmp_path / f"data.{form}"
+    if form == "csv":
+        path.write_text(csv_text(DATA))
+    if form == "parquet":
+        parquet.write_table(pa.table(DATA), path)
+    table = {
+        "mapping": lambda: DATA,
+        "lists": lambda: {name: list(values) for name, values in DATA.items()},
+        "pandas": lambda: pd.DataFrame(DATA),
+        "arrow": lambda: pa.table(DATA),
+        "structured": structured,
+        "csv": lambda: str(path),
+        "parquet": lambda: path,
+    }[form]()
+    world, plain = recorded(table, **ROLES), recorded(DATA, **ROLES)
+    np.testing.assert_array_equal(world.contexts, plain.contexts)
+    np.testing.assert_array_equal(world.rewards, plain.rewards)
+
+
+@pytest.mark.parametrize("empty", ["", "NA", "nan"])
+def test_an_empty_cell_was_not_seen(empty, tmp_path):
+    lines = csv_text(DATA).splitlines()
+    lines[31] = f"{empty}," + lines[31].partition(",")[2]
+    (tmp_path / "data.csv").write_text("\n".join(lines))
+    assert np.flatnonzero(np.isnan(columns.read_columns(tmp_path / "data.csv")["a"])).tolist() == [30]
+
+
+def test_empty_cells_of_other_kinds():
+    for values in (
+        pd.Series([1, None, 3], dtype="Int64"),
+        pd.Series([1.0, None, 3.0]),
+        np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False]),
+        [1, None, 3],
+        ["1", " ", "3.0"],
+        pa.array([1, None, 3]),
+    ):
+        table = pd.DataFrame({"a": values}) if isinstance(values, pd.Series) else {"a": values}
+        np.testing.assert_array_equal(columns.read_columns(table)["a"], [1.0, np.nan, 3.0])
+
+
+def break_line(number: int, line: str) -> str:
+    lines = csv_text(DATA).splitlines()
+    lines[number] = line
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (break_line(17, "1,2,three,4,5"), "data.csv, column 'c', row 17: got 'three'; want a number, or nothing"),
+        (break_line(17, "1,2,3,,5"), "data.csv, column 'r', row 17: got nothing; want a reward"),
+        (break_line(17, "1,2,3,4,-inf"), "data.csv, column 's', row 17: got an infinity; want a number"),
+        (break_line(17, "1,2,3,4"), "(CSV parse error: line 18: Expected 5 columns, got 4: 1,2,3,4)"),
+        (break_line(0, "a,b,a,r,s"), "data.csv with 2 columns 'a'; want names that differ"),
+        (break_line(0, "a,b,d,r,s"), "column of data.csv: got 'c'; want one of: a, b, d, r, s"),
+        ("", "table: got 'data.csv'; want a readable table (Empty CSV file)"),
+        ("a,b,c,r,s\n", "data.csv: got 0 rows; want at least 50, so that 0.2 of them"),
+    ],
+)
+def test_bad_files(text, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").write_text(text)
+    with pytest.raises(HalfseenError) as caught:
+        recorded("data.csv", **ROLES)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (DATA | {"s": DATA["s"][:-1]}, "the table: got 60 rows of 'a' and 59 of 's'; want columns of the same length"),
+        (DATA | {"a": ["x"] * ROWS}, "the table, column 'a', row 1: got 'x'; want a number, or nothing"),
+        (DATA | {"a": np.ones((ROWS, 2))}, "the table, column 'a': got shape (60, 2); want one number a row"),
+        (DATA | {"a": np.zeros(ROWS, dtype="M8[D]")}, "the table, column 'a': got datetime64[D] values; want numbers"),
+        (DATA | {"a": [object()] * ROWS}, "the table, column 'a', row 1: got <object"),
+        (pd.DataFrame(np.zeros((60, 2)), columns=["a", "a"]), "the table with 2 columns 'a'; want names that differ"),
+        (pa.table([[1.0], [2.0]], names=["a", "a"]), "the table with 2 columns 'a'; want names that differ"),
+        ({name: values[:49] for name, values in DATA.items()}, "the table: got 49 rows; want at least 50"),
+        (3, "table: got int; want a CSV or Parquet file, columns by name"),
+        ("data.xlsx", "table: got 'data.xlsx'; want a file whose name ends in .csv, .parquet or .pq"),
+        ("data.csv", "table: got 'data.csv'; want a file that is there"),
+    ],
+)
+def test_bad_tables(table, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HalfseenError) as caught:
+        recorded(table, **ROLES)
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_no_parquet(tmp_path):
+    (tmp_path / "data.parquet").write_bytes(b"PAR0 nonsense")
+    with pytest.raises(HalfseenError, match="want a readable table"):
+        recorded(tmp_path / "data.parquet", **ROLES)
+
+
+def test_files_need_the_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(HalfseenError, match=r"from a file needs the package 'pyarrow'.*\[experiments\]"):
+        recorded("data.csv", **ROLES)

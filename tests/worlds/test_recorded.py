@@ -1,0 +1,155 @@
+"""Recorded worlds: scaling, what is told, and how rewards reach agents."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import halfseen as hs
+from halfseen.errors import HalfseenError
+from halfseen.worlds import recorded
+
+ROWS = 200
+RNG = np.random.default_rng(11)
+DATA = {
+    "a": 5.0 + 3.0 * RNG.normal(size=ROWS),
+    "b": -2.0 + 0.1 * RNG.normal(size=ROWS),
+    "c": 1e4 * RNG.normal(size=ROWS),
+    **{name: 0.3 + 2.5 * RNG.normal(size=ROWS) for name in ("r", "s", "u")},
+}
+ROLES = {"observed": ["a", "b"], "hidden": ["c"], "rewards": ["r", "s", "u"]}
+
+
+def test_only_the_first_part_gives_the_scale():
+    world = recorded(DATA, **ROLES, scale_on=0.3)
+    assert (world.latent, world.observed, world.arms, world.length) == (3, 2, 3, 140)
+    for at, name in enumerate("abc"):
+        first = DATA[name][:60]
+        np.testing.assert_allclose(world.contexts[:, at], (DATA[name][60:] - first.mean()) / first.std(), rtol=1e-12)
+    np.testing.assert_array_equal(world.observations, world.contexts[:, :2])
+    np.testing.assert_array_equal(world.rewards, np.stack([DATA[name][60:] for name in "rsu"], axis=1))
+    assert world.reward_unit == pytest.approx(np.sqrt(np.mean([DATA[name][:60].var() for name in "rsu"])), rel=1e-12)
+    later = {name: np.concatenate([values[:60], 7.0 + 9.0 * values[60:]]) for name, values in DATA.items()}
+    assert recorded(later, **ROLES, scale_on=0.3).reward_unit == world.reward_unit
+
+
+def test_scaling_takes_whole_batches_of_rewards():
+    assert recorded(DATA, **ROLES, reward_every=24).scaling == 24
+    assert recorded(DATA, **ROLES, reward_every=7).scaling == 35
+
+
+def test_columns_that_stand_still_keep_their_units():
+    still = DATA | {"a": np.where(np.arange(ROWS) < 50, 4.0, 4.0 + DATA["b"])}
+    np.testing.assert_allclose(recorded(still, **ROLES).contexts[:, 0], still["a"][40:] - 4.0)
+
+
+def test_what_was_not_seen():
+    gaps = {name: values.copy() for name, values in DATA.items()}
+    gaps["a"][[0, 100, 101]] = np.nan
+    gaps["c"][150] = np.nan
+    world, whole = recorded(gaps, **ROLES), recorded(DATA, **ROLES)
+    assert np.argwhere(np.isnan(world.observations)).tolist() == [[60, 0], [61, 0]]
+    assert not np.isnan(world.contexts).any()
+    assert world.contexts[60, 0] == world.contexts[61, 0] == world.contexts[59, 0]
+    assert world.contexts[110, 2] == whole.contexts[109, 2]  # hidden columns are scaled by themselves
+    result = hs.run(["oracle-ts", "ts-pco", "adaptive"], world=world, seeds=2)
+    assert all(np.isfinite(track.reward).all() for track in result.tracks.values())
+
+
+def test_the_same_rows_for_every_seed():
+    episodes = recorded(DATA, **ROLES).begin([3, 8])
+    first, second = episodes.advance(100), episodes.advance(60)
+    rewards = np.concatenate([first.expected, second.expected])
+    for stream in range(2):
+        np.testing.assert_array_equal(rewards[:, stream], np.stack([DATA[name][40:] for name in "rsu"], axis=1))
+    assert not first.reward_noise.any()
+    with pytest.raises(HalfseenError, match="rounds: got 161; want at most 160"):
+        episodes.advance(1)
+
+
+def test_what_agents_are_told():
+    facts = recorded(DATA, **ROLES).begin([0]).facts()
+    assert facts == {"latent": 3, "noise_std": 1.0}
+    for agent, fact in (("kf-ts", "model"), ("kf-ucb", "model"), ("bayes", "model")):
+        with pytest.raises(HalfseenError) as caught:
+            hs.run(["ts-pco", agent], world=recorded(DATA, **ROLES, name="mine"), seeds=1)
+        assert str(caught.value) == (
+            f"agents: got '{agent}' in 'mine'; want one that need not be told its {fact}: "
+            "of recorded data nobody knows it"
+        )
+
+
+def test_an_agent_given_its_model_may_play():
+    model = hs.LinearGaussianModel(transition=0.9 * np.eye(3), process_cov=np.eye(3), observation_cov=0.1 * np.eye(2))
+    result = hs.run(hs.AgentSpec("kf-ts", {"model": model}), world=recorded(DATA, **ROLES), seeds=1)
+    assert np.isfinite(result.tracks["recorded", result.agents[0]].reward).all()
+
+
+@pytest.mark.parametrize("every", [1, 7])
+def test_rewards_of_a_batch_are_learnt_together(every):
+    """The experiment decides as an agent does that is told its rewards by hand, after the last round of each batch."""
+    world = recorded(DATA, **ROLES, reward_every=every)
+    for name in ("ts-pco", "lag-ts", "adaptive"):
+        result = hs.run(name, world=world, seeds=[5])
+        agent = hs.make(name, observed=2, arms=3, seed=5)
+        waiting, arms = [], []
+        for t in range(world.length):
+            decision = agent.decide(world.observations[t])
+            arms.append(decision.index)
+            waiting.append((decision.id, world.rewards[t, decision.index] / world.reward_unit))
+            if len(waiting) == every:
+                for identity, reward in waiting:
+                    agent.learn(identity, reward)
+                waiting = []
+        np.testing.assert_array_equal(result.tracks["recorded", name].arm[0], arms, err_msg=name)
+
+
+def test_rewards_in_batches_change_what_is_played():
+    worlds = [recorded(DATA, **ROLES, reward_every=every, scale_on=0.175) for every in (1, 7)]
+    one, seven = (hs.run("ts-pco", world=world, seeds=[5]) for world in worlds)
+    assert (one.tracks["recorded", "ts-pco"].arm != seven.tracks["recorded", "ts-pco"].arm).any()
+
+
+@pytest.mark.parametrize("agent", ["oracle-ts", "lag-ts", "ts-pco", "emkf-ts", "emkf-ucb", "adaptive", "random"])
+def test_the_units_of_rewards_do_not_matter(agent):
+    """1024, not 1000: a power of two changes no digit."""
+    larger = DATA | {name: 1024.0 * DATA[name] for name in "rsu"}
+    one, other = (hs.run(agent, world=recorded(data, **ROLES), seeds=[4]) for data in (DATA, larger))
+    np.testing.assert_array_equal(one.tracks["recorded", agent].arm, other.tracks["recorded", agent].arm)
+    np.testing.assert_array_equal(1024.0 * one.tracks["recorded", agent].reward, other.tracks["recorded", agent].reward)
+
+
+def test_all_rounds_and_ten_seeds_unless_asked():
+    result = hs.run("random", world=recorded(DATA, **ROLES))
+    assert (result.plan.rounds, len(result.plan.seeds)) == (160, 10)
+    with pytest.raises(HalfseenError, match="rounds: got 161; want at most 160: 'recorded' has no more"):
+        hs.run("random", world=recorded(DATA, **ROLES), rounds=161)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"observed": []}, "observed: got nothing; want at least 1 column"),
+        ({"rewards": ["r"]}, "rewards: got r; want at least 2 columns"),
+        ({"rewards": ["r", "a"]}, "columns: got 'a' in observed and in rewards; want every column in one place only"),
+        ({"hidden": ["a"]}, "columns: got 'a' in observed and in hidden; want every column in one place only"),
+        ({"observed": ["a", "a"]}, "columns: got 'a' twice in observed; want every column in one place only"),
+        ({"observed": [1]}, "observed: got [1]; want names of columns"),
+        ({"observed": ["aa"]}, "column of the table: got 'aa'; did you mean 'a'?"),
+        ({"scale_on": 0}, "scale_on: got 0; want a share of the rows, above 0 and below 1"),
+        ({"scale_on": "much"}, "scale_on: got 'much'; want a share of the rows, above 0 and below 1"),
+        ({"scale_on": 0.01}, "the table: got 200 rows; want at least 1000, so that 0.01 of them"),
+        ({"reward_every": 50}, "the table: got 200 rows; want at least 250, so that 0.2 of them"),
+        ({"reward_every": 0}, "reward_every: got 0; want an integer of at least 1"),
+    ],
+)
+def test_bad_roles(changes, said):
+    with pytest.raises(HalfseenError) as caught:
+        recorded(DATA, **(ROLES | changes))
+    assert str(caught.value).startswith(said)
+
+
+def test_a_column_without_numbers_where_its_scale_is_found():
+    late = DATA | {"b": np.where(np.arange(ROWS) < 90, np.nan, DATA["b"])}
+    with pytest.raises(HalfseenError, match="column 'b': got no number in rows 1 to 40; want some"):
+        recorded(late, **ROLES)
