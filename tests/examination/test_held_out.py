@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from halfseen.examination.explained import explain, filter_alone, grade, seen_only
+from halfseen.examination.explained import explain, filter_alone, grade, seen_only, visible
 from halfseen.examination.held_out import BLOCKS, Gain, gain, greedy_reward, hold_out, share
 from halfseen.examination.record import make_record
 
@@ -108,7 +108,7 @@ def test_a_noisy_sensor_pays_by_filtering_and_not_by_anything_hidden():
     arms = rng.integers(2, size=2500)
     rewards = np.where(arms == 0, x, -x) + 0.3 * rng.normal(size=2500)
     record = make_record(ys, arms, rewards, features=1)
-    found = explain(record, np.column_stack([ys[:, 0], filter_alone(ys)[:, 0]]), 1)
+    found = explain(record, np.column_stack([ys[:, 0], filter_alone(ys)[0][:, 0]]), np.zeros((2500, 1)))
     # The "hidden" coordinate handed over is the filtered sensor: that is no gain over filtering.
     assert found.filtering_pays == "much"
     assert found.hidden_pays == "little"
@@ -120,3 +120,28 @@ def test_entries_not_seen_are_at_their_mean():
     assert not np.isnan(
         filter_alone(np.column_stack([walk(np.random.default_rng(7), 200), np.full(200, np.nan)]))
     ).any()
+
+
+def test_a_sensor_of_noise_lends_no_coordinate_to_what_is_hidden():
+    """A second sensor that is noise: a model of two dimensions could track a hidden coordinate in its place."""
+    rng = np.random.default_rng(8)
+    plain = np.column_stack([walk(rng, 500), rng.normal(size=500)])
+    filtered = np.column_stack([0.9 * plain[:, 0], 0.1 * walk(rng, 500)])
+    kept = visible(filtered, 0.9 * filtered, plain)
+    np.testing.assert_array_equal(kept, np.column_stack([filtered[:, 0], plain[:, 1]]))
+    # A weak signal behind noise is shown by its sensor all the same: predictions tell of it.
+    weak = 0.3 * walk(rng, 500)
+    foggy = np.column_stack([plain[:, 0], weak + rng.normal(size=500)])
+    kept = visible(np.column_stack([filtered[:, 0], weak]), np.column_stack([filtered[:, 0], weak]), foggy)
+    np.testing.assert_array_equal(kept[:, 1], weak)
+
+
+def test_rewards_that_have_nothing_to_do_with_contexts_are_seldom_explained():
+    rng, alarms, runs = np.random.default_rng(9), 0, 60
+    for _ in range(runs):
+        ys = np.column_stack([walk(rng, 500), rng.normal(size=500)])
+        record = make_record(ys, rng.integers(3, size=500), rng.standard_t(4, size=500), features=2)
+        found = explain(record, np.column_stack([ys, walk(rng, 500)]), np.zeros((500, 2)))
+        alarms += found.tells_anything
+        assert found.hidden_pays == found.filtering_pays == "little" or found.tells_anything
+    assert alarms <= 3

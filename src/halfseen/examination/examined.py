@@ -9,7 +9,7 @@ import numpy as np
 from halfseen.examination.calibration import Calibration, calibrate
 from halfseen.examination.dimension import dimension_scores, nearest
 from halfseen.examination.explained import Explained, explain, seen_only
-from halfseen.examination.held_out import LEAST_REWARDS
+from halfseen.examination.held_out import LEAST_REWARDS, hold_out
 from halfseen.examination.innovations import (
     BiasTest,
     SizeTest,
@@ -78,11 +78,15 @@ def measure(subject: Subject, *, thoroughly: bool) -> Examined:
     paid = record.payments()
     explained = calibration = arms = worth = None
     if len(paid.rewards) >= LEAST_REWARDS and np.ptp(paid.rewards) > 0.0:
-        explained = explain(record, seen.contexts, k)
+        explained = explain(record, seen.contexts, seen.predicted)
         used = seen_only(ys) if subject.plain else seen.contexts
+        played = record.played()
         fit = explained.held["seen" if subject.plain else "filtered context"].fit
-        calibration = calibrate(used, paid, fit)
-        arms = arm_knowledge(used, paid, fit)
+        if len(played.rewards) < len(paid.rewards):
+            fit = hold_out(record, used, played).fit
+        if len(played.rewards) >= LEAST_REWARDS:
+            calibration = calibrate(used, played, fit)
+            arms = arm_knowledge(used, played, fit)
         if thoroughly:
             held = explained.held["filtered context"]
             worth = tuple(worths(record, model, held, seen.contexts, explained.nothing))

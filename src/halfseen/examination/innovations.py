@@ -20,6 +20,7 @@ class Innovations(NamedTuple):
 
     standardised: Floats  # (n, k), NaN where not seen
     contexts: Floats  # (n, d) E[x_t | y_1..y_t], in canonical coordinates
+    predicted: Floats  # (n, k) E[y_t | y_1..y_{t−1}]
     log_likelihood: float
     end_cov: Floats  # (d, d) P after the last round
 
@@ -30,7 +31,8 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     D, R = p.D, p.R
     k = len(R)
     x, loglik, rows, P_filt, P_pred, _ = filter_series(*p, ys[None])
-    errors = ys - (x[0, :-1] @ D.T)[:, :k]
+    predicted = (x[0, :-1] @ D.T)[:, :k]
+    errors = ys - predicted
     distinct, where = np.unique(rows[0, 1:], return_inverse=True)
     first = np.full(len(distinct), len(ys))
     np.minimum.at(first, where, np.arange(len(ys)))
@@ -45,7 +47,7 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     factors = np.linalg.cholesky(S)
     white = np.linalg.solve(factors[where], np.where(seen, errors, 0.0)[:, :, None])[:, :, 0]
     white[~seen] = np.nan
-    return Innovations(np.asarray(white, dtype=np.float64), x[0, 1:], float(loglik[0]), P_filt[rows[0, -1]])
+    return Innovations(np.asarray(white, dtype=np.float64), x[0, 1:], predicted, float(loglik[0]), P_filt[rows[0, -1]])
 
 
 class SizeTest(NamedTuple):
@@ -127,7 +129,7 @@ def whiteness_test(white: Floats, lags: int, fitted_numbers: int = 0) -> Whitene
         counts[lag - 1] = pairs.mean()
         total += float((M**2).sum())
     total *= 1.0 + 2.0 / n
-    predictable = max(0.0, (total - freedom) / (k * float(counts.mean())))
+    predictable = min(1.0, max(0.0, (total - freedom) / (k * float(counts.mean()))))
     upper = np.sqrt(stats.chi2.ppf(0.95, k * k) / (k * k * counts))
     return WhitenessTest(total, freedom, float(stats.chi2.sf(total, freedom)), predictable, lags, sizes, upper)
 

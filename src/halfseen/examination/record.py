@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,14 +25,15 @@ class Payments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """n rounds. Rewards are of the arm played (n,), or of every arm (n, K), and then `arms` is empty."""
+    """n rounds. Rewards are of the arm played (n,), or of every arm (n, K)."""
 
     observations: Floats  # (n, k), NaN where not seen
-    arms: Ints  # (n,) or (0,)
+    arms: Ints  # (n,), or (0,) where every arm's reward is known and none was played; −1: not known
     rewards: Floats  # (n,) or (n, K), NaN where none came
     sensors: tuple[str, ...]  # names of the k features
     arm_names: tuple[str, ...]
     contexts: Floats | None = None  # (n, d), the truth, in simulation
+    contexts_name: str = "true context"
     hidden: Floats | None = None  # (n, h), features that were recorded and not shown; NaN where missing
     hidden_names: tuple[str, ...] = ()
 
@@ -45,23 +46,21 @@ class Record:
         return self.rewards.ndim == 2
 
     def payments(self) -> Payments:
+        """Of every arm if they were recorded, of those played if not."""
         if self.knows_every_arm:
             rounds, arms = np.nonzero(~np.isnan(self.rewards))
             return Payments(rounds, arms, self.rewards[rounds, arms])
         rounds = np.flatnonzero(~np.isnan(self.rewards))
         return Payments(rounds, self.arms[rounds], self.rewards[rounds])
 
-    def last(self, count: int) -> Record:
-        """Only its last rounds."""
-        cut = slice(self.rounds - count, None)
-        return replace(
-            self,
-            observations=self.observations[cut],
-            arms=self.arms[cut] if len(self.arms) else self.arms,
-            rewards=self.rewards[cut],
-            contexts=None if self.contexts is None else self.contexts[cut],
-            hidden=None if self.hidden is None else self.hidden[cut],
-        )
+    def played(self) -> Payments:
+        """Of the arms played, where it is known which."""
+        if not self.knows_every_arm or len(self.arms) == 0:
+            return self.payments()
+        rounds = np.flatnonzero(self.arms >= 0)
+        rewards = self.rewards[rounds, self.arms[rounds]]
+        told = ~np.isnan(rewards)
+        return Payments(rounds[told], self.arms[rounds[told]], rewards[told])
 
 
 def make_record(
@@ -103,6 +102,7 @@ def make_record(
         _names("sensors", sensors, features, "entry"),
         _names("arm_names", arm_names, count, "arm"),
         truth,
+        "true context",
         more,
         () if more is None else _names("hidden_names", hidden_names, more.shape[1], "hidden"),
     )
@@ -121,13 +121,15 @@ def _columns(argument: str, value: ArrayLike, columns: int | None, rows: int | N
 
 
 def _played(arms: ArrayLike | None, paid: Floats, rounds: int) -> Ints:
-    if paid.ndim == 2:
+    if arms is None and paid.ndim == 2:
         return np.zeros(0, dtype=np.int64)
     if arms is None:
         raise invalid("arms", "nothing", "the arm played in each round, unless rewards has a column an arm")
     given = np.asarray(inputs.listed("arms", arms, "the number of the arm played in each round"))  # type: ignore[arg-type]
     if given.shape != (rounds,) or given.dtype.kind not in "iu" or given.min() < 0:
         raise invalid("arms", f"{given.dtype} of shape {given.shape}", f"{rounds} numbers of arms, from 0 on")
+    if paid.ndim == 2 and given.max() >= paid.shape[1]:
+        raise invalid("arms", f"arm {given.max()}", f"numbers below {paid.shape[1]}, the columns of rewards")
     return given.astype(np.int64)
 
 

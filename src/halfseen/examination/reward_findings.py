@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halfseen.examination.calibration import Coverage
 from halfseen.examination.examined import Examined
-from halfseen.examination.explained import MUCH, SOME, Explained, grade
+from halfseen.examination.explained import DESCRIPTIONS, MUCH, SOME, Explained, grade
 from halfseen.examination.held_out import Gain
 from halfseen.examination.sensors import Worth
 from halfseen.health import Finding, Verdict
@@ -37,13 +37,12 @@ def _explained(explained: Explained) -> Finding:
         f"what is seen explains {_percent(shares['seen'])} of what rewards vary around each arm's mean, the filtered "
         f"context {_percent(shares['filtered context'])}"
     )
-    if "true context" in shares:
-        sentence += f", the true context {_percent(shares['true context'])}"
+    sentence += "".join(f", the {name} {_percent(shares[name])}" for name in shares if name not in DESCRIPTIONS)
     verdict = Verdict.FINE
-    if best <= 0.0:
+    if not explained.tells_anything:
         verdict = Verdict.LOOK
-        sentence = "no description of the context tells what arms pay: choose by their means"
-    return Finding("rewards explained", best, _percent(best), "above 0 %", verdict, sentence)
+        sentence = "no description of the context tells what arms pay, beyond chance: choose by their means"
+    return Finding("rewards explained", best, _percent(best, 1), "above 0 %", verdict, sentence)
 
 
 def _filtering(explained: Explained) -> Finding:
@@ -131,15 +130,15 @@ def _sensor(one: Worth, examined: Examined) -> Finding:
     whole = max(examined.explained.shares["filtered context"], 0.0)
     total = whole + one.share.value if one.hidden else whole
     size = grade(one.share, total)
-    part = one.share.value / total if total > 0.0 else 0.0
+    part = one.share.value / total if total > 0.0 and (one.hidden or examined.explained.tells_anything) else 0.0
     clear, missed = one.share.clear, one.share.clear and part >= USELESS
     money = "" if one.money is None else f", and {one.money:+.3g} a round to the reward of the greedy choice"
     if one.hidden:
-        sentence = (
-            f"{one.name}, if it were seen, would add {_percent(one.share.value, 1)} of the reward variance{money}"
-            if clear
-            else f"{one.name}, if it were seen, would add nothing to the filtered context that can be told from chance"
-        )
+        sentence = f"{one.name}, if it were seen, would add nothing that can be told from chance"
+        if clear:
+            sentence = (
+                f"{one.name}, if it were seen, would add {_percent(one.share.value, 1)} of the reward variance{money}"
+            )
     elif clear:
         sentence = "" if missed else "little rests on it: "
         sentence += (
@@ -147,9 +146,12 @@ def _sensor(one: Worth, examined: Examined) -> Finding:
         )
         if one.money is not None:
             sentence += f", and the greedy choice would lose {one.money:.3g} a round"
+    elif part >= SOME:
+        sentence = f"how much rests on {one.name} cannot be told from chance yet"
     else:
         sentence = f"{one.name} would not be missed: the other sensors tell the same, or it tells nothing of rewards"
-    shown = f"{_points(one.share)}" + (f" ({size})" if missed else " (none)")
+    word = size if missed else "little" if clear else "unclear" if part >= SOME else "none"
+    shown = f"{word}: {_points(one.share)}"
     kind = "worth of seeing" if one.hidden else "worth of"
     return Finding(f"{kind} {one.name}", one.share.value, shown, ANY, Verdict.FINE, sentence)
 

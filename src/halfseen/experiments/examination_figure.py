@@ -5,6 +5,7 @@ Hidden features that were recorded are orange.
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from halfseen.errors import missing_extra
 from halfseen.examination.calibration import BINS
 from halfseen.examination.examined import Examined
+from halfseen.examination.explained import DESCRIPTIONS
 from halfseen.experiments.figures import BLUE, GREY, PAGE, STYLE, VERMILION
 
 if TYPE_CHECKING:
@@ -20,12 +22,11 @@ if TYPE_CHECKING:
 
 _BAND, _GREEN = "#e3e7ea", "#009E73"
 _MOST_SENSORS = 16  # more bars than that cannot be read
-_MOST_LETTERS = 18
+_MOST_LETTERS = 24
 _SHORT = {
     "seen": "what is seen",
     "filtered, nothing hidden": "filtered,\nnothing hidden",
     "filtered context": "filtered\ncontext",
-    "true context": "true context",
 }
 
 
@@ -108,7 +109,9 @@ def _dimensions(axes: Axes, examined: Examined) -> None:
     axes.plot(dimensions, behind, color=GREY, linewidth=0.8, marker="o", markersize=2.4)
     if own in scores:
         axes.plot([own], [best - scores[own]], color=VERMILION, marker="o", markersize=4.5, linestyle="none")
-        axes.annotate(f"d = {own}", (own, best - scores[own]), (6, -2), textcoords="offset points", color=VERMILION)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
+        place = (own, best - scores[own])
+        axes.annotate(f"d = {own}", place, (6, -2), textcoords="offset points", color=VERMILION, bbox=box)
     axes.set_yscale("symlog", linthresh=10.0)
     axes.set_ylim(max(2.0 * float(behind.max()), 30.0), -4.0)  # the best on top
     axes.locator_params(axis="x", integer=True)
@@ -126,7 +129,7 @@ def _explained(axes: Axes, examined: Examined) -> None:
         return
     names = list(explained.shares)
     values = np.array([100 * explained.shares[name] for name in names])
-    colours = {"filtered context": BLUE, "true context": _GREEN}
+    colours = {"filtered context": BLUE} | {name: _GREEN for name in names if name not in DESCRIPTIONS}
     heights = np.arange(len(names))[::-1]
     axes.barh(heights, values, color=[colours.get(name, "#9cc3dd") for name in names], height=0.62)
     for height, value in zip(heights, values, strict=True):
@@ -140,7 +143,7 @@ def _explained(axes: Axes, examined: Examined) -> None:
             color="white" if not outside and names[len(names) - 1 - height] in colours else "black",
         )
     axes.set_xlim(min(0.0, float(values.min())), 100)
-    axes.set_yticks(heights, [_SHORT[name] for name in names])
+    axes.set_yticks(heights, [_SHORT.get(name, textwrap.fill(name, 14)) for name in names])
     axes.tick_params(axis="y", length=0)
     _grid(axes, "x")
     axes.set_title("Rewards explained, out of sample")

@@ -101,6 +101,7 @@ def examine(
     arms: ArrayLike | None = None,
     rewards: ArrayLike | None = None,
     contexts: ArrayLike | None = None,
+    contexts_name: str = "true context",
     hidden: ArrayLike | None = None,
     sensors: Sequence[str] | None = None,
     hidden_names: Sequence[str] | None = None,
@@ -112,9 +113,10 @@ def examine(
     """Examine an agent that keeps a history (`adaptive`) by that history, or any `model` by a record.
 
     A record is observations (n, k), NaN where not seen; `rewards` (n,) of the `arms` (n,) played, NaN where none came,
-    or (n, K) of every arm, and then what a sensor is worth is also told in money. `contexts` (n, d) is the truth, in
-    simulation; `hidden` (n, h) are features that were recorded and not shown to the model. `fitted` says that the model
-    was found from these very observations; `alternatives` are models of other dimensions to score it against.
+    or (n, K) of every arm, played or not, and then what a sensor is worth is also told in money. `contexts` (n, d) is
+    the truth, in simulation, and goes by `contexts_name`; `hidden` (n, h) are features that were recorded and not
+    shown to the model. `fitted` says that the model was found from these very observations; `alternatives` are models
+    of other dimensions to score it against.
 
     For an agent, `rewards`, `contexts` and `hidden` have a row for every one of its rounds; what is no longer in its
     history is left out.
@@ -132,6 +134,7 @@ def examine(
             if not isinstance(other, LinearGaussianModel) or other.observed != model.observed:
                 raise invalid("alternatives", repr(other), f"models of {model.observed} observed features")
         subject = replace(subject, fitted=fitted, alternatives=tuple(alternatives))
+    subject = replace(subject, record=replace(subject.record, contexts_name=contexts_name))
     measured = measure(subject, thoroughly=True)
     return Examination(findings(measured), measured, title)
 
@@ -207,4 +210,6 @@ def _of_agent(
         hidden_names=hidden_names,
         arm_names=record.arm_names,
     )
+    if full.knows_every_arm:  # which arm was played is known only where its reward came
+        full = replace(full, arms=np.where(np.isnan(record.rewards), -1, record.arms))
     return replace(subject, record=full)
