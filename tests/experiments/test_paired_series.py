@@ -78,7 +78,7 @@ def test_block_length_is_that_of_arch(rho, n):
     for seed in range(5):
         series = ar(rho, n, seed=seed)
         peer = float(optimal_block_length(series)["circular"].iloc[0])
-        assert block_length(series) == pytest.approx(peer, rel=0.12, abs=1.0)  # whole, and its autocovariances are ours
+        assert block_length(series) == pytest.approx(peer, rel=0.2, abs=1.0)  # arch has other autocovariances
 
 
 def test_the_bootstrap_knows_the_spread_of_a_mean():

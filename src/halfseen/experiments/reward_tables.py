@@ -39,7 +39,7 @@ def agents_table(found: dict[str, Any], micros: dict[str, float]) -> Table:
                 "share of oracle-ts": "–" if share is None else f"{100 * share['value']:.1f} %",
                 f"{reference} less this": "–" if less is None else f"{less['value']:.{places}f}",
                 "HAC t": "–" if less is None else _t(less["t"]),
-                "p (Holm)": "–" if less is None else f"{less['p_holm']:.3f}",
+                "p (Holm)": "–" if less is None else _p(less["p_holm"]),
                 "µs/round": f"{micros[agent]:,.0f}",
             }
         )
@@ -76,7 +76,7 @@ def verdicts(found: dict[str, Any]) -> list[str]:
         less = entry["reference_less_this"]
         if less is None:
             continue
-        told = f"{significant(abs(less['value']))} a round (t = {_t(less['t'])}, p = {less['p_holm']:.3f})"
+        told = f"{significant(abs(less['value']))} a round (t = {_t(less['t'])}, p {_p(less['p_holm'], '= ')})"
         if less["p_holm"] >= 0.05:
             lines.append(f"{reference} and {agent}: no difference beyond chance; {told}.")
         else:
@@ -89,4 +89,8 @@ def _range(estimate: dict[str, float], places: int) -> str:
 
 
 def _t(t: float) -> str:
-    return f"{t:.1f}" if math.isfinite(t) else "–"
+    return f"{round(t, 1) + 0.0:.1f}" if math.isfinite(t) else "–"  # + 0.0: never "-0.0"
+
+
+def _p(p: float, equals: str = "") -> str:
+    return "< 0.001" if p < 0.001 else f"{equals}{p:.3f}"
