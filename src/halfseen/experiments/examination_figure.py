@@ -111,7 +111,7 @@ def _dimensions(axes: Axes, examined: Examined) -> None:
         axes.plot([own], [best - scores[own]], color=VERMILION, marker="o", markersize=4.5, linestyle="none")
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
         place = (own, best - scores[own])
-        axes.annotate(f"d = {own}", place, (6, -2), textcoords="offset points", color=VERMILION, bbox=box)
+        axes.annotate(f"d = {own}", place, (0, 7), textcoords="offset points", color=VERMILION, ha="center", bbox=box)
     axes.set_yscale("symlog", linthresh=10.0)
     axes.set_ylim(max(2.0 * float(behind.max()), 30.0), -4.0)  # the best on top
     axes.locator_params(axis="x", integer=True)
