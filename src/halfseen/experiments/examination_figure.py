@@ -113,7 +113,7 @@ def _dimensions(axes: Axes, examined: Examined) -> None:
         place = (own, best - scores[own])
         axes.annotate(f"d = {own}", place, (0, 7), textcoords="offset points", color=VERMILION, ha="center", bbox=box)
     axes.set_yscale("symlog", linthresh=10.0)
-    axes.set_ylim(max(2.0 * float(behind.max()), 30.0), -4.0)  # the best on top
+    axes.set_ylim(max(2.0 * float(behind.max()), 30.0), -7.0)  # the best on top
     axes.locator_params(axis="x", integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     _grid(axes, "y")
