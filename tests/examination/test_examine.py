@@ -160,6 +160,9 @@ def test_equal_rewards_and_constant_sensors(record):
     model = hs.LinearGaussianModel(transition=0.9 * np.eye(2), process_cov=0.1, observation_cov=[0.1, 0.1])
     found = hs.examine(model=model, observations=ys, arms=np.zeros(200, dtype=int), rewards=np.full(200, 2.0))
     assert found.hidden_pays is None
+    still = np.zeros((200, 2))
+    found = hs.examine(model=model, observations=still, arms=np.zeros(200, dtype=int), rewards=np.arange(200.0))
+    assert found.finding("size of surprises") is None  # nothing has moved: nothing can be said
 
 
 def test_what_is_written(record, tmp_path):

@@ -72,7 +72,8 @@ def measure(subject: Subject, *, thoroughly: bool) -> Examined:
     ys, k, d = record.observations, model.observed, model.latent
     seen = innovations(model, ys)
     numbers = int((~np.isnan(ys)).sum())
-    enough = numbers >= LEAST_NUMBERS and bool(np.isfinite(seen.standardised[~np.isnan(ys)]).all())
+    white = seen.standardised[~np.isnan(ys)]
+    enough = numbers >= LEAST_NUMBERS and bool(np.isfinite(white).all() and white.any())
     taken = 2 * k * d if subject.fitted else 0
     settled = enough and numbers >= NUMBERS_A_PARAMETER * taken
     paid = record.payments()

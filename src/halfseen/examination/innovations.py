@@ -110,7 +110,7 @@ def whiteness_test(white: Floats, lags: int, fitted_numbers: int = 0) -> Whitene
     (Hosking 1980). Dividing by C_0, not by I, keeps the size of the innovations out of it: that is another test.
     """
     seen = ~np.isnan(white)
-    used = seen.sum(axis=0) > 4 * lags
+    used = (seen.sum(axis=0) > 4 * lags) & (np.nan_to_num(white) != 0.0).any(axis=0)
     white, seen = white[:, used], seen[:, used].astype(np.float64)
     n, k = white.shape
     freedom = k * k * lags - fitted_numbers
