@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from halfseen.catalogue import catalog, load, make
     from halfseen.decision import Decision
     from halfseen.errors import HalfseenError, HalfseenWarning
+    from halfseen.experiments.examine import Examination, examine
     from halfseen.experiments.leaderboard import Leaderboard, leaderboard
     from halfseen.experiments.result import Result
     from halfseen.experiments.run import run
     from halfseen.experiments.specs import AgentSpec
-    from halfseen.health import Health
+    from halfseen.health import Finding, Health, Verdict
     from halfseen.identify.em import FitResult, fit
     from halfseen.model import LinearGaussianModel
 
@@ -29,6 +30,8 @@ _HOMES = {
     "AgentSpec": "experiments.specs",
     "Belief": "beliefs",
     "Decision": "decision",
+    "Examination": "experiments.examine",
+    "Finding": "health",
     "FitResult": "identify.em",
     "HalfseenError": "errors",
     "HalfseenWarning": "errors",
@@ -36,7 +39,9 @@ _HOMES = {
     "Leaderboard": "experiments.leaderboard",
     "LinearGaussianModel": "model",
     "Result": "experiments.result",
+    "Verdict": "health",
     "catalog": "catalogue",
+    "examine": "experiments.examine",
     "fit": "identify.em",
     "leaderboard": "experiments.leaderboard",
     "load": "catalogue",
@@ -50,6 +55,8 @@ __all__ = [
     "AgentSpec",
     "Belief",
     "Decision",
+    "Examination",
+    "Finding",
     "FitResult",
     "HalfseenError",
     "HalfseenWarning",
@@ -57,8 +64,10 @@ __all__ = [
     "Leaderboard",
     "LinearGaussianModel",
     "Result",
+    "Verdict",
     "__version__",
     "catalog",
+    "examine",
     "fit",
     "leaderboard",
     "load",

@@ -14,7 +14,10 @@ from halfseen import inputs, savefile
 from halfseen.arms import Arm, Arms
 from halfseen.decision import Decision
 from halfseen.errors import DecisionError, HalfseenError, invalid
-from halfseen.health import LONG, Health
+from halfseen.estimators.kept import kept_subject
+from halfseen.examination.examined import Subject, measure
+from halfseen.examination.findings import findings
+from halfseen.health import LONG, Finding, Health, Verdict
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
 from halfseen.ledger import Ledger
 from halfseen.policy import Policy
@@ -152,7 +155,10 @@ class Agent:
         self.policy.retire_arm(place)
 
     def health(self) -> Health:
-        """How the stream is doing: facts, and a note for each thing that wants a look."""
+        """How the stream is doing: facts, and a note for each thing that wants a look.
+
+        An agent that keeps a history also examines its model and arms by it; `halfseen.examine` does more of that.
+        """
         facts, notes = self._ledger.health()
         told, remarks = self.policy.health(0)
         facts |= {"arms": len(self.arms), "arms retired": len(self.arms) - len(self.active_arms)} | told
@@ -164,7 +170,22 @@ class Agent:
             old = [self.arms[place] for place in never if self._age(place) >= max(LONG, 20 * len(self.arms))]
             if old and self._ledger.rewarded:
                 notes.append(f"in many rounds these arms have never been rewarded: {', '.join(map(str, old))}")
-        return Health(tuple(notes), facts)
+        found = self._findings()
+        notes += [finding.sentence for finding in found if finding.verdict is Verdict.BAD]
+        return Health(tuple(notes), facts, found)
+
+    def subject(self) -> Subject | None:
+        """The model in force and the kept history, for an examination; None where there is no history or no model."""
+        retired = [place for place in range(len(self.arms)) if not self.policy.active[0, place]]
+        names = [arm if isinstance(arm, str) else f"arm {arm}" for arm in self.arms]
+        return kept_subject(self.policy.estimator, 0, names, retired)
+
+    def _findings(self) -> tuple[Finding, ...]:
+        subject = self.subject()
+        try:
+            return () if subject is None else findings(measure(subject, thoroughly=False))
+        except np.linalg.LinAlgError:  # a model so far off that nothing can be computed with it; facts still tell
+            return ()
 
     def fold(
         self,

@@ -1,28 +1,75 @@
-"""How a stream of decisions is doing: facts, and a sentence for each thing that wants a look."""
+"""How a stream of decisions is doing: facts, findings, and a sentence for each thing that wants a look."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+from halfseen.table import Table
 
 LONG = 100  # rounds of silence that are worth a note
 
 
+class Verdict(StrEnum):
+    """What a finding comes to."""
+
+    FINE = "fine"
+    LOOK = "look"  # worth knowing; decisions may still be good
+    BAD = "bad"  # do not trust what rests on it
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was examined: a number, the range it should be in, a verdict, and what it means."""
+
+    name: str
+    value: float
+    shown: str  # the value as it is to be read
+    expected: str  # the range it should be in; "–" where any value is in order
+    verdict: Verdict
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.shown}, {self.verdict}: {self.sentence}"
+
+
+def findings_table(findings: tuple[Finding, ...]) -> Table:
+    """One row a finding, without the sentences."""
+    return Table(
+        [{"finding": f.name, "value": f.shown, "expected": f.expected, "verdict": str(f.verdict)} for f in findings]
+    )
+
+
 @dataclass(frozen=True, repr=False)
 class Health:
-    """What `Agent.health` returns. Printed, it is the notes and then the facts."""
+    """What `Agent.health` returns. Printed, it is the notes, then what was found out about the model, then the facts.
+
+    The sentence of a finding that is bad is a note too.
+    """
 
     notes: tuple[str, ...]
     facts: dict[str, object]
+    findings: tuple[Finding, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether there is nothing to note."""
         return not self.notes
 
+    def finding(self, name: str) -> Finding | None:
+        """A finding by its name, if it was made."""
+        return next((finding for finding in self.findings if finding.name == name), None)
+
+    def table(self) -> Table:
+        """One row a finding."""
+        return findings_table(self.findings)
+
     def __str__(self) -> str:
         heading = "nothing wrong" if self.ok else f"{len(self.notes)} to look at"
         notes = [f"* {note}" for note in self.notes]
-        return "\n".join([heading, *notes, *(f"  {name}: {_text(fact)}" for name, fact in self.facts.items())])
+        found = [f"- {finding}" for finding in self.findings]
+        facts = [f"  {name}: {_text(fact)}" for name, fact in self.facts.items()]
+        return "\n".join([heading, *notes, *found, *facts])
 
     def __repr__(self) -> str:
         return str(self)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
     from halfseen.experiments.claims import Claim
+    from halfseen.experiments.examine import Examination
     from halfseen.experiments.leaderboard import Leaderboard, Progress
     from halfseen.experiments.result import Result
 
@@ -123,6 +124,15 @@ def print_claims(claims: Sequence[Claim]) -> None:
         for claim in claims
     ]
     print_table(Table([{name: str(cell) for name, cell in row.items()} for row in rows]), "The paper's claims")
+
+
+def print_findings(examination: Examination) -> None:
+    """The table, and then what each finding means; those to look at first."""
+    print_table(examination.table(), examination.title)
+    order = list(reversed(type(examination.findings[0].verdict)))
+    for finding in sorted(examination.findings, key=lambda one: order.index(one.verdict)):
+        mark = {"fine": " ", "look": "?", "bad": "!"}[finding.verdict]
+        print(textwrap.fill(finding.sentence, 100, initial_indent=f"{mark} ", subsequent_indent="  "))
 
 
 def print_written(paths: Sequence[Path]) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from halfseen.commands.options import AGENTS_HELP, FirstSeed, Jobs
+from halfseen.commands.places import places
 from halfseen.commands.playing import play
-from halfseen.commands.words import split_list, split_specs
-from halfseen.errors import invalid
+from halfseen.commands.words import split_specs
 from halfseen.terminal import print_results, print_written
-
-if TYPE_CHECKING:
-    from halfseen.worlds import World
 
 
 def run(
@@ -53,44 +49,13 @@ def run(
     if out is not None:
         check_folder(out)
     columns = {"observed": observed, "hidden": hidden, "rewards": rewards}
-    places = _places(worlds, {role: given for role, given in columns.items() if given is not None}, reward_every)
-    count = usual(places).seeds if seeds is None else seeds
+    entered = places(worlds, {role: given for role, given in columns.items() if given is not None}, reward_every)
+    count = usual(entered).seeds if seeds is None else seeds
     entrants = None if agents is None else split_specs(agents)
-    result = play(experiment(entrants, places, rounds, seed_range(count, first_seed)), jobs)
+    result = play(experiment(entrants, entered, rounds, seed_range(count, first_seed)), jobs)
     print_results(result)
     if out is not None:
         with staged(out) as stage:
             result.save(stage)
             names = sorted(path.name for path in stage.iterdir())
         print_written([out / name for name in names])
-
-
-def _places(worlds: Sequence[str], columns: dict[str, list[str]], reward_every: int | None) -> list[World]:
-    """Named worlds, or the world of a table with its columns."""
-    from halfseen.experiments.specs import world_spec
-    from halfseen.worlds import recorded
-    from halfseen.worlds.columns import FILE_ENDINGS
-
-    tables = [world for world in worlds if world.lower().endswith(FILE_ENDINGS)]
-    if not tables:
-        given = [*columns, *(["reward_every"] if reward_every is not None else [])]
-        if given:
-            option = given[0].replace("_", "-")
-            raise invalid(option, f"a value, with '{worlds[0]}'", "a table such as data.csv with it")
-        return [world_spec(world) for world in worlds]
-    if len(worlds) > 1:
-        raise invalid("world", f"'{tables[0]}' beside others", "a table alone")
-    for role in ("observed", "rewards"):
-        if role not in columns:
-            raise invalid(role, f"nothing, with '{tables[0]}'", "columns of the table, separated by commas")
-    split = {role: split_list(given) for role, given in columns.items()}
-    return [
-        recorded(
-            tables[0],
-            observed=split["observed"],
-            hidden=split.get("hidden", []),
-            rewards=split["rewards"],
-            reward_every=reward_every or 1,
-            name=Path(tables[0]).stem,
-        )
-    ]

@@ -1,0 +1,102 @@
+"""Does the hidden block pay? The truth in every named world, and what `health()` of an adaptive agent says of it.
+
+    python -m benchmarks.hidden_block --seeds 20 --first-seed 0
+
+The truth is found without the examination: the true model filters the true observations, every arm's rewards are
+regressed on each description of the context by least squares, and errors are counted in blocks left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+
+from halfseen.estimators.kept import kept_subject
+from halfseen.examination.examined import measure
+from halfseen.experiments.play import build_policy
+from halfseen.experiments.specs import AgentSpec
+from halfseen.model import LinearGaussianModel
+from halfseen.randomness import Floats
+from halfseen.table import Table
+from halfseen.worlds import World, named
+from halfseen.worlds.world import Rounds
+
+WORLDS: list[tuple[str, dict[str, Any]]] = [
+    *(("paper", {"noise": noise}) for noise in (0.01, 0.1, 1.0)),
+    *((name, {}) for name in ("orbit", "keyhole", "foggy-keyhole", "fog", "switch")),
+]
+BLOCKS = 10
+
+
+def share_explained(contexts: Floats, rewards: Floats) -> float:
+    """Of all arms' rewards (n, K), the part predicted by least squares on (1, contexts) fitted to the other blocks."""
+    features = np.column_stack([np.ones(len(contexts)), contexts])
+    wrong = 0.0
+    for block in np.array_split(np.arange(len(features)), BLOCKS):
+        rest = np.setdiff1d(np.arange(len(features)), block)
+        slopes = np.linalg.lstsq(features[rest], rewards[rest], rcond=None)[0]
+        wrong += float(((rewards[block] - features[block] @ slopes) ** 2).sum())
+    return 1.0 - wrong / float(((rewards - rewards.mean(axis=0)) ** 2).sum())
+
+
+def true_shares(world: World, model: LinearGaussianModel, rounds: Rounds, stream: int) -> Floats:
+    """By y, by the observed block of the filtered context, by all of it, by the context; until the world changes."""
+    until = slice(0, world.changes_after)
+    ys, k = rounds.observations[until, stream], world.observed
+    rewards = rounds.expected[until, stream] + rounds.reward_noise[until, stream, None]
+    filtered = model.filter(ys).means
+    described = (ys, filtered[:, :k], filtered, rounds.contexts[until, stream])
+    return np.array([share_explained(contexts, rewards) for contexts in described])
+
+
+def told(world: World, seeds: tuple[int, ...], rounds: int) -> tuple[Floats, list[tuple[str, str]]]:
+    """The truth by stream (B, 4), and what adaptive's own history says after so many rounds: hidden, filtering."""
+    episodes = world.begin(seeds)
+    policy = build_policy(AgentSpec("adaptive", {}, "adaptive"), world, episodes, seeds, rounds)
+    played = episodes.advance(rounds)
+    everyone = np.arange(len(seeds))
+    for t in range(rounds):
+        choices = policy.decide(played.observations[t])
+        rewards = played.expected[t][everyone, choices.arms] + played.reward_noise[t]
+        policy.learn(choices.rounds, choices.features, choices.arms, rewards)
+    verdicts = []
+    for row in range(len(seeds)):
+        subject = kept_subject(policy.estimator, row, [f"arm {a}" for a in range(world.arms)])
+        explained = None if subject is None else measure(subject, thoroughly=False).explained
+        verdicts.append(("none", "none") if explained is None else (explained.hidden_pays, explained.filtering_pays))
+    models = episodes.facts()["model"]
+    return np.array([true_shares(world, models[row], played, row) for row in range(len(seeds))]), verdicts
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=3000)
+    asked = parser.parse_args(arguments)
+    seeds = tuple(range(asked.first_seed, asked.first_seed + asked.seeds))
+    rows = []
+    for name, options in WORLDS:
+        world = named(name, **options)
+        print(f"{world.name} …", file=sys.stderr, flush=True)
+        truth, verdicts = told(world, seeds, asked.rounds)
+        hidden = truth[:, 2] - truth[:, 1]
+        row = {"world": world.name}
+        row |= {
+            label: f"{100 * truth[:, i].mean():.0f} %"
+            for i, label in enumerate(("y", "filtered, observed block", "filtered", "true context"))
+        }
+        row["hidden block adds"] = f"{100 * hidden.min():.1f} to {100 * hidden.max():.1f} %"
+        for i, label in enumerate(("hidden", "filtering")):
+            said = [verdict[i] for verdict in verdicts]
+            counts = {word: said.count(word) for word in ("much", "some", "little", "none") if word in said}
+            row[f"health: {label} pays"] = ", ".join(f"{word} {count}" for word, count in counts.items())
+        rows.append(row)
+    print(Table(rows).markdown())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,47 @@
+"""health() is right about the use of the hidden block in the worlds of the leaderboard."""
+
+import numpy as np
+import pytest
+from benchmarks.hidden_block import WORLDS, told
+
+from halfseen.worlds import named
+
+# What is true, established in benchmarks.hidden_block and in docs/how-to/health.md: does the hidden block pay?
+TRUTH = {
+    "paper ε=0.01": "little",
+    "paper ε=0.1": "little",
+    "paper ε=1": "little",
+    "orbit": "much",
+    "keyhole": "much",
+    "foggy-keyhole": "much",
+    "fog": "little",
+    "switch": "much",
+}
+CASES = list(WORLDS)
+QUICK = ("keyhole", "foggy-keyhole", "fog")
+
+
+def check(name, options, seeds):
+    world = named(name, **options)
+    shares, verdicts = told(world, seeds, 3000)
+    added = shares[:, 2] - shares[:, 1]
+    wanted = TRUTH[world.name]
+    assert (added > 0.25).all() if wanted == "much" else (added < 0.015).all()
+    assert [hidden for hidden, _ in verdicts] == [wanted] * len(seeds)
+    if world.name == "fog":  # sensors are noisy: filtering pays there, and nothing that is hidden
+        assert (shares[:, 1] - shares[:, 0] > 0.1).all()
+        assert [filtering for _, filtering in verdicts] == ["much"] * len(seeds)
+    if world.name.startswith("paper"):
+        assert [filtering for _, filtering in verdicts] == ["little"] * len(seeds)
+    assert np.isfinite(shares).all()
+
+
+@pytest.mark.parametrize(("name", "options"), [case for case in CASES if case[0] in QUICK], ids=str)
+def test_a_seed_of_some_worlds(name, options):
+    check(name, options, (0,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+def test_twenty_seeds_of_every_world(name, options):
+    check(name, options, tuple(range(20)))
