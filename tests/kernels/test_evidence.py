@@ -99,20 +99,43 @@ def test_one_iteration_is_the_one_written_out():
     F, r, a = features[heard], rewards[heard], arms[heard]
     error = (r - (F * mean[a]).sum(axis=1)) ** 2
     doubt = np.einsum("ti,tij,tj->t", F, cov[a], F)
-    pooled = error.sum() / max(len(r) - (doubt / noise[a]).sum(), kernel.LEAST_FREEDOM * len(r))
+    power = ((r - baseline) ** 2).sum()
+    spare = max(len(r) - (doubt / noise[a]).sum(), kernel.LEAST_FREEDOM * len(r))
+    pooled = (error.sum() + kernel.NOISE_DOUBT * power / len(r)) / spare
     own = np.bincount(a, error + doubt, minlength=ARMS) + kernel.NOISE_WEIGHT * pooled
     np.testing.assert_allclose(got_noise, own / (np.bincount(a, minlength=ARMS) + kernel.NOISE_WEIGHT), rtol=1e-9)
     played = [arm for arm in range(ARMS) if arm != SILENT]
     assert got_baseline == pytest.approx(mean[played, 0].mean())
     away = mean[played] - [got_baseline, 0, 0, 0]
-    moment, power = cov[played].sum(axis=0) + away.T @ away, ((r - baseline) ** 2).sum()
+    moment = cov[played].sum(axis=0) + away.T @ away
     spread = (F[:, 1:] ** 2).sum()
     scale = max(np.trace(moment[1:, 1:]) / (len(played) * (WIDTH - 1)), kernel.SLOPE_SHARE * power / spread)
     slopes = (moment[1:, 1:] + kernel.PRIOR_WEIGHT * scale * np.eye(WIDTH - 1)) / (kernel.PRIOR_WEIGHT + len(played))
     np.testing.assert_allclose(got_prior[1:, 1:], slopes, rtol=1e-8)
+    u = np.linalg.eigh(np.cov(F[:, 1:].T, bias=True))[1][:, -1]
+    along = u @ moment[1:, 1:] @ u  # the prior given has no lever
+    g = u * (u @ moment[1:, 0]) / (along + kernel.LEVER_WEIGHT * along / len(played))
+    left = moment[0, 0] - 2 * g @ moment[1:, 0] + g @ moment[1:, 1:] @ g
     least = kernel.INTERCEPT_WEIGHT * kernel.INTERCEPT_SHARE * power / len(r)
-    assert got_prior[0, 0] == pytest.approx((moment[0, 0] + least) / (kernel.INTERCEPT_WEIGHT + len(played)))
-    assert not got_prior[0, 1:].any()
+    own = (left + least) / (kernel.INTERCEPT_WEIGHT + len(played))
+    np.testing.assert_allclose(got_prior[0, 1:], slopes @ g, rtol=1e-6)
+    assert got_prior[0, 0] == pytest.approx(own + g @ slopes @ g)
+
+
+@pytest.mark.parametrize("away", [0.0, 1.5])
+def test_the_point_at_which_all_arms_pay_the_same_is_found(away):
+    """r = baseline + θ_aᵀ(x − o), o where contexts mostly vary: what an arm pays at 0 follows from its slopes."""
+    rng, arms_, n = np.random.default_rng(3), 12, 400
+    main, theta = np.array([2.0, -1.0, 0.5]), rng.normal(size=(arms_, 3))
+    x, arms = rng.normal(size=(n, 3)) + rng.normal(size=(n, 1)) * main, rng.integers(arms_, size=n)
+    o = away * main
+    rewards = 2.0 + (theta[arms] * (x - o)).sum(axis=1) + 0.3 * rng.normal(size=n)
+    found = fit_rewards(np.hstack([np.ones((n, 1)), x]), arms, rewards, arms_)
+    lever = np.linalg.solve(found.prior[1:, 1:], found.prior[1:, 0])
+    np.testing.assert_allclose(lever, -o * arms_ / (arms_ + kernel.LEVER_WEIGHT), atol=0.15)
+    left = found.prior[0, 0] - lever @ found.prior[1:, 0]
+    assert left < (0.1 if away else 1.0) * found.prior[0, 0]
+    assert found.baseline + found.origin == pytest.approx(2.0, abs=0.5)
 
 
 @pytest.mark.parametrize("seed", range(4))

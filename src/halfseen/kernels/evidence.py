@@ -19,8 +19,11 @@ NOISE_WEIGHT = 10.0  # rewards that the noise pooled over arms counts for in eac
 PRIOR_WEIGHT = 10.0  # arms that a multiple of I counts for in the covariance of the parameters
 INTERCEPT_WEIGHT, INTERCEPT_SHARE = 1.0, 0.2  # arms for which a share of the mean square reward counts in Λ_00
 NOISE_SHARE = 0.5  # of the mean square reward that is taken for noise at the start
+NOISE_DOUBT = 0.1  # rewards' worth of noise that is assumed beyond the residuals: few rewards can be fitted exactly
 LEAST_FREEDOM = 0.02  # share of the rewards that at least counts as not used up by parameters
 SLOPE_SHARE = 0.5  # of the mean square reward that the prior of the slopes can explain at the least: no lock-in
+LEVER_WEIGHT = 2.0  # arms that speak against any tie between intercept and slopes
+POWER_STEPS = 20  # to the direction in which contexts vary most
 TINY = 1e-14
 
 
@@ -106,6 +109,96 @@ def first_hyperparameters(G, h, squares, counts, noise, prior):  # type: ignore[
     return baseline
 
 
+@njit(**INNER)
+def _main_direction(G, u, image):  # type: ignore[no-untyped-def]
+    """The direction u (p, entry 0 is 0) in which contexts vary most, over all rewards; the variance along it."""
+    p = G.shape[1]
+    heard, along = 0.0, 0.0
+    for a in range(G.shape[0]):
+        heard += G[a, 0, 0]
+    for i in range(p):
+        u[i] = 1.0 / math.sqrt(max(p - 1, 1)) if i > 0 else 0.0
+    for _ in range(POWER_STEPS):
+        middle = 0.0
+        for a in range(G.shape[0]):
+            for i in range(1, p):
+                middle += G[a, 0, i] * u[i] / max(heard, 1.0)
+        along = 0.0
+        for i in range(1, p):
+            image[i] = 0.0
+            for a in range(G.shape[0]):
+                image[i] -= G[a, 0, i] * middle
+                for j in range(1, p):
+                    image[i] += G[a, i, j] * u[j]
+            along += image[i] * image[i]
+        along = math.sqrt(along)
+        if along <= 0.0:
+            return 0.0
+        for i in range(1, p):
+            u[i] = image[i] / along
+    return along / max(heard, 1.0)
+
+
+@njit(**INNER)
+def _lever(counts, G, h, mean, cov, noise, baseline, rest, u, lever, by_arms):  # type: ignore[no-untyped-def]
+    """α in intercept_a = baseline + α·uᵀslopes_a + rest_a, by one step of EM.
+
+    `by_arms` takes the intercepts for the hidden data and regresses them on uᵀslopes; otherwise the rests are, and
+    rewards less rest and θᵀx are regressed. The first step creeps where rests are small, the second where rewards are
+    few: in turn they creep nowhere. LEVER_WEIGHT further arms, with slopes of the usual size, say that α is 0.
+    """
+    p = mean.shape[1]
+    right, system, squares, played = 0.0, 0.0, 0.0, 0
+    for a in range(len(counts)):
+        if counts[a] == 0.0:
+            continue
+        slope, square, with_intercept, with_sums = 0.0, 0.0, 0.0, 0.0  # E uᵀθ, E (uᵀθ)², E uᵀθ b, E uᵀθ θᵀΣx
+        for i in range(1, p):
+            slope += u[i] * mean[a, i]
+            with_intercept += u[i] * (cov[a, i, 0] + mean[a, i] * mean[a, 0])
+            for j in range(1, p):
+                both = u[i] * (cov[a, i, j] + mean[a, i] * mean[a, j])
+                square += both * u[j]
+                with_sums += both * G[a, 0, j]
+        played += 1
+        squares += square
+        if by_arms:
+            system += square / rest
+            right += (with_intercept - slope * baseline) / rest
+        else:
+            system += counts[a] * square / noise[a]
+            right += (slope * h[a, 0] - counts[a] * (with_intercept - lever * square) - with_sums) / noise[a]
+    return right / max(system + LEVER_WEIGHT * squares / (played * rest), 1e-300)
+
+
+@njit(**INNER)
+def _tie_intercept(prior, rest, lever, u):  # type: ignore[no-untyped-def]
+    """The prior of (intercept, slopes) in which intercept = baseline + lever·uᵀslopes + N(0, rest), in place."""
+    p = len(u)
+    prior[0, 0] = rest
+    for i in range(1, p):
+        total = 0.0
+        for j in range(1, p):
+            total += prior[i, j] * lever * u[j]
+        prior[i, 0] = prior[0, i] = total
+        prior[0, 0] += total * lever * u[i]
+
+
+@njit(**INNER)
+def _untie_intercept(prior, u, factor, inverse):  # type: ignore[no-untyped-def]
+    """(rest, lever) of a prior, whose direction may have been another than u."""
+    p = len(u)
+    rest, lever = prior[0, 0], 0.0
+    if p > 1:
+        _invert(prior[1:, 1:], factor[1:, 1:], inverse[1:, 1:])
+        for i in range(1, p):
+            for j in range(1, p):
+                tied = inverse[i, j] * prior[j, 0]
+                lever += u[i] * tied
+                rest -= prior[0, i] * tied
+    return max(rest, TINY * prior[0, 0]), lever
+
+
 @njit(**KERNEL)
 def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iterations, tolerance):  # type: ignore[no-untyped-def]
     """Posterior mean (K, p) and cov (K, p, p) of every arm, with `noise` (K,) and `prior` (p, p) improved in place.
@@ -124,6 +217,10 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
         played += counts[a] > 0.0
     precision, factor, system = np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
     moment, right = np.empty((p, p)), np.empty(p)
+    u = np.empty(p)  # of contexts, along which what an arm pays at their origin may follow from its slopes
+    variety = _main_direction(G, u, right)
+    rest, lever = _untie_intercept(prior, u, factor, system)
+    _tie_intercept(prior, rest, lever, u)
     residual, used = np.zeros(arms), np.zeros(arms)
     evidence, step, pooled = 0.0, 0, noise[0]
     while True:
@@ -168,7 +265,8 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
             break
         step += 1
         # The pooled noise by counting degrees of freedom, which gets there faster than EM; each arm's own by EM.
-        pooled = max(left / max(heard - freedom, LEAST_FREEDOM * heard), TINY * power / heard, 1e-300)
+        spare = max(heard - freedom, LEAST_FREEDOM * heard)
+        pooled = max((left + NOISE_DOUBT * power / heard) / spare, TINY * power / heard, 1e-300)
         change = 0.0
         for a in range(arms):
             if counts[a] == 0.0:
@@ -181,6 +279,8 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
         for a in range(arms):
             if counts[a] > 0.0:
                 baseline += mean[a, 0] / played
+                for i in range(1, p):
+                    baseline -= lever * u[i] * mean[a, i] / played
         for i in range(p):
             for j in range(p):
                 moment[i, j] = 0.0
@@ -195,19 +295,25 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
             scale += moment[i, i] / (played * (p - 1))
         if spread > 0.0:
             scale = max(scale, SLOPE_SHARE * power / spread)
-        for i in range(p):
+        if variety > 0.0:
+            lever = _lever(counts, G, h, mean, cov, noise, baseline, rest, u, lever, step % 2 == 1)
+        rest = moment[0, 0]  # of the intercepts, that the slopes leave unexplained
+        for i in range(1, p):
+            rest -= 2.0 * lever * u[i] * moment[i, 0]
+            for j in range(1, p):
+                rest += lever * u[i] * moment[i, j] * lever * u[j]
+        floor = INTERCEPT_WEIGHT * INTERCEPT_SHARE * max(power / heard, 1e-300)
+        rest = max((rest + floor) / (INTERCEPT_WEIGHT + played), 1e-300)
+        for i in range(1, p):
             before = prior[i, i]
-            for j in range(p):
-                if i > 0 and j > 0:
-                    ridge = PRIOR_WEIGHT * scale if i == j else 0.0
-                    prior[i, j] = (moment[i, j] + ridge) / (PRIOR_WEIGHT + played)
-                else:
-                    prior[i, j] = 0.0
-            if i == 0:
-                floor = INTERCEPT_WEIGHT * INTERCEPT_SHARE * max(power / heard, 1e-300)
-                prior[0, 0] = (moment[0, 0] + floor) / (INTERCEPT_WEIGHT + played)
+            for j in range(1, p):
+                ridge = PRIOR_WEIGHT * scale if i == j else 0.0
+                prior[i, j] = (moment[i, j] + ridge) / (PRIOR_WEIGHT + played)
             prior[i, i] = max(prior[i, i], 1e-300)
             change = max(change, abs(math.log(prior[i, i] / before)))
+        before = prior[0, 0]
+        _tie_intercept(prior, rest, lever, u)
+        change = max(change, abs(math.log(prior[0, 0] / before)))
         if change < tolerance:
             iterations = step
     return evidence, baseline, pooled
