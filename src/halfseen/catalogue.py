@@ -110,7 +110,7 @@ _TABLE = (
         Optimistic,
         "dynamics learnt, told nothing",
         _OWN,
-        {"bonus": 1.4, "width": 0.15},
+        {"bonus": 1.4, "width": 0.15, "foresight": 0.25},
     ),
     Entry("adaptive-ts", Adaptive, Calibrated, Thompson, "the same, Thompson sampling", _OWN, {"noise_std": 1.0}),
     Entry("adaptive-ids", Adaptive, Calibrated, InformationDirected, "the same, information-directed", _OWN),

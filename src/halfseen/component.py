@@ -133,6 +133,13 @@ class Learner(Stateful, ABC):
         """The variance of a reward around its mean, as believed, (n, K), in the units of `score`'s variances."""
         return np.ones((len(rows), self.arms))
 
+    def reuse(self, rows: Ints, features: Floats) -> Floats:
+        """How much of what a reward would teach here is of use in another round, (n, K); 1 is all of it.
+
+        The mean over contexts c' met so far of (cᵀC_a c')²/(cᵀC_a c)², C_a being the covariance of the arm.
+        """
+        return np.ones((len(rows), self.arms))
+
     def log_determinants(self, rows: Ints) -> Floats | float:
         """log |B_a| relative to the prior, (n, K): how much each arm has been learnt about."""
         return 0.0
@@ -153,12 +160,14 @@ class Choices(NamedTuple):
     widths: Floats  # (n, K) standard deviations of exploration, or what else the chooser explores by
     available: Mask  # (n, K) at least one a row
     noise_variances: Floats | None  # (n, K) of a reward around its mean, if the chooser weighs it
+    reuse: Floats | None = None  # (n, K) of `Learner.reuse`, if the chooser looks ahead
 
 
 class Chooser(ABC):
     """Which arm do we play?"""
 
-    weighs_noise: ClassVar[bool] = False  # whether `Choices.noise_variances` is wanted
+    weighs_noise: bool = False  # whether `Choices.noise_variances` is wanted
+    looks_ahead: bool = False  # whether `Choices.reuse` is wanted
 
     @abstractmethod
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:

@@ -96,7 +96,8 @@ class Policy(Stateful):
         means, variances = self.learner.score(rows, features)
         widths = self.chooser.widths(rows, rounds, self.learner)
         noise_variances = self.learner.noise(rows, features) if self.chooser.weighs_noise else None
-        return Choices(rounds, arms, features, means, variances, widths, available, noise_variances)
+        reuse = self.learner.reuse(rows, features) if self.chooser.looks_ahead else None
+        return Choices(rounds, arms, features, means, variances, widths, available, noise_variances, reuse)
 
     def _note_propensity(self, choices: Choices) -> None:
         """Let the features carry the probability of the arm played to the time when its reward comes."""

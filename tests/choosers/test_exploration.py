@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 import halfseen as hs
+from halfseen.choosers.break_even import break_even
 from halfseen.choosers.information_directed import InformationDirected
 from halfseen.choosers.optimistic import Optimistic
 from halfseen.choosers.thompson import Thompson
@@ -15,7 +16,16 @@ from halfseen.policy import Policy
 from halfseen.randomness import Purpose, normals, stream_keys, uniforms
 
 OBSERVED, ARMS = 3, 5
-both = pytest.mark.parametrize("kind", [Optimistic, InformationDirected])
+
+
+class Foresighted(Optimistic):
+    """One that looks ahead."""
+
+    def __init__(self, streams, dimension, *, width=0.4, bonus=0.3, foresight=0.7):
+        super().__init__(streams, dimension, width=width, bonus=bonus, foresight=foresight)
+
+
+both = pytest.mark.parametrize("kind", [Optimistic, InformationDirected, Foresighted])
 
 
 class Noisy(Ridge):
@@ -109,7 +119,12 @@ def test_a_chooser_that_does_not_weigh_noise_does_not_pay_for_it(kind):
         def noise(self, rows, features):
             raise AssertionError("nobody asked")
 
-    assert build(kind, learner=Silent).decide(observation()).noise_variances is None
+        def reuse(self, rows, features):
+            raise AssertionError("nobody asked")
+
+    choices = build(kind, learner=Silent).decide(observation())
+    assert choices.noise_variances is None
+    assert choices.reuse is None
 
 
 def test_noise_is_the_unit_of_the_ridge_posterior():
@@ -122,7 +137,8 @@ def test_an_added_arm_is_chosen_from(kind):
     policy = build(kind, 200)
     policy.learner.add_arm(None)
     widths = policy.chooser.widths(policy.everyone, np.ones(200, dtype=np.int64), policy.learner)
-    np.testing.assert_array_equal(widths, np.full((200, ARMS + 1), 0.85 if kind is Optimistic else 1.25))
+    usual = {Optimistic: 0.85, InformationDirected: 1.25, Foresighted: 0.4}
+    np.testing.assert_array_equal(widths, np.full((200, ARMS + 1), usual[kind]))
 
 
 @both
@@ -139,6 +155,7 @@ def test_rows_do_not_meet(kind):
         widths=np.full((rows, ARMS), 0.6),
         available=rng.uniform(size=(rows, ARMS)) < 0.8,
         noise_variances=rng.uniform(size=(rows, ARMS)),
+        reuse=10.0 ** rng.uniform(-2, 1, size=(rows, ARMS)),
     )
     choices.available[:, 1] = True
     chooser = kind(streams, OBSERVED)
@@ -189,6 +206,7 @@ def test_frequencies_in_all_sorts_of_settings(kind, setting):
         "widths": np.full(arms, rng.uniform(0.2, 2)),
         "available": available,
         "noise_variances": 10.0 ** rng.uniform(-3, 3, size=arms),
+        "reuse": 10.0 ** rng.uniform(-2, 1, size=arms),
     }
     tiled = {name: np.tile(value, (draws, 1)) for name, value in row.items()}
     choices = Choices(rounds=np.full(draws, 17), arms=np.empty(draws, dtype=np.int64), **tiled)
@@ -226,3 +244,44 @@ def test_bad_bonus():
     with pytest.raises(hs.HalfseenError) as caught:
         build(Optimistic, bonus=-1.0)
     assert str(caught.value) == "bonus: got -1.0; want a finite number of at least 0"
+
+
+@pytest.mark.parametrize("rounds", [3.0, 40.0, 2500.0])
+@pytest.mark.parametrize(("variance", "noise"), [(0.4, 0.09), (2.3, 7.0)])
+def test_at_the_break_even_a_try_costs_what_it_gains(rounds, variance, noise):
+    """A reward r ~ N(m, variance + noise) moves the mean from m to m + gain·(r − m); the rival pays `gap` more."""
+    gap = np.sqrt(variance) * break_even(np.array(variance), np.array(noise), np.array(rounds))
+    move = variance / np.sqrt(variance + noise)
+    won, _ = integrate.quad(lambda z: max(move * z - gap, 0.0) * stats.norm.pdf(z), gap / move, 12.0, epsabs=1e-14)
+    assert rounds * won == pytest.approx(gap, rel=1e-3)
+
+
+def test_no_rounds_ahead_no_bonus():
+    assert break_even(np.array(2.0), np.array(0.5), np.array([0.0, 1e-9])).max() < 2e-3
+    assert break_even(np.array(0.0), np.array(0.0), np.array(100.0)) == 0.0
+
+
+def test_foresight_raises_the_bonus_where_a_try_settles_much_for_long():
+    rng = np.random.default_rng(2)
+    choices = Choices(
+        rounds=np.full(1, 2000),
+        arms=np.zeros(1, dtype=np.int64),
+        features=np.zeros((1, OBSERVED)),
+        means=rng.normal(size=(1, ARMS)),
+        variances=np.array([[1.0, 1.0, 1.0, 1e-6, 1.0]]),
+        widths=np.full((1, ARMS), 0.1),
+        available=np.ones((1, ARMS), dtype=bool),
+        noise_variances=np.array([[0.1, 0.1, 50.0, 0.1, 0.1]]),
+        reuse=np.array([[1.0, 1e-3, 1.0, 1.0, 4.0]]),
+    )
+    chooser = Optimistic(Streams(stream_keys([0]), OBSERVED, ARMS), OBSERVED, bonus=1.1, foresight=0.5)
+    bonus = (chooser.judge(choices) - choices.means)[0] / np.sqrt(choices.variances[0])
+    np.testing.assert_allclose(bonus[[1, 2, 3]], 1.1)  # seldom met again; a reward tells little; known already
+    assert bonus[0] == pytest.approx(break_even(np.array(1.0), np.array(0.1), np.array(1000.0)))
+    assert 1.1 < bonus[0] < bonus[4] < 3.2
+
+
+def test_bad_foresight():
+    with pytest.raises(hs.HalfseenError) as caught:
+        build(Optimistic, foresight=float("nan"))
+    assert str(caught.value) == "foresight: got nan; want a finite number of at least 0"

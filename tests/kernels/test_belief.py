@@ -5,7 +5,7 @@ import pytest
 from reference import gaussian
 
 import halfseen as hs
-from halfseen.kernels.belief import advance, credit_packed, hear, noise_of, noise_packed, score_packed
+from halfseen.kernels.belief import advance, credit_packed, hear, noise_of, noise_packed, reuse_packed, score_packed
 
 SIZES, K, ARMS, MOST = (2, 5, 3), 2, 3, 6
 
@@ -96,6 +96,19 @@ def test_noise_exchanges_the_uncertainty_of_the_fit_for_that_of_the_belief():
         for a in range(ARMS):
             m, s = pairs[row][0][a, 1:], noise[row, a]
             assert got[row, a] == pytest.approx(max(s - m @ within[row] @ m, 0.1 * s) + m @ P[row] @ m)
+
+
+def test_reuse_is_a_mean_over_the_contexts_met():
+    pairs, _, features = beliefs()
+    rng = np.random.default_rng(8)
+    met = [rng.normal(size=(50, d + 1)) for d in SIZES]
+    moments, got = packed([F.T @ F / len(F) for F in met], 49), np.empty((3, ARMS))
+    reuse_packed(np.arange(3), np.array(SIZES), packed([c for _, c in pairs], 200), moments, features, got)
+    for row, d in enumerate(SIZES):
+        c = features[row, : d + 1]
+        for a in range(ARMS):
+            C = pairs[row][1][a]
+            assert got[row, a] == pytest.approx(np.mean((met[row] @ C @ c) ** 2) / (c @ C @ c) ** 2)
 
 
 def test_credit_is_bayesian_regression():

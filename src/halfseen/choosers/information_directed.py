@@ -32,7 +32,8 @@ class InformationDirected(Chooser):
         draw(self.probabilities(choices), uniforms(keys, choices.rounds, Purpose.CHOICE, 1), choices.arms)
 
     def probabilities(self, choices: Choices) -> Floats:
-        _, _, _, means, variances, widths, available, noise_variances = choices
-        shares = np.empty_like(means)
-        lowest_ratio(means, variances, widths, noise_variances, available, shares)
+        shares = np.empty_like(choices.means)
+        lowest_ratio(
+            choices.means, choices.variances, choices.widths, choices.noise_variances, choices.available, shares
+        )
         return shares

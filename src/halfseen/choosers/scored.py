@@ -16,17 +16,17 @@ class Scored(Chooser):
 
     law: ClassVar[int]  # of ζ: POINT, NORMAL or HALF_NORMAL of kernels.choice
 
-    def judge(self, means: Floats, variances: Floats) -> Floats:
+    def judge(self, choices: Choices) -> Floats:
         """The predicted rewards as the choice uses them, (n, K)."""
-        return means
+        return choices.means
 
     def pick(self, choices: Choices, keys: Keys) -> None:
-        rounds, arms, _, means, variances, widths, available, _ = choices
-        noise = normals(keys, rounds, Purpose.CHOICE, means.shape[1])
-        choice.pick(self.judge(means, variances), variances, widths, self.law, noise, available, arms)
+        noise = normals(keys, choices.rounds, Purpose.CHOICE, choices.means.shape[1])
+        means, variances, widths = self.judge(choices), choices.variances, choices.widths
+        choice.pick(means, variances, widths, self.law, noise, choices.available, choices.arms)
 
     def probabilities(self, choices: Choices) -> Floats:
-        _, _, _, means, variances, widths, available, _ = choices
+        means, variances, widths = self.judge(choices), choices.variances, choices.widths
         shares = np.empty_like(means)
-        choice.win_probabilities(self.judge(means, variances), variances, widths, self.law, available, shares)
+        choice.win_probabilities(means, variances, widths, self.law, choices.available, shares)
         return shares

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.choosers.greedy import Greedy
+from halfseen.component import Choices
 from halfseen.randomness import Floats
 
 
 class Uniform(Greedy):
     """Every arm is judged equal, and equals are drawn by lot."""
 
-    def judge(self, means: Floats, variances: Floats) -> Floats:
-        return np.zeros_like(means)
+    def judge(self, choices: Choices) -> Floats:
+        return np.zeros_like(choices.means)

@@ -21,7 +21,8 @@ from halfseen.learners.calibrated import Calibrated
 from halfseen.randomness import Floats, Ints
 
 FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
-GROWTH, LEAST_STEP = 1.3, 10  # from one identification to the next
+GROWTH, LATE_GROWTH, LEAST_STEP = 1.3, 1.5, 10  # from one identification to the next
+LATE = 1000  # rounds
 FIRST_TICK, TICK_GROWTH = 8, 1.25  # rewards at which the arms' hyperparameters are found again
 ORIGIN_ROUNDS = 10  # whose mean is where the stream began
 MEMORY, ALARM, TRUSTED = 40, 2.5, 300  # rounds of mean surprise, the level that is a change, rounds it takes
@@ -44,7 +45,7 @@ class Adaptive(Estimator):
     parts = ("rungs", "history")
 
     def __init__(
-        self, streams: Streams, *, latent: int | str = "auto", history: int = 3000, refit: str = "inline"
+        self, streams: Streams, *, latent: int | str = "auto", history: int = 9000, refit: str = "inline"
     ) -> None:
         count, k = streams.count, streams.observed
         if isinstance(latent, str) and latent != "auto":
@@ -242,7 +243,8 @@ class Adaptive(Estimator):
         ys, arms, rewards, kept = self._window(row)
         full = len(ys) >= self.history.rounds
         age = self._age(row)
-        self.next_epoch[row] = age + self.history.rounds // 2 if full else max(int(age * GROWTH), age + LEAST_STEP)
+        later = int(age * (GROWTH if age < LATE else LATE_GROWTH))
+        self.next_epoch[row] = age + self.history.rounds // 2 if full else max(later, age + LEAST_STEP)
         centre, scale = units(ys)
         before = self.centre[row].copy(), self.scale[row].copy()
         self.centre[row], self.scale[row] = centre, scale

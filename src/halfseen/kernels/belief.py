@@ -116,6 +116,30 @@ def score_packed(rows, sizes, mean, cov, features, means, variances):  # type: i
             variances[s, a] = max(quadratic, 0.0)
 
 
+@njit(**KERNEL)
+def reuse_packed(rows, sizes, cov, moment, features, reuse):  # type: ignore[no-untyped-def]
+    """Of every arm uᵀMu/(cᵀu)² with u = C_a c and M = mean c'c'ᵀ: the mean of (cᵀC_a c')²/(cᵀC_a c)²; (n, K)."""
+    for s in range(rows.shape[0]):
+        b = rows[s]
+        p = sizes[b] + 1
+        image = np.empty(p)
+        for a in range(reuse.shape[1]):
+            here, elsewhere = 0.0, 0.0
+            for i in range(p):
+                total = 0.0
+                at = (a * p + i) * p
+                for j in range(p):
+                    total += cov[b, at + j] * features[s, j]
+                image[i] = total
+                here += total * features[s, i]
+            for i in range(p):
+                total = 0.0
+                for j in range(p):
+                    total += moment[b, i * p + j] * image[j]
+                elsewhere += total * image[i]
+            reuse[s, a] = max(elsewhere, 0.0) / (here * here) if here > 0.0 else 0.0
+
+
 @njit(**INNER)
 def _noise(b, a, d, slopes, noise, smooth_cov, P):  # type: ignore[no-untyped-def]
     fresh, within = 0.0, 0.0

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from halfseen.component import Learner, Streams
 from halfseen.errors import invalid
-from halfseen.kernels.belief import credit_packed, noise_of, noise_packed, score_packed
+from halfseen.kernels.belief import credit_packed, noise_of, noise_packed, reuse_packed, score_packed
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
 from halfseen.randomness import Floats, Ints
 
@@ -32,6 +32,7 @@ class ArmFit(NamedTuple):
     pooled: float  # noise of an arm without a reward
     origin: float  # the reward from which all are counted
     evidence: float  # log p(rewards | features)
+    moment: Floats  # mean ccᵀ over the rewards (p, p)
 
 
 def fit_rewards(features: Floats, arms: Ints, rewards: Floats, count: int, start: ArmFit | None = None) -> ArmFit:
@@ -55,7 +56,8 @@ def fit_rewards(features: Floats, arms: Ints, rewards: Floats, count: int, start
     mean, cov = np.empty((count, p)), np.empty((count, p, p))
     steps = COLD if start is None else WARM
     evidence, baseline, pooled = fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, steps, TOLERANCE)
-    return ArmFit(mean, cov, noise, prior, baseline, pooled, origin, evidence)
+    moment = G.sum(axis=0) / max(1, len(told))
+    return ArmFit(mean, cov, noise, prior, baseline, pooled, origin, evidence, moment)
 
 
 class Calibrated(Learner):
@@ -63,7 +65,7 @@ class Calibrated(Learner):
 
     state_names = (
         "sizes", "mean", "cov", "slopes", "noise_var", "prior", "baseline", "smooth_cov", "belief_cov", "counts",
-        "origin", "fitted", "pooled",
+        "origin", "fitted", "pooled", "moment",
     )  # fmt: skip
 
     def __init__(self, streams: Streams, dimension: int) -> None:
@@ -82,13 +84,14 @@ class Calibrated(Learner):
         self.origin = np.zeros(count)  # the reward from which all are counted, of the last fit
         self.fitted = np.zeros(count, dtype=np.bool_)
         self.pooled = np.ones(count)
+        self.moment = np.zeros((count, width * width))  # mean ccᵀ of the last fit
         self._blank(np.arange(count))
 
     def _blank(self, rows: Ints) -> None:
         """Before any fit every arm looks the same, with a spread of 1."""
         for b in rows:
             p = self.sizes[b] + 1
-            self.mean[b] = self.slopes[b] = self.cov[b] = self.smooth_cov[b] = 0.0
+            self.mean[b] = self.slopes[b] = self.cov[b] = self.smooth_cov[b] = self.moment[b] = 0.0
             covs = self.cov[b, : self.arms * p * p].reshape(self.arms, p, p)
             covs[:, 0, 0] = 1.0
             self.noise_var[b], self.pooled[b], self.fitted[b] = 1.0, 1.0, False
@@ -104,6 +107,11 @@ class Calibrated(Learner):
         variances = np.empty((len(rows), self.arms))
         noise_packed(rows, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances)
         return variances
+
+    def reuse(self, rows: Ints, features: Floats) -> Floats:
+        shares = np.empty((len(rows), self.arms))
+        reuse_packed(rows, self.sizes, self.cov, self.moment, features, shares)
+        return shares
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         """Rows whose feature is NaN (a round no longer remembered) are left out."""
@@ -126,7 +134,7 @@ class Calibrated(Learner):
             prior = self.prior[row, : p * p].reshape(p, p)
             empty = np.empty((0,))
             baseline, origin = float(self.baseline[row]), float(self.origin[row])
-            start = ArmFit(empty, empty, self.noise_var[row], prior, baseline, 0.0, origin, 0.0)
+            start = ArmFit(empty, empty, self.noise_var[row], prior, baseline, 0.0, origin, 0.0, empty)
         return fit_rewards(features, arms, rewards, self.arms, start)
 
     def adopt(self, row: int, latent: int, found: ArmFit | None) -> None:
@@ -142,6 +150,8 @@ class Calibrated(Learner):
         self.slopes[row, : K * d] = found.mean[:, 1:].ravel()
         self.noise_var[row] = found.noise
         self.prior[row, : p * p] = found.prior.ravel()
+        self.moment[row] = 0.0
+        self.moment[row, : p * p] = found.moment.ravel()
         self.baseline[row], self.pooled[row], self.fitted[row] = found.baseline, found.pooled, True
         self.origin[row] = found.origin
 
