@@ -1,0 +1,69 @@
+"""How far apart do two copies of an agent end that differ in nothing but their draws?
+
+    python -m benchmarks.other_draws --agent kf-ts --seeds 50
+
+What any agent can be asked for on its worst seed is bounded by this: the worlds, the noise and the agent are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import numpy as np
+
+from halfseen.experiments.leaderboard import leaderboard_plan
+from halfseen.experiments.play import build_policy
+from halfseen.experiments.specs import CHUNK, AgentSpec, agent_spec
+from halfseen.randomness import Floats
+from halfseen.table import Table
+from halfseen.worlds import World
+
+APART = 1_000_000  # added to the seeds of a copy's draws
+
+
+def total_regret(spec: AgentSpec, world: World, seeds: tuple[int, ...], rounds: int, apart: int) -> Floats:
+    """R(T) of every seed's world, (S,), with the draws of seed + `apart`."""
+    episodes, everyone = world.begin(seeds), np.arange(len(seeds))
+    policy = build_policy(spec, world, episodes, tuple(seed + apart for seed in seeds), rounds)
+    regret = np.zeros(len(seeds))
+    for start in range(0, rounds, CHUNK):
+        part = episodes.advance(min(CHUNK, rounds - start))
+        for y, x, expected, noise in zip(
+            part.observations, part.contexts, part.expected, part.reward_noise, strict=True
+        ):
+            choices = policy.decide(y, contexts=x if policy.estimator.reveals_context else None)
+            got = expected[everyone, choices.arms]
+            policy.learn(choices.rounds, choices.features, choices.arms, got + noise)
+            regret += expected.max(axis=1) - got
+    return regret
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--agent", default="kf-ts")
+    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=3000)
+    asked = parser.parse_args()
+    seeds = tuple(range(asked.first_seed, asked.first_seed + asked.seeds))
+    spec, rows = agent_spec(asked.agent), []
+    for world in leaderboard_plan([asked.agent], None, asked.rounds, seeds).worlds:
+        one, other = (total_regret(spec, world, seeds, asked.rounds, apart) for apart in (0, APART))
+        ratio = other / one
+        rows.append(
+            {
+                "world": world.name,
+                "ratio of means": f"{other.mean() / one.mean():.2f}",
+                "median ratio": f"{np.median(ratio):.2f}",
+                "worst seed": f"{ratio.max():.2f}",
+                "best seed": f"{ratio.min():.2f}",
+                "above 1.5": f"{(ratio > 1.5).sum()} of {len(seeds)}",
+            }
+        )
+        print(world.name, file=sys.stderr)
+    print(Table(rows).markdown())
+
+
+if __name__ == "__main__":
+    main()
