@@ -203,3 +203,28 @@ def test_rewards_that_teach_nothing_give_finite_arms(rewards):
     for value in found:
         assert np.isfinite(value).all()
     assert (found.noise > 0).all()
+
+
+@pytest.mark.parametrize("correlation", [-0.6, -0.1, 0.3])
+def test_the_signs_of_features_do_not_matter(correlation):
+    rng, arms_, n = np.random.default_rng(7), 6, 120
+    x = rng.multivariate_normal([0, 0], [[1, correlation], [correlation, 1]], size=n)
+    theta, arms = rng.normal(size=(arms_, 2)), rng.integers(arms_, size=n)
+    rewards = (theta[arms] * (x - [1.0, -1.0])).sum(axis=1) + 0.5 * rng.normal(size=n)
+    one, other = (
+        fit_rewards(np.column_stack([np.ones(n), x * sign]), arms, rewards, arms_) for sign in ([1, 1], [-1, 1])
+    )
+    assert other.evidence == pytest.approx(one.evidence, abs=1e-9)
+    np.testing.assert_allclose(other.mean * [1, -1, 1], one.mean, rtol=1e-9, atol=1e-9)
+
+
+def test_a_prior_that_is_held_stays_as_it_is():
+    features, arms, rewards = problem()
+    noise, prior, baseline = hyperparameters()
+    prior[0, 1:] = prior[1:, 0] = 0.4 * prior[1:, 1:] @ [1.0, -2.0, 0.5]
+    prior[0, 0] += 0.16 * np.array([1.0, -2.0, 0.5]) @ prior[1:, 1:] @ [1.0, -2.0, 0.5]
+    mean, _, _, after, evidence, _ = fitted(features, arms, rewards, noise, prior, baseline, 0)
+    np.testing.assert_array_equal(after, prior)
+    want, _, density = dense(features, arms, rewards, noise, prior, baseline)
+    np.testing.assert_allclose(mean, want, rtol=1e-8, atol=1e-9)
+    assert evidence == pytest.approx(density, abs=1e-7)

@@ -82,4 +82,9 @@ class Blup(Estimator):
         if seen is not None:
             cross = np.where(seen[:, None], cross, 0.0)
             shown = np.where(seen[:, :, None] & seen[:, None], shown, 0.0)
-        return np.asarray(cross @ np.linalg.pinv(shown, rcond=SINGULAR, hermitian=True))
+        sizes = np.sqrt(
+            np.diagonal(shown, axis1=1, axis2=2)
+        )  # what is singular must not depend on the units of sensors
+        units = 1.0 / np.where(sizes > 0.0, sizes, 1.0)
+        alike = np.linalg.pinv(units[:, :, None] * shown * units[:, None], rcond=SINGULAR, hermitian=True)
+        return np.asarray(cross @ (units[:, :, None] * alike * units[:, None]))

@@ -23,7 +23,7 @@ NOISE_DOUBT = 0.1  # rewards' worth of noise that is assumed beyond the residual
 LEAST_FREEDOM = 0.02  # share of the rewards that at least counts as not used up by parameters
 SLOPE_SHARE = 0.5  # of the mean square reward that the prior of the slopes can explain at the least: no lock-in
 LEVER_WEIGHT = 2.0  # arms that speak against any tie between intercept and slopes
-POWER_STEPS = 20  # to the direction in which contexts vary most
+POWER_STEPS = 50  # to the direction in which contexts vary most
 TINY = 1e-14
 
 
@@ -110,33 +110,45 @@ def first_hyperparameters(G, h, squares, counts, noise, prior):  # type: ignore[
 
 
 @njit(**INNER)
-def _main_direction(G, u, image):  # type: ignore[no-untyped-def]
-    """The direction u (p, entry 0 is 0) in which contexts vary most, over all rewards; the variance along it."""
-    p = G.shape[1]
-    heard, along = 0.0, 0.0
+def _main_direction(G, u, image, spread):  # type: ignore[no-untyped-def]
+    """The direction u (p, entry 0 is 0) in which contexts vary most, over all rewards; False if they do not vary.
+
+    By power iteration from the largest column of their scatter, which is left in `spread` (p, p).
+    """
+    p, heard = G.shape[1], 0.0
+    image[:], spread[:] = 0.0, 0.0
     for a in range(G.shape[0]):
         heard += G[a, 0, 0]
+        for i in range(p):
+            image[i] += G[a, 0, i]
+            for j in range(p):
+                spread[i, j] += G[a, i, j]
+    first, largest = 0, 0.0
+    for i in range(1, p):
+        size = 0.0
+        for j in range(1, p):
+            spread[i, j] -= image[i] * image[j] / max(heard, 1.0)
+            size += spread[i, j] * spread[i, j]
+        if size > largest:
+            first, largest = i, size
     for i in range(p):
-        u[i] = 1.0 / math.sqrt(max(p - 1, 1)) if i > 0 else 0.0
+        u[i] = spread[i, first] if first > 0 and i > 0 else 0.0
     for _ in range(POWER_STEPS):
-        middle = 0.0
-        for a in range(G.shape[0]):
-            for i in range(1, p):
-                middle += G[a, 0, i] * u[i] / max(heard, 1.0)
-        along = 0.0
+        length = 0.0
         for i in range(1, p):
-            image[i] = 0.0
-            for a in range(G.shape[0]):
-                image[i] -= G[a, 0, i] * middle
-                for j in range(1, p):
-                    image[i] += G[a, i, j] * u[j]
-            along += image[i] * image[i]
-        along = math.sqrt(along)
-        if along <= 0.0:
-            return 0.0
+            length += u[i] * u[i]
+        if length <= 0.0:
+            return False
+        length = math.sqrt(length)
         for i in range(1, p):
-            u[i] = image[i] / along
-    return along / max(heard, 1.0)
+            image[i] = u[i] / length
+        for i in range(1, p):
+            u[i] = 0.0
+            for j in range(1, p):
+                u[i] += spread[i, j] * image[j]
+    for i in range(1, p):
+        u[i] = image[i]
+    return True
 
 
 @njit(**INNER)
@@ -185,18 +197,15 @@ def _tie_intercept(prior, rest, lever, u):  # type: ignore[no-untyped-def]
 
 
 @njit(**INNER)
-def _untie_intercept(prior, u, factor, inverse):  # type: ignore[no-untyped-def]
-    """(rest, lever) of a prior, whose direction may have been another than u."""
-    p = len(u)
-    rest, lever = prior[0, 0], 0.0
-    if p > 1:
-        _invert(prior[1:, 1:], factor[1:, 1:], inverse[1:, 1:])
-        for i in range(1, p):
-            for j in range(1, p):
-                tied = inverse[i, j] * prior[j, 0]
-                lever += u[i] * tied
-                rest -= prior[0, i] * tied
-    return max(rest, TINY * prior[0, 0]), lever
+def _untie_intercept(prior, u):  # type: ignore[no-untyped-def]
+    """(rest, lever) along u of any prior: the regression of the intercept on uᵀslopes, and what it leaves."""
+    tied, along = 0.0, 0.0
+    for i in range(1, len(u)):
+        tied += u[i] * prior[i, 0]
+        for j in range(1, len(u)):
+            along += u[i] * prior[i, j] * u[j]
+    lever = tied / along if along > 0.0 else 0.0
+    return max(prior[0, 0] - lever * tied, TINY * prior[0, 0]), lever
 
 
 @njit(**KERNEL)
@@ -218,9 +227,10 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
     precision, factor, system = np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
     moment, right = np.empty((p, p)), np.empty(p)
     u = np.empty(p)  # of contexts, along which what an arm pays at their origin may follow from its slopes
-    variety = _main_direction(G, u, right)
-    rest, lever = _untie_intercept(prior, u, factor, system)
-    _tie_intercept(prior, rest, lever, u)
+    vary = _main_direction(G, u, right, moment)
+    rest, lever = _untie_intercept(prior, u)
+    if iterations > 0:  # else the prior is held as it is
+        _tie_intercept(prior, rest, lever, u)
     residual, used = np.zeros(arms), np.zeros(arms)
     evidence, step, pooled = 0.0, 0, noise[0]
     while True:
@@ -295,7 +305,7 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
             scale += moment[i, i] / (played * (p - 1))
         if spread > 0.0:
             scale = max(scale, SLOPE_SHARE * power / spread)
-        if variety > 0.0:
+        if vary:
             lever = _lever(counts, G, h, mean, cov, noise, baseline, rest, u, lever, step % 2 == 1)
         rest = moment[0, 0]  # of the intercepts, that the slopes leave unexplained
         for i in range(1, p):
