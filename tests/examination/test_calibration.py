@@ -103,3 +103,14 @@ def test_payments_are_of_the_rewards_that_came():
     every = make_record(np.zeros((2, 1)), None, [[1.0, np.nan], [2.0, 3.0]], features=1)
     assert isinstance(every.payments(), Payments)
     assert [part.tolist() for part in every.payments()] == [[0, 1, 1], [0, 0, 1], [1.0, 2.0, 3.0]]
+
+
+def test_a_retired_arm_is_no_rival():
+    rng, n = np.random.default_rng(1), 300
+    x = rng.normal(size=(n, 2))
+    arms = np.where(np.arange(n) < 3, 2, np.arange(n) % 2)
+    rewards = np.array([12.0, 0.0, 1.0])[arms] + x[:, 0] + 0.3 * rng.normal(size=n)
+    record = make_record(x, arms, rewards, features=2, arm_names=["old", "dull", "rare"])
+    fit = hold_out(record, x).fit
+    assert arm_knowledge(x, record.payments(), fit).contending[1] < 0.1
+    assert arm_knowledge(x, record.payments(), fit, retired={0}).contending[1] > 0.1

@@ -81,7 +81,7 @@ def test_right_models_raise_few_alarms():
     for y in many(rng, *system, rounds=300, series=400):
         y[rng.random(y.shape) < 0.1] = np.nan
         white = innovations(model, y).standardised
-        tests = size_test(white), bias_test(white), whiteness_test(white, lags_for(model))
+        tests = size_test(white), bias_test(white, white), whiteness_test(white, lags_for(model))
         p_values.append([test.p_value for test in tests])
         parts = stretches(white)
         outside += bool(((parts.ratios < parts.low) | (parts.ratios > parts.high)).any())
@@ -133,7 +133,8 @@ def test_noise_of_the_wrong_size_is_a_surprise_of_the_wrong_size(story, factor, 
 
 def test_an_offset_is_found_at_its_sensor(story):
     system, y = story
-    found = bias_test(innovations(model_of(*system), y + np.array([0.0, 3.0])).standardised)
+    seen = innovations(model_of(*system), y + np.array([0.0, 3.0]))
+    found = bias_test(seen.standardised, seen.by_sensor)
     assert found.sensor == 1
     assert found.p_value < 1e-6
 
@@ -151,3 +152,28 @@ def test_a_change_shows_in_its_stretches(story):
 def test_too_few_rounds_are_not_tested():
     assert whiteness_test(np.random.default_rng(0).normal(size=(30, 2)), 10) is None
     assert whiteness_test(np.full((300, 2), np.nan), 10) is None
+
+
+@pytest.mark.parametrize(("rounds", "features", "missing"), [(400, 3, 0.8), (500, 10, 0.5), (400, 3, 0.0)])
+def test_gaps_are_no_memory(rounds, features, missing):
+    """Independent standard normals with many gaps: at the 1 % level about 1 in 100 is called rare."""
+    rng, alarms = np.random.default_rng(11), 0
+    for _ in range(150):
+        white = rng.normal(size=(rounds, features))
+        white[rng.random(white.shape) < missing] = np.nan
+        found = whiteness_test(white, 12)
+        alarms += found.p_value < 0.01
+        assert found.predictable == 0.0 or found.p_value < 0.01
+    assert alarms <= 7  # of 150; 1.5 expected
+
+
+def test_a_bias_is_named_after_its_sensor_even_where_errors_go_together():
+    rng = np.random.default_rng(5)
+    noise = np.array([[1.0, 0.9], [0.9, 1.0]])
+    model = hs.LinearGaussianModel(transition=np.zeros((2, 2)), process_cov=1e-6 * np.eye(2), observation_cov=noise)
+    y = rng.multivariate_normal([0.5, 0.0], noise, size=800)
+    seen = innovations(model, y)
+    found = bias_test(seen.standardised, seen.by_sensor)
+    assert found.sensor == 0
+    assert found.largest == pytest.approx(0.5, abs=0.12)
+    assert found.p_value < 1e-6

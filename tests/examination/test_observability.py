@@ -61,3 +61,12 @@ def test_what_leaves_no_trace_is_not_told():
 
 def test_nothing_hidden():
     assert shares(0.9 * np.eye(2), np.eye(2), np.eye(2), np.eye(2), 50).shape == (0,)
+
+
+def test_a_model_that_explodes_is_examined_all_the_same():
+    rng = np.random.default_rng(3)
+    model = hs.LinearGaussianModel(
+        transition=[[0.5, 0.3], [0.0, 1.3]], process_cov=0.1 * np.eye(2), observation_cov=[[0.2]]
+    )
+    found = hs.examine(model=model, observations=rng.normal(size=(2000, 1)))
+    assert next(f for f in found.findings if f.name == "spectral radius").verdict == "bad"

@@ -26,7 +26,9 @@ def ar(rho: float, n: int, seed: int = 0, mean: float = 0.3) -> np.ndarray:
 @pytest.mark.parametrize("rho", [-0.4, 0.0, 0.8])
 def test_hac_is_that_of_statsmodels(rho, lags):
     series = ar(rho, 500)
-    peer = sm.OLS(series, np.ones(500)).fit(cov_type="HAC", cov_kwds={"maxlags": lags, "use_correction": False})
+    peer = sm.OLS(series, np.ones(500)).fit(
+        cov_type="HAC", cov_kwds={"maxlags": lags, "use_correction": False}, use_t=True
+    )
     found = hac_mean(series, lags)
     assert found.value == pytest.approx(peer.params[0], rel=1e-12)
     assert found.standard_error == pytest.approx(peer.bse[0], rel=1e-10)
@@ -102,3 +104,17 @@ def test_blocks_by_hand():
 def test_the_middle_of_the_draws():
     found = percentile_interval(7.0, np.arange(1001.0))
     assert (found.value, found.low, found.high) == (7.0, pytest.approx(25.0), pytest.approx(975.0))
+
+
+@pytest.mark.parametrize(("n", "most"), [(40, 0.12), (80, 0.09), (200, 0.075)])
+def test_short_series_are_not_called_different_too_often(n, most):
+    """White noise at the 5 % level: no error that is estimated from the series itself is exact in short ones."""
+    rng = np.random.default_rng(4)
+    assert np.mean([hac_mean(rng.normal(size=n)).p_value < 0.05 for _ in range(1500)]) < most
+
+
+def test_one_value_or_one_that_never_moves_has_no_t():
+    assert hac_mean(np.array([0.7])).p_value == 1.0
+    still = hac_mean(np.full(50, 0.1))
+    assert np.isnan(still.t)
+    assert still.standard_error == 0.0

@@ -87,7 +87,7 @@ def measure(subject: Subject, *, thoroughly: bool) -> Examined:
             fit = hold_out(record, used, played).fit
         if len(played.rewards) >= LEAST_REWARDS:
             calibration = calibrate(used, played, fit)
-            arms = arm_knowledge(used, played, fit)
+            arms = arm_knowledge(used, played, fit, subject.retired)
         if thoroughly:
             held = explained.held["filtered context"]
             worth = tuple(worths(record, model, held, seen.contexts, explained.nothing))
@@ -96,7 +96,7 @@ def measure(subject: Subject, *, thoroughly: bool) -> Examined:
         spectral_radius=model.spectral_radius,
         shares_told=shares_told(model, seen.end_cov, record.rounds),
         size=size_test(seen.standardised) if enough else None,
-        bias=bias_test(seen.standardised) if enough else None,
+        bias=bias_test(seen.standardised, seen.by_sensor) if enough else None,
         whiteness=whiteness_test(seen.standardised, lags_for(model), taken) if settled else None,
         stretches=stretches(seen.standardised) if enough else None,
         scores=_scores(subject, thoroughly),

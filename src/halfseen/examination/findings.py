@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.examination.examined import Examined
+from halfseen.examination.innovations import RARE
 from halfseen.examination.reward_findings import ANY, reward_findings
 from halfseen.health import Finding, Verdict
 from halfseen.identify.order import WORTH_A_RUNG
 
-RARE = 0.01  # a p-value below which chance is not the first explanation
 # Long records make every small fault significant. A fault is worth a look if it is beyond chance and of some size.
 SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # |mean square of innovations − 1|; bad also at a factor of it below 1
 BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, in its standard deviations

@@ -13,12 +13,14 @@ from halfseen.randomness import Floats, Ints
 
 NOISE_FLOOR = 1e-9  # of S_ii: how a Σ_ii of 0 is read by the filter
 ROUNDING = 1e-13  # of S_ii
+RARE = 0.01  # p-values below which something is more than chance
 
 
 class Innovations(NamedTuple):
     """What came against what was predicted, in units in which a right model gives independent standard normals."""
 
     standardised: Floats  # (n, k), NaN where not seen
+    by_sensor: Floats  # (n, k) e_i/√S_ii: each in its own unit, but not independent of each other
     contexts: Floats  # (n, d) E[x_t | y_1..y_t], in canonical coordinates
     predicted: Floats  # (n, k) E[y_t | y_1..y_{t−1}]
     log_likelihood: float
@@ -47,7 +49,10 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     factors = np.linalg.cholesky(S)
     white = np.linalg.solve(factors[where], np.where(seen, errors, 0.0)[:, :, None])[:, :, 0]
     white[~seen] = np.nan
-    return Innovations(np.asarray(white, dtype=np.float64), x[0, 1:], predicted, float(loglik[0]), P_filt[rows[0, -1]])
+    alone = errors / np.sqrt(variances + lift)[where]
+    return Innovations(
+        np.asarray(white, dtype=np.float64), alone, x[0, 1:], predicted, float(loglik[0]), P_filt[rows[0, -1]]
+    )
 
 
 class SizeTest(NamedTuple):
@@ -68,18 +73,21 @@ def size_test(white: Floats) -> SizeTest:
 
 
 class BiasTest(NamedTuple):
-    """Means of w: Σ_i (Σ_t w_ti)²/n_i is χ² with k degrees of freedom."""
+    """Means of w: Σ_i (Σ_t w_ti)²/n_i is χ² with k degrees of freedom.
 
-    largest: float  # of the absolute means, in standard deviations of an innovation
+    w mixes sensors whose errors are correlated; whose fault it is shows in their own means.
+    """
+
+    largest: float  # of the sensors' absolute means, in standard deviations of an innovation
     sensor: int  # whose it is
     p_value: float
 
 
-def bias_test(white: Floats) -> BiasTest:
+def bias_test(white: Floats, by_sensor: Floats) -> BiasTest:
     counts = (~np.isnan(white)).sum(axis=0)
     known = counts > 0
     sums = np.nansum(white, axis=0)
-    means = np.where(known, sums / np.maximum(counts, 1), 0.0)
+    means = np.where(known, np.nansum(by_sensor, axis=0) / np.maximum(counts, 1), 0.0)
     statistic = float((sums[known] ** 2 / counts[known]).sum())
     worst = int(np.argmax(np.abs(means)))
     return BiasTest(float(abs(means[worst])), worst, float(stats.chi2.sf(statistic, int(known.sum()))))
@@ -107,7 +115,8 @@ def whiteness_test(white: Floats, lags: int, fitted_numbers: int = 0) -> Whitene
 
     With C_l = mean of w_t w_{t−l}ᵀ over the pairs seen and n_l their number, entry by entry,
     (1 + 2/n) Σ_l tr(M_lᵀ C_0⁻¹ M_l C_0⁻¹), M_l = C_l·sqrt(n_l), is χ² with k²L − `fitted_numbers` degrees of freedom
-    (Hosking 1980). Dividing by C_0, not by I, keeps the size of the innovations out of it: that is another test.
+    (Hosking 1980). Dividing by C_0, not by I, keeps the size of the innovations out of it: that is another test. Where
+    entries are missing, pairs of sensors are seen together too seldom for all of C_0, and its diagonal is used.
     """
     seen = ~np.isnan(white)
     used = (seen.sum(axis=0) > 4 * lags) & (np.nan_to_num(white) != 0.0).any(axis=0)
@@ -119,6 +128,8 @@ def whiteness_test(white: Floats, lags: int, fitted_numbers: int = 0) -> Whitene
     filled = np.nan_to_num(white)
     together = seen.T @ seen
     C0 = filled.T @ filled / np.maximum(together, 1.0)
+    if not seen.all():
+        C0 = np.diag(np.diag(C0))
     values, vectors = np.linalg.eigh(0.5 * (C0 + C0.T))
     root = (vectors / np.sqrt(np.maximum(values, 1e-12 * values[-1]))) @ vectors.T  # C_0^(−1/2)
     total, sizes, counts = 0.0, np.empty(lags), np.empty(lags)
@@ -129,9 +140,11 @@ def whiteness_test(white: Floats, lags: int, fitted_numbers: int = 0) -> Whitene
         counts[lag - 1] = pairs.mean()
         total += float((M**2).sum())
     total *= 1.0 + 2.0 / n
-    predictable = min(1.0, max(0.0, (total - freedom) / (k * float(counts.mean()))))
+    p_value = float(stats.chi2.sf(total, freedom))
+    # The positive part of noise is no memory.
+    predictable = min(1.0, (total - freedom) / (k * float(counts.mean()))) if p_value < RARE else 0.0
     upper = np.sqrt(stats.chi2.ppf(0.95, k * k) / (k * k * counts))
-    return WhitenessTest(total, freedom, float(stats.chi2.sf(total, freedom)), predictable, lags, sizes, upper)
+    return WhitenessTest(total, freedom, p_value, max(0.0, predictable), lags, sizes, upper)
 
 
 class Stretches(NamedTuple):

@@ -10,6 +10,7 @@ from halfseen.randomness import Floats
 
 _STEPS = 60  # doublings at most: 2^60 rounds are the long run of anything
 _RIDGE = 1e-10
+_ENDLESS = 1e60  # a context that explodes is followed no further
 
 
 def spread_after(D: Floats, Q: Floats, P0: Floats, rounds: int) -> Floats:
@@ -20,7 +21,7 @@ def spread_after(D: Floats, Q: Floats, P0: Floats, rounds: int) -> Floats:
         if left & 1:
             total = power @ total @ power.T + summed
         left >>= 1
-        if not left:
+        if not left or not max(np.abs(power).max(), np.abs(summed).max(), np.abs(total).max()) < _ENDLESS:
             break
         summed = power @ summed @ power.T + summed
         power = power @ power

@@ -77,7 +77,8 @@ def _hidden(explained: Explained, examined: Examined) -> Finding:
             sentence = f"whether the hidden block pays cannot be told from chance yet: {told}"
         if subject.model.latent == subject.model.observed:
             sentence = f"no hidden coordinates were found, and what is seen has to do: {told}"
-        if in_use and explained.hidden.value < -2.0 * explained.hidden.error and without - whole >= SOME * without:
+        beyond_chance = explained.tells_anything and explained.hidden.value < -2.0 * explained.hidden.error
+        if in_use and beyond_chance and without - whole >= SOME * without > 0.0:
             verdict, sentence = Verdict.LOOK, f"the hidden block does harm: {told}"
     else:
         sentence = f"the hidden block pays{' a little' if pays == 'some' else ''}: {told}"

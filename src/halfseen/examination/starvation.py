@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -29,14 +30,17 @@ class ArmKnowledge(NamedTuple):
         return np.flatnonzero((self.unknown > UNKNOWN) & (self.contending > CONTENDING))
 
 
-def arm_knowledge(contexts: Floats, paid: Payments, fit: ArmFit) -> ArmKnowledge:
+def arm_knowledge(contexts: Floats, paid: Payments, fit: ArmFit, retired: Iterable[int] = ()) -> ArmKnowledge:
+    """How well every arm is known; one that is `retired` is no rival to the others."""
     features = with_intercept(contexts)
     before = np.einsum("ti,ij,tj->t", features, fit.prior, features, optimize=True)
     left = np.einsum("ti,aij,tj->ta", features, fit.cov, features, optimize=True)
     means = features @ fit.mean.T
     upper = means + _WIDTH * np.sqrt(np.maximum(left, 0.0))
-    best = means.max(axis=1, keepdims=True)
-    own = means.argmax(axis=1)
+    rivals = means.copy()
+    rivals[:, list(retired)] = -np.inf
+    best = rivals.max(axis=1, keepdims=True)
+    own = rivals.argmax(axis=1)
     could = upper >= best
     could[np.arange(len(own)), own] = True
     counts = np.bincount(paid.arms, minlength=len(fit.noise))

@@ -37,7 +37,7 @@ def automatic_lags(series: Floats) -> int:
     """Newey & West's (1994) bandwidth for Bartlett's kernel, without prewhitening.
 
     With γ_j up to j = 4(n/100)^{2/9}: s_0 = γ_0 + 2Σγ_j, s_1 = 2Σ jγ_j, lags = 1.1447 (s_1/s_0)^{2/3} n^{1/3}, rounded
-    down, and below n.
+    down, and at most n/8: where s_0 is near 0 by chance the rule asks for all lags there are, and their sum collapses.
     """
     n = len(series)
     pilot = min(int(4.0 * (n / 100.0) ** (2.0 / 9.0)), n - 1)
@@ -46,27 +46,30 @@ def automatic_lags(series: Floats) -> int:
     s_1 = 2.0 * (np.arange(1, pilot + 1) @ gammas[1:])
     if s_0 == 0:
         return 0
-    return min(int(1.1447 * ((s_1 / s_0) ** 2 * n) ** (1.0 / 3.0)), n - 1)
+    return min(int(1.1447 * ((s_1 / s_0) ** 2 * n) ** (1.0 / 3.0)), n // 8)
 
 
 def hac_mean(series: Floats, lags: int | None = None) -> SeriesMean:
-    """The mean with Newey & West's (1987) standard error: n·var = γ_0 + 2 Σ_j (1 − j/(lags+1)) γ_j."""
+    """The mean with Newey & West's (1987) standard error: n·var = γ_0 + 2 Σ_j (1 − j/(lags+1)) γ_j.
+
+    The p-value is that of Student's t with n − 1 degrees of freedom.
+    """
     n = len(series)
     lags = automatic_lags(series) if lags is None else lags
     gammas = autocovariances(series, lags)
     weights = 1.0 - np.arange(1, lags + 1) / (lags + 1.0)
     error = float(np.sqrt((gammas[0] + 2.0 * weights @ gammas[1:]) / n))
     value = float(series.mean())
-    if error == 0:  # a series that never moves is no evidence of anything but itself
-        return SeriesMean(value, 0.0, np.nan, 1.0 if value == 0 else 0.0, lags)
+    if n < 2 or error <= 1e-12 * abs(value):  # a series that never moves is no evidence of anything but itself
+        return SeriesMean(value, 0.0, np.nan, 1.0 if value == 0 or n < 2 else 0.0, lags)
     t = value / error
-    return SeriesMean(value, error, t, float(2.0 * stats.norm.sf(abs(t))), lags)
+    return SeriesMean(value, error, t, float(2.0 * stats.t.sf(abs(t), n - 1)), lags)
 
 
 def block_length(series: Floats) -> int:
     """Politis & White's (2004; corrected 2009) length of blocks for the circular bootstrap of a mean, at least 1.
 
-    M is twice the lag m̂ after which K_n = max(5, √log₁₀ n) autocorrelations in a row are within ±2 √(log₁₀ n / n). With
+    M is twice the lag m̂ after which K_n = max(5, log₁₀ n) autocorrelations in a row are within ±2 √(log₁₀ n / n). With
     the flat-top weights λ(s) = min(1, 2(1 − |s|)), g = Σ λ(k/M) |k| γ_k and h = Σ λ(k/M) γ_k over |k| ≤ M, the length
     is (2g² / (4/3 h²) · n)^{1/3}, and at most min(3√n, n/3).
     """
