@@ -21,7 +21,10 @@ def examine_world(
 
     The examination knows what every arm would have paid and, of a recorded world, the hidden columns.
     `progress` hears of rounds done and rounds in all.
+    `adaptive` has an intercept of its own: a constant 1 in the world's observations is left out.
     """
+    if isinstance(world, RecordedWorld):
+        world = world.without_intercept()
     total = (world.length or ROUNDS) if rounds is None else rounds
     if world.length is not None and total > world.length:
         raise invalid("rounds", str(total), f"at most {world.length}: '{world.name}' has no more")
