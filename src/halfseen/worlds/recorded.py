@@ -60,7 +60,7 @@ class RecordedEpisodes(Episodes):
 
 
 class RecordedWorld(World):
-    """Columns of a table, scaled; `contexts` (T, d) are the observed columns, the 1 if there is one, the hidden ones."""
+    """Columns of a table, scaled; `contexts` (T, d) are the observed columns, any intercept, the hidden ones."""
 
     recorded = True
     tells = ("latent", "noise_std")
@@ -95,6 +95,8 @@ class RecordedWorld(World):
         paid = np.stack(list(rewards.values()), axis=1)
         self.rewards = np.ascontiguousarray(paid[scaling:])
         self.reward_unit = _unit(paid[:scaling])
+        self.still_names = tuple(_still(observed, scaling))  # observed columns that do not move in the rows for scaling
+        self.constant_names = tuple(_still(observed, len(context)))  # nor in any other
         self.length, self.reward_every = len(self.rewards), reward_every
         if intercept:
             self._insert_ones()
@@ -249,6 +251,11 @@ def _centre_and_scale(part: Floats, names: list[str], source: str) -> tuple[Floa
     scale = np.nanstd(part, axis=0)
     centre = np.nanmean(part, axis=0)
     return centre, np.where(scale > 1e-12 * np.abs(centre), scale, 1.0)
+
+
+def _still(columns: dict[str, Floats], rows: int) -> list[str]:
+    """Names of the columns that do not move in the first so many rows."""
+    return [name for name, values in columns.items() if np.nanmax(values[:rows]) == np.nanmin(values[:rows])]
 
 
 def _carried_forward(values: Floats) -> Floats:
