@@ -64,10 +64,61 @@ def test_rewards_that_come_in_batches():
         (["nowhere"], "world: got 'nowhere'"),
         (["orbit", "--observed", "a"], "observed: got a value, with 'orbit'"),
         (["data.csv", "--rewards", "r,s"], "observed: got nothing, with 'data.csv'"),
-        (["orbit", "--rounds", "10"], "agent: got 'adaptive' after 10 rounds, which has no kept history with a model"),
+        (["orbit", "--rounds", "10"], "rounds: got 10 in 'orbit'; want at least 50 to examine a model by"),
     ],
 )
 def test_bad_input_is_one_line(words, message, capsys):
     assert run_app(["health", *words]) == 2
     err = capsys.readouterr().err.strip().splitlines()
     assert err[-1].startswith(f"error: {message}")
+
+
+ROLES = ["--observed", "a", "--rewards", "r,s"]
+
+
+@pytest.mark.parametrize("command", ["run", "health"])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("data.csv", "a,r,größe\n1,2,3\n".encode("latin-1"), "table: got 'data.csv', which is not in UTF-8; want"),
+        (
+            "data.csv",
+            b"a;r;s\n1,5;2;3\n",
+            "table: got 'data.csv', one column only; is it separated by ';'? want commas",
+        ),
+        ("data.txt", b"a,r,s\n1,2,3\n", "table: got 'data.txt'; want a file whose name ends in .csv, .parquet or .pq"),
+    ],
+)
+def test_files_that_cannot_be_read_are_one_line(command, name, content, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    assert run_app([command, name, *ROLES]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith(f"error: {message}")
+
+
+def test_a_table_too_short_is_refused_before_it_is_played(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short.csv").write_text("a,r,s\n" + "".join(f"{i % 7},{i % 3},{i % 5}\n" for i in range(60)))
+    monkeypatch.setattr("halfseen.experiments.health_run.make", None)  # what would play
+    assert run_app(["health", "short.csv", *ROLES]) == 2
+    assert "rounds: got 48 in 'short'; want at least 50 to examine a model by" in capsys.readouterr().err
+
+
+def test_columns_that_stand_still_are_noted_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{i % 7},4,{max(i, 30)},{i % 3},{i % 5}\n" for i in range(80))
+    (tmp_path / "still.csv").write_text("a,sensor,late,r,s\n" + rows)
+    words = ["run", "still.csv", "--observed", "a,sensor,late", "--rewards", "r,s", "--agents", "ts-pco,random"]
+    assert run_app([*words, "--seeds", "2", "--jobs", "1"]) == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert notes == [
+        "note: column 'sensor' is constant in the rows used for scaling and tells nothing",
+        "note: column 'late' is constant in the rows used for scaling and keeps its own units, as it moves later",
+    ]
+
+
+def test_a_world_comes_before_a_file_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orbit").write_text("not a table")
+    assert run_app(["run", "orbit", "--agents", "random", "--rounds", "5", "--seeds", "1", "--jobs", "1"]) == 0

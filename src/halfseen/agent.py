@@ -14,7 +14,7 @@ from halfseen import inputs, savefile
 from halfseen.arms import Arm, Arms
 from halfseen.decision import Decision
 from halfseen.errors import DecisionError, HalfseenError, invalid
-from halfseen.estimators.kept import kept_subject
+from halfseen.estimators.kept import enough_from, kept_subject
 from halfseen.examination.examined import Subject, measure
 from halfseen.examination.findings import findings
 from halfseen.health import LONG, Finding, Health, Verdict
@@ -171,6 +171,8 @@ class Agent:
             if old and self._ledger.rewarded:
                 notes.append(f"in many rounds these arms have never been rewarded: {', '.join(map(str, old))}")
         found = self._findings()
+        if (later := enough_from(self.policy.estimator, 0)) is not None:
+            facts["findings"] = f"from round {later} on"
         notes += [finding.sentence for finding in found if finding.verdict is Verdict.BAD]
         return Health(tuple(notes), facts, found)
 

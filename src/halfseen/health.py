@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from halfseen.errors import invalid
 from halfseen.table import Table
 
 LONG = 100  # rounds of silence that are worth a note
+ENOUGH_ROUNDS = 50  # of a kept history, to examine a model by
 
 
 class Verdict(StrEnum):
@@ -57,7 +59,10 @@ class Health:
         return not self.notes
 
     def finding(self, name: str) -> Finding | None:
-        """A finding by its name, if it was made."""
+        """A finding by its name, None if it was not made; an error where there are no findings at all."""
+        if not self.findings:
+            wanted = f"an agent with a model and a kept history (adaptive) of at least {ENOUGH_ROUNDS} rounds"
+            raise invalid("finding", f"'{name}' from a health without findings", wanted)
         return next((finding for finding in self.findings if finding.name == name), None)
 
     def table(self) -> Table:

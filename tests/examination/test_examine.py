@@ -7,6 +7,7 @@ import pytest
 from settings import live, make_small, story
 
 import halfseen as hs
+from halfseen.errors import HalfseenError
 
 LATENT, SEEN, ROUNDS = 4, 3, 1200
 
@@ -232,6 +233,29 @@ def test_health_of_an_agent_with_a_history_has_findings(agent):
     for finding in health.findings:
         assert finding.sentence in str(health)
         assert (finding.sentence in health.notes) is (finding.verdict is hs.Verdict.BAD)
+
+
+def test_findings_come_with_a_history_that_is_long_enough():
+    agent, rng = hs.make("adaptive", observed=2, arms=2, seed=3), np.random.default_rng(3)
+    for _ in range(49):
+        agent.learn(agent.decide(rng.normal(size=2)), float(rng.normal()))
+    assert "findings: from round 50 on" in str(agent.health())
+    with pytest.raises(HalfseenError, match=r"finding: got 'dimension' .* of at least 50 rounds"):
+        agent.health().finding("dimension")
+    with pytest.raises(HalfseenError, match="agent: got 'adaptive' after 49 rounds; want at least 50"):
+        hs.examine(agent)
+    agent.learn(agent.decide(rng.normal(size=2)), float(rng.normal()))
+    assert "findings" not in agent.health().facts
+
+
+def test_agents_without_a_history_never_have_findings():
+    agent = hs.make("ts-pco", observed=2, arms=2, seed=3)
+    agent.learn(agent.decide([0.3, 0.4]), 1.0)
+    assert "findings" not in agent.health().facts
+    with pytest.raises(HalfseenError, match=r"want an agent with a model and a kept history \(adaptive\)"):
+        agent.health().finding("dimension")
+    with pytest.raises(HalfseenError, match="after 1 rounds, which has no kept history with a model"):
+        hs.examine(agent)
 
 
 def test_examining_changes_nothing(agent):

@@ -85,8 +85,16 @@ def test_older_files_survive_an_error(tmp_path: Path) -> None:
 def test_folders_that_cannot_be(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    for folder in (file, file / "below" / "it"):
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(tmp_path / "nothing" / "there")
+    for folder in (file, file / "below" / "it", tmp_path / "new" / ("x" * 300), dangling):
         with pytest.raises(HalfseenError, match="folder that can be written to"):
             check_folder(folder)
     check_folder(tmp_path / "not" / "yet")
-    assert list(tmp_path.iterdir()) == [file]
+    assert sorted(tmp_path.iterdir()) == [dangling, file]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that refuses even its owner")
+def test_a_folder_that_only_trying_shows_to_be_closed() -> None:
+    with pytest.raises(HalfseenError, match="out: got '/proc/halfseen/out'; want a folder that can be written to"):
+        check_folder("/proc/halfseen/out")

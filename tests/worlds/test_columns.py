@@ -86,6 +86,8 @@ def break_line(number: int, line: str) -> str:
         (break_line(17, "1,2,3,4"), "(CSV parse error: line 18: Expected 5 columns, got 4: 1,2,3,4)"),
         (break_line(0, "a,b,a,r,s"), "data.csv with 2 columns 'a'; want names that differ"),
         (break_line(0, "a,b,d,r,s"), "column of data.csv: got 'c'; want one of: a, b, d, r, s"),
+        (break_line(0, "a;b;c;r;s"), "data.csv', one column only; is it separated by ';'? want commas"),
+        (csv_text(DATA).replace(",", ";"), "data.csv', one column only; is it separated by ';'? want commas"),
         ("", "table: got 'data.csv'; want a readable table (Empty CSV file)"),
         ("a,b,c,r,s\n", "data.csv: got 0 rows; want at least 50, so that 0.2 of them"),
     ],
@@ -132,3 +134,15 @@ def test_files_need_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(HalfseenError, match=r"from a file needs the package 'pyarrow'.*\[experiments\]"):
         recorded("data.csv", **ROLES)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_file_that_is_not_utf_8(encoding, tmp_path):
+    (tmp_path / "data.csv").write_bytes(break_line(0, "a,b,c,r,größe").encode(encoding))
+    with pytest.raises(HalfseenError, match=r"data.csv', which is not in UTF-8; want a table saved as UTF-8$"):
+        recorded(tmp_path / "data.csv", **ROLES)
+
+
+def test_names_may_have_any_letters(tmp_path):
+    (tmp_path / "data.csv").write_text(break_line(0, "a,b,c,r,größe"), encoding="utf-8")
+    assert recorded(tmp_path / "data.csv", **(ROLES | {"rewards": ["r", "größe"]})).arm_names == ("r", "größe")

@@ -21,7 +21,7 @@ ROLES = {"observed": ["a", "b"], "hidden": ["c"], "rewards": ["r", "s", "u"]}
 
 
 def test_only_the_first_part_gives_the_scale():
-    world = recorded(DATA, **ROLES, scale_on=0.3)
+    world = recorded(DATA, **ROLES, scale_on=0.3, intercept=False)
     assert (world.latent, world.observed, world.arms, world.length) == (3, 2, 3, 140)
     for at, name in enumerate("abc"):
         first = DATA[name][:60]
@@ -47,7 +47,7 @@ def test_what_was_not_seen():
     gaps = {name: values.copy() for name, values in DATA.items()}
     gaps["a"][[0, 100, 101]] = np.nan
     gaps["c"][150] = np.nan
-    world, whole = recorded(gaps, **ROLES), recorded(DATA, **ROLES)
+    world, whole = recorded(gaps, **ROLES, intercept=False), recorded(DATA, **ROLES, intercept=False)
     assert np.argwhere(np.isnan(world.observations)).tolist() == [[60, 0], [61, 0]]
     assert not np.isnan(world.contexts).any()
     assert world.contexts[60, 0] == world.contexts[61, 0] == world.contexts[59, 0]
@@ -68,8 +68,9 @@ def test_the_same_rows_for_every_seed():
 
 
 def test_what_agents_are_told():
-    facts = recorded(DATA, **ROLES).begin([0]).facts()
-    assert facts == {"latent": 3, "noise_std": 1.0}
+    for intercept in (False, True):
+        facts = recorded(DATA, **ROLES, intercept=intercept).begin([0]).facts()
+        assert facts == {"latent": 3 + intercept, "noise_std": 1.0}
     for agent, fact in (("kf-ts", "model"), ("kf-ucb", "model"), ("bayes", "model")):
         with pytest.raises(HalfseenError) as caught:
             hs.run(["ts-pco", agent], world=recorded(DATA, **ROLES, name="mine"), seeds=1)
@@ -81,7 +82,7 @@ def test_what_agents_are_told():
 
 def test_an_agent_given_its_model_may_play():
     model = hs.LinearGaussianModel(transition=0.9 * np.eye(3), process_cov=np.eye(3), observation_cov=0.1 * np.eye(2))
-    result = hs.run(hs.AgentSpec("kf-ts", {"model": model}), world=recorded(DATA, **ROLES), seeds=1)
+    result = hs.run(hs.AgentSpec("kf-ts", {"model": model}), world=recorded(DATA, **ROLES, intercept=False), seeds=1)
     assert np.isfinite(result.tracks["recorded", result.agents[0]].reward).all()
 
 
@@ -91,7 +92,7 @@ def test_rewards_of_a_batch_are_learnt_together(every):
     world = recorded(DATA, **ROLES, reward_every=every)
     for name in ("ts-pco", "lag-ts", "adaptive"):
         result = hs.run(name, world=world, seeds=[5])
-        agent = hs.make(name, observed=2, arms=3, seed=5)
+        agent = hs.make(name, observed=3, arms=3, seed=5)
         waiting, arms = [], []
         for t in range(world.length):
             decision = agent.decide(world.observations[t])
@@ -140,6 +141,7 @@ def test_all_rounds_and_ten_seeds_unless_asked():
         ({"scale_on": "much"}, "scale_on: got 'much'; want a share of the rows, above 0 and below 1"),
         ({"scale_on": 0.01}, "the table: got 200 rows; want at least 1000, so that 0.01 of them"),
         ({"reward_every": 50}, "the table: got 200 rows; want at least 250, so that 0.2 of them"),
+        ({"intercept": 1}, "intercept: got 1; want True or False"),
         ({"reward_every": 0}, "reward_every: got 0; want an integer of at least 1"),
     ],
 )
@@ -153,3 +155,29 @@ def test_a_column_without_numbers_where_its_scale_is_found():
     late = DATA | {"b": np.where(np.arange(ROWS) < 90, np.nan, DATA["b"])}
     with pytest.raises(HalfseenError, match="column 'b': got no number in rows 1 to 40; want some"):
         recorded(late, **ROLES)
+
+
+def test_a_constant_one_is_seen_after_the_observed_columns():
+    with_one, plain = recorded(DATA, **ROLES), recorded(DATA, **ROLES, intercept=False)
+    assert (with_one.observed, with_one.latent) == (3, 4)
+    np.testing.assert_array_equal(with_one.observations, np.c_[plain.observations, np.ones(160)])
+    np.testing.assert_array_equal(with_one.contexts, np.c_[plain.observations, np.ones(160), plain.contexts[:, 2]])
+    assert with_one.settings()["intercept"] != plain.settings()["intercept"]
+    assert with_one.without_intercept().settings() == plain.settings()
+    assert with_one.observed == 3  # as it was
+
+
+def test_arms_that_differ_in_their_means_are_told_apart():
+    """Without the 1 a linear agent on centred columns cannot: it earns far less."""
+    rng = np.random.default_rng(2)
+    y, noise = rng.normal(size=1000), rng.normal(size=(3, 1000))
+    data = {"y": y, "good": 10 + 0.5 * y + noise[0], "bad": noise[1], "mid": 5 - 0.5 * y + noise[2]}
+    roles = {"observed": ["y"], "rewards": ["good", "bad", "mid"]}
+    linear = ["ts-pco", "oracle-ts", "lag-ts"]
+    world, plain = recorded(data, **roles), recorded(data, **roles, intercept=False)
+    result = hs.run([*linear, "adaptive", "emkf-ts"], world=world, seeds=2)
+    for agent in [*linear, "adaptive"]:
+        assert result.tracks["recorded", agent].reward.mean() > 9.5, agent
+    assert np.isfinite(result.tracks["recorded", "emkf-ts"].reward).all()
+    without = hs.run(linear, world=plain, seeds=2)
+    assert max(without.tracks["recorded", agent].reward.mean() for agent in linear) < 8.5

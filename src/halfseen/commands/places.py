@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 def places(worlds: Sequence[str], columns: dict[str, list[str]], reward_every: int | None) -> list[World]:
     """Named worlds, or the world of a table with its columns."""
     from halfseen.experiments.specs import world_spec
-    from halfseen.worlds import recorded
-    from halfseen.worlds.columns import FILE_ENDINGS
+    from halfseen.worlds import NAMED, RECORDED, recorded
+    from halfseen.worlds.columns import FILE_ENDINGS, read_columns
 
     tables = [world for world in worlds if world.lower().endswith(FILE_ENDINGS)]
     if not tables:
+        for world in worlds:
+            if world.partition(":")[0] not in {*NAMED, *RECORDED} and Path(world).is_file():
+                read_columns(world)  # says which endings there are
         given = [*columns, *(["reward_every"] if reward_every is not None else [])]
         if given:
             option = given[0].replace("_", "-")
@@ -32,13 +36,15 @@ def places(worlds: Sequence[str], columns: dict[str, list[str]], reward_every: i
         if role not in columns:
             raise invalid(role, f"nothing, with '{tables[0]}'", "columns of the table, separated by commas")
     split = {role: split_list(given) for role, given in columns.items()}
-    return [
-        recorded(
-            tables[0],
-            observed=split["observed"],
-            hidden=split.get("hidden", []),
-            rewards=split["rewards"],
-            reward_every=reward_every or 1,
-            name=Path(tables[0]).stem,
-        )
-    ]
+    place = recorded(
+        tables[0],
+        observed=split["observed"],
+        hidden=split.get("hidden", []),
+        rewards=split["rewards"],
+        reward_every=reward_every or 1,
+        name=Path(tables[0]).stem,
+    )
+    for name in place.still_names:
+        means = "tells nothing" if name in place.constant_names else "keeps its own units, as it moves later"
+        print(f"note: column '{name}' is constant in the rows used for scaling and {means}", file=sys.stderr)
+    return [place]

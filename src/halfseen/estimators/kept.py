@@ -11,10 +11,9 @@ from halfseen.errors import HalfseenError
 from halfseen.estimators.adaptive import Adaptive
 from halfseen.examination.examined import Subject
 from halfseen.examination.record import make_record
+from halfseen.health import ENOUGH_ROUNDS
 from halfseen.model import LinearGaussianModel
 from halfseen.randomness import Floats
-
-ENOUGH_ROUNDS = 50
 
 
 def kept_subject(
@@ -45,6 +44,13 @@ def kept_subject(
         return None
     others = tuple(one for at, one in ladder.items() if at != rung)
     return Subject(model, record, fitted=True, plain=plain, alternatives=others, retired=frozenset(retired))
+
+
+def enough_from(estimator: Estimator, row: int) -> int | None:
+    """The round from which on the kept history of stream `row` is long enough; None where it is, or none is kept."""
+    if not isinstance(estimator, Adaptive) or int(estimator.history.count[row]) >= ENOUGH_ROUNDS:
+        return None
+    return int(estimator.history.offset[row]) + ENOUGH_ROUNDS
 
 
 def kept_rounds(estimator: Estimator, row: int) -> slice:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from halfseen.agent import Agent
 from halfseen.errors import HalfseenError, invalid
-from halfseen.estimators.kept import kept_rounds
+from halfseen.estimators.kept import enough_from, kept_rounds
 from halfseen.examination.examined import Examined, Subject, measure
 from halfseen.examination.findings import findings
 from halfseen.examination.record import make_record
@@ -182,6 +182,9 @@ def _of_agent(
     if not isinstance(agent, Agent):
         raise invalid("agent", type(agent).__name__, "an agent, from hs.make or hs.load")
     subject = agent.subject()
+    later = enough_from(agent.policy.estimator, 0)
+    if subject is None and later is not None:
+        raise invalid("agent", f"'{agent.name}' after {agent.rounds} rounds", f"at least {later}")
     if subject is None:
         raise HalfseenError(
             f"agent: got '{agent.name}' after {agent.rounds} rounds, which has no kept history with a model; want an "

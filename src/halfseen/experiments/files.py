@@ -47,13 +47,27 @@ def staged(folder: str | Path) -> Iterator[Path]:
 
 
 def check_folder(folder: str | Path, argument: str = "out") -> None:
-    """Refuse a folder that could not be written to, before the work and without making it."""
+    """Refuse a folder that could not be written to, before the work: it is tried, and nothing is left behind."""
     target = Path(folder)
-    nearest = next(path for path in [target, *target.absolute().parents] if path.exists())
-    if not nearest.is_dir():
-        raise _unwritable(target, f"'{nearest}' is not a folder", argument)
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise _unwritable(target, f"'{nearest}' is read-only", argument)
+    made: list[Path] = []
+    try:
+        above = [target, *target.absolute().parents]
+        nearest = next(at for at, path in enumerate(above) if path.exists())
+        if not above[nearest].is_dir():
+            raise _unwritable(target, f"'{above[nearest]}' is not a folder", argument)
+        if not os.access(above[nearest], os.W_OK | os.X_OK):
+            raise _unwritable(target, f"'{above[nearest]}' is read-only", argument)
+        for path in reversed(above[:nearest]):
+            path.mkdir()
+            made.append(path)
+        with tempfile.TemporaryDirectory(dir=target, prefix=".partial-"):
+            pass
+    except OSError as error:
+        raise _unwritable(target, error.strerror, argument) from None
+    finally:
+        for path in reversed(made):
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def _unwritable(target: Path, why: str | None, argument: str = "out") -> Exception:

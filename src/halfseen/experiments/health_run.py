@@ -8,6 +8,7 @@ from halfseen.agent import Agent
 from halfseen.catalogue import make
 from halfseen.errors import invalid
 from halfseen.experiments.examine import Examination, examine
+from halfseen.health import ENOUGH_ROUNDS
 from halfseen.worlds import RecordedWorld, World
 
 ROUNDS = 3000  # of a world without an end
@@ -21,10 +22,15 @@ def examine_world(
 
     The examination knows what every arm would have paid and, of a recorded world, the hidden columns.
     `progress` hears of rounds done and rounds in all.
+    `adaptive` has an intercept of its own: a constant 1 in the world's observations is left out.
     """
+    if isinstance(world, RecordedWorld):
+        world = world.without_intercept()
     total = (world.length or ROUNDS) if rounds is None else rounds
     if world.length is not None and total > world.length:
         raise invalid("rounds", str(total), f"at most {world.length}: '{world.name}' has no more")
+    if total < ENOUGH_ROUNDS:
+        raise invalid("rounds", f"{total} in '{world.name}'", f"at least {ENOUGH_ROUNDS} to examine a model by")
     told = world.begin([seed]).advance(total)
     recorded = isinstance(world, RecordedWorld)
     names = list(world.arm_names) if isinstance(world, RecordedWorld) else None

@@ -100,7 +100,9 @@ def rerun_command(plan: Experiment) -> str | None:
         words += [world.name for world in plan.worlds]
     else:
         (world, *others) = plan.worlds
-        if others or not isinstance(world, RecordedWorld) or not world.from_file or world.scale_on != SCALE_ON:
+        if others or not isinstance(world, RecordedWorld) or not world.from_file:
+            return None
+        if world.scale_on != SCALE_ON or not world.intercept:  # the command has no options for these
             return None
         words += [world.source, "--observed", ",".join(world.observed_names)]
         words += ["--hidden", ",".join(world.hidden_names)] if world.hidden_names else []

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.errors import invalid, missing_extra, unknown
+from halfseen.errors import InvalidInput, invalid, missing_extra, unknown
 from halfseen.randomness import Floats
 
 FILE_ENDINGS = (".csv", ".parquet", ".pq")
@@ -59,6 +59,7 @@ def _read_file(path: Path) -> Columns:
         raise invalid("table", f"'{path}'", "a file that is there")
     try:
         if kind == ".csv":
+            _refuse_semicolons(path)
             # One thread, so that what is said of a bad line names it; empty text is an empty cell.
             table = csv.read_csv(
                 path,
@@ -67,9 +68,19 @@ def _read_file(path: Path) -> Columns:
             )
         else:
             table = parquet.read_table(path)
+        return _arrow_columns(table, str(path))
+    except UnicodeDecodeError:
+        raise invalid("table", f"'{path}', which is not in UTF-8", "a table saved as UTF-8") from None
     except (pa.ArrowException, OSError) as error:
         raise invalid("table", f"'{path}'", f"a readable table ({_first_line(error)})") from None
-    return _arrow_columns(table, str(path))
+
+
+def _refuse_semicolons(path: Path) -> None:
+    """Told by the first line: where decimals have commas, the others seem to have too many columns."""
+    with path.open("rb") as file:
+        header = file.readline().decode("utf-8")
+    if ";" in header and "," not in header:
+        raise InvalidInput(f"table: got '{path}', one column only; is it separated by ';'? want commas")
 
 
 def _first_line(error: Exception) -> str:

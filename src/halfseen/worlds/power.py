@@ -77,6 +77,7 @@ def power() -> RecordedWorld:
         source=packaged.source(PACKAGE, f"{DATA}, hourly, 2015 to 2016"),
         about=ABOUT,
         caveat=NOT_TRADABLE,
+        intercept=False,
     )
 
 

@@ -6,6 +6,7 @@ the rows serves to scale the context and to fix a unit for rewards; agents start
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 from collections.abc import Iterable, Sequence
@@ -59,7 +60,7 @@ class RecordedEpisodes(Episodes):
 
 
 class RecordedWorld(World):
-    """Columns of a table, scaled; `contexts` (T, d) are the observed columns and then the hidden ones."""
+    """Columns of a table, scaled; `contexts` (T, d) are the observed columns, any intercept, the hidden ones."""
 
     recorded = True
     tells = ("latent", "noise_std")
@@ -79,11 +80,13 @@ class RecordedWorld(World):
         from_file: bool,
         about: str,
         caveat: str,
+        intercept: bool,
     ) -> None:
         self.name, self.source, self.about, self.caveat, self.scaling = name, source, about, caveat, scaling
         self.scale_on, self.from_file = scale_on, from_file
         self.observed_names, self.hidden_names, self.arm_names = tuple(observed), tuple(hidden), tuple(rewards)
         self.observed, self.latent, self.arms = len(observed), len(observed) + len(hidden), len(rewards)
+        self.intercept = False
         context = np.stack([*observed.values(), *hidden.values()], axis=1)
         centre, scale = _centre_and_scale(context[:scaling], [*observed, *hidden], source)
         scaled = (context - centre) / scale
@@ -92,7 +95,28 @@ class RecordedWorld(World):
         paid = np.stack(list(rewards.values()), axis=1)
         self.rewards = np.ascontiguousarray(paid[scaling:])
         self.reward_unit = _unit(paid[:scaling])
+        self.still_names = tuple(_still(observed, scaling))  # observed columns that do not move in the rows for scaling
+        self.constant_names = tuple(_still(observed, len(context)))  # nor in any other
         self.length, self.reward_every = len(self.rewards), reward_every
+        if intercept:
+            self._insert_ones()
+
+    def _insert_ones(self) -> None:
+        """A constant 1 after the observed columns, seen in every round."""
+        k = self.observed
+        self.observations = np.insert(self.observations, k, 1.0, axis=1)
+        self.contexts = np.insert(self.contexts, k, 1.0, axis=1)
+        self.intercept, self.observed, self.latent = True, k + 1, self.latent + 1
+
+    def without_intercept(self) -> RecordedWorld:
+        """The same world without the constant 1."""
+        if not self.intercept:
+            return self
+        plain, k = copy.copy(self), self.observed - 1
+        plain.observations = np.ascontiguousarray(self.observations[:, :k])
+        plain.contexts = np.delete(self.contexts, k, axis=1)
+        plain.intercept, plain.observed, plain.latent = False, k, self.latent - 1
+        return plain
 
     def begin(self, seeds: Sequence[int]) -> RecordedEpisodes:
         return RecordedEpisodes(self, len(checked_keys(seeds)))
@@ -106,6 +130,7 @@ class RecordedWorld(World):
             "source": self.source,
             "observed": ", ".join(self.observed_names),
             "hidden": ", ".join(self.hidden_names) or "–",
+            "intercept": "a constant 1 is seen too" if self.intercept else "–",
             "arms": ", ".join(self.arm_names),
             "rows for scaling": self.scaling,
             "rounds": self.length,
@@ -127,6 +152,7 @@ def recorded(
     source: str | None = None,
     about: str = "",
     caveat: str = CAVEAT,
+    intercept: bool = True,
 ) -> RecordedWorld:
     """A world of recorded data.
 
@@ -138,11 +164,16 @@ def recorded(
     An empty cell of the context was not seen; `oracle-ts`, which is shown all of it, keeps the value before. A reward
     may not be missing. The first `scale_on` of the rows give every column of the context its centre and scale and the
     rewards the unit in which agents hear them; they are not played. `source`, `about` and `caveat` are for reports.
+
+    With `intercept` a constant 1 is one more observed feature. Columns are centred and the regressions of most agents
+    have no intercept of their own: without it they could not tell that one arm pays more than another on average.
     """
     columns = read_columns(table)
     names = {"observed": _names("observed", observed), "hidden": _names("hidden", hidden)}
     names["rewards"] = _names("rewards", rewards)
     _check_names(names)
+    if not isinstance(intercept, bool):
+        raise invalid("intercept", repr(intercept), "True or False")
     parts = {role: {one: columns[one] for one in given} for role, given in names.items()}
     count = _row_count(columns, {one: values for part in parts.values() for one, values in part.items()})
     every = at_least("reward_every", reward_every, 1)
@@ -162,6 +193,7 @@ def recorded(
         from_file=isinstance(table, str | Path) and source is None,
         about=about,
         caveat=caveat,
+        intercept=intercept,
     )
 
 
@@ -219,6 +251,11 @@ def _centre_and_scale(part: Floats, names: list[str], source: str) -> tuple[Floa
     scale = np.nanstd(part, axis=0)
     centre = np.nanmean(part, axis=0)
     return centre, np.where(scale > 1e-12 * np.abs(centre), scale, 1.0)
+
+
+def _still(columns: dict[str, Floats], rows: int) -> list[str]:
+    """Names of the columns that do not move in the first so many rows."""
+    return [name for name, values in columns.items() if np.nanmax(values[:rows]) == np.nanmin(values[:rows])]
 
 
 def _carried_forward(values: Floats) -> Floats:

@@ -28,4 +28,5 @@ def returns() -> RecordedWorld:
         source=packaged.source(PACKAGE, SOURCE_DATA),
         about=ABOUT,
         caveat=NOT_TRADABLE,
+        intercept=False,
     )

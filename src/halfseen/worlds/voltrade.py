@@ -31,4 +31,5 @@ def voltrade() -> RecordedWorld:
         source=packaged.source(PACKAGE, SOURCE_DATA),
         about=ABOUT,
         caveat=NOT_TRADABLE,
+        intercept=False,
     )
