@@ -80,7 +80,7 @@ ROLES = ["--observed", "a", "--rewards", "r,s"]
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("data.csv", "a,r,größe\n1,2,3\n".encode("latin-1"), "table: got 'data.csv', which is not in UTF-8; want"),
+        ("data.csv", "a,r,größe\n1,2,3\n".encode("latin-1"), "table: got 'data.csv'; want a table saved as UTF-8"),
         (
             "data.csv",
             b"a;r;s\n1,5;2;3\n",

@@ -139,7 +139,7 @@ def test_files_need_the_extra(monkeypatch):
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_a_file_that_is_not_utf_8(encoding, tmp_path):
     (tmp_path / "data.csv").write_bytes(break_line(0, "a,b,c,r,größe").encode(encoding))
-    with pytest.raises(HalfseenError, match=r"data.csv', which is not in UTF-8; want a table saved as UTF-8$"):
+    with pytest.raises(HalfseenError, match=r"want a table saved as UTF-8, which this one is not$"):
         recorded(tmp_path / "data.csv", **ROLES)
 
 

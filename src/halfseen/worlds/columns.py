@@ -70,7 +70,7 @@ def _read_file(path: Path) -> Columns:
             table = parquet.read_table(path)
         return _arrow_columns(table, str(path))
     except UnicodeDecodeError:
-        raise invalid("table", f"'{path}', which is not in UTF-8", "a table saved as UTF-8") from None
+        raise invalid("table", f"'{path}'", "a table saved as UTF-8, which this one is not") from None
     except (pa.ArrowException, OSError) as error:
         raise invalid("table", f"'{path}'", f"a readable table ({_first_line(error)})") from None
 
