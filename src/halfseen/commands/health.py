@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from halfseen.commands.options import Hidden, Observed, RewardEvery, Rewards
 from halfseen.commands.places import places
 from halfseen.terminal import print_findings, print_written, progress
 
@@ -15,18 +16,10 @@ def health(
     world: Annotated[
         str, typer.Argument(metavar="DATA", help="A table, such as data.csv; or a world, such as voltrade or orbit")
     ],
-    observed: Annotated[
-        list[str] | None, typer.Option(help="Of a table: the columns that are seen, separated by commas.")
-    ] = None,
-    hidden: Annotated[
-        list[str] | None, typer.Option(help="Of a table: columns that belong to the context and are not seen.")
-    ] = None,
-    rewards: Annotated[
-        list[str] | None, typer.Option(help="Of a table: a column an arm, what it would have paid in that row.")
-    ] = None,
-    reward_every: Annotated[
-        int | None, typer.Option(min=1, help="Of a table: rewards of so many rows come together.", show_default="1")
-    ] = None,
+    observed: Observed = None,
+    hidden: Hidden = None,
+    rewards: Rewards = None,
+    reward_every: RewardEvery = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds to play.", show_default="3000, recorded: all")
     ] = None,

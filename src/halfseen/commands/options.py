@@ -12,3 +12,13 @@ AGENTS_HELP = (
 )
 FirstSeed = Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="all cores")]
+Observed = Annotated[list[str] | None, typer.Option(help="Of a table: the columns that are seen, separated by commas.")]
+Hidden = Annotated[
+    list[str] | None, typer.Option(help="Of a table: columns that belong to the context and are not seen.")
+]
+Rewards = Annotated[
+    list[str] | None, typer.Option(help="Of a table: a column an arm, what it would have paid in that row.")
+]
+RewardEvery = Annotated[
+    int | None, typer.Option(min=1, help="Of a table: rewards of so many rows come together.", show_default="1")
+]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from halfseen.commands.options import AGENTS_HELP, FirstSeed, Jobs
+from halfseen.commands.options import AGENTS_HELP, FirstSeed, Hidden, Jobs, Observed, RewardEvery, Rewards
 from halfseen.commands.places import places
 from halfseen.commands.playing import play
 from halfseen.commands.words import split_specs
@@ -29,18 +29,10 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the figure and data.", show_default="nothing is written")
     ] = None,
-    observed: Annotated[
-        list[str] | None, typer.Option(help="Of a table: the columns that are seen, separated by commas.")
-    ] = None,
-    hidden: Annotated[
-        list[str] | None, typer.Option(help="Of a table: columns that belong to the context and are not seen.")
-    ] = None,
-    rewards: Annotated[
-        list[str] | None, typer.Option(help="Of a table: a column an arm, what it would have paid in that row.")
-    ] = None,
-    reward_every: Annotated[
-        int | None, typer.Option(min=1, help="Of a table: rewards of so many rows come together.", show_default="1")
-    ] = None,
+    observed: Observed = None,
+    hidden: Hidden = None,
+    rewards: Rewards = None,
+    reward_every: RewardEvery = None,
 ) -> None:
     """Play any agents in any worlds, simulated or recorded."""
     from halfseen.experiments.files import check_folder, staged
