@@ -7,7 +7,7 @@ from scipy import stats
 import halfseen as hs
 from halfseen.component import Streams
 from halfseen.kernels.evidence import fit_arms
-from halfseen.learners.calibrated import Calibrated, fit_rewards
+from halfseen.learners.calibrated import Calibrated, KeptRewards, fit_rewards
 from halfseen.randomness import stream_keys
 
 ARMS, D = 4, 3
@@ -112,3 +112,22 @@ def test_an_added_arm_is_one_without_a_reward():
     with pytest.raises(hs.HalfseenError, match=r"^params: got 3.0; want nothing"):
         few.add_arm(3.0)
     assert few.arms == ARMS + 1
+
+
+def test_held_back_error_is_that_of_arms_fitted_again_without_each_reward():
+    """One by one, with the hyperparameters of all: on other features than the arms were learnt on."""
+    features, arms, rewards, *_ = simulated(5, 40)
+    rewards[[3, 17]] = np.nan
+    asked = features + 0.3 * np.random.default_rng(9).normal(size=features.shape)
+    whole = fit_rewards(features, arms, rewards, ARMS)
+    errors = []
+    for t in np.flatnonzero(~np.isnan(rewards)):
+        mine = (arms == arms[t]) & ~np.isnan(rewards) & (np.arange(40) != t)
+        noise, precision = whole.noise[arms[t]], np.linalg.inv(whole.prior)
+        start = np.array([whole.baseline, 0, 0, 0])
+        system = precision + features[mine].T @ features[mine] / noise
+        mean = np.linalg.solve(system, precision @ start + features[mine].T @ (rewards[mine] - whole.origin) / noise)
+        errors.append((rewards[t] - whole.origin - asked[t] @ mean) ** 2)
+    got = KeptRewards(arms, rewards, ARMS)
+    assert got.count == 38
+    np.testing.assert_allclose(got.held_back_error(features, asked), np.mean(errors), rtol=1e-8)

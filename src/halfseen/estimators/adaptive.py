@@ -17,7 +17,7 @@ from halfseen.estimators.rungs import LONG_ENOUGH, Rungs
 from halfseen.identify.order import free_numbers
 from halfseen.identify.stream import PLAIN_NOISE, RECENT, Found, find, units
 from halfseen.kernels.belief import advance, hear, open_round
-from halfseen.learners.calibrated import Calibrated
+from halfseen.learners.calibrated import Calibrated, KeptRewards
 from halfseen.randomness import Floats, Ints
 
 FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
@@ -250,12 +250,7 @@ class Adaptive(Estimator):
         self.centre[row], self.scale[row] = centre, scale
         y = np.ascontiguousarray((ys - centre) / scale)
         fits = self.rungs.fit(row, y, scale)
-
-        def evidence(features: Floats) -> float:
-            found = self._learner.fit(row, features, arms, rewards, warm=False)
-            return 0.0 if found is None else found.evidence
-
-        heard = bool((~np.isnan(rewards)).sum() >= FIRST_TICK)
+        told = KeptRewards(arms, rewards, self._learner.arms)
         gap, preferred = self._first_gap(row), bool(self.from_first[row])
         try:
             found = find(
@@ -263,7 +258,7 @@ class Adaptive(Estimator):
                 fits,
                 first_gap=gap,
                 from_first=preferred,
-                evidence=evidence if heard else None,
+                rewards=told if told.count >= FIRST_TICK else None,
                 noisy=self.rungs.is_noisy,
             )
         except np.linalg.LinAlgError:

@@ -6,7 +6,7 @@ A pure function of what it is given, so it can run anywhere and any time (docs/m
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,21 @@ NOISY_MARGIN = 3.0  # nats of reward evidence by which contexts of a noisy start
 RECENT = 60  # rounds over which rewards are heard again as a sensor
 CLOSE = 30.0  # nats of AICc within which the rewards may still decide between dimensions
 
-Evidence = Callable[[Array], float]  # of the rewards, given features (n, p)
+ENOUGH_REWARDS = 50  # to judge contexts by how well rewards that were held back are predicted
+DOUBT = 3.0  # nats by which that prediction must fall behind the one from y itself
+
+
+class Rewards(Protocol):
+    """What the rewards that have come say of contexts."""
+
+    @property
+    def count(self) -> int: ...
+
+    def evidence(self, features: Array) -> float:
+        """log p(rewards | features (n, p))."""
+
+    def held_back_error(self, features: Array, asked: Array) -> float:
+        """Mean squared error of rewards predicted on `asked` by arms that learnt all others on `features`."""
 
 
 class Fitted(NamedTuple):
@@ -43,7 +57,7 @@ class Found(NamedTuple):
 
     model: Parameters  # in the gauge of identify.gauge, in units of scale
     plain: bool  # y itself is the context
-    features: Array  # (n, 1 + d), on smoothed contexts
+    features: Array  # (n, 1 + d), on smoothed contexts, or on filtered ones
     smooth_cov: Array  # (d, d) of those contexts
     filtered: Array  # (n + 1, d), x_0 first
     recent_cov: Array  # (d, d) of the filter RECENT rounds before the end (or at x_0)
@@ -117,7 +131,7 @@ def find(
     *,
     first_gap: Array,  # centre − where the stream began, in units (k,)
     from_first: bool,  # which of the two origins was preferred last
-    evidence: Evidence | None,  # None: no reward has come
+    rewards: Rewards | None,  # None: too few have come
     noisy: Callable[[int], bool] = lambda rung: False,  # whether a rung came from a noisy start
 ) -> Found | None:
     """Choose between the fits, and y itself, by AICc and the evidence of the rewards; None if there is nothing."""
@@ -131,20 +145,42 @@ def find(
     rung, gained = -1, -np.inf
     if usable:
         rung = max(usable, key=lambda d: scores[d])
-        if evidence is not None:
+        if rewards is not None:
             near = [d for d in usable if not scores[d] < scores[rung] - CLOSE]
-            worth = {d: evidence(_features(_gauged(usable[d], k)[1], shift)) for d in near}
+            worth = {d: rewards.evidence(_features(_gauged(usable[d], k)[1], shift)) for d in near}
             rung = max(near, key=lambda d: (scores[d] if np.isfinite(scores[d]) else 0.0) + worth[d])
             gained = worth[rung]
     chosen, is_plain = usable.get(rung), False
     margin = NOISY_MARGIN if noisy(rung) else 0.0
     if plain is not None and (
         chosen is None
-        or (evidence is not None and gained < evidence(_features(plain.passed[0][0, 1:], shift)) + margin)
+        or (rewards is not None and gained < rewards.evidence(_features(plain.passed[0][0, 1:], shift)) + margin)
     ):
         chosen, is_plain = plain, True
     assert chosen is not None
-    return _settle(chosen, y, first_gap, from_first, evidence, is_plain, rung)
+    found = _settle(chosen, y, first_gap, from_first, rewards, is_plain, rung)
+    if is_plain or plain is None or rewards is None or rewards.count < ENOUGH_REWARDS:
+        return found
+    return _accepted(found, _settle(plain, y, first_gap, from_first, rewards, True, rung), rewards)
+
+
+def _accepted(found: Found, plain: Found, rewards: Rewards) -> Found:
+    """The model found, unless y itself predicts rewards better that were held back.
+
+    Arms learn on smoothed contexts and are asked on filtered ones. If the model is right, that is as good as it gets.
+    If it is not, the two may have little to do with each other: then arms learn on filtered contexts, or on y.
+    """
+    error, error_plain = (rewards.held_back_error(one.features, _asked(one)) for one in (found, plain))
+    if 0.5 * rewards.count * np.log(max(error, 1e-300) / max(error_plain, 1e-300)) <= DOUBT:
+        return found
+    if rewards.held_back_error(_asked(found), _asked(found)) < error_plain:
+        return found._replace(features=_asked(found), smooth_cov=found.end_cov)
+    return plain
+
+
+def _asked(found: Found) -> Array:
+    """Features on filtered contexts: those that decisions were, or would have been, made on."""
+    return _features(found.filtered[1:], found.shift)
 
 
 def _gauged(fit: Fitted, k: int) -> tuple[Array, Array]:
@@ -163,7 +199,7 @@ def _features(contexts: Array, shift: Array) -> Array:
 
 
 def _settle(
-    fit: Fitted, y: Array, first_gap: Array, from_first: bool, evidence: Evidence | None, plain: bool, rung: int
+    fit: Fitted, y: Array, first_gap: Array, from_first: bool, rewards: Rewards | None, plain: bool, rung: int
 ) -> Found:
     k, n = y.shape[1], len(y)
     x, _, rows, P, _, frozen = fit.passed
@@ -172,8 +208,8 @@ def _settle(
     states = smooth[0, 1:]
     T = gauge(states.T @ states / n + middle, k)
     contexts, filtered = states @ T.T, x[0] @ T.T
-    if evidence is not None and not np.allclose(first_gap, 0.0):
-        here, there = evidence(_features(filtered[1:], np.zeros(k))), evidence(_features(filtered[1:], first_gap))
+    if rewards is not None and not np.allclose(first_gap, 0.0):
+        here, there = (rewards.evidence(_features(filtered[1:], shift)) for shift in (np.zeros(k), first_gap))
         from_first = bool(there >= here)
     shift = np.zeros(len(T))
     shift[:k] = first_gap if from_first else 0.0

@@ -6,6 +6,7 @@ estimated. Refitted from the whole kept history now and then (`refold`), updated
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from halfseen.randomness import Floats, Ints
 
 COLD, WARM = 60, 20  # iterations on the evidence, from nothing and from the last hyperparameters
 TOLERANCE = 1e-2
+LEAST_SPARE = 1e-3  # share of a reward's noise that its arm does not fit, at the least
 
 
 class ArmFit(NamedTuple):
@@ -58,6 +60,39 @@ def fit_rewards(features: Floats, arms: Ints, rewards: Floats, count: int, start
     evidence, baseline, pooled = fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, steps, TOLERANCE)
     moment = G.sum(axis=0) / max(1, len(told))
     return ArmFit(mean, cov, noise, prior, baseline, pooled, origin, evidence, moment)
+
+
+@dataclass(frozen=True)
+class KeptRewards:
+    """The rewards of a stream's kept history: what they say of contexts that its arms might be learnt on."""
+
+    arms: Ints  # (n,)
+    rewards: Floats  # (n,), NaN where none came
+    arm_count: int
+
+    @property
+    def count(self) -> int:
+        """How many rewards came."""
+        return int((~np.isnan(self.rewards)).sum())
+
+    def evidence(self, features: Floats) -> float:
+        """log p(rewards | features (n, p))."""
+        return fit_rewards(features, self.arms, self.rewards, self.arm_count).evidence
+
+    def held_back_error(self, features: Floats, asked: Floats) -> float:
+        """Mean squared error of each reward as predicted on `asked` (n, p) by arms that learnt all the others.
+
+        They learnt on `features` (n, p). Leaving one out moves the posterior mean of its arm by −Ce/(s − cᵀCc), with e
+        the error on c; hyperparameters are those of all rewards.
+        """
+        found = fit_rewards(features, self.arms, self.rewards, self.arm_count)
+        told = ~np.isnan(self.rewards)
+        a, c, x, r = self.arms[told], features[told], asked[told], self.rewards[told] - found.origin
+        image, mean, noise = np.einsum("nij,nj->ni", found.cov[a], c), found.mean[a], found.noise[a]
+        spare = np.maximum(noise - (image * c).sum(axis=1), LEAST_SPARE * noise)
+        moved = (r - (mean * c).sum(axis=1)) / spare
+        errors = r - (mean * x).sum(axis=1) + moved * (image * x).sum(axis=1)
+        return float(np.mean(errors**2))
 
 
 class Calibrated(Learner):
