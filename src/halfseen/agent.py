@@ -130,12 +130,43 @@ class Agent:
         as often as the machine has time. Decisions that wait for a reward are credited in the new model. Only agents
         that keep a history have something to identify; the others refuse.
         """
+        self._check_renews("refit")
+        self.policy.refit()
+
+    @property
+    def refit_due(self) -> bool:
+        """Whether `refit` has something to do that made itself due."""
+        return self.policy.estimator.is_due(0)
+
+    def model(self) -> dict[str, Any]:
+        """What the last refit has found, as arrays by name: for `accept`, perhaps of a copy of this agent elsewhere."""
+        self._check_renews("model")
+        return dict(self.policy.estimator.model(0))
+
+    def accept(self, model: Mapping[str, Any]) -> None:
+        """Go on with the `model` that a copy of this agent has found, however many rounds ago it was copied.
+
+        Identification can so run in another process: copy the agent there (`save`, or `state`), refit the copy, accept
+        its model here. The kept history is folded under it, which takes milliseconds where the search took seconds.
+        """
+        self._check_renews("accept")
+        if not isinstance(model, Mapping):
+            raise invalid("model", repr(model), "what agent.model() gives")
+        before = self.state()
+        try:
+            self.policy.estimator.accept(0, dict(model))
+        except (HalfseenError, np.linalg.LinAlgError) as error:
+            self.restore(before)
+            if isinstance(error, HalfseenError):
+                raise
+            raise invalid("model", "one that cannot be filtered with", "what agent.model() gives") from None
+
+    def _check_renews(self, asked: str) -> None:
         if not self.policy.renews:
             raise HalfseenError(
-                f"refit: got '{self.name}', which has nothing to identify; want an agent that learns its model from a "
-                "kept history, such as 'adaptive'"
+                f"{asked}: got '{self.name}', which has nothing to identify; want an agent that learns its model from "
+                "a kept history, such as 'adaptive'"
             )
-        self.policy.refit()
 
     def add_arm(self, name: str | None = None, *, params: ArrayLike | None = None) -> Arm:
         """One more arm, about which nothing is known yet; what it is called from now on.

@@ -106,6 +106,17 @@ class Estimator(Stateful, ABC):
     def renew(self, row: int) -> None:
         """The same for stream `row` now, due or not: what `Agent.refit` asks for."""
 
+    def is_due(self, row: int) -> bool:
+        """Whether the model of stream `row` is to be learnt again."""
+        return False
+
+    def model(self, row: int) -> State:
+        """What was learnt of stream `row` when its model was, by name: all that is not folded from its history."""
+        return {}
+
+    def accept(self, row: int, model: State) -> None:
+        """Go on with what `model` gave for the same stream, here or elsewhere, and fold the kept history under it."""
+
 
 class Learner(Stateful, ABC):
     """What does each arm pay in a context?"""

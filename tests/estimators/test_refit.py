@@ -118,3 +118,101 @@ def test_memory_is_flat_once_the_history_is_full():
         sizes.append(size())
     assert len(set(sizes)) == 1
     assert agent.health().facts["rounds kept"] <= 120
+
+
+# ---------------------------------------------------------------------- in another process
+
+
+def expected_rewards(agent: hs.Agent, y: np.ndarray) -> np.ndarray:
+    copy = hs.make("adaptive", observed=OBSERVED, arms=len(agent.arms), refit="manual")
+    copy.restore(agent.state())
+    return np.asarray(copy.decide(y).expected)
+
+
+def copy_of(agent: hs.Agent, tmp_path) -> hs.Agent:
+    agent.save(tmp_path / "copy.hs")
+    return hs.load(tmp_path / "copy.hs")
+
+
+@pytest.mark.parametrize("rounds", [12, 60, 400])
+def test_accepting_ones_own_model_changes_nothing_beyond_the_first_rounds(rounds):
+    """x_0 is not part of a model, and washes out."""
+    agent = make_small("adaptive", refit="manual").fold(*played(rounds))
+    agent.refit()
+    y = played(rounds + 1)[0][-1]
+    before = expected_rewards(agent, y)
+    agent.accept(agent.model())
+    spread = np.ptp(before) + 1e-9
+    np.testing.assert_allclose(expected_rewards(agent, y), before, atol=0.02 * spread)
+
+
+def test_a_model_found_by_a_copy_is_accepted_rounds_later(tmp_path):
+    ys, arms, rewards = played(220)
+    agent = make_small("adaptive", refit="manual").fold(ys[:200], arms[:200], rewards[:200])
+    assert agent.refit_due
+    copy = copy_of(agent, tmp_path)
+    copy.refit()
+    agent.fold(ys[200:], arms[200:], rewards[200:])
+    agent.accept(copy.model())
+    assert not agent.refit_due
+    copy.fold(ys[200:], arms[200:], rewards[200:])
+    for name in ("transition", "process_cov", "centre", "rung", "next_epoch", "epochs"):
+        source = [one.policy.estimator for one in (agent, copy)]
+        got, want = (getattr(one.rungs if name == "rung" else one, name) for one in source)
+        np.testing.assert_array_equal(got, want, err_msg=name)
+    got, want = (expected_rewards(one, ys[-1]) for one in (agent, copy))
+    assert np.abs(got - want).max() < 0.1 * np.ptp(rewards)
+
+
+def test_the_state_is_a_fold_over_rounds_rewards_and_accepted_models(tmp_path):
+    """Bit for bit: the same rounds, the same rewards, the same models accepted in between."""
+    ys, arms, rewards = played(200)
+    first, second = (make_small("adaptive", refit="manual") for _ in range(2))
+    for at in range(0, 200, 50):
+        copy = copy_of(first, tmp_path)
+        copy.refit()
+        found = copy.model()
+        for agent in (first, second):
+            agent.fold(ys[at : at + 50], arms[at : at + 50], rewards[at : at + 50])
+            agent.accept(found)
+    assert_same_state(first, second)
+
+
+def test_accepting_where_arms_came_since(tmp_path):
+    agent = make_small("adaptive", refit="manual").fold(*played(100))
+    copy = copy_of(agent, tmp_path)
+    copy.refit()
+    new = agent.add_arm()
+    agent.accept(copy.model())
+    decision = agent.decide(played(101)[0][-1])
+    assert decision.propensities[new] > 0
+    assert agent.policy.learner.noise_var[0, new] == agent.policy.learner.pooled[0]
+
+
+def test_a_change_noticed_elsewhere_is_forgotten_here(tmp_path):
+    ys, arms, rewards = played(400)
+    agent = make_small("adaptive", refit="manual").fold(ys, arms, rewards)
+    agent.refit()
+    agent.policy.estimator.surprise[0] = 99.0
+    copy = copy_of(agent, tmp_path)
+    copy.refit()
+    assert copy.health().facts["changes of the dynamics noticed"] == 1
+    agent.fold(ys[:30], arms[:30], rewards[:30])
+    agent.accept(copy.model())
+    facts = agent.health().facts
+    assert facts["changes of the dynamics noticed"] == 1
+    assert facts["rounds kept"] == copy.health().facts["rounds kept"] + 30
+
+
+def test_a_model_that_does_not_fit_is_refused_and_nothing_changes(tmp_path):
+    agent = make_small("adaptive", refit="manual").fold(*played(100))
+    agent.refit()
+    before = frozen_state(agent)
+    for bad in ({}, agent.model() | {"sizes": np.array(1.5)}, agent.model() | {"transition": np.zeros(3)}):
+        with pytest.raises(hs.HalfseenError, match=r"^model '[^\n]*; want [^\n]*$"):
+            agent.accept(bad)
+    with pytest.raises(hs.HalfseenError, match=r"^model: got 3; want what agent.model\(\) gives$"):
+        agent.accept(3)
+    with pytest.raises(hs.HalfseenError, match=r"^accept: got 'ts-pco', which has nothing to identify"):
+        make_small("ts-pco").accept({})
+    assert frozen_state(agent) == before

@@ -9,15 +9,17 @@ known all along. A model that no longer predicts is dropped, and with it the his
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from halfseen.component import Estimator, Learner, Mask, Streams, at_least
+from halfseen.component import Estimator, Learner, Mask, State, Stateful, Streams, at_least
 from halfseen.errors import invalid
 from halfseen.estimators.history import History
 from halfseen.estimators.rungs import LONG_ENOUGH, Rungs
 from halfseen.identify.order import free_numbers
-from halfseen.identify.stream import PLAIN_NOISE, RECENT, Found, find, units
+from halfseen.identify.stream import PLAIN_NOISE, RECENT, Found, find, resume, units
 from halfseen.kernels.belief import advance, hear, open_round
-from halfseen.learners.calibrated import Calibrated, KeptRewards
+from halfseen.kernels.em import Parameters
+from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, KeptRewards
 from halfseen.randomness import Floats, Ints
 
 FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
@@ -27,6 +29,12 @@ FIRST_TICK, TICK_GROWTH = 8, 1.25  # rewards at which the arms' hyperparameters 
 ORIGIN_ROUNDS = 10  # whose mean is where the stream began
 MEMORY, ALARM, TRUSTED = 40, 2.5, 300  # rounds of mean surprise, the level that is a change, rounds it takes
 KEPT_AT_CHANGE = 10  # rounds before the alarm that are taken to be after the change
+
+_OF_THE_START = ("began", "first_sum", "first_count")  # which identification moves only when it starts again
+_DECIDED = (  # what identification decides; all other state is folded from the history
+    "sizes", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "from_first", "plain",
+    "on_filtered", "identified", "epochs", "next_epoch", "next_tick", "changes", "failures", *_OF_THE_START,
+)  # fmt: skip
 
 
 class Adaptive(Estimator):
@@ -40,7 +48,7 @@ class Adaptive(Estimator):
     state_names = (
         "sizes", "transition", "process_cov", "observation_cov", "x", "centre", "scale", "shift", "from_first",
         "first_sum", "first_count", "plain", "identified", "epochs", "next_epoch", "next_tick", "surprise", "began",
-        "changes", "failures", "forgotten", "unheard",
+        "changes", "failures", "forgotten", "unheard", "on_filtered",
     )  # fmt: skip
     parts = ("rungs", "history")
 
@@ -66,6 +74,7 @@ class Adaptive(Estimator):
         self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))
         self.shift = np.zeros((count, most))
         self.from_first = np.ones(count, dtype=np.bool_)
+        self.on_filtered = np.zeros(count, dtype=np.bool_)  # arms learn on filtered contexts, not on smoothed ones
         self.first_sum, self.first_count = np.zeros((count, k)), np.zeros((count, k))
         self.epochs = np.zeros(count, dtype=np.int64)
         self.plain, self.identified = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
@@ -279,19 +288,25 @@ class Adaptive(Estimator):
             self.rungs.choose(row, found.rung, as_before=bool(self.plain[row]) == found.plain)
         self.sizes[row], self.plain[row], self.identified[row] = d, found.plain, True
         self.failures[row] = 0
-        self.from_first[row], self.surprise[row] = found.from_first, 1.0
+        self.from_first[row], self.on_filtered[row] = found.from_first, found.on_filtered
         for array, matrix in ((self.transition, model.D), (self.process_cov, model.Q)):
             array[row] = 0.0
             array[row, : d * d] = matrix.ravel()
         self.observation_cov[row, : k * k] = model.R.ravel()
-        self.x[row], self.shift[row], self._cov[row] = 0.0, 0.0, 0.0
+        self.shift[row] = 0.0
         self.shift[row, :d] = found.shift
-        self.history.belief[row] = 0.0
-        self.history.belief[row, kept, : d + 1] = found.features
-        learner.adopt(row, d, learner.fit(row, found.features, arms, rewards, warm=False))
         learner.smooth_cov[row] = 0.0
         learner.smooth_cov[row, : d * d] = found.smooth_cov.ravel()
         self.next_tick[row] = max(int(np.ceil(self.unheard[row] * TICK_GROWTH)), FIRST_TICK)
+        self._fold_under(row, found, kept, y, learner.fit(row, found.features, arms, rewards, warm=False))
+
+    def _fold_under(self, row: int, found: Found, kept: slice, y: Floats, arms: ArmFit | None) -> None:
+        """Beliefs and arms as they would be had the model been in force from the first round kept."""
+        d = len(found.model.D)
+        self.x[row], self._cov[row], self.surprise[row] = 0.0, 0.0, 1.0
+        self.history.belief[row] = 0.0
+        self.history.belief[row, kept, : d + 1] = found.features
+        self._learner.adopt(row, d, arms)
         self._hear_again(row, found, kept, y)
         self.history.belief[row, kept.stop - 1] = self._features(np.array([row]))[0]
 
@@ -311,6 +326,74 @@ class Adaptive(Estimator):
                 rows, self.sizes, self.transition, self.process_cov, self.observation_cov, self.x, self._cov,
                 y[t : t + 1], surprise,
             )  # fmt: skip
+
+    # ------------------------------------------------------------------ a model from elsewhere
+
+    def is_due(self, row: int) -> bool:
+        return bool(self._wanting(np.array([row]))[0])
+
+    def _decided(self) -> dict[str, tuple[Stateful, str]]:
+        """Where each array lies that identification decides on, by the name it travels under."""
+        holders = (
+            (self, "", _DECIDED),
+            (self.rungs, "", Rungs.state_names),
+            (self._learner, "learner.", HYPERPARAMETERS),
+        )
+        return {f"{prefix}{name}": (holder, name) for holder, prefix, names in holders for name in names}
+
+    def model(self, row: int) -> State:
+        return {key: getattr(holder, name)[row].copy() for key, (holder, name) in self._decided().items()}
+
+    def accept(self, row: int, model: State) -> None:
+        given = {key: np.asarray(model.get(key)) for key in self._decided()}
+        given["learner.noise_var"] = self._noise_of_all(given)
+        for key, mine in self.model(row).items():
+            if given[key].dtype != mine.dtype or given[key].shape != mine.shape:
+                raise invalid(f"model '{key}'", f"{given[key].dtype} {given[key].shape}", f"{mine.dtype} {mine.shape}")
+        self._share_covariances()
+        restarted = int(given["began"]) > int(self.began[row])
+        if restarted:
+            self.history.forget(row, max(0, int(given["began"]) - int(self.history.offset[row])))
+            self.unheard[row] = int((~np.isnan(self.history.reward[row, : self.history.count[row]])).sum())
+        for key, (holder, name) in self._decided().items():
+            if restarted or key not in _OF_THE_START:
+                getattr(holder, name)[row] = given[key]
+        self._refold(row)
+
+    def _noise_of_all(self, model: State) -> NDArray[np.generic]:
+        """The noise of every arm there is now: of those that came since, what is said of an arm without a reward."""
+        noise, pooled = model["learner.noise_var"], model["learner.pooled"]
+        missing = self._learner.arms - noise.size
+        return (
+            np.append(noise, np.full(missing, pooled))
+            if noise.ndim == 1 and missing > 0 and pooled.size == 1
+            else noise
+        )
+
+    def _refold(self, row: int) -> None:
+        """Beliefs and arms of the kept history under the model and the hyperparameters in force."""
+        ys, arms, rewards, kept = self._window(row)
+        if not self.identified[row]:
+            self._filter_plainly(row)
+            features = self.history.belief[row, kept, : self._streams.observed + 1]
+            held = self._learner.fit(row, features, arms, rewards, warm=True, held=True)
+            self._learner.adopt(row, self._streams.observed, held if self._learner.fitted[row] else None)
+            return
+        d, k = int(self.sizes[row]), self._streams.observed
+        D, Q = (matrix[row, : d * d].reshape(d, d).copy() for matrix in (self.transition, self.process_cov))
+        R = self.observation_cov[row, : k * k].reshape(k, k).copy()
+        y = np.ascontiguousarray((ys - self.centre[row]) / self.scale[row])
+        found = resume(
+            Parameters(D, Q, R, np.zeros(d), np.eye(d)),
+            y,
+            shift=self.shift[row, :d].copy(),
+            plain=bool(self.plain[row]),
+            from_first=bool(self.from_first[row]),
+            on_filtered=bool(self.on_filtered[row]),
+        )
+        fitted = bool(self._learner.fitted[row])
+        held = self._learner.fit(row, found.features, arms, rewards, warm=True, held=True) if fitted else None
+        self._fold_under(row, found, kept, y, held)
 
     # ------------------------------------------------------------------ health
 

@@ -15,6 +15,7 @@ from halfseen.identify.gauge import gauge, in_basis
 from halfseen.identify.order import aicc
 from halfseen.identify.subspace import subspace_start
 from halfseen.kernels.em import DIAGONAL, FIXED, Parameters, Passed, em_path
+from halfseen.kernels.series import filter_series
 from halfseen.kernels.smoother import smooth_series
 
 Array = NDArray[np.float64]
@@ -64,6 +65,7 @@ class Found(NamedTuple):
     end_cov: Array  # (d, d) of the filter at the end
     shift: Array  # (d,): contexts are counted from the origin the rewards prefer
     from_first: bool  # that origin is where the stream began, not its mean
+    on_filtered: bool  # features are on filtered contexts
     rung: int  # that AICc and the rewards prefer among the filtered ones, or −1
 
 
@@ -174,7 +176,7 @@ def _accepted(found: Found, plain: Found, rewards: Rewards) -> Found:
     if 0.5 * rewards.count * np.log(max(error, 1e-300) / max(error_plain, 1e-300)) <= DOUBT:
         return found
     if rewards.held_back_error(_asked(found), _asked(found)) < error_plain:
-        return found._replace(features=_asked(found), smooth_cov=found.end_cov)
+        return found._replace(features=_asked(found), smooth_cov=found.end_cov, on_filtered=True)
     return plain
 
 
@@ -202,27 +204,50 @@ def _settle(
     fit: Fitted, y: Array, first_gap: Array, from_first: bool, rewards: Rewards | None, plain: bool, rung: int
 ) -> Found:
     k, n = y.shape[1], len(y)
-    x, _, rows, P, _, frozen = fit.passed
-    smooth, smooth_rows, P_smooth, _ = smooth_series(fit.model.D, fit.model.Q, x, rows, P, frozen)
-    middle = P_smooth[smooth_rows[0, n // 2]]
-    states = smooth[0, 1:]
+    states, middle = _smoothed(fit)
     T = gauge(states.T @ states / n + middle, k)
-    contexts, filtered = states @ T.T, x[0] @ T.T
+    filtered = fit.passed[0][0] @ T.T
     if rewards is not None and not np.allclose(first_gap, 0.0):
         here, there = (rewards.evidence(_features(filtered[1:], shift)) for shift in (np.zeros(k), first_gap))
         from_first = bool(there >= here)
     shift = np.zeros(len(T))
     shift[:k] = first_gap if from_first else 0.0
-    recent = max(0, n - RECENT)
+    return _found(fit, states, middle, T, shift, plain, from_first, rung)
+
+
+def resume(model: Parameters, y: Array, *, shift: Array, plain: bool, from_first: bool, on_filtered: bool) -> Found:
+    """What was found earlier, for the history y (n, k) of now: nothing is chosen, and the basis stays as it is."""
+    passed = filter_series(*model, y[None])
+    fit = Fitted(model, float(passed[1][0]), passed)
+    found = _found(fit, *_smoothed(fit), np.eye(len(model.D)), shift, plain, from_first, -1)
+    if on_filtered:
+        return found._replace(features=_asked(found), smooth_cov=found.end_cov, on_filtered=True)
+    return found
+
+
+def _smoothed(fit: Fitted) -> tuple[Array, Array]:
+    """Smoothed contexts (n, d), and the covariance of the one in the middle."""
+    x, _, rows, P, _, frozen = fit.passed
+    smooth, smooth_rows, P_smooth, _ = smooth_series(fit.model.D, fit.model.Q, x, rows, P, frozen)
+    return smooth[0, 1:], P_smooth[smooth_rows[0, (len(x[0]) - 1) // 2]]
+
+
+def _found(
+    fit: Fitted, states: Array, middle: Array, T: Array, shift: Array, plain: bool, from_first: bool, rung: int
+) -> Found:
+    """The fit in the basis T."""
+    x, _, rows, P, _, _ = fit.passed
+    n = len(states)
     return Found(
         in_basis(fit.model, T),
         plain,
-        _features(contexts, shift),
+        _features(states @ T.T, shift),
         T @ middle @ T.T,
-        filtered,
-        T @ P[rows[0, recent]] @ T.T,
+        x[0] @ T.T,
+        T @ P[rows[0, max(0, n - RECENT)]] @ T.T,
         T @ P[rows[0, n]] @ T.T,
         shift,
         from_first,
+        False,
         rung,
     )

@@ -20,6 +20,7 @@ from halfseen.randomness import Floats, Ints
 
 COLD, WARM = 60, 20  # iterations on the evidence, from nothing and from the last hyperparameters
 TOLERANCE = 1e-2
+HYPERPARAMETERS = ("sizes", "noise_var", "prior", "baseline", "smooth_cov", "origin", "fitted", "pooled")  # in state
 LEAST_SPARE = 1e-3  # share of a reward's noise that its arm does not fit, at the least
 
 
@@ -37,10 +38,13 @@ class ArmFit(NamedTuple):
     moment: Floats  # mean ccᵀ over the rewards (p, p)
 
 
-def fit_rewards(features: Floats, arms: Ints, rewards: Floats, count: int, start: ArmFit | None = None) -> ArmFit:
+def fit_rewards(
+    features: Floats, arms: Ints, rewards: Floats, count: int, start: ArmFit | None = None, *, held: bool = False
+) -> ArmFit:
     """The posterior of `count` arms from features (n, p), arms (n,) and rewards (n,), NaN where none came.
 
-    Rewards are counted from the first of them, so that a large one in common costs no digits.
+    Hyperparameters are found, from those of `start` if given, or `held` as they are there. Rewards are counted from
+    the first of them, so that a large one in common costs no digits.
     """
     p = features.shape[1]
     told = np.flatnonzero(~np.isnan(rewards))
@@ -56,7 +60,7 @@ def fit_rewards(features: Floats, arms: Ints, rewards: Floats, count: int, start
         noise, prior = start.noise.copy(), start.prior.copy()
         baseline = start.baseline + (start.origin - origin)
     mean, cov = np.empty((count, p)), np.empty((count, p, p))
-    steps = COLD if start is None else WARM
+    steps = COLD if start is None else 0 if held else WARM
     evidence, baseline, pooled = fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, steps, TOLERANCE)
     moment = G.sum(axis=0) / max(1, len(told))
     return ArmFit(mean, cov, noise, prior, baseline, pooled, origin, evidence, moment)
@@ -159,8 +163,13 @@ class Calibrated(Learner):
             noise_of(rows, arms, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances)
             credit_packed(rows, self.sizes, self.mean, self.cov, features, arms, rewards - self.origin[rows], variances)
 
-    def fit(self, row: int, features: Floats, arms: Ints, rewards: Floats, *, warm: bool) -> ArmFit | None:
-        """The arms from a history of features (n, p); None when no reward has come."""
+    def fit(
+        self, row: int, features: Floats, arms: Ints, rewards: Floats, *, warm: bool, held: bool = False
+    ) -> ArmFit | None:
+        """The arms from a history of features (n, p); None when no reward has come.
+
+        Warm starts from the hyperparameters in force; `held`, it leaves them as they are.
+        """
         if np.isnan(rewards).all():
             return None
         start = None
@@ -170,7 +179,8 @@ class Calibrated(Learner):
             empty = np.empty((0,))
             baseline, origin = float(self.baseline[row]), float(self.origin[row])
             start = ArmFit(empty, empty, self.noise_var[row], prior, baseline, 0.0, origin, 0.0, empty)
-        return fit_rewards(features, arms, rewards, self.arms, start)
+        found = fit_rewards(features, arms, rewards, self.arms, start, held=held)
+        return found._replace(pooled=float(self.pooled[row])) if held else found
 
     def adopt(self, row: int, latent: int, found: ArmFit | None) -> None:
         """Go on from a fit in a model of `latent` dimensions; with None, from nothing."""
