@@ -64,6 +64,8 @@ def vector(argument: str, value: ArrayLike, length: int) -> Floats:
 
 def row(argument: str, value: ArrayLike, length: int) -> Floats:
     """`length` numbers as an array (1, length)."""
+    if type(value) is np.ndarray and value.dtype is _FLOAT64 and value.shape == (length,) and value.flags.carray:
+        return value[None]
     return vector(argument, value, length)[None]
 
 
