@@ -26,12 +26,13 @@ def _own(folder: Path) -> Path | None:
     """`folder`, made if need be, if it can be written to and is nobody else's."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        owner = folder.stat().st_uid
+        theirs = hasattr(os, "getuid") and folder.stat().st_uid != os.getuid()
+        if theirs or folder.is_symlink():
+            return None  # never load code that somebody else may have put there
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
     except OSError:
         return None
-    if folder.is_symlink() or (hasattr(os, "getuid") and owner != os.getuid()):
-        return None  # never load code that somebody else may have put there
-    return folder if os.access(folder, os.W_OK | os.X_OK) else None
 
 
 def _cache_folder() -> Path | None:
