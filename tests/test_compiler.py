@@ -1,16 +1,28 @@
 """Compiling: where it may be kept, and what is said about it."""
 
 import os
+import pty
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+import halfseen
 from halfseen.compiler import NOTICE, QUIET
 
 DRAW = (
     "from halfseen.randomness import normals, stream_keys; import numpy; "
     "normals(stream_keys(1), numpy.array([1]), 1, 2)"
 )
+
+
+UNWRITABLE = "import os; os.access = lambda *_: False"  # the package, as far as it can tell
+NOWHERE = f"{__file__}/cache"  # beneath a file there cannot be a folder
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -36,11 +48,108 @@ def test_other_peoples_functions_are_not_announced(tmp_path: Path) -> None:
     assert run(code, NUMBA_CACHE_DIR=str(tmp_path)).stderr == ""
 
 
+def test_a_bar_is_drawn_in_a_terminal_and_taken_away_again(tmp_path: Path) -> None:
+    controller, terminal = pty.openpty()
+    inherited = {key: value for key, value in os.environ.items() if key != QUIET}
+    done = subprocess.run(
+        [sys.executable, "-c", DRAW], env=inherited | {"NUMBA_CACHE_DIR": str(tmp_path)}, stderr=terminal, check=False
+    )
+    os.close(terminal)
+    shown = ""
+    try:
+        while chunk := os.read(controller, 65536):
+            shown += chunk.decode()
+    except OSError:  # how a terminal says that nobody will write to it any more
+        pass
+    os.close(controller)
+    assert done.returncode == 0
+    first, bar = shown.split("\r\n", 1)
+    assert first == NOTICE
+    assert "draw ╌╌╌" in bar  # begins empty,
+    assert "━" in bar  # fills
+    assert bar.endswith("\r\x1b[K")  # and is gone
+
+
+def test_other_peoples_functions_keep_their_own_cache(tmp_path: Path) -> None:
+    code = (
+        f"{UNWRITABLE}; import halfseen.compiler, numba.core.config; from halfseen.randomness import draw; "
+        "print(numba.core.config.CACHE_DIR or 'untouched', draw.stats.cache_path.startswith(os.environ['TMPDIR']))"
+    )
+    assert run(code, TMPDIR=str(tmp_path), XDG_CACHE_HOME=NOWHERE).stdout == "untouched True\n"
+
+
+@pytest.fixture
+def read_only_install() -> Iterator[Path]:
+    """A copy of the package in which nobody may write."""
+    place = Path(tempfile.mkdtemp(prefix="halfseen-test-"))
+    package = place / "lib" / "halfseen"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(halfseen.__file__).parent, package, ignore=ignored)
+    for path in (place / "lib", *(place / "lib").rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    (place / "home").mkdir()
+    (place / "home").chmod(0o777)
+    place.chmod(0o755)
+    yield place
+    for path in (place / "lib", *(place / "lib").rglob("*")):
+        if path.is_dir():
+            path.chmod(0o755)
+    shutil.rmtree(place)
+
+
+# Root may write anywhere; without this capability it may not, and the interpreter can still be read.
+MEEK = """
+import ctypes, os, sys
+if os.getuid() == 0:
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.capget(header, sets) == 0
+    for i in range(3):
+        sets[i] &= ~(1 << 1)  # CAP_DAC_OVERRIDE: effective, permitted, inheritable
+    assert libc.capset(header, sets) == 0
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
+def test_a_read_only_install_keeps_its_kernels_in_the_users_cache(read_only_install: Path) -> None:
+    home = read_only_install / "home"
+    for where, extra in [(home / ".cache", {}), (home / "xdg", {"XDG_CACHE_HOME": str(home / "xdg")})]:
+        told = {"HOME": str(home), "PYTHONPATH": str(read_only_install / "lib"), "XDG_CACHE_HOME": ""} | extra
+        for said in (f"{NOTICE}\n", ""):  # the second time it is loaded from there
+            done = run(MEEK + DRAW, **told)
+            assert (done.returncode, done.stderr) == (0, said)
+        folder = where / "halfseen"
+        assert list(folder.rglob("*.nbi"))
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not list((read_only_install / "lib").rglob("*.nbi"))
+
+
+def test_importing_the_package_costs_no_more_than_twice_numpy() -> None:
+    """Alternately, and the best of several each: what else the machine does cannot make it fail alone."""
+    best = {"numpy": float("inf"), "halfseen": float("inf")}
+    for _ in range(9):
+        for name in best:
+            began = time.perf_counter()
+            assert run(f"import {name}").returncode == 0
+            best[name] = min(best[name], time.perf_counter() - began)
+    assert best["halfseen"] <= 2 * best["numpy"]
+
+
+def test_an_agent_compiles_only_what_it_needs(tmp_path: Path) -> None:
+    code = (
+        "import halfseen as hs; a = hs.make('emkf-ts', observed=2, arms=2, latent=3, seed=7)\n"
+        "d = a.decide([0.1, None]); a.learn(d.id, 1.0)\n"
+        "from halfseen.warmup import kernels\n"
+        "print(*sorted({n.split('.')[-2] for n, (k, _) in kernels().items() if k.signatures}))"
+    )
+    done = run(code, NUMBA_CACHE_DIR=str(tmp_path), **{QUIET: "1"})
+    assert done.stdout.split() == ["checks", "choice", "kalman", "randomness", "regression", "rounds", "windowed"]
+
+
 def test_where_nothing_else_can_be_written_the_cache_is_temporary(tmp_path: Path) -> None:
     """The usual container: the package belongs to root, the service runs as nobody, without a home."""
-    code = f"import os; os.access = lambda *_: False; {DRAW}"
     for _ in range(2):
-        done = run(code, TMPDIR=str(tmp_path))
+        done = run(f"{UNWRITABLE}; {DRAW}", TMPDIR=str(tmp_path), XDG_CACHE_HOME=NOWHERE)
         assert done.returncode == 0
     assert done.stderr == ""  # the second time it is loaded from there
     (folder,) = tmp_path.iterdir()
@@ -52,5 +161,6 @@ def test_a_cache_of_somebody_elses_is_not_used(tmp_path: Path) -> None:
     planted = tmp_path / f"halfseen-cache-{os.getuid()}"
     (tmp_path / "elsewhere").mkdir()
     planted.symlink_to(tmp_path / "elsewhere")
-    assert run(f"import os; os.access = lambda *_: False; {DRAW}", TMPDIR=str(tmp_path)).returncode == 0
+    done = run(f"{UNWRITABLE}; {DRAW}", TMPDIR=str(tmp_path), XDG_CACHE_HOME=NOWHERE)
+    assert done.returncode == 0
     assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from halfseen.health import Finding, Health, Verdict
     from halfseen.identify.em import FitResult, fit
     from halfseen.model import LinearGaussianModel
+    from halfseen.tracker import Tracker
 
 _HOMES = {
     "Agent": "agent",
@@ -39,6 +40,7 @@ _HOMES = {
     "Leaderboard": "experiments.leaderboard",
     "LinearGaussianModel": "model",
     "Result": "experiments.result",
+    "Tracker": "tracker",
     "Verdict": "health",
     "catalog": "catalogue",
     "examine": "experiments.examine",
@@ -64,6 +66,7 @@ __all__ = [
     "Leaderboard",
     "LinearGaussianModel",
     "Result",
+    "Tracker",
     "Verdict",
     "__version__",
     "catalog",

@@ -39,10 +39,12 @@ class Agent:
         added: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.policy = policy
+        self._observed = policy.streams.observed
         self._recipe = dict(recipe)
         self._arms = Arms(arms)
         self._added: list[dict[str, Any]] = []
         self._ledger = Ledger(max_pending, policy.estimator.dimension)
+        self._reward = np.empty(1)  # the one being learnt: nobody keeps it
         for arm in added:
             self._append(arm["name"], arm["params"], arm["round"])
 
@@ -82,10 +84,11 @@ class Agent:
 
         Agents named `oracle-…` also want the true `context`.
         """
-        y = inputs.row("observation", observation, self.policy.streams.observed)
-        x = self._context(context)
-        mask = None if available is None else self._arms.mask(available, self.policy.active)
-        choices = self.policy.decide(y, contexts=x, available=mask)
+        policy = self.policy
+        y = inputs.row("observation", observation, self._observed)
+        x = self._context(context) if context is not None or policy.estimator.reveals_context else None
+        mask = None if available is None else self._arms.mask(available, policy.active)
+        choices = policy.decide(y, contexts=x, available=mask)
         number = self._ledger.open(choices.rounds, choices.arms, choices.features)
         return Decision(self, choices, number)
 
@@ -100,7 +103,8 @@ class Agent:
         if isinstance(decision_id, Decision):
             decision_id = decision_id.id_for(self)
         rounds, arms, features = self._ledger.find(decision_id)
-        self.policy.learn(rounds, features, arms, np.array([value]))
+        self._reward[0] = value
+        self.policy.learn(rounds, features, arms, self._reward)
         self._ledger.close(decision_id)
 
     def learn_many(self, ids: Iterable[int | Decision], rewards: ArrayLike) -> None:

@@ -61,6 +61,7 @@ def build_app() -> typer.Typer:
     from halfseen.commands.reproduce import reproduce
     from halfseen.commands.run import run
     from halfseen.commands.version import halfseen_app
+    from halfseen.commands.warmup import warmup
 
     app = typer.Typer(
         help="Contextual bandits whose context is only partly seen and moves over time.",
@@ -68,7 +69,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(halfseen_app)
-    for command in (reproduce, run, leaderboard, health, agents, worlds):
+    for command in (reproduce, run, leaderboard, health, warmup, agents, worlds):
         app.command()(command)
     return app
 

@@ -8,47 +8,130 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba import njit as njit
+import numba
 from numba.core import config, event
 
 settings: Any = config  # its fields are set at run time, out of the type checker's sight
 QUIET = "HALFSEEN_QUIET"  # set in the environment, it silences the notice
 NOTICE = "halfseen: compiling its numerical kernels, once for this installation; this takes some seconds"
+_BAR = 24  # cells
 
 
-def _settle_cache() -> None:
-    """Numba refuses to start where it can write neither beside the code nor to a home folder, as in many containers."""
+def _own(folder: Path) -> Path | None:
+    """`folder`, made if need be, if it can be written to and is nobody else's."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        theirs = hasattr(os, "getuid") and folder.stat().st_uid != os.getuid()
+        if theirs or folder.is_symlink():
+            return None  # never load code that somebody else may have put there
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return None
+
+
+def _cache_folder() -> Path | None:
+    """Where compiled kernels are kept: None for beside the code; else a folder of the user's, or a temporary one.
+
+    Numba refuses to start where it can write neither beside the code nor to a home folder, as in many containers.
+    """
     if settings.CACHE_DIR:
-        return
-    beside = Path(__file__).parent / "__pycache__"
-    for folder in (beside if beside.exists() else beside.parent, os.path.expanduser("~")):
-        if os.access(folder, os.W_OK | os.X_OK):
-            return
-    folder = Path(tempfile.gettempdir()) / f"halfseen-cache-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if not folder.is_dir() or folder.is_symlink() or (hasattr(os, "getuid") and folder.stat().st_uid != os.getuid()):
-        folder = Path(tempfile.mkdtemp(prefix="halfseen-cache-"))  # somebody else's: never load code from there
-    settings.CACHE_DIR = str(folder)
+        return Path(settings.CACHE_DIR)
+    package = Path(__file__).parent
+    if all(_writable(folder) for folder in (package, package / "kernels")):
+        return None
+    wanted = os.environ.get("XDG_CACHE_HOME", "")
+    home = Path(wanted) if os.path.isabs(wanted) else Path(os.path.expanduser("~")) / ".cache"
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return (
+        _own(home / "halfseen")
+        or _own(Path(tempfile.gettempdir()) / f"halfseen-cache-{user}")
+        or Path(tempfile.mkdtemp(prefix="halfseen-cache-"))
+    )
+
+
+def _writable(folder: Path) -> bool:
+    beside = folder / "__pycache__"
+    return os.access(beside if beside.exists() else folder, os.W_OK | os.X_OK)
+
+
+CACHE = _cache_folder()
+
+
+def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """`numba.njit` with the cache in CACHE, which other people's functions do not get to see."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        before = settings.CACHE_DIR
+        settings.CACHE_DIR = before if CACHE is None else str(CACHE)
+        try:
+            return numba.njit(**options)(function)
+        finally:
+            settings.CACHE_DIR = before
+
+    return decorate
 
 
 class _Announcer(event.Listener):
-    """Says once that kernels are being compiled. Loading them from the cache is no such event."""
+    """Says once that kernels are being compiled, and draws a bar meanwhile where stderr is a terminal.
+
+    Loading them from the cache is no such event.
+    """
 
     def __init__(self) -> None:
-        self.done = QUIET in os.environ
+        self.told = QUIET in os.environ
+        self._drawn = not self.told and sys.stderr is not None and sys.stderr.isatty()
+        self._open: list[str] = []  # the functions being compiled, the outermost first
+        self._done, self._total, self._began = 0, 1, 0.0
 
     def on_start(self, started: event.Event) -> None:
-        ours = str(started.data["dispatcher"].py_func.__module__).startswith("halfseen.")
-        if ours and not self.done:
-            self.done = True
+        dispatcher = started.data["dispatcher"]
+        if not (self._open or _ours(dispatcher)):
+            return
+        if not self.told:
+            self.told = True
             print(NOTICE, file=sys.stderr, flush=True)
+        if not self._open:
+            self._done, self._total, self._began = 0, len(_closure(dispatcher, {})), time.monotonic()
+        self._open.append(dispatcher.py_func.__name__)
+        self._draw()
 
     def on_end(self, ended: event.Event) -> None:
-        """Nothing to say."""
+        if not self._open:
+            return
+        self._open.pop()
+        self._done += _ours(ended.data["dispatcher"])
+        self._draw()
+
+    def _draw(self) -> None:
+        if not self._drawn:
+            return
+        line = ""
+        if self._open:
+            full = min(_BAR, _BAR * self._done // self._total)
+            seconds = time.monotonic() - self._began
+            line = f"  {self._open[0]} {'━' * full}{'╌' * (_BAR - full)} {seconds:.0f} s"
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
-_settle_cache()
+def _ours(dispatcher: Any) -> bool:
+    return str(dispatcher.py_func.__module__).startswith("halfseen.")
+
+
+def _closure(dispatcher: Any, found: dict[int, Any]) -> dict[int, Any]:
+    """A kernel and the kernels it calls, directly or not: as many as are compiled for it at most."""
+    found[id(dispatcher)] = dispatcher
+    code, names = dispatcher.py_func.__code__, dispatcher.py_func.__globals__
+    for name in code.co_names:
+        callee = names.get(name)
+        if hasattr(callee, "py_func") and id(callee) not in found:
+            _closure(callee, found)
+    return found
+
+
 event.register("numba:compile", _Announcer())

@@ -129,6 +129,23 @@ class Learner(Stateful, ABC):
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         """Predicted reward of every arm and the variance of that prediction, both (n, K)."""
 
+    def score_and_pick(
+        self,
+        rows: Ints,
+        features: Floats,
+        widths: Floats,
+        law: int,
+        keys: Keys,
+        rounds: Ints,
+        available: Mask,
+        arms: Ints,
+    ) -> tuple[Floats, Floats]:
+        """`score`, and into `arms` (n,) what a chooser with a `plain_law` picks on it: the same in one compiled call.
+
+        For learners that have such a call; the policy does not use this one where it was not overridden.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         """Credit rewards (n,) to the arms (n,) played on the features (n, p) of their own rounds.
@@ -179,6 +196,7 @@ class Chooser(ABC):
 
     weighs_noise: bool = False  # whether `Choices.noise_variances` is wanted
     looks_ahead: bool = False  # whether `Choices.reuse` is wanted
+    plain_law: int | None = None  # that of ζ_a, where the arm played is the highest of m_a + width_a·std_a·ζ_a
 
     @abstractmethod
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:

@@ -11,24 +11,13 @@ from numpy.typing import ArrayLike
 
 from halfseen.beliefs import Array, Belief, FilterResult, SmootherResult, Walk
 from halfseen.errors import invalid
+from halfseen.inputs import real_numbers
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.series import filter_series
 from halfseen.kernels.smoother import smooth_series
+from halfseen.tracker import Tracker
 
 RELATIVE_TOLERANCE = 1e-8  # asymmetry or negative eigenvalue, relative to the largest, that passes as rounding
-
-
-def real_numbers(argument: str, value: ArrayLike) -> Array:
-    """A fresh float64 array; NaN and infinities are allowed, None and masked entries become NaN."""
-    if isinstance(value, np.ma.MaskedArray):
-        value = np.ma.filled(value.astype(np.float64), np.nan)
-    try:
-        array = np.asarray(value)
-        if array.dtype.kind in "fiubO":
-            return np.array(array, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
-        pass
-    raise invalid(argument, type(value).__name__, "an array of real numbers")
 
 
 def _finite(argument: str, value: ArrayLike) -> Array:
@@ -194,6 +183,11 @@ class LinearGaussianModel:
         array, single = _observations(ys, self.observed)
         x, loglik, rows, P_filt, P_pred, _ = filter_series(*self.canonical().model.arrays(), array)
         return FilterResult(Walk(x, rows, single, self.canonical().back), P_filt, loglik, P_pred, self.transition)
+
+    def tracker(self) -> Tracker:
+        """The same filter a round at a time: `step(y)` gives the belief after y. It begins at x_0."""
+        form = self.canonical()
+        return Tracker(form.model.arrays(), form.back)
 
     def smooth(self, ys: ArrayLike) -> SmootherResult:
         """E[x_t | y_1..y_n] and covariances, also of neighbours in time, for t = 0..n (x_0 is `.initial`)."""

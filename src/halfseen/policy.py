@@ -10,8 +10,11 @@ from numpy.typing import ArrayLike
 from halfseen.component import Choices, Chooser, Estimator, Learner, Mask, State, Stateful, Streams
 from halfseen.errors import HalfseenError, invalid
 from halfseen.health import LONG
-from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT
+from halfseen.kernels.rounds import begin_round
 from halfseen.randomness import Floats, Ints
+
+_INT64 = np.dtype(np.int64)  # made once: it takes longer than the array
 
 
 class Policy(Stateful):
@@ -31,6 +34,10 @@ class Policy(Stateful):
         self._hears_rewards = _overrides(estimator, "features_of", "reward")
         self._refits = _overrides(estimator, "due")
         self.renews = _overrides(estimator, "renew")  # whether `refit` has anything to do
+        at_once = type(learner).score_and_pick is not Learner.score_and_pick and not (
+            learner.weighs_propensity or chooser.weighs_noise or chooser.looks_ahead
+        )
+        self._law = chooser.plain_law if at_once else None  # None: scored and picked in two steps
         estimator.meet(learner)
 
     def observe(
@@ -38,12 +45,13 @@ class Policy(Stateful):
     ) -> tuple[Ints, Ints, Floats]:
         """Open the next round of `rows` (all streams if not given) with y_t (n, k): rows, rounds and features."""
         rows = self.everyone if rows is None else rows
-        found = survey(observations)
+        if contexts is None and self.estimator.reveals_context:  # nothing has changed yet
+            raise invalid("context", "nothing", f"the true context, {self.estimator.dimension} numbers")
+        rounds = np.empty(len(rows), _INT64)
+        found = begin_round(rows, observations, self.rounds, rounds)
         if found == EXCESSIVE:
             raise invalid("observation", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
-        rounds = self.rounds.take(rows) + 1
         features = self.estimator.observe(rows, observations, rounds, found == COMPLETE, contexts)
-        self.rounds[rows] = rounds
         if self._any_silent or found != COMPLETE:
             self._count_gaps(rows, np.isnan(observations))
         if self._refits:
@@ -64,11 +72,18 @@ class Policy(Stateful):
     ) -> Choices:
         """See y_t (n, k), choose an arm for every stream in `rows`."""
         rows, rounds, features = self.observe(observations, contexts=contexts, rows=rows)
-        arms = np.empty(len(rows), dtype=np.int64)
+        arms = np.empty(len(rows), _INT64)
         if available is None:
             available = self.active if rows is self.everyone else self.active[rows]
+        keys = self._keys if rows is self.everyone else self._keys[rows]
+        if self._law is not None:
+            widths = self.chooser.widths(rows, rounds, self.learner)
+            means, variances = self.learner.score_and_pick(
+                rows, features, widths, self._law, keys, rounds, available, arms
+            )
+            return Choices(rounds, arms, features, means, variances, widths, available, None)
         choices = self._weighed(rows, rounds, features, arms, available)
-        self.chooser.pick(choices, self._keys if rows is self.everyone else self._keys[rows])
+        self.chooser.pick(choices, keys)
         if self.learner.weighs_propensity:
             self._note_propensity(choices)
         return choices

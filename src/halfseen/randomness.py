@@ -52,14 +52,14 @@ def stream_keys(seeds: ArrayLike, streams: ArrayLike = 0) -> Keys:
 def normals(keys: Keys, rounds: Ints, purpose: int, count: int) -> Floats:
     """Standard normals (n, count): row i belongs to keys[i] at rounds[i]."""
     out = np.empty((len(keys), count))
-    _draw(keys, rounds, int(purpose), True, out)
+    draw(keys, rounds, int(purpose), True, out)
     return out
 
 
 def uniforms(keys: Keys, rounds: Ints, purpose: int, count: int) -> Floats:
     """Uniforms on (0, 1), (n, count): row i belongs to keys[i] at rounds[i]."""
     out = np.empty((len(keys), count))
-    _draw(keys, rounds, int(purpose), False, out)
+    draw(keys, rounds, int(purpose), False, out)
     return out
 
 
@@ -118,7 +118,8 @@ def _philox(key_0, key_1, c_0, c_1, c_2, c_3):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _draw(keys, rounds, purpose, as_normals, out):  # type: ignore[no-untyped-def]
+def draw(keys, rounds, purpose, as_normals, out):  # type: ignore[no-untyped-def]
+    """Standard normals, or uniforms on (0, 1), into `out` (n, count): for `normals`, `uniforms` and kernels."""
     n, count = out.shape
     block = np.empty(4)
     for i in range(n):

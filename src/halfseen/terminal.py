@@ -84,6 +84,18 @@ def cell_progress(size: str) -> Iterator[Callable[[Progress], None]]:
     say(f"done in {duration(time.perf_counter() - began)}")
 
 
+@contextmanager
+def kernel_progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr with the kernels compiled, or a plain line where stderr is no terminal."""
+    from rich.progress import TextColumn, TimeElapsedColumn
+
+    bar, say = _bar(TextColumn("{task.completed:.0f} of {task.total:.0f} kernels"), TimeElapsedColumn())
+    task = bar.add_task("compiling", total=1)
+    say("compiling the numerical kernels, once for this installation")
+    with bar:
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 def _bar(*columns: ProgressColumn) -> tuple[Bar, Callable[[str], None]]:
     """A bar on stderr that ends in `columns`, not drawn where that is no terminal; and how to say a line beside it."""
     from rich.console import Console

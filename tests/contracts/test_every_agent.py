@@ -84,6 +84,28 @@ def test_a_batch_equals_single_agents(name):
             np.testing.assert_array_equal(value[s], agent.policy.learner.state()[key][0])
 
 
+def test_one_compiled_call_is_its_parts(name):
+    """Where scores and choice come from one call, the same from the parts, bit for bit; for one stream and for more."""
+    for count in (1, 3):
+        stories = [story(ROUNDS, seed=s, missing=0.05) for s in range(count)]
+        streams = Streams(stream_keys(range(count)), OBSERVED, ARMS)
+        whole, parts = (CATALOG[name].build(streams, told(name)) for _ in range(2))
+        assert whole._law is not None or name not in ("ts-pco", "kf-ts", "emkf-ucb", "pco-greedy")
+        parts._law = None
+        for t in range(ROUNDS):
+            contexts, ys, noise = (np.stack([one[part][t] for one in stories]) for part in range(3))
+            shown_to = contexts if whole.estimator.reveals_context else None
+            available = np.arange(ARMS) != np.full((count, 1), t % ARMS) if t % 3 == 0 else None
+            one, other = (policy.decide(ys, contexts=shown_to, available=available) for policy in (whole, parts))
+            for field, mine, theirs in zip(one._fields, one, other, strict=True):
+                np.testing.assert_array_equal(mine, theirs, err_msg=field)
+            np.testing.assert_array_equal(whole.propensities(one), parts.propensities(other))
+            for policy, choices in ((whole, one), (parts, other)):
+                policy.learn(choices.rounds, choices.features, choices.arms, noise + choices.arms)
+        for key, value in whole.state().items():
+            np.testing.assert_array_equal(value, parts.state()[key], err_msg=key)
+
+
 def test_streams_may_step_at_their_own_pace(name):
     xs, ys, _ = story(30)
     streams = Streams(stream_keys([21, 22]), OBSERVED, ARMS)

@@ -16,6 +16,9 @@ class Scored(Chooser):
 
     law: ClassVar[int]  # of ζ: POINT, NORMAL or HALF_NORMAL of kernels.choice
 
+    def __init_subclass__(cls) -> None:
+        cls.plain_law = cls.law if cls.judge is Scored.judge else None
+
     def judge(self, choices: Choices) -> Floats:
         """The predicted rewards as the choice uses them, (n, K)."""
         return choices.means

@@ -39,7 +39,10 @@ class Thompson(Scored):
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         if self._fixed is not None:
-            self._fixed = as_wide(self._fixed, learner.arms)
-            return self._fixed[: len(rows)]
+            fixed = self._fixed
+            if fixed.shape != (len(rows), learner.arms):
+                self._fixed = as_wide(fixed, learner.arms)
+                return self._fixed[: len(rows)]
+            return fixed
         v = self._noise_std * np.sqrt(9.0 * self._dimension * np.log(rounds / self._delta))
         return np.repeat(v[:, None], learner.arms, axis=1)

@@ -79,7 +79,7 @@ class FilterBank(Stateful):
             )
             self._steady = bool(self.frozen.all())
         advance_mean(rows, self._lane, self.transition, self.gain, self.mean, observations)
-        return self.mean.take(rows, axis=0)
+        return self.mean.copy() if len(self.mean) == 1 == len(rows) else self.mean.take(rows, axis=0)
 
     def replace_model(self, rows: Ints, transition: Floats, process_cov: Floats) -> None:
         """New dynamics for some streams from the next round on; mean and covariance stay."""

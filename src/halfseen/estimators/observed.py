@@ -21,6 +21,9 @@ class Observed(Estimator):
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        seen = observations if complete else np.where(np.isnan(observations), self.last[rows], observations)
-        self.last[rows] = seen
-        return seen.copy()
+        seen = observations.copy() if complete else np.where(np.isnan(observations), self.last[rows], observations)
+        if len(self.last) == 1 == len(rows):
+            self.last = seen  # shared with whoever gets it as features: neither is written to again
+        else:
+            self.last[rows] = seen
+        return seen

@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from halfseen.errors import HalfseenWarning, invalid
 from halfseen.identify.order import aicc, climb, ladder
+from halfseen.inputs import real_numbers
 from halfseen.kernels.checks import LIMIT
 from halfseen.kernels.em import DIAGONAL, FIXED, FULL, RELATIVE_FLOOR, Parameters, em_path
-from halfseen.model import LinearGaussianModel, real_numbers
+from halfseen.model import LinearGaussianModel
 from halfseen.randomness import Purpose, orthogonal_matrices, stream_keys
 
 Array = NDArray[np.float64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.compiler import njit
-from halfseen.kernels.linalg import INNER, KERNEL
+from halfseen.kernels.linalg import INNER, KERNEL, copy_into
 
 # Sums in the order written: the same points give the same centres, wherever they are worked out.
 _KERNEL, _INNER = KERNEL | {"fastmath": False}, INNER | {"fastmath": False}
@@ -36,7 +36,8 @@ def _spread_out(points, draws, centres, distances):  # type: ignore[no-untyped-d
                 passed += distances[t]
                 if passed > draws[c] * total:
                     break
-        centres[c] = points[at]
+        for j in range(points.shape[1]):  # a loop, here and below: assigning to a slice takes seconds to compile
+            centres[c, j] = points[at, j]
         for t in range(n):
             distance = _squared_distance(points[t], centres[c])
             distances[t] = distance if c == 0 else min(distances[t], distance)
@@ -73,7 +74,8 @@ def k_means(points, draws, steps, centres, labels):  # type: ignore[no-untyped-d
         cost = _assign(points, found, mine)
         for _ in range(steps):
             sums = np.zeros((count, p))
-            sizes[:] = 0.0
+            for c in range(count):
+                sizes[c] = 0.0
             for t in range(n):
                 sizes[mine[t]] += 1.0
                 for j in range(p):
@@ -87,5 +89,6 @@ def k_means(points, draws, steps, centres, labels):  # type: ignore[no-untyped-d
                 break
         if start == 0 or cost < lowest:
             lowest = cost
-            centres[:] = found
-            labels[:] = mine
+            copy_into(centres, found)
+            for t in range(n):
+                labels[t] = mine[t]

@@ -57,12 +57,13 @@ def open_rounds(rows, rounds, log_start, log_F, beliefs, evidence, newest, out):
         b, t = rows[n], rounds[n]
         here, last = t % W, (t - 1) % W
         if t == 1:
-            beliefs[b, here] = log_start[b]
+            for s in range(S):
+                beliefs[b, here, s] = log_start[b, s]
         else:
             _move(beliefs[b, last], evidence[b, last], log_F[b], beliefs[b, here], known)
-        evidence[b, here] = 0.0
         newest[b] = t
         for s in range(S):
+            evidence[b, here, s] = 0.0
             out[n, s] = math.exp(beliefs[b, here, s])
 
 

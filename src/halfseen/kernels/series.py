@@ -65,7 +65,7 @@ def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
 
 
 @njit(**INNER)
-def _closed_loop(D: Matrix, G: Matrix) -> Matrix:
+def closed_loop(D: Matrix, G: Matrix) -> Matrix:
     """Fᵀ with F = (I − GA)D, the map from one filtered mean to the next."""
     d, k = G.shape
     FT = np.empty((d, d))
@@ -111,7 +111,7 @@ def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt
 
 
 @njit(**INNER)
-def _exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vector, error: Vector) -> float:
+def exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vector, error: Vector) -> float:
     """One step under one gain, entries that are NaN left out. Returns −2 × its log-likelihood."""
     d, k = G.shape
     for i in range(d):
@@ -189,7 +189,7 @@ def filter_series(
     frozen = NONE
     for b in range(-1, B):  # −1 lays down the schedule, the walk of a series of which everything is seen
         if b == 0 and frozen != NONE:
-            FT = _closed_loop(D, G[frozen])
+            FT = closed_loop(D, G[frozen])
         if b >= 0:
             for i in range(d):
                 x_filt[b, 0, i] = m0[i]
@@ -246,7 +246,7 @@ def filter_series(
                     tree[here, FIRST_CHILD] = there
             if b >= 0:
                 x, x_new = x_filt[b, t], x_filt[b, t + 1]
-                total += _exact_step(D, G[there], W[there], ys[b, t], x, x_new, errors[0, 0])
+                total += exact_step(D, G[there], W[there], ys[b, t], x, x_new, errors[0, 0])
                 rows[b, t + 1] = there
             here = there
             t += 1

@@ -54,7 +54,7 @@ class MeasurementError(Learner):
 
     def _prior(self, count: int, arms: int) -> tuple[Floats, Floats, Floats]:
         square = (count, arms, self._size, self._size)
-        V = np.array(np.broadcast_to(self.prior_precision * np.eye(self._size), square))
+        V = np.array(np.broadcast_to(self.prior_precision * np.eye(self._size), square), order="C")
         return V, np.zeros(square), np.zeros(square[:-1])
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.component import Learner, Streams, positive
+from halfseen.component import Learner, Mask, Streams, positive
 from halfseen.errors import invalid
 from halfseen.kernels.regression import learn_rewards, score_arms
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.rounds import score_and_pick
+from halfseen.randomness import Floats, Ints, Keys, Purpose
+
+_CHOICE = int(Purpose.CHOICE)
 
 
 class Ridge(Learner):
@@ -40,6 +43,24 @@ class Ridge(Learner):
         means, variances = np.empty(shape), np.empty(shape)
         score_arms(rows, self.mean, self.cov_packed, features, means, variances)
         return means, variances
+
+    def score_and_pick(
+        self,
+        rows: Ints,
+        features: Floats,
+        widths: Floats,
+        law: int,
+        keys: Keys,
+        rounds: Ints,
+        available: Mask,
+        arms: Ints,
+    ) -> tuple[Floats, Floats]:
+        scores = np.empty((2, len(rows), self.arms))
+        score_and_pick(
+            rows, self.mean, self.cov_packed, features, widths, law, keys, rounds, _CHOICE, available,
+            scores, arms,
+        )  # fmt: skip
+        return scores[0], scores[1]
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         refused = learn_rewards(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)

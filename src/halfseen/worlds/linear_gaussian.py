@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 
 from halfseen.component import at_least, positive, stack_for_streams
 from halfseen.errors import invalid
+from halfseen.inputs import real_numbers
 from halfseen.kernels.checks import COMPLETE, LIMIT, survey
 from halfseen.kernels.simulation import move_contexts
-from halfseen.model import LinearGaussianModel, real_numbers
+from halfseen.model import LinearGaussianModel
 from halfseen.randomness import (
     Floats,
     Keys,

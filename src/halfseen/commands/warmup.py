@@ -1,0 +1,38 @@
+"""`halfseen warmup`."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from halfseen.component import at_least
+from halfseen.terminal import duration, kernel_progress
+
+
+def warmup(
+    check: Annotated[bool, typer.Option("--check", help="Compile nothing; say whether all is compiled.")] = False,
+    jobs: Annotated[int, typer.Option(help="Processes; 0 for one a processor.")] = 0,
+) -> None:
+    """Compile all numerical kernels now, for instance while an image is built."""
+    from halfseen.warmup import cache_folder, compile_all, kernels, missing
+
+    processes = at_least("jobs", jobs, 0) or None
+    left = missing()
+    if check:
+        if left:
+            print(f"{len(left)} of {len(kernels())} kernels are not compiled: {', '.join(left)}")
+            raise typer.Exit(1)
+        print(f"all {len(kernels())} kernels are compiled, in {cache_folder()}")
+        return
+    began = time.perf_counter()
+    if left:
+        with kernel_progress() as told:
+            compile_all(processes, told)
+        left = missing()
+    taken = duration(time.perf_counter() - began)
+    if left:
+        print(f"compiled in {taken}, but {cache_folder()} keeps no {', '.join(left)}")
+        raise typer.Exit(1)
+    print(f"all {len(kernels())} kernels are compiled, in {cache_folder()}; this took {taken}")

@@ -1,0 +1,145 @@
+"""Warming up is enough: afterwards nothing the package does compiles."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import halfseen
+from halfseen import compiler, warmup
+from halfseen.compiler import QUIET
+from halfseen.errors import HalfseenError
+
+SOURCE, TESTS = Path(halfseen.__file__).parents[1], Path(__file__).parent
+
+
+def run(*arguments: str, cache: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    own = {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}", "COLUMNS": "200"}
+    inherited = {key: value for key, value in os.environ.items() if key != QUIET}
+    return subprocess.run(
+        [sys.executable, *arguments], env=inherited | own | environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_table_names_every_kernel_that_python_can_call():
+    """Found in the modules, so that a kernel added there and forgotten here fails."""
+    listed = warmup.kernels()
+    found = {}
+    for path in (SOURCE / "halfseen").rglob("*.py"):
+        name = ".".join(path.relative_to(SOURCE / "halfseen").with_suffix("").parts)
+        if "njit" not in path.read_text() or name == "compiler":
+            continue
+        for attribute, value in vars(sys.modules.get(f"halfseen.{name}") or _module(name)).items():
+            mine = getattr(value, "__module__", "") == f"halfseen.{name}"
+            if mine and hasattr(value, "py_func") and not value.targetoptions.get("no_cpython_wrapper"):
+                found[f"{name}.{attribute}"] = value
+    inner = {"randomness._philox"}  # called by `draw` alone
+    assert listed.keys() == found.keys() - inner
+    for name, (kernel, signature) in listed.items():
+        assert kernel is found[name]
+        assert len(signature) == kernel.py_func.__code__.co_argcount, name
+
+
+def _module(name):
+    import importlib
+
+    return importlib.import_module(f"halfseen.{name}")
+
+
+def test_a_check_of_an_empty_cache_names_what_is_missing(tmp_path):
+    done = run("-m", "halfseen.cli", "warmup", "--check", cache=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"{len(warmup.kernels())} of {len(warmup.kernels())} kernels are not compiled: ")
+    assert "kernels.series.filter_series" in done.stdout
+    assert done.stderr == ""
+    assert not list(tmp_path.rglob("*.nbi"))
+
+
+def test_bad_jobs_are_refused(tmp_path):
+    done = run("-m", "halfseen.cli", "warmup", "--jobs", "-1", cache=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "error: jobs: got -1; want an integer of at least 0\n")
+
+
+def test_a_process_that_dies_is_one_clear_line(monkeypatch):
+    monkeypatch.setattr(warmup, "_compile", os._exit)
+    with pytest.raises(HalfseenError, match="warmup: a process that compiled ended early; want memory for all"):
+        warmup.compile_all(1)
+    assert QUIET not in os.environ or os.environ[QUIET] != "warmup"
+
+
+def test_the_cache_is_said_to_be_where_it_is():
+    assert warmup.cache_folder() == (compiler.CACHE or SOURCE / "halfseen")
+
+
+EVERYTHING = """
+import warnings
+import numpy as np, halfseen as hs
+from numba.core import event
+from settings import make_small, shown, story
+from halfseen.worlds import NAMED, RECORDED
+
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, started):
+        if not compiled or compiled[-1] != started.data["dispatcher"].py_func.__qualname__:
+            compiled.append(started.data["dispatcher"].py_func.__qualname__)
+    def on_end(self, ended): pass
+event.register("numba:compile", Listener())
+warnings.simplefilter("ignore", hs.HalfseenWarning)
+
+for name in hs.catalog():
+    agent, (xs, ys, noise) = make_small(name), story(90, missing=0.05)
+    ids = []
+    for x, y, e in zip(xs, ys, noise):
+        y.setflags(write=False)
+        decision = agent.decide(y, **shown(agent, x))
+        decision.propensities
+        ids.append(decision.id)
+        if len(ids) > 5: agent.learn(ids.pop(0), float(e))
+    agent.learn_many(ids, np.zeros(len(ids)))
+    agent.health()
+    if name not in ("bayes", "mts"): agent.add_arm()
+    agent.retire_arm(0)
+    if name.startswith("adaptive"): agent.refit()
+    agent.save("a.hs"); agent = hs.load("a.hs"); agent.learn(agent.decide(ys[0], **shown(agent, xs[0])), 1.0)
+    twin = make_small(name); twin.fold(ys, [0] * len(ys), noise, contexts=xs)
+for world in [*NAMED, *RECORDED]:
+    for name in hs.catalog():
+        try:
+            hs.run([name], world=world, rounds=60, seeds=2)
+        except hs.HalfseenError:
+            pass  # what this world cannot tell this agent
+ys = np.random.default_rng(0).standard_normal((120, 3))
+for kind in ("diagonal", "full"):
+    fit = hs.fit(ys, latent=4, observation_cov=kind, max_iterations=5)
+hs.fit(ys, latent="auto", max_iterations=2)
+ys[5, 1] = np.nan
+fit.model.smooth(ys); fit.model.filter(ys[None])
+tracker = fit.model.tracker()
+for y in ys: tracker.step(y)
+hs.examine(model=fit.model, observations=ys, arms=np.arange(120) % 3, rewards=ys[:, 0])
+print(compiled)
+"""
+
+
+@pytest.mark.slow
+def test_after_warming_up_nothing_compiles(tmp_path):
+    cache, work = tmp_path / "cache", tmp_path / "work"
+    work.mkdir()
+    warmed = run("-m", "halfseen.cli", "warmup", cache=cache)
+    assert warmed.returncode == 0, warmed.stderr
+    assert warmed.stderr == "compiling the numerical kernels, once for this installation\n"
+    assert f"kernels are compiled, in {cache}; this took " in warmed.stdout
+    checked = run("-m", "halfseen.cli", "warmup", "--check", cache=cache)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.stdout.endswith(f"kernels are compiled, in {cache}\n")
+    script = work / "everything.py"
+    script.write_text(EVERYTHING)
+    done = run(str(script), cache=cache)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stderr == ""
