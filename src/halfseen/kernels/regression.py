@@ -15,6 +15,7 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import KERNEL
+from halfseen.kernels.prefetch import prefetch
 
 PRECISE = 1e12
 
@@ -70,6 +71,9 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
     refused = -1
     for i in range(rows.shape[0]):
         b, a = rows[i], arms[i]
+        after = min(i + 1, rows.shape[0] - 1)  # one arm of each stream: nothing the processor could foresee
+        prefetch(cov, rows[after], arms[after])
+        prefetch(mean, rows[after], arms[after])
         gain[:] = 0.0
         at = 0
         for j in range(p):
