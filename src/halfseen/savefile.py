@@ -27,7 +27,7 @@ _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", 
 
 
 def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -> None:
-    """Put `content`, or what it writes, at `path`, all of it or nothing. A file that was there lends its permissions."""
+    """Put `content`, or what it writes, at `path`, all or nothing. A file that was there lends its permissions."""
     path = path.resolve()  # a link stays a link
     mode = path.stat().st_mode & 0o777 if path.exists() else _usual_mode()
     try:

@@ -13,14 +13,14 @@ from halfseen.errors import HalfseenError, invalid
 from halfseen.fleet.packing import Array, grown
 from halfseen.fleet.parts import Held, hold
 from halfseen.kernels.checks import COMPLETE, survey
+from halfseen.kernels.regression import PRECISE
 from halfseen.learners.calibrated import Calibrated
 from halfseen.learners.known import Known
 from halfseen.learners.ridge import Ridge
 from halfseen.policy import Policy
-from halfseen.kernels.regression import PRECISE
 from halfseen.randomness import Floats, Ints, Keys
 
-SLICE = 256  # streams a call of a part is about: what is made for them on the way stays in the processor's cache
+SLICE = 512  # streams a call of a part is about: what is made for them on the way stays in the processor's cache
 SLICE_BYTES, LEAST_SLICE = 64 << 20, 8  # fewer, where a stream carries much
 GROWTH = 1.5
 PER_STREAM = ("rounds", "active", "missed", "silent")  # the state that a policy carries besides its parts
@@ -43,6 +43,8 @@ class Engine:
         self._chooser = sliced.chooser  # keeps nothing of a stream's own
         self.estimator: Held = hold(policy.estimator, sliced.estimator, packed=packed, tied=self._hears)
         self.learner: Held = hold(policy.learner, sliced.learner, packed=packed, tied=self._hears)
+        self.estimator.grow(2, policy.estimator)
+        self.learner.grow(2, policy.learner)
         self.rounds: Ints = np.zeros(2, dtype=np.int64)
         self.active: Mask = np.ones((2, arms), dtype=np.bool_)
         self.missed: Ints = np.zeros((2, observed), dtype=np.int64)
@@ -141,7 +143,9 @@ class Engine:
 
     # ------------------------------------------------------------------ a round
 
-    def decide(self, rows: Ints, observations: Floats, contexts: Floats | None, available: Mask | None) -> list[Choices]:
+    def decide(
+        self, rows: Ints, observations: Floats, contexts: Floats | None, available: Mask | None
+    ) -> list[Choices]:
         """A round of `rows`, all different, with inputs that are known to be in order; slice by slice."""
         return [
             self._decide(
@@ -178,9 +182,9 @@ class Engine:
         noise = learner.noise(known, features) if chooser.weighs_noise else None
         reuse = learner.reuse(known, features) if chooser.looks_ahead else None
         arms = np.empty(len(rows), dtype=np.int64)
-        there = self.active[rows] if available is None else available
+        there = self.active.take(rows, axis=0) if available is None else available
         choices = Choices(rounds, arms, features, means, variances, widths, there, noise, reuse)
-        chooser.pick(choices, self.keys[rows])
+        chooser.pick(choices, self.keys.take(rows, axis=0))
         if learner.weighs_propensity:
             shares = chooser.probabilities(choices)
             features[:, -1] = shares[np.arange(len(rows)), arms]

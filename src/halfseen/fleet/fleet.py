@@ -14,8 +14,9 @@ from halfseen.agent import Agent
 from halfseen.arms import Arm, Arms
 from halfseen.catalogue import CATALOG, make
 from halfseen.catalogue import load as load_agent
-from halfseen.component import Mask, at_least, seed_number
+from halfseen.component import Mask, at_least
 from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid
+from halfseen.fleet import checks
 from halfseen.fleet.decisions import Decisions
 from halfseen.fleet.engine import Engine
 from halfseen.fleet.packing import Array, grown
@@ -24,9 +25,9 @@ from halfseen.fleet.roll import Roll, Stream
 from halfseen.fleet.summary import summarise
 from halfseen.fleet.waiting import Waiting
 from halfseen.health import Health
-from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
+from halfseen.kernels.checks import EXCESSIVE, LIMIT, survey
 from halfseen.kernels.waiting import FOUND, TWICE
-from halfseen.randomness import Floats, Ints, stream_keys
+from halfseen.randomness import Ints, stream_keys
 
 ROUND_BITS = 32  # of an id: the lower ones are the round, the upper ones the number of the stream
 LATEST = (1 << ROUND_BITS) - 1
@@ -116,14 +117,15 @@ class Fleet:
 
         `seeds` are theirs, one each; left out, a stream's seed is its number.
         """
-        if isinstance(streams, int | np.integer) and not isinstance(streams, bool):
-            count, names = at_least("streams", streams, 1), []
+        names: list[str] = []
+        if isinstance(streams, int | np.integer):
+            count = at_least("streams", streams, 1)
         else:
             names = inputs.listed("streams", streams, "a count of at least 1, or names of streams")
             count = len(names)
             self._roll.check_new(names)
         rows, numbers = self._roll.free_rows(count), np.arange(self._roll.next_number, self._roll.next_number + count)
-        keys = stream_keys(numbers if seeds is None else _seeds(seeds, count)).reshape(count, 2)
+        keys = stream_keys(numbers if seeds is None else checks.seeds(seeds, count)).reshape(count, 2)
         self._make_rows(rows)
         self._engine.begin(rows, keys)
         self._rewarded[rows] = 0
@@ -204,8 +206,9 @@ class Fleet:
             raise invalid("observations", f"{len(ys)} rows", f"{len(rows)}, one a stream")
         if survey(ys) == EXCESSIVE:
             raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
-        shown = self._contexts(contexts, len(rows))
-        mask = None if available is None else self._mask(available, rows)
+        wanted = self._engine.dimension if self._engine.reveals_context else None
+        shown = checks.contexts(contexts, len(rows), wanted, self.name)
+        mask = None if available is None else checks.mask(available, self._arms, self._engine.active[rows])
         parts = self._engine.decide(rows, ys, shown, mask)
         ids = (numbers << ROUND_BITS) | self._engine.rounds[rows]
         decisions = Decisions(ids, numbers, self.arms, parts, self._engine.propensities)
@@ -217,11 +220,11 @@ class Fleet:
         return decisions
 
     def learn(self, ids: Decisions | ArrayLike, rewards: ArrayLike) -> None:
-        """Credit rewards (n,) to decisions of any streams, given by ids, in any order; all of them or, if refused, none.
+        """Credit rewards (n,) to decisions of any streams, given by their ids; all of them or, if refused, none.
 
         Those of one stream are learnt in the order given.
         """
-        numbers = _ids(ids)
+        numbers = ids.ids if isinstance(ids, Decisions) else checks.ids(ids)
         values = inputs.numbers("rewards", rewards, "numbers, one a decision")
         if values.shape != numbers.shape:
             raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")
@@ -239,42 +242,16 @@ class Fleet:
         """The ids of a stream's decisions that may still be rewarded, oldest first."""
         return self._waiting.ids[self._waiting.of(np.array([self._row(stream)]))]
 
-    def _contexts(self, contexts: ArrayLike | None, count: int) -> Floats | None:
-        if not self._engine.reveals_context:
-            if contexts is not None:
-                raise invalid("contexts", "the true contexts", f"nothing: '{self.name}' decides without them")
-            return None
-        if contexts is None:
-            raise invalid("contexts", "nothing", f"the true contexts: '{self.name}' decides on them")
-        xs = inputs.table("contexts", contexts, self._engine.dimension)
-        if len(xs) != count:
-            raise invalid("contexts", f"{len(xs)} rows", f"{count}, one a stream")
-        if survey(xs) != COMPLETE:
-            raise invalid("contexts", "an entry missing or too large", f"numbers within ±{LIMIT:g}")
-        return xs
-
-    def _mask(self, available: Mask | Iterable[Arm], rows: Ints) -> Mask:
-        shape, active = (len(rows), len(self.arms)), self._engine.active[rows]
-        if isinstance(available, np.ndarray) and available.dtype == np.bool_:
-            if available.shape != shape:
-                raise invalid("available", f"a mask of shape {available.shape}", f"one of shape {shape}")
-            mask = available.copy()
-            if not mask.any(axis=1).all():
-                raise invalid("available", "no arms for a stream", "at least one arm for each")
-        else:
-            mask = np.repeat(self._arms.mask(available, np.ones((1, shape[1]), dtype=np.bool_)), shape[0], axis=0)
-        if (mask & ~active).any():
-            raise invalid("available", "an arm that its stream has retired", "arms that are active")
-        return mask
-
     def _no_such_decision(self, number: int, found: int) -> DecisionError:
         if found == TWICE:
             return DecisionError(f"ids: got {number} more than once; want every decision once")
         stream, round_ = number >> ROUND_BITS, number & LATEST
         if stream not in self:
-            return DecisionError(f"ids: got {number}, of a stream that is not there; want ids of this fleet's decisions")
+            return DecisionError(
+                f"ids: got {number}, of a stream that is not there; want ids of this fleet's decisions"
+            )
         if not 1 <= round_ <= self._engine.rounds[self._row(stream)]:
-            return DecisionError(f"ids: got {number}, which was never decided; want ids of this fleet's decisions")
+            return DecisionError(f"ids: got {number}, which was never decided; want decisions of this fleet")
         return DecisionError(
             f"ids: got {number}, which was rewarded before or is older than the last {self._max_pending} unrewarded "
             "decisions of its stream; want some of fleet.pending(stream)"
@@ -350,34 +327,17 @@ class Fleet:
         self.__dict__.update(fresh.__dict__)
 
     def _fill(self, state: Mapping[str, Any]) -> None:
-        known = self.state()
-        if state.keys() != known.keys():
-            raise invalid("state", f"{len(state)} arrays of other names", f"the arrays {', '.join(known)}")
-        numbers, ids = np.asarray(state["streams"]), np.asarray(state["pending.ids"])
-        count, waits = np.shape(numbers)[0], np.shape(ids)[0]
-        lengths = {"keys": count, "rewards": count, "pending.arms": waits, "pending.features": waits, "names": count}
-        for name, length in {"streams": count, "next": 1, "pending.ids": waits, **lengths}.items():
-            mine, given = known[name], np.asarray(state[name])
-            if given.dtype.kind != mine.dtype.kind or given.shape != (length, *mine.shape[1:]):
-                wanted = f"{mine.dtype} {(length, *mine.shape[1:])}"
-                raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", wanted)
+        count = checks.state(state, self.state(), ROUND_BITS, len(self.arms))
         self._engine.fits(state, count)
-        rows = np.arange(count)
-        at = np.minimum(np.searchsorted(numbers, ids >> ROUND_BITS), max(0, count - 1))
-        sorted_up = (np.diff(numbers, prepend=-1) > 0).all() and (np.diff(ids, prepend=-1) > 0).all()
-        if not sorted_up or int(state["next"][0]) <= numbers.max(initial=-1):
-            raise invalid("state", "streams or decisions out of order", "the state of one fleet")
-        if waits and (not count or (numbers[at] != ids >> ROUND_BITS).any()):
-            raise invalid("state", "decisions of streams that are not there", "the state of one fleet")
-        arms = np.asarray(state["pending.arms"])
-        if ((arms < 0) | (arms >= len(self.arms))).any() or not np.asarray(state["active"]).any(axis=1).all():
-            raise invalid("state", "arms that are not there", f"those of {len(self.arms)} arms")
+        rows, numbers, ids = np.arange(count), np.asarray(state["streams"]), np.asarray(state["pending.ids"])
+        waiting_in = np.searchsorted(numbers, ids >> ROUND_BITS)
         self._make_rows(rows)
         self._engine.load(rows, np.asarray(state["keys"]), state)
         self._rewarded[rows] = state["rewards"]
         self._roll.enter(rows, np.asarray(state["names"]).tolist(), numbers)
         self._roll.next_number = int(state["next"][0])
-        self._waiting.open(ids, rows[at] if waits else ids, arms, np.ascontiguousarray(state["pending.features"]))
+        arms, features = np.asarray(state["pending.arms"]), np.ascontiguousarray(state["pending.features"])
+        self._waiting.open(ids, waiting_in, arms, features)
 
     def save(self, path: str | Path) -> None:
         """Write the whole fleet to a file; `halfseen.load` gives it back and it goes on bit for bit."""
@@ -397,28 +357,3 @@ def load(path: str | Path) -> Agent | Fleet:
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise SaveFileError(f"file: got '{path}', whose content does not fit together ({error})") from None
     return fleet
-
-
-def _seeds(seeds: ArrayLike, count: int) -> Any:
-    if isinstance(seeds, np.ndarray) and seeds.dtype.kind in "iu" and seeds.ndim == 1 and (seeds >= 0).all():
-        given: Any = seeds
-    else:
-        given = inputs.listed("seeds", seeds, "one seed a stream")  # type: ignore[arg-type]
-        given = np.array([seed_number("seeds", seed) for seed in given], dtype=np.uint64)
-    if len(given) != count:
-        raise invalid("seeds", f"{len(given)} of them", f"{count}, one a stream")
-    return given
-
-
-def _ids(ids: Decisions | ArrayLike) -> Ints:
-    if isinstance(ids, Decisions):
-        return ids.ids
-    try:
-        numbers = np.asarray(ids)
-        if numbers.size == 0:
-            return np.zeros(0, dtype=np.int64)
-        if numbers.ndim == 1 and numbers.dtype.kind in "iu":
-            return numbers.astype(np.int64)
-    except (TypeError, ValueError):
-        pass
-    raise invalid("ids", repr(ids), "ids of decisions, as in decisions.ids")

@@ -69,14 +69,14 @@ class Held(ABC):
                 wanted = f"{mine.dtype} {(count, *mine.shape[1:])}"
                 raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", wanted)
 
-    def leave(self, rows: Ints) -> None:
+    def leave(self, rows: Ints) -> None:  # noqa: B027 most have nothing to do
         """Streams that are no more."""
 
     def enter(self, rows: Ints) -> Ints:
         """Make ready for a call about `rows`, all different: by which rows the part knows them."""
         return rows
 
-    def leave_off(self, rows: Ints) -> None:
+    def leave_off(self, rows: Ints) -> None:  # noqa: B027
         """After a call that changed them."""
 
 
@@ -178,7 +178,7 @@ class Laned(Held):
     def __init__(self, part: Kalman, *, packed: bool) -> None:
         assert isinstance(part._bank, FilterBank)
         self.part, self.bank = part, LaneBank(part._bank, packed=packed)
-        part._bank = self.bank
+        part._bank = self.bank  # type: ignore[assignment]  # it takes the same step
 
     def arrays(self) -> dict[str, Array]:
         return {name: getattr(self.bank, name) for name in ("mean", "lane")}
@@ -219,7 +219,7 @@ class Laned(Held):
 
 
 def hold(part: Estimator | Learner, sliced: Estimator | Learner, *, packed: bool, tied: bool) -> Held:
-    """The way to hold `part`; `sliced` is the same built for one slice, `tied` whether parts look at each other's rows."""
+    """The way to hold `part`; `sliced` is the same for one slice, `tied` says that parts look at each other's rows."""
     if isinstance(part, Kalman):
         return Laned(part, packed=packed)
     told = owners(part)

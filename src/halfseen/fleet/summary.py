@@ -34,5 +34,7 @@ def summarise(rounds: Ints, rewarded: Ints, waiting: Ints, missed: Ints, silent:
             "were waiting"
         )
     if blind:
-        notes.append(f"in {blind} of {len(rounds)} streams an entry has not been seen in the last {LONG} rounds or more")
+        notes.append(
+            f"in {blind} of {len(rounds)} streams an entry has not been seen in the last {LONG} rounds or more"
+        )
     return Health(tuple(notes), facts)
