@@ -40,6 +40,7 @@ class LaneBank(Stateful):
         self._vacant: list[int] = []
         self.mean = np.zeros((0, bank.mean.shape[1]))
         self.lane: Ints = np.zeros(0, dtype=np.int64)
+        self._steady = True
 
     @property
     def count(self) -> int:
@@ -53,18 +54,20 @@ class LaneBank(Stateful):
 
     def observe(self, rows: Ints, observations: Floats, complete: bool) -> Floats:
         """One Kalman step of the streams `rows`, all different; their filtered means, a copy."""
-        lanes = self.lane.take(rows)
-        steps = ~self.frozen.take(lanes)
-        seen = None
-        if not complete:
+        if not (self._steady and complete):
+            lanes = self.lane.take(rows)
             seen = ~np.isnan(observations)
-            steps |= ~seen.all(axis=1)
-        if steps.any():
-            if seen is None:
-                seen = np.ones(observations.shape, dtype=np.bool_)
-            self._step(rows[steps], lanes[steps], seen[steps])
+            steps = ~(self.frozen.take(lanes) & seen.all(axis=1))
+            if steps.any():
+                self._step(rows[steps], lanes[steps], seen[steps])
+                self._steady = False
+                if complete:
+                    self._settle()
         advance_mean(rows, self.lane, self.transition, self.gain, self.mean, observations)
         return self.mean.take(rows, axis=0)
+
+    def _settle(self) -> None:
+        self._steady = bool(self.frozen[self.users > 0].all())  # while all is seen no lane has to step
 
     def _step(self, rows: Ints, lanes: Ints, seen: Mask) -> None:
         """Bring streams to the lanes that follow theirs, stepping every lane once."""
@@ -163,6 +166,7 @@ class LaneBank(Stateful):
         self.mean[rows] = bank.mean[: len(rows)]
         self.lane[rows] = found
         np.add.at(self.users, self.lane[rows], 1)
+        self._settle()
 
     def leave(self, rows: Ints) -> None:
         """Streams that are no more."""
@@ -186,6 +190,7 @@ class LaneBank(Stateful):
         self._vacant = []
         self.mean[rows], self.lane[rows] = saved["mean"], saved["lane"]
         self.users = np.bincount(self.lane[rows], minlength=len(self.frozen)).astype(np.int64)
+        self._settle()
 
 
 def _groups(lanes: Ints, seen: Mask) -> tuple[Ints, Ints, Ints]:
