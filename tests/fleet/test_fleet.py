@@ -298,7 +298,7 @@ def test_bytes_of_a_stream_are_what_the_arrays_take():
     assert memory["estimator"] == 8 * d + 8
     assert memory["books"] == 16 + 16 + 8 + K + 2 * 8 * k + 16 + 12  # roll, key, rounds, arms, gaps, rewards, waiting
     whole, packed = (small_fleet("emkf-ts", count=100, packed=packed).memory() for packed in (False, True))
-    assert whole["estimator"] == 8 * (5 * d * d + k * k + d * k + 3 * d) + 8 + 1
+    assert whole["estimator"] == 8 * (5 * d * d + k * k + d * k + 3 * d) + 8 + 1 + 8 + k  # and its lane, all seen
     assert packed["estimator"] == 8 * (2 * d * d + 3 * triangle + d * k + 3 * d) + 8 + 1
     assert packed["learner"] == whole["learner"]
 

@@ -41,8 +41,8 @@ class Engine:
         self._hears = kind.reward is not Estimator.reward or kind.features_of is not Estimator.features_of
         self._refits = kind.due is not Estimator.due
         self._chooser = sliced.chooser  # keeps nothing of a stream's own
-        self.estimator: Held = hold(policy.estimator, sliced.estimator, packed=packed, tied=self._hears)
-        self.learner: Held = hold(policy.learner, sliced.learner, packed=packed, tied=self._hears)
+        self.estimator: Held = hold(policy.estimator, sliced.estimator, count=2, packed=packed, tied=self._hears)
+        self.learner: Held = hold(policy.learner, sliced.learner, count=2, packed=packed, tied=self._hears)
         self.estimator.grow(2, policy.estimator)
         self.learner.grow(2, policy.learner)
         self.rounds: Ints = np.zeros(2, dtype=np.int64)

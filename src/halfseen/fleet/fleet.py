@@ -281,7 +281,9 @@ class Fleet:
         books |= {"rewarded": self._rewarded, "heads": self._waiting.heads}
         for kind, held in (("estimator", engine.estimator), ("learner", engine.learner)):
             books |= {f"{kind}.{name}": array for name, array in held.arrays().items()}
-        return books
+            books |= {f"{kind}.{name}": array for name, array in held.told(len(engine.keys)).items()}
+        once = {id(array): name for name, array in reversed(books.items())}  # parts may share one
+        return {name: books[name] for name in reversed(once.values())}
 
     def _common(self) -> dict[str, Array]:
         """Arrays whose size does not follow from the number of streams."""

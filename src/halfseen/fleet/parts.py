@@ -31,6 +31,18 @@ def owners(part: Stateful) -> dict[str, Stateful]:
     return found
 
 
+def told(part: Stateful, count: int) -> dict[str, Array]:
+    """Arrays of a part built for `count` streams that say the same of every stream, by name."""
+    holders = {id(owner): owner for owner in (part, *owners(part).values())}.values()
+    carried = {id(getattr(owner, name)) for name, owner in owners(part).items()}
+    return {
+        name: value
+        for holder in holders
+        for name, value in vars(holder).items()
+        if isinstance(value, np.ndarray) and value.shape[:1] == (count,) and id(value) not in carried
+    }
+
+
 class Held(ABC):
     """The arrays of one part, for all streams."""
 
@@ -60,6 +72,10 @@ class Held(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, Array]:
         """All that is held for streams, by name."""
+
+    def told(self, count: int) -> dict[str, Array]:
+        """What is held once for each of `count` rows although it is the same in all, by name."""
+        return {}
 
     def fits(self, saved: Mapping[str, Array], count: int) -> None:
         """Refuse what is not what `save` gives of so many streams."""
@@ -110,6 +126,9 @@ class InPlace(Held):
 
     def read(self, rows: Ints) -> dict[str, Array]:
         return {name: array[rows] for name, array in self.part.state().items()}
+
+    def told(self, count: int) -> dict[str, Array]:
+        return told(self.part, count)
 
     def _settle(self) -> None:
         for owner in owners(self.part).values():
@@ -218,14 +237,17 @@ class Laned(Held):
                 raise invalid(f"state '{name}'", "numbers of lanes that are not there", f"numbers below {lanes}")
 
 
-def hold(part: Estimator | Learner, sliced: Estimator | Learner, *, packed: bool, tied: bool) -> Held:
-    """The way to hold `part`; `sliced` is the same for one slice, `tied` says that parts look at each other's rows."""
+def hold(part: Estimator | Learner, sliced: Estimator | Learner, *, count: int, packed: bool, tied: bool) -> Held:
+    """The way to hold `part`, built for `count` streams; `sliced` is the same for one slice.
+
+    Parts that are `tied` look at each other's rows, which must then be the same.
+    """
     if isinstance(part, Kalman):
         return Laned(part, packed=packed)
-    told = owners(part)
-    if not tied and (
-        sum(getattr(owner, name).nbytes for name, owner in told.items()) == 0
-        or (packed and any(name in owner.symmetric for name, owner in told.items()))
-    ):
+    holders = owners(part)
+    carried = sum(getattr(owner, name).nbytes for name, owner in holders.items())
+    symmetric = any(name in owner.symmetric for name, owner in holders.items())
+    more_told = sum(array.nbytes for array in told(part, count).values()) > carried
+    if not tied and (more_told or (packed and symmetric)):
         return Staged(sliced, packed=packed)
     return InPlace(part)
