@@ -167,6 +167,27 @@ def bytes_of_streams() -> Table:
     return Table(rows)
 
 
+def rounds_of_agents(rounds: int = 60) -> Table:
+    """Mean time of the first rounds of every agent, identification included; `adaptive` with a history of 500."""
+    rows = []
+    for agent in hs.catalog():
+        streams, options = (16, {"history": 500}) if agent.startswith("adaptive") else (1024, {})
+        taken = {}
+        for packed in (False, True):
+            fleet = hs.Fleet(agent, observed=OBSERVED, arms=ARMS, packed=packed, **told(agent), **options)
+            fleet.add(streams)
+            rng, seconds = np.random.default_rng(0), 0.0
+            for _ in range(rounds):
+                ys, rewards = rng.normal(size=(streams, OBSERVED)), rng.normal(size=streams)
+                xs = {"contexts": rng.normal(size=(streams, LATENT))} if hs.catalog()[agent].reveals_context else {}
+                began = time.process_time()
+                fleet.learn(fleet.decide(ys, **xs), rewards)
+                seconds += time.process_time() - began
+            taken[packed] = 1e6 * seconds / rounds / streams
+        rows.append({"agent": agent, "µs a round": f"{taken[False]:.3g}", "packed": f"{taken[True]:.3g}"})
+    return Table(rows)
+
+
 def bytes_of_lanes(share_missing: float, streams: int = 2000, rounds: int = 30) -> Table:
     """What kf-ts takes besides, when a share of all entries is missing."""
     rows = []
@@ -189,25 +210,64 @@ def bytes_of_lanes(share_missing: float, streams: int = 2000, rounds: int = 30) 
     return Table(rows)
 
 
-def moving_a_stream(agent: str) -> Table:
-    """Milliseconds to take one stream out of a fleet, to save it, to load it and to put it into another."""
-    here, there = InFleet(agent, 10).fleet, InFleet(agent, 10).fleet
-    best = dict.fromkeys(("fleet.agent", "agent.save", "hs.load", "fleet.adopt"), float("inf"))
-    for _ in range(15):
-        marks = [time.perf_counter()]
-        single = here.agent(0)
-        marks.append(time.perf_counter())
-        single.save("results/bench/stream.hs")
-        marks.append(time.perf_counter())
-        single = hs.load("results/bench/stream.hs")
-        marks.append(time.perf_counter())
-        number = there.adopt(single)
-        marks.append(time.perf_counter())
+def rounds_of_subsets(agent: str = "kf-ts") -> Table:
+    """Decide + learn of some of the streams, chosen at random."""
+    fleet, rng, rows = InFleet(agent, STREAMS).fleet, np.random.default_rng(0), []
+    for _ in range(WARM):
+        fleet.decide(rng.normal(size=(STREAMS, OBSERVED)))
+    for count in (1, 10, 100, 1000):
+        best = float("inf")
+        for _ in range(30):
+            streams, ys = rng.permutation(STREAMS)[:count], rng.normal(size=(count, OBSERVED))
+            began = time.process_time()
+            fleet.learn(fleet.decide(ys, streams=streams).ids, np.zeros(count))
+            best = min(best, time.process_time() - began)
+        rows.append(
+            {"streams a call": count, "µs a call": f"{1e6 * best:.0f}", "µs a round": f"{1e6 * best / count:.3g}"}
+        )
+    return Table(rows)
+
+
+def keeping_streams(agent: str = "kf-ts", lived: int = 100) -> Table:
+    """Milliseconds to take one stream out of a fleet, save it, load it, put it into another, and fold 1000 rounds."""
+    here, there, rng = InFleet(agent, 10), InFleet(agent, 10).fleet, np.random.default_rng(0)
+    for _ in range(lived):
+        here.round(rng.normal(size=(10, OBSERVED)), rng.normal(size=10))
+    ys, arms, rewards = rng.normal(size=(1000, OBSERVED)), rng.integers(ARMS, size=1000), rng.normal(size=1000)
+    best: dict[str, float] = {}
+    path = "results/bench/stream.hs"
+
+    def clock(name: str, act: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        done = act()
+        best[name] = min(best.get(name, float("inf")), 1e3 * (time.perf_counter() - began))
+        return done
+
+    for _ in range(10):
+        single = clock("fleet.agent", lambda: here.fleet.agent(0))
+        clock("agent.save", lambda: single.save(path))
+        single = clock("hs.load", lambda: hs.load(path))
+        number = clock("fleet.adopt", lambda: there.adopt(single))
         there.remove([number])
-        for name, taken in zip(best, np.diff(marks), strict=True):
-            best[name] = min(best[name], 1e3 * float(taken))
-    size = os.path.getsize("results/bench/stream.hs")
-    return Table([{"agent": agent, **{name: f"{ms:.2f} ms" for name, ms in best.items()}, "file": f"{size:,} bytes"}])
+        clock("agent.fold, 1000 rounds", lambda: single.fold(ys, arms, rewards))
+    file = f"{os.path.getsize(path):,} bytes"
+    return Table([{"agent": agent, **{name: f"{ms:.2f} ms" for name, ms in best.items()}, "file": file}])
+
+
+def keeping_a_fleet(agent: str = "kf-ts") -> Table:
+    fleet, path = InFleet(agent, STREAMS), "results/bench/fleet.hs"
+    fleet.round(np.zeros((STREAMS, OBSERVED)), np.zeros(STREAMS))
+    marks = [time.perf_counter()]
+    fleet.fleet.save(path)
+    marks.append(time.perf_counter())
+    hs.load(path)
+    marks.append(time.perf_counter())
+    saved, loaded = np.diff(marks)
+    size = os.path.getsize(path)
+    os.remove(path)
+    return Table(
+        [{"streams": f"{STREAMS:,}", "file": f"{size:,} bytes", "save": f"{saved:.2f} s", "load": f"{loaded:.2f} s"}]
+    )
 
 
 def main() -> None:
@@ -227,9 +287,11 @@ def main() -> None:
         ]
         print(Table(shown).markdown(), "\n", flush=True)
     print(bytes_of_streams().markdown(), "\n", flush=True)
+    print(rounds_of_agents().markdown(), "\n", flush=True)
     for share in (0.0, 0.05):
         print(bytes_of_lanes(share).markdown(), "\n", flush=True)
-    print(moving_a_stream("kf-ts").markdown())
+    for table in (rounds_of_subsets(), keeping_streams(), keeping_a_fleet()):
+        print(table.markdown(), "\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -269,7 +270,7 @@ class Fleet:
         """Bytes a stream takes, by part. What streams share is divided by their number; names are not counted."""
         found = {"estimator": 0.0, "learner": 0.0, "books": 16.0, "lanes": 0.0, "waiting": 0.0}
         for name, array in self._streamwise().items():
-            found[name.partition(".")[0] if "." in name else "books"] += array.itemsize * np.prod(array.shape[1:])
+            found[name.partition(".")[0] if "." in name else "books"] += array.itemsize * math.prod(array.shape[1:])
         for name, array in self._common().items():
             found[name.partition(".")[0]] += array.nbytes / max(1, len(self))
         return found | {"total": sum(found.values())}
