@@ -223,7 +223,7 @@ def rounds_of_subsets(agent: str = "kf-ts") -> Table:
             fleet.learn(fleet.decide(ys, streams=streams).ids, np.zeros(count))
             best = min(best, time.process_time() - began)
         rows.append(
-            {"streams a call": count, "µs a call": f"{1e6 * best:.0f}", "µs a round": f"{1e6 * best / count:.3g}"}
+            {"streams a call": str(count), "µs a call": f"{1e6 * best:.0f}", "µs a round": f"{1e6 * best / count:.3g}"}
         )
     return Table(rows)
 
@@ -237,19 +237,19 @@ def keeping_streams(agent: str = "kf-ts", lived: int = 100) -> Table:
     best: dict[str, float] = {}
     path = "results/bench/stream.hs"
 
-    def clock(name: str, act: Callable[[], Any]) -> Any:
+    def clock(name: str, act: Callable[..., Any], *given: Any) -> Any:
         began = time.perf_counter()
-        done = act()
+        done = act(*given)
         best[name] = min(best.get(name, float("inf")), 1e3 * (time.perf_counter() - began))
         return done
 
     for _ in range(10):
-        single = clock("fleet.agent", lambda: here.fleet.agent(0))
-        clock("agent.save", lambda: single.save(path))
-        single = clock("hs.load", lambda: hs.load(path))
-        number = clock("fleet.adopt", lambda: there.adopt(single))
+        single = clock("fleet.agent", here.fleet.agent, 0)
+        clock("agent.save", single.save, path)
+        single = clock("hs.load", hs.load, path)
+        number = clock("fleet.adopt", there.adopt, single)
         there.remove([number])
-        clock("agent.fold, 1000 rounds", lambda: single.fold(ys, arms, rewards))
+        clock("agent.fold, 1000 rounds", single.fold, ys, arms, rewards)
     file = f"{os.path.getsize(path):,} bytes"
     return Table([{"agent": agent, **{name: f"{ms:.2f} ms" for name, ms in best.items()}, "file": file}])
 
