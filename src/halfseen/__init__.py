@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from halfseen import worlds
     from halfseen.agent import Agent
     from halfseen.beliefs import Belief
-    from halfseen.catalogue import catalog, load, make
+    from halfseen.catalogue import catalog, make
     from halfseen.decision import Decision
     from halfseen.errors import HalfseenError, HalfseenWarning
     from halfseen.experiments.examine import Examination, examine
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from halfseen.experiments.result import Result
     from halfseen.experiments.run import run
     from halfseen.experiments.specs import AgentSpec
+    from halfseen.fleet.decisions import Decisions
+    from halfseen.fleet.fleet import Fleet, load
     from halfseen.health import Finding, Health, Verdict
     from halfseen.identify.em import FitResult, fit
     from halfseen.model import LinearGaussianModel
@@ -31,9 +33,11 @@ _HOMES = {
     "AgentSpec": "experiments.specs",
     "Belief": "beliefs",
     "Decision": "decision",
+    "Decisions": "fleet.decisions",
     "Examination": "experiments.examine",
     "Finding": "health",
     "FitResult": "identify.em",
+    "Fleet": "fleet.fleet",
     "HalfseenError": "errors",
     "HalfseenWarning": "errors",
     "Health": "health",
@@ -46,7 +50,7 @@ _HOMES = {
     "examine": "experiments.examine",
     "fit": "identify.em",
     "leaderboard": "experiments.leaderboard",
-    "load": "catalogue",
+    "load": "fleet.fleet",
     "make": "catalogue",
     "run": "experiments.run",
     "worlds": None,
@@ -57,9 +61,11 @@ __all__ = [
     "AgentSpec",
     "Belief",
     "Decision",
+    "Decisions",
     "Examination",
     "Finding",
     "FitResult",
+    "Fleet",
     "HalfseenError",
     "HalfseenWarning",
     "Health",

@@ -54,6 +54,11 @@ class Agent:
         return str(self._recipe["name"])
 
     @property
+    def recipe(self) -> dict[str, Any]:
+        """What it was made of: the arguments of `halfseen.make`."""
+        return dict(self._recipe)
+
+    @property
     def arms(self) -> tuple[Arm, ...]:
         """All arms there have ever been, in order."""
         return self._arms.names

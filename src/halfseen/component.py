@@ -40,6 +40,12 @@ class Stateful:
 
     state_names: ClassVar[tuple[str, ...]] = ()
     parts: ClassVar[tuple[str, ...]] = ()
+    symmetric: ClassVar[tuple[str, ...]] = ()  # of the state: matrices that equal their transposes, to the last bit
+    constant: ClassVar[tuple[str, ...]] = ()  # of the state: what never changes, and is the same in all streams
+    derived: ClassVar[tuple[str, ...]] = ()  # arrays that follow from the state of their stream: carried, never saved
+
+    def settle(self) -> None:
+        """Bring up to date what is no array of a stream's own, after arrays were written to from outside."""
 
     def state(self) -> State:
         arrays = {name: getattr(self, name) for name in self.state_names}

@@ -12,22 +12,22 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from halfseen.errors import SaveFileError, invalid
 from halfseen.model import LinearGaussianModel
 
-FORMAT, VERSION = "halfseen agent", 1
+FORMAT, FLEET, VERSION = "halfseen agent", "halfseen fleet", 1
 _HEADER = "header.json"
 _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, all of it or nothing. A file that was there lends its permissions."""
+def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -> None:
+    """Put `content`, or what it writes, at `path`, all or nothing. A file that was there lends its permissions."""
     path = path.resolve()  # a link stays a link
     mode = path.stat().st_mode & 0o777 if path.exists() else _usual_mode()
     try:
@@ -37,7 +37,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             os.chmod(temporary, mode)
-            file.write(content)
+            content(file) if callable(content) else file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -55,31 +55,53 @@ def _usual_mode() -> int:
     return 0o666 & ~umask
 
 
-def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Save how an agent is made (`recipe`) and what it has become (`state`, arrays by name)."""
+def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, kind: str = FORMAT) -> None:
+    """Save how an agent or a fleet is made (`recipe`) and what it has become (`state`, arrays by name).
+
+    A fleet is written as it is, without compression and straight to the disk: it may be most of the memory.
+    """
     arrays: dict[str, Any] = {}
     header = {
-        "format": FORMAT,
+        "format": kind,
         "version": VERSION,
         "recipe": _pack(recipe, arrays),
         "state": _pack(dict(state), arrays),
     }
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        archive.writestr(_HEADER, json.dumps(header))
-        for name, array in arrays.items():
-            with archive.open(name, "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
-    write_atomically(path, buffer.getvalue())
+    compression = zipfile.ZIP_DEFLATED if kind == FORMAT else zipfile.ZIP_STORED
+
+    def fill(file: IO[bytes]) -> None:
+        with zipfile.ZipFile(file, "w", compression, compresslevel=1) as archive:
+            archive.writestr(_HEADER, json.dumps(header))
+            for name, array in arrays.items():
+                with archive.open(name, "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+    write_atomically(path, fill)
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def kind_of(path: Path) -> str | None:
+    """FORMAT, FLEET or whatever else a file says it is; None where it says nothing."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return str(json.loads(archive.read(_HEADER)).get("format"))
+    except (OSError, zipfile.BadZipFile, zlib.error, LookupError, ValueError, AttributeError, RuntimeError):
+        return None
+
+
+def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two recipes would be saved as the same."""
+    arrays: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    same = _pack(one, arrays[0]) == _pack(other, arrays[1])
+    return same and all(np.array_equal(array, arrays[1][name]) for name, array in arrays[0].items())
+
+
+def read(path: Path, *, kind: str = FORMAT) -> tuple[dict[str, Any], dict[str, Any]]:
     """The recipe and state of a save file."""
     try:
         with zipfile.ZipFile(path) as archive:
             header = json.loads(archive.read(_HEADER))
-            if header.get("format") != FORMAT:
-                raise SaveFileError(f"file: got '{path}', which is {header.get('format')!r}; want a {FORMAT} file")
+            if header.get("format") != kind:
+                raise SaveFileError(f"file: got '{path}', which is {header.get('format')!r}; want a {kind} file")
             if header["version"] != VERSION:
                 raise SaveFileError(
                     f"file: got '{path}' of save version {header['version']!r}; this halfseen reads version {VERSION}"
@@ -103,7 +125,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         AttributeError,
         RuntimeError,
     ):
-        raise SaveFileError(f"file: got '{path}', truncated or damaged; want a whole {FORMAT} file") from None
+        raise SaveFileError(f"file: got '{path}', truncated or damaged; want a whole {kind} file") from None
 
 
 def _pack(value: Any, arrays: dict[str, Any]) -> Any:

@@ -22,6 +22,7 @@ class Blup(Estimator):
     """
 
     state_names = ("total", "counts")
+    symmetric = ("total", "counts")
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ class Emkf(Estimator):
     estimates = "canonical"
     parts = ("_bank",)
     state_names = ("previous", "opening", "X", "Psi", "rounds_seen")
+    symmetric = ("X",)
 
     def __init__(
         self,

@@ -19,6 +19,8 @@ class FilterBank(Stateful):
     """
 
     state_names = ("transition", "process_cov", "observation_cov", "mean", "cov", "gain", "frozen")
+    symmetric = ("process_cov", "cov")
+    constant = ("observation_cov",)
 
     def __init__(
         self,
@@ -34,9 +36,9 @@ class FilterBank(Stateful):
         self.mean, self.cov = initial_mean, initial_cov
         self.gain = np.zeros((lanes, d, k))
         self.frozen = np.zeros(lanes, dtype=np.bool_)
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Whatever follows from the state and need not be saved with it."""
         count, k = len(self.mean), self.observation_cov.shape[-1]
         self._shared = len(self.transition) < count
@@ -53,12 +55,12 @@ class FilterBank(Stateful):
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self._settle()
+        self.settle()
 
     def _part(self) -> None:
         for name in ("transition", "process_cov", "observation_cov", "cov", "gain", "frozen"):
             setattr(self, name, np.repeat(getattr(self, name), len(self.mean), axis=0))
-        self._settle()
+        self.settle()
 
     def observe(self, rows: Ints, observations: Floats, complete: bool) -> Floats:
         """One Kalman step of the streams `rows`; their filtered means, a copy."""

@@ -26,6 +26,7 @@ class SmoothedEm(Estimator):
     estimates = "canonical"
     parts = ("_bank",)
     state_names = ("recent", "opening_mean", "opening_cov")
+    symmetric = ("opening_cov",)
 
     def __init__(
         self,

@@ -96,7 +96,7 @@ def _all_seen(seen: Flags) -> bool:
 @njit(**KERNEL)
 def advance_gain(
     lanes: Index,  # (n,)
-    D: Stack,  # (M, d, d)
+    D: Stack,  # (M, d, d), or (1, d, d) for all lanes; Q and R alike
     Q: Stack,  # (M, d, d)
     R: Stack,  # (M, k, k)
     P: Stack,  # filtered covariance (M, d, d), changed
@@ -129,7 +129,8 @@ def advance_gain(
         complete = _all_seen(seen[s])
         if frozen[m] and complete:
             continue
-        covariance_step(D[m], Q[m], R[m], P[m], seen[s], P_pred, P_new, G[m], W, work_dd, work_dk, work_kk)
+        model = m if D.shape[0] > 1 else 0
+        covariance_step(D[model], Q[model], R[model], P[m], seen[s], P_pred, P_new, G[m], W, work_dd, work_dk, work_kk)
         frozen[m] = complete and agree(P_new, P[m], P_pred, FREEZE)
         copy_into(P[m], P_new)
 
@@ -138,7 +139,7 @@ def advance_gain(
 def advance_mean(
     rows: Index,  # (n,) streams that take a step
     lane: Index,  # (B,) lane of each stream
-    D: Stack,  # (M, d, d)
+    D: Stack,  # (M, d, d), or (1, d, d) for all lanes
     G: Stack,  # (M, d, k)
     x: Matrix,  # filtered means (B, d), changed
     y: Matrix,  # observations (n, k), aligned with rows
@@ -151,10 +152,11 @@ def advance_mean(
     for s in range(n):
         row = rows[s]
         m = lane[row]
+        model = m if D.shape[0] > 1 else 0
         for i in range(d):
             total = 0.0
             for j in range(d):
-                total += D[m, i, j] * x[row, j]
+                total += D[model, i, j] * x[row, j]
             pred[i] = total
         for i in range(k):
             error[i] = 0.0 if np.isnan(y[s, i]) else y[s, i] - pred[i]

@@ -15,6 +15,7 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import KERNEL
+from halfseen.kernels.prefetch import prefetch
 
 PRECISE = 1e12
 
@@ -23,22 +24,25 @@ PRECISE = 1e12
 def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
     """Of every arm, the predicted reward cᵀm_a and its parameter variance cᵀC_a c; both (n, K), written in place."""
     n, arms, p = rows.shape[0], mean.shape[1], mean.shape[2]
-    products = np.empty(cov.shape[2])
+    products, c = np.empty(cov.shape[2]), np.empty(p)
     for i in range(n):
+        m, C = mean[rows[i]], cov[rows[i]]
+        for j in range(p):
+            c[j] = features[i, j]
         at = 0
         for j in range(p):
-            products[at] = features[i, j] * features[i, j]
+            products[at] = c[j] * c[j]
             for l in range(j + 1, p):  # noqa: E741
-                products[at + l - j] = 2.0 * features[i, j] * features[i, l]
+                products[at + l - j] = 2.0 * c[j] * c[l]
             at += p - j
         for a in range(arms):
             # cᵀCc = ⟨C, ccᵀ⟩: one long dot product an arm, which vectorises better than p short ones.
             quadratic = 0.0
-            for j in range(cov.shape[2]):
-                quadratic += cov[rows[i], a, j] * products[j]
+            for j in range(C.shape[1]):
+                quadratic += C[a, j] * products[j]
             predicted = 0.0
             for j in range(p):
-                predicted += mean[rows[i], a, j] * features[i, j]
+                predicted += m[a, j] * c[j]
             means[i, a] = predicted
             variances[i, a] = max(quadratic, 0.0)
 
@@ -70,6 +74,9 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
     refused = -1
     for i in range(rows.shape[0]):
         b, a = rows[i], arms[i]
+        after = min(i + 1, rows.shape[0] - 1)  # one arm of each stream: nothing the processor could foresee
+        prefetch(cov, rows[after], arms[after])
+        prefetch(mean, rows[after], arms[after])
         gain[:] = 0.0
         at = 0
         for j in range(p):

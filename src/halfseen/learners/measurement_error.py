@@ -30,6 +30,8 @@ class MeasurementError(Learner):
 
     weighs_propensity = True
     state_names = ("V", "W", "f", "rewarded")
+    symmetric = ("V", "W")
+    derived = ("theta",)
 
     def __init__(
         self,

@@ -1,0 +1,298 @@
+"""Thousands of streams at once: decide + learn of a `Fleet`, of single agents in a loop, and of NumPy over the batch.
+
+`python -m benchmarks.fleet` also prints rounds a second and what a stream of every agent takes in memory.
+"""
+
+from __future__ import annotations
+
+import os
+
+if __name__ == "__main__":
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import halfseen as hs
+from benchmarks.harness import Contender, Job, measure
+from benchmarks.settings import ARMS, LATENT, OBSERVED, orbit
+from halfseen.randomness import Purpose, normals, stream_keys
+from halfseen.table import Table
+
+STREAMS, SINGLE = 10_000, 200  # of the fleet and of NumPy; agents of the loop
+AGREEING, AGREEING_ROUNDS = 20, 60
+WARM = 150  # rounds until the gain of `orbit` no longer changes
+AGENTS = ("kf-ts", "ts-pco")
+
+
+def told(agent: str) -> dict[str, Any]:
+    """What an agent must be told, for d = 20, k = 10, K = 15."""
+    rng = np.random.default_rng(0)
+    facts = {
+        "model": orbit(1)[0],
+        "latent": LATENT,
+        "arm_params": rng.normal(size=(ARMS, LATENT)),
+        "state_transition": 0.8 * np.eye(5) + 0.04,
+        "state_rewards": rng.normal(size=(ARMS, 5)),
+    }
+    return {name: facts[name] for name in hs.catalog()[agent].required}
+
+
+def seen_by(agent: str) -> int:
+    return LATENT if agent == "ts-pco" else OBSERVED  # a context of 20 either way
+
+
+class InFleet:
+    def __init__(self, agent: str, streams: int) -> None:
+        self.fleet = hs.Fleet(agent, observed=seen_by(agent), arms=ARMS, **told(agent))
+        self.fleet.add(streams)
+
+    def round(self, ys: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+        decisions = self.fleet.decide(ys)
+        self.fleet.learn(decisions.ids, rewards)
+        return decisions.indices
+
+
+class InALoop:
+    def __init__(self, agent: str, streams: int) -> None:
+        options = told(agent)
+        self.agents = [
+            hs.make(agent, observed=seen_by(agent), arms=ARMS, seed=seed, **options) for seed in range(streams)
+        ]
+
+    def round(self, ys: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+        arms = np.empty(len(ys), dtype=np.int64)
+        for i, agent in enumerate(self.agents):
+            decision = agent.decide(ys[i])
+            agent.learn(decision.id, rewards[i])
+            arms[i] = decision.index
+        return arms
+
+
+class InNumpy:
+    """The same with whole-array operations: inverses of every arm of every stream as full matrices."""
+
+    def __init__(self, agent: str, streams: int) -> None:
+        self.model = told(agent).get("model")
+        self.x, self.P = np.zeros((streams, LATENT)), np.eye(LATENT)
+        self.inverse = np.tile(np.eye(LATENT), (streams, ARMS, 1, 1))
+        self.f = np.zeros((streams, ARMS, LATENT))
+        self.keys, self.t, self.all = stream_keys(np.arange(streams)), 0, np.arange(streams)
+
+    def _context(self, ys: np.ndarray) -> np.ndarray:
+        if self.model is None:
+            return ys
+        D, A = self.model.transition, self.model.observation
+        P = D @ self.P @ D.T + self.model.process_cov
+        gain = np.linalg.solve(A @ P @ A.T + self.model.observation_cov, A @ P).T
+        predicted = self.x @ D.T
+        self.x, self.P = predicted + (ys - predicted @ A.T) @ gain.T, P - gain @ A @ P
+        return self.x
+
+    def round(self, ys: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+        self.t += 1
+        c = self._context(ys)
+        image = np.matmul(self.inverse, c[:, None, :, None])[..., 0]
+        means, stds = np.einsum("bad,bad->ba", image, self.f), np.sqrt(np.einsum("bad,bd->ba", image, c))
+        z = normals(self.keys, np.full(len(ys), self.t), Purpose.CHOICE, ARMS)
+        arms = np.argmax(means + stds * z, axis=1)
+        played = image[self.all, arms]
+        shrink = 1.0 / (1.0 + np.einsum("bd,bd->b", played, c))
+        self.inverse[self.all, arms] -= played[:, :, None] * (shrink[:, None] * played)[:, None, :]
+        self.f[self.all, arms] += rewards[:, None] * c
+        return arms
+
+
+def _contender(name: str, kind: Callable[[str, int], Any], agent: str, streams: int, note: str = "") -> Contender:
+    """Timed: one round of all its streams, long after the start. Compared: the arms of few streams from the start.
+
+    Time is that of the processor: nobody here waits for anything, and a core is what is asked about.
+    """
+    rng, k = np.random.default_rng(1), seen_by(agent)
+    rounds = [(rng.normal(size=(streams, k)), rng.normal(size=streams)) for _ in range(2)]
+    ready: list[Any] = []
+
+    def work() -> float:
+        if not ready:
+            ready.append(kind(agent, streams))
+            for t in range(WARM if agent == "kf-ts" and kind is not InNumpy else 2):
+                ready[0].round(*rounds[t % 2])
+        began = time.process_time()
+        ready[0].round(*rounds[0])
+        return time.process_time() - began
+
+    def arms() -> np.ndarray:
+        rng, few = np.random.default_rng(2), kind(agent, AGREEING)
+        return np.stack(
+            [few.round(rng.normal(size=(AGREEING, k)), rng.normal(size=AGREEING)) for _ in range(AGREEING_ROUNDS)]
+        )
+
+    return Contender(name, work, streams, note, arms, seconds=float)
+
+
+def job(agent: str) -> Job:
+    return Job(
+        f"Fleet of {agent}, one core",
+        "round",
+        [
+            _contender("halfseen Fleet", InFleet, agent, STREAMS, f"{STREAMS} streams"),
+            _contender("halfseen agents in a Python loop", InALoop, agent, SINGLE, f"{SINGLE} agents"),
+            _contender("NumPy over the batch", InNumpy, agent, STREAMS, f"{STREAMS} streams"),
+        ],
+        np.testing.assert_array_equal,
+        repeats=20,
+    )
+
+
+def bytes_of_streams() -> Table:
+    """What a stream of every agent takes, by part, and with packed matrices."""
+    rows = []
+    for agent in hs.catalog():
+        whole, packed = (
+            hs.Fleet(agent, observed=OBSERVED, arms=ARMS, packed=packed, **told(agent)) for packed in (False, True)
+        )
+        taken, less = whole.memory(), packed.memory()
+        parts = {part: taken[part] for part in ("estimator", "learner", "books")}
+        rows.append(
+            {
+                "agent": agent,
+                **{part: f"{value:,.0f}" for part, value in parts.items()},
+                "total": f"{sum(parts.values()):,.0f}",
+                "packed": f"{sum(less[part] for part in parts):,.0f}",
+            }
+        )
+    return Table(rows)
+
+
+def rounds_of_agents(rounds: int = 60) -> Table:
+    """Mean time of the first rounds of every agent, identification included; `adaptive` with a history of 500."""
+    rows = []
+    for agent in hs.catalog():
+        streams, options = (16, {"history": 500}) if agent.startswith("adaptive") else (1024, {})
+        taken = {}
+        for packed in (False, True):
+            fleet = hs.Fleet(agent, observed=OBSERVED, arms=ARMS, packed=packed, **told(agent), **options)
+            fleet.add(streams)
+            rng, seconds = np.random.default_rng(0), 0.0
+            for _ in range(rounds):
+                ys, rewards = rng.normal(size=(streams, OBSERVED)), rng.normal(size=streams)
+                xs = {"contexts": rng.normal(size=(streams, LATENT))} if hs.catalog()[agent].reveals_context else {}
+                began = time.process_time()
+                fleet.learn(fleet.decide(ys, **xs), rewards)
+                seconds += time.process_time() - began
+            taken[packed] = 1e6 * seconds / rounds / streams
+        rows.append({"agent": agent, "µs a round": f"{taken[False]:.3g}", "packed": f"{taken[True]:.3g}"})
+    return Table(rows)
+
+
+def bytes_of_lanes(share_missing: float, streams: int = 2000, rounds: int = 30) -> Table:
+    """What kf-ts takes besides, when a share of all entries is missing."""
+    rows = []
+    for packed in (False, True):
+        fleet = hs.Fleet("kf-ts", observed=OBSERVED, arms=ARMS, packed=packed, **told("kf-ts"))
+        fleet.add(streams)
+        rng = np.random.default_rng(0)
+        for _ in range(rounds):
+            ys = rng.normal(size=(streams, OBSERVED))
+            ys[rng.uniform(size=ys.shape) < share_missing] = np.nan
+            fleet.learn(fleet.decide(ys), np.zeros(streams))
+        memory = fleet.memory()
+        rows.append(
+            {
+                "entries missing": f"{share_missing:.0%}",
+                "matrices": "packed" if packed else "whole",
+                "bytes of lanes a stream": f"{memory['lanes']:,.0f}",
+            }
+        )
+    return Table(rows)
+
+
+def rounds_of_subsets(agent: str = "kf-ts") -> Table:
+    """Decide + learn of some of the streams, chosen at random."""
+    fleet, rng, rows = InFleet(agent, STREAMS).fleet, np.random.default_rng(0), []
+    for _ in range(WARM):
+        fleet.decide(rng.normal(size=(STREAMS, OBSERVED)))
+    for count in (1, 10, 100, 1000):
+        best = float("inf")
+        for _ in range(30):
+            streams, ys = rng.permutation(STREAMS)[:count], rng.normal(size=(count, OBSERVED))
+            began = time.process_time()
+            fleet.learn(fleet.decide(ys, streams=streams).ids, np.zeros(count))
+            best = min(best, time.process_time() - began)
+        rows.append(
+            {"streams a call": str(count), "µs a call": f"{1e6 * best:.0f}", "µs a round": f"{1e6 * best / count:.3g}"}
+        )
+    return Table(rows)
+
+
+def keeping_streams(agent: str = "kf-ts", lived: int = 100) -> Table:
+    """Milliseconds to take one stream out of a fleet, save it, load it, put it into another, and fold 1000 rounds."""
+    here, there, rng = InFleet(agent, 10), InFleet(agent, 10).fleet, np.random.default_rng(0)
+    for _ in range(lived):
+        here.round(rng.normal(size=(10, OBSERVED)), rng.normal(size=10))
+    ys, arms, rewards = rng.normal(size=(1000, OBSERVED)), rng.integers(ARMS, size=1000), rng.normal(size=1000)
+    best: dict[str, float] = {}
+    path = "results/bench/stream.hs"
+
+    def clock(name: str, act: Callable[..., Any], *given: Any) -> Any:
+        began = time.perf_counter()
+        done = act(*given)
+        best[name] = min(best.get(name, float("inf")), 1e3 * (time.perf_counter() - began))
+        return done
+
+    for _ in range(10):
+        single = clock("fleet.agent", here.fleet.agent, 0)
+        clock("agent.save", single.save, path)
+        single = clock("hs.load", hs.load, path)
+        number = clock("fleet.adopt", there.adopt, single)
+        there.remove([number])
+        clock("agent.fold, 1000 rounds", single.fold, ys, arms, rewards)
+    file = f"{os.path.getsize(path):,} bytes"
+    return Table([{"agent": agent, **{name: f"{ms:.2f} ms" for name, ms in best.items()}, "file": file}])
+
+
+def keeping_a_fleet(agent: str = "kf-ts") -> Table:
+    fleet, path = InFleet(agent, STREAMS), "results/bench/fleet.hs"
+    fleet.round(np.zeros((STREAMS, OBSERVED)), np.zeros(STREAMS))
+    marks = [time.perf_counter()]
+    fleet.fleet.save(path)
+    marks.append(time.perf_counter())
+    hs.load(path)
+    marks.append(time.perf_counter())
+    saved, loaded = np.diff(marks)
+    size = os.path.getsize(path)
+    os.remove(path)
+    return Table(
+        [{"streams": f"{STREAMS:,}", "file": f"{size:,} bytes", "save": f"{saved:.2f} s", "load": f"{loaded:.2f} s"}]
+    )
+
+
+def main() -> None:
+    os.makedirs("results/bench", exist_ok=True)
+    for agent in AGENTS:
+        rows = measure(job(agent))
+        shown = [
+            {
+                "job": row["job"],
+                "contender": row["contender"],
+                "rounds/s": f"{1e6 / row['microseconds']:,.0f}",
+                "µs a round": f"{row['microseconds']:.3g}",
+                "× ours": f"{row['times_ours']:.1f}",
+                "note": row["note"],
+            }
+            for row in rows
+        ]
+        print(Table(shown).markdown(), "\n", flush=True)
+    print(bytes_of_streams().markdown(), "\n", flush=True)
+    print(rounds_of_agents().markdown(), "\n", flush=True)
+    for share in (0.0, 0.05):
+        print(bytes_of_lanes(share).markdown(), "\n", flush=True)
+    for table in (rounds_of_subsets(), keeping_streams(), keeping_a_fleet()):
+        print(table.markdown(), "\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Many streams of one agent, decided and learnt together."""

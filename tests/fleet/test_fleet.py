@@ -1,0 +1,309 @@
+"""What a fleet is beyond the contract that it decides as single agents do."""
+
+import numpy as np
+import pytest
+from settings import ARMS, LATENT, OBSERVED, arm_params, assert_same_state, make_small, small_model, told
+
+import halfseen as hs
+
+
+def small_fleet(name="ts-pco", count=3, **options):
+    fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, **(told(name) | options))
+    if count:
+        fleet.add(count)
+    return fleet
+
+
+def play(fleet, rounds, seed=0, rewarded=1.0):
+    rng = np.random.default_rng(seed)
+    for _ in range(rounds):
+        decisions = fleet.decide(rng.normal(size=(len(fleet), OBSERVED)))
+        told_of = rng.uniform(size=len(fleet)) < rewarded
+        fleet.learn(decisions.ids[told_of], rng.normal(size=len(fleet))[told_of])
+
+
+def frozen(fleet):
+    return {key: value.tobytes() for key, value in fleet.state().items()}
+
+
+def test_seeds_are_the_numbers_of_the_streams_unless_given():
+    fleet = small_fleet(count=2)
+    assert fleet.add(["x"], seeds=[2**64 - 1]).tolist() == [2]
+    y = np.array([[0.3, -1.0, 2.0]] * 3)
+    got = [fleet.decide(y).arms.tolist() for _ in range(20)]
+    singles = [make_small("ts-pco", seed=seed) for seed in (0, 1, 2**64 - 1)]
+    assert got == [[single.decide(y[0]).arm for single in singles] for _ in range(20)]
+
+
+def test_numbers_are_never_used_again_and_rows_are():
+    fleet = small_fleet(count=4)
+    play(fleet, 5)
+    fleet.remove([1, 2])
+    size = fleet.nbytes
+    assert fleet.add(["x", "y"]).tolist() == [4, 5]
+    assert fleet.nbytes == size
+    assert fleet.streams.tolist() == [0, 3, 4, 5]
+    assert fleet.names == [None, None, "x", "y"]
+    assert fleet.rounds.tolist() == [5, 5, 0, 0]
+    assert "x" in fleet
+    assert 1 not in fleet
+    assert len(fleet) == 4
+    assert_same_state(fleet.agent("y"), make_small("ts-pco", seed=5))
+
+
+def test_room_grows_geometrically():
+    fleet, sizes = small_fleet(count=0), set()
+    for _ in range(300):
+        fleet.add(1)
+        sizes.add(fleet.nbytes)
+    assert len(sizes) < 40
+    assert fleet.nbytes < 1.6 * 300 * fleet.memory()["total"]
+
+
+def test_decisions_are_arrays_in_the_order_asked_for():
+    fleet = hs.Fleet("ts-pco", observed=OBSERVED, arms=["left", "right"], regularisation=2.3)
+    fleet.add(["a", "b", "c"])
+    decisions = fleet.decide(np.eye(3)[:2], streams=["c", "a"])
+    assert decisions.streams.tolist() == [2, 0]
+    assert len(decisions) == 2
+    assert set(decisions.arms) <= {"left", "right"}
+    assert decisions.arms.tolist() == [fleet.arms[i] for i in decisions.indices]
+    assert decisions.expected.shape == decisions.propensities.shape == (2, 2)
+    assert decisions.propensities.sum(axis=1) == pytest.approx([1, 1], abs=1e-9)
+    np.testing.assert_array_equal(decisions.propensity, decisions.propensities[[0, 1], decisions.indices])
+    np.testing.assert_array_equal(decisions.contexts, np.eye(3)[:2])
+    assert fleet.pending("c").tolist() == [decisions.ids[0]]
+    assert fleet.pending("b").tolist() == []
+    assert repr(decisions) == "<2 decisions of 2 arms>"
+    assert repr(fleet) == "<Fleet of ts-pco: 3 streams, 3 observed, 2 arms, 2 rounds, 2 unrewarded>"
+
+
+def test_propensities_asked_for_later_are_those_of_the_decision():
+    fleet, twin = small_fleet(), small_fleet()
+    y = np.random.default_rng(0).normal(size=(3, OBSERVED))
+    late, prompt = fleet.decide(y), twin.decide(y).propensities
+    play(fleet, 5)
+    fleet.remove([0])
+    fleet.add(4)
+    np.testing.assert_array_equal(late.propensities, prompt)
+
+
+def test_a_mask_says_which_arms_each_stream_may_play():
+    fleet = small_fleet(count=4)
+    mask = np.zeros((4, ARMS), dtype=bool)
+    mask[np.arange(4), [3, 1, 0, 2]] = True
+    decisions = fleet.decide(np.ones((4, OBSERVED)), available=mask)
+    assert decisions.arms.tolist() == [3, 1, 0, 2]
+    mask[:] = True
+    assert decisions.propensity.tolist() == [1, 1, 1, 1]
+
+
+def test_the_oldest_decisions_expire_as_those_of_an_agent_do():
+    fleet, single = small_fleet(count=2, max_pending=3), make_small("ts-pco", seed=1, max_pending=3)
+    ys = np.random.default_rng(0).normal(size=(6, OBSERVED))
+    ids = [fleet.decide(np.stack([y, y])).ids for y in ys]
+    wanted = [single.decide(y).id for y in ys]
+    assert fleet.pending(1).tolist() == [one[1] for one in ids[3:]]
+    with pytest.raises(hs.HalfseenError, match="rewarded before or is older than the last 3 unrewarded"):
+        fleet.learn([ids[0][1]], [1.0])
+    fleet.learn([ids[5][1], ids[3][1]], [0.5, -2.0])
+    single.learn(wanted[5], 0.5)
+    single.learn(wanted[3], -2.0)
+    with pytest.raises(hs.HalfseenError, match="rewarded before"):
+        fleet.learn([ids[5][1]], [1.0])
+    assert_same_state(fleet.agent(1), single)
+    health = fleet.health()
+    assert health.facts["decisions dropped"] == 6
+    assert any("6 decisions of 2 streams can no longer be rewarded" in note for note in health.notes)
+
+
+def test_health_counts_streams():
+    fleet = small_fleet(count=3)
+    assert fleet.health().ok
+    y = np.zeros((3, OBSERVED))
+    y[2, 1] = np.nan
+    for _ in range(120):
+        fleet.learn(fleet.decide(y).ids[1:], [1.0, 2.0])
+    health = fleet.health()
+    assert health.facts["streams"] == 3
+    assert health.facts["rounds"] == 360
+    assert health.facts["rewards"] == 240
+    assert health.facts["decisions waiting"] == 120
+    assert health.facts["share of entries not seen"] == pytest.approx(1 / 9)
+    assert health.notes == (
+        "in 1 of 3 streams no reward has come in the last 100 decisions or more",
+        "in 1 of 3 streams an entry has not been seen in the last 100 rounds or more",
+    )
+
+
+def test_retired_arms_come_along_and_cannot_be_made_available():
+    single, fleet = make_small("ts-pco", seed=4), small_fleet(count=1)
+    single.retire_arm(2)
+    number = fleet.adopt(single, "mine")
+    ys = np.random.default_rng(0).normal(size=(50, OBSERVED))
+    for y in ys:
+        decisions, want = fleet.decide(y[None], streams=["mine"]), single.decide(y)
+        assert decisions.indices[0] == want.index != 2
+        fleet.learn(decisions, [1.0])
+        single.learn(want, 1.0)
+    with pytest.raises(hs.HalfseenError, match="available: got an arm that its stream has retired"):
+        fleet.decide(ys[:1], streams=[number], available=[1, 2])
+    assert_same_state(fleet.agent(number), single)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: make_small("ts-pco", regularisation=1.1),
+        lambda: make_small("ts-pco", max_pending=7),
+        lambda: make_small("pco-scaled"),
+        lambda: hs.make("ts-pco", observed=OBSERVED, arms=ARMS + 1, regularisation=2.3),
+        lambda: "an agent",
+    ],
+)
+def test_only_agents_made_alike_are_adopted(other):
+    fleet = small_fleet()
+    play(fleet, 3)
+    before = frozen(fleet)
+    with pytest.raises(hs.HalfseenError, match="agent: got"):
+        fleet.adopt(other())
+    assert frozen(fleet) == before
+
+
+def test_an_agent_with_arms_of_its_own_is_not_adopted():
+    single = make_small("ts-pco")
+    single.add_arm()
+    with pytest.raises(hs.HalfseenError, match="agent: got"):
+        small_fleet().adopt(single)
+
+
+def test_a_fleet_shares_nothing_with_what_it_adopts_or_gives():
+    fleet, single = small_fleet(), make_small("ts-pco", seed=9)
+    number = fleet.adopt(single)
+    given = fleet.agent(number)
+    before = frozen(fleet)
+    for agent in (single, given):
+        agent.learn(agent.decide([1.0, 2.0, 3.0]), 4.0)
+    assert frozen(fleet) == before
+
+
+def test_restore_takes_a_fleet_back():
+    fleet = small_fleet("kf-ts")
+    play(fleet, 10, rewarded=0.5)
+    state, before = fleet.state(), frozen(fleet)
+    play(fleet, 10, seed=1)
+    fleet.remove([1])
+    fleet.restore(state)
+    assert frozen(fleet) == before
+    with pytest.raises(hs.HalfseenError, match="state 'rounds'"):
+        fleet.restore(state | {"rounds": state["rounds"][:2]})
+    with pytest.raises(hs.HalfseenError, match=r"state 'cov'"):
+        fleet.restore(state | {"estimator.cov": state["estimator.cov"][:, :2]})
+    with pytest.raises(hs.HalfseenError, match="state: got"):
+        fleet.restore({key: value for key, value in state.items() if key != "keys"})
+    assert frozen(fleet) == before
+
+
+def test_files_of_agents_and_fleets_are_told_apart(tmp_path):
+    fleet, single = small_fleet("kf-ts", packed=True), make_small("kf-ts")
+    play(fleet, 5, rewarded=0.5)
+    fleet.save(tmp_path / "fleet.hs")
+    single.save(tmp_path / "agent.hs")
+    assert isinstance(hs.load(tmp_path / "agent.hs"), hs.Agent)
+    again = hs.load(tmp_path / "fleet.hs")
+    assert isinstance(again, hs.Fleet)
+    assert frozen(again) == frozen(fleet)
+    assert repr(again) == repr(fleet)
+    content = (tmp_path / "fleet.hs").read_bytes()
+    (tmp_path / "half.hs").write_bytes(content[: len(content) // 2])
+    with pytest.raises(hs.HalfseenError, match="truncated or damaged"):
+        hs.load(tmp_path / "half.hs")
+    with pytest.raises(hs.HalfseenError, match="there is no such file"):
+        hs.load(tmp_path / "none.hs")
+
+
+def test_an_empty_fleet_is_fine(tmp_path):
+    fleet = small_fleet(count=0)
+    assert len(fleet.decide(np.zeros((0, OBSERVED)))) == 0
+    fleet.learn([], [])
+    assert fleet.health().ok
+    fleet.save(tmp_path / "fleet.hs")
+    assert len(hs.load(tmp_path / "fleet.hs")) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"name": "nobody"}, "agent: got 'nobody'"),
+        ({"name": "kf-ts"}, "model: got nothing"),
+        ({"packed": 1}, "packed: got 1; want True or False"),
+        ({"arms": 0}, "arms: got 0"),
+        ({"max_pending": 0}, "max_pending: got 0"),
+        ({"lags": 3}, "option of 'ts-pco': got 'lags'"),
+    ],
+)
+def test_bad_options_are_refused_when_the_fleet_is_made(options, line):
+    with pytest.raises(hs.HalfseenError) as caught:
+        hs.Fleet(**({"name": "ts-pco", "observed": 3, "arms": 4} | options))
+    assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda fleet: fleet.add(0), "streams: got 0"),
+        (lambda fleet: fleet.add("abc"), "streams: got 'abc'"),
+        (lambda fleet: fleet.add(["a", "a"]), "streams: got a name more than once"),
+        (lambda fleet: fleet.add([""]), "streams: got ''"),
+        (lambda fleet: fleet.add(1, seeds=[-1]), "seeds: got -1"),
+        (lambda fleet: fleet.add(1, seeds=[0.5]), "seeds: got 0.5"),
+        (lambda fleet: fleet.agent("z"), "streams: got 'z'"),
+        (lambda fleet: fleet.agent(None), "streams: got None"),
+        (lambda fleet: fleet.learn("abc", [1.0]), "ids: got 'abc'"),
+        (lambda fleet: fleet.learn([0.5], [1.0]), "ids: got [0.5]"),
+        (lambda fleet: fleet.learn([9 << 32], [1.0]), "ids: got 38654705664, of a stream that is not there"),
+        (lambda fleet: fleet.learn([-1], [1.0]), "ids: got -1, of a stream that is not there"),
+        (lambda fleet: fleet.decide(np.zeros((3, 3)), contexts=np.zeros((3, 3))), "contexts: got the true contexts"),
+        (lambda fleet: fleet.save(3), "path: got 3"),
+    ],
+)
+def test_mistakes_are_one_line_and_change_nothing(call, line):
+    fleet = small_fleet()
+    play(fleet, 2)
+    before = frozen(fleet)
+    with pytest.raises(hs.HalfseenError) as caught:
+        call(fleet)
+    assert str(caught.value).startswith(line)
+    assert frozen(fleet) == before
+
+
+def test_true_contexts_are_wanted_by_those_that_decide_on_them():
+    fleet, y = small_fleet("oracle-ts"), np.zeros((3, OBSERVED))
+    for contexts, line in [
+        (None, "contexts: got nothing"),
+        (np.zeros((2, LATENT)), "contexts: got 2 rows; want 3"),
+        (np.full((3, LATENT), np.nan), "contexts: got an entry missing"),
+    ]:
+        with pytest.raises(hs.HalfseenError) as caught:
+            fleet.decide(y, contexts=contexts)
+        assert str(caught.value).startswith(line)
+    assert fleet.rounds.tolist() == [0, 0, 0]
+
+
+def test_bytes_of_a_stream_are_what_the_arrays_take():
+    d, k, K = LATENT, OBSERVED, ARMS
+    triangle = d * (d + 1) // 2
+    memory = small_fleet("kf-ts", count=100).memory()
+    assert memory["learner"] == 8 * K * (triangle + d + 1)
+    assert memory["estimator"] == 8 * d + 8
+    assert memory["books"] == 16 + 16 + 8 + K + 2 * 8 * k + 16 + 12  # roll, key, rounds, arms, gaps, rewards, waiting
+    whole, packed = (small_fleet("emkf-ts", count=100, packed=packed).memory() for packed in (False, True))
+    assert whole["estimator"] == 8 * (5 * d * d + k * k + d * k + 3 * d) + 8 + 1 + 8 + k  # and its lane, all seen
+    assert packed["estimator"] == 8 * (2 * d * d + 3 * triangle + d * k + 3 * d) + 8 + 1
+    assert packed["learner"] == whole["learner"]
+
+
+def test_told_arms_are_held_once_for_all_streams():
+    fleet = hs.Fleet("bayes", observed=OBSERVED, arms=ARMS, model=small_model(), arm_params=arm_params())
+    fleet.add(1000)
+    assert fleet.memory()["learner"] == 0
