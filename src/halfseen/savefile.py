@@ -55,11 +55,11 @@ def _usual_mode() -> int:
     return 0o666 & ~umask
 
 
-def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Save how an agent is made (`recipe`) and what it has become (`state`, arrays by name)."""
+def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], form: str = FORMAT) -> None:
+    """Save how an agent is made (`recipe`) and what it has become (`state`, arrays by name); or another pair of them."""
     arrays: dict[str, Any] = {}
     header = {
-        "format": FORMAT,
+        "format": form,
         "version": VERSION,
         "recipe": _pack(recipe, arrays),
         "state": _pack(dict(state), arrays),
@@ -73,13 +73,13 @@ def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any]) -> No
     write_atomically(path, buffer.getvalue())
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read(path: Path, form: str = FORMAT) -> tuple[dict[str, Any], dict[str, Any]]:
     """The recipe and state of a save file."""
     try:
         with zipfile.ZipFile(path) as archive:
             header = json.loads(archive.read(_HEADER))
-            if header.get("format") != FORMAT:
-                raise SaveFileError(f"file: got '{path}', which is {header.get('format')!r}; want a {FORMAT} file")
+            if header.get("format") != form:
+                raise SaveFileError(f"file: got '{path}', which is {header.get('format')!r}; want a {form} file")
             if header["version"] != VERSION:
                 raise SaveFileError(
                     f"file: got '{path}' of save version {header['version']!r}; this halfseen reads version {VERSION}"
@@ -103,7 +103,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         AttributeError,
         RuntimeError,
     ):
-        raise SaveFileError(f"file: got '{path}', truncated or damaged; want a whole {FORMAT} file") from None
+        raise SaveFileError(f"file: got '{path}', truncated or damaged; want a whole {form} file") from None
 
 
 def _pack(value: Any, arrays: dict[str, Any]) -> Any:
