@@ -56,7 +56,7 @@ def _usual_mode() -> int:
 
 
 def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], form: str = FORMAT) -> None:
-    """Save how an agent is made (`recipe`) and what it has become (`state`, arrays by name); or another pair of them."""
+    """Save how an agent is made (`recipe`) and what it has become (`state`, arrays by name), or another such pair."""
     arrays: dict[str, Any] = {}
     header = {
         "format": form,

@@ -39,15 +39,11 @@ class Dask(Engine):
 
     where: str  # for messages
     _client: Any = None
-    _ends: contextlib.ExitStack
 
     def __enter__(self) -> Self:
-        self._ends = contextlib.ExitStack()
+        super().__enter__()
         self._ends.enter_context(_quiet())
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.close()
 
     @abstractmethod
     def _lost(self, why: str) -> HalfseenError: ...
@@ -136,7 +132,7 @@ class Dask(Engine):
                 self._client.unsubscribe_topic(topic)
 
     def _send_world(self, world: Any) -> Any:
-        """Once for all pieces: a recorded world is a table. As a task, so that Dask can make it again when it is lost."""
+        """Once for all pieces, as it may be a large table; as a task, so that Dask can make it again if it is lost."""
         content = cloudpickle.dumps(world)
         return self._client.submit(bytes, content, key=f"halfseen-world-{hashlib.sha256(content).hexdigest()}")
 

@@ -40,15 +40,19 @@ class Engine(ABC):
     """Does pieces of work. Entered before use; left, nothing it started is running any more."""
 
     workers: int  # how many pieces are worked on at the same time
+    _ends: contextlib.ExitStack
 
     def __enter__(self) -> Self:
+        self._ends = contextlib.ExitStack()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to end."""
+        self._ends.close()
 
     def prepare(self, samples: Sequence[Slice]) -> None:
         """Get ready for work such as `samples`: kernels are compiled once and not by all workers at the same time."""
+        if self.workers > 1:
+            compile_for(samples)
 
     @abstractmethod
     def work_through(

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -16,10 +16,9 @@ from typing import Any
 
 from halfseen.compiler import QUIET
 from halfseen.errors import HalfseenError
-from halfseen.experiments.engine import Done, Engine, Tick, Work, check_source, compile_for
+from halfseen.experiments.engine import Done, Engine, Tick, Work, check_source
 from halfseen.experiments.play import Stopped
 from halfseen.experiments.source import source_hash
-from halfseen.experiments.specs import Slice
 
 CHILD_ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", QUIET), "1")
 NO_GUARD = "asked for by a script without `if __name__ == '__main__':`"
@@ -31,9 +30,6 @@ class Processes(Engine):
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-
-    def prepare(self, samples: Sequence[Slice]) -> None:
-        compile_for(samples)
 
     def work_through(
         self,

@@ -17,9 +17,9 @@ def check_resumable(store: SliceStore, plan: Experiment) -> None:
     there = [subject for path in sorted(store.others([])) if (subject := store.subject_of(path)) is not None]
     wanted = "the folder of a run of this one that was cut short, or no resume"
     if not there:
-        raise invalid("resume", f"'{folder}', which holds no slice of this experiment", wanted)
+        raise invalid("resume", f"no slice of this experiment in '{folder}'", wanted)
     ours = [store.subject(plan.of_world(world)) for world in plan.worlds]
-    raise invalid("resume", f"'{folder}', which holds another experiment ({_difference(there, ours)})", wanted)
+    raise invalid("resume", f"another experiment ({_difference(there, ours)}) in '{folder}'", wanted)
 
 
 def _difference(there: list[dict[str, Any]], ours: list[dict[str, Any]]) -> str:
@@ -31,7 +31,7 @@ def _difference(there: list[dict[str, Any]], ours: list[dict[str, Any]]) -> str:
         names = [", ".join(agent["name"] for agent in one["agents"]) for one in (first, mine)]
         return f"of {names[0]}" if names[0] != names[1] else "of agents with other options"
     if not any(one["world"] == other["world"] for one in there for other in ours):
-        return f"in '{first['world'].get('name', first['world']['type'])}'"
+        return f"of the world '{first['world'].get('name', first['world']['type'])}'"
     if first["versions"] != mine["versions"]:
         name = next(name for name, version in mine["versions"].items() if first["versions"].get(name) != version)
         return f"played with {name} {first['versions'].get(name)}"
