@@ -8,6 +8,7 @@ import itertools
 import logging
 import pickle
 import queue
+import socket
 import tempfile
 import time
 import uuid
@@ -167,6 +168,7 @@ class RemoteDask(Dask):
         super().__enter__()
         try:
             try:
+                _check_answer(self.where)
                 self._connect(self.where)
             except (OSError, TimeoutError, ValueError):
                 raise invalid(
@@ -192,7 +194,7 @@ class RemoteDask(Dask):
             self._client.submit(by_value(_call), payload, workers=[at], allow_other_workers=True, pure=False)
             for at in by_host.values()
         ]
-        distributed.wait(futures)
+        self._client.gather(futures, errors="skip")
 
     def _lost(self, why: str) -> HalfseenError:
         return HalfseenError(f"cluster: got {why} at '{self.where}'; want a scheduler and workers that stay")
@@ -220,10 +222,10 @@ class LocalDask(Dask):
                     local_directory=scratch,
                     env=CHILD_ENVIRONMENT,
                 )
-        except (OSError, RuntimeError, TimeoutError):
+        except (OSError, RuntimeError, TimeoutError) as error:
             raise HalfseenError(
                 f"the workers of '{self.where}' did not start: out of memory, or they were {NO_GUARD}"
-            ) from None
+            ) from error
         self._ends.callback(_close, cluster)
         self._connect(cluster)
         self._check_workers()
@@ -243,6 +245,15 @@ class _Played:
 
     def total(self) -> int:
         return sum(list(self._by_piece.values()))
+
+
+def _check_answer(address: str) -> None:
+    """Raise where nobody listens, or one who does not speak first, as a scheduler does: Dask would wait for long."""
+    protocol, _, place = address.rpartition("://")
+    host, _, port = place.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS) as connection:
+        if protocol in ("", "tcp") and not connection.recv(1):
+            raise ConnectionError
 
 
 def _call(payload: bytes) -> None:
