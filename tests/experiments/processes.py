@@ -23,8 +23,8 @@ class RealCluster:
     def __init__(self, folder: Path) -> None:
         self.folder, self._processes = folder, list[subprocess.Popen[bytes]]()
         self._file = folder / "scheduler.json"
-        words = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self._file))
-        self.scheduler = self._start("scheduler", *words)
+        words = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+        self.scheduler = self._start("scheduler", *words, "--scheduler-file", str(self._file))
         while not self._file.exists():
             time.sleep(0.05)
             assert self.scheduler.poll() is None

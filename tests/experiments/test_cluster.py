@@ -184,6 +184,42 @@ def test_a_killed_driver_is_gone_on_with(cluster: RealCluster, tmp_path: Path) -
     assert [now.done for now in heard] == [heard[0].total]
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_cluster_of_our_own_ends_with_its_parent(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    words = ["run", "orbit", "--agents", "kf-ts,ts-pco", "--rounds", "100000", "--seeds", "4", "--out", "out"]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "halfseen.cli", *words, "--cluster", "local:2"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(SOURCE), "HALFSEEN_QUIET": "1", "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    family: list[psutil.Process] = []
+    deadline = time.monotonic() + 60
+    while len(family) < 3 and driver.poll() is None and time.monotonic() < deadline:  # two workers and their tracker
+        time.sleep(0.1)
+        family = psutil.Process(driver.pid).children(recursive=True)
+    time.sleep(2.0)
+    assert driver.poll() is None
+    if number == signal.SIGINT:
+        os.killpg(driver.pid, number)  # as a terminal does: to the children too
+    else:
+        driver.send_signal(number)
+    out, err = driver.communicate(timeout=30)
+    assert driver.returncode == code
+    assert out == ""
+    _, left = psutil.wait_procs(family, timeout=10)
+    assert left == []
+    if number == signal.SIGINT:
+        assert err.splitlines() == [
+            "playing 2 agents × 1 world × 4 seeds × 100,000 rounds",
+            "interrupted; nothing was written",
+        ]
+        assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "address",
     ["", "local", "local:", "local:0", "local:two", "local:-1", "somewhere", "tcp://host", "tcp://host:0", "host:99999",

@@ -216,7 +216,8 @@ class LocalDask(Dask):
                     threads_per_worker=1,
                     processes=True,
                     host="127.0.0.1",
-                    dashboard_address=None,
+                    dashboard_address="127.0.0.1:0",  # Dask opens a port in any case: one that is free, with no
+                    scheduler_kwargs={"dashboard": False},  # dashboard behind it
                     silence_logs=logging.CRITICAL,
                     memory_limit=0,
                     local_directory=scratch,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 from halfseen.compiler import QUIET
@@ -73,6 +74,8 @@ def starting_children() -> Iterator[None]:
     before = {name: os.environ.get(name) for name in CHILD_ENVIRONMENT}
     os.environ.update(CHILD_ENVIRONMENT)
     can_block = hasattr(signal, "pthread_sigmask")  # not on Windows
+    if can_block:
+        resource_tracker.ensure_running()  # started later, it would lift the mask of the thread that starts it
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if can_block else set()
     try:
         yield
