@@ -57,7 +57,7 @@ def test_reproduce_writes_everything(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     names = ["regret.png", "regret.svg", "report.html", "rounds.parquet", "summary.json"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*names, "slices"])
     assert all(name in done.stdout for name in names)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert list(summary["worlds"]) == ["paper ε=0.1", "paper ε=1", "orbit"]
@@ -71,7 +71,8 @@ def test_reproduce_writes_everything(tmp_path: Path) -> None:
 
 
 RECORDED_FILES = [
-    *("arms.png", "arms.svg", "report.html", "reward.png", "reward.svg", "rounds.parquet", "summary.json", "table.md")
+    *("arms.png", "arms.svg", "report.html", "reward.png", "reward.svg", "rounds.parquet"),
+    *("slices", "summary.json", "table.md"),
 ]
 
 
@@ -157,6 +158,14 @@ def test_run_fits_the_terminal_and_cuts_no_number(tmp_path: Path, columns: int) 
         (["run", "orbit", "--reward-every", "3"], "reward-every: got a value, with 'orbit'; want a table"),
         (["run", "orbit", "--agents", "kf-ts", "--rounds", "0"], "--rounds"),
         (["run", "orbit", "--agents", "kf-ts", "--jobs", "0"], "--jobs"),
+        (["run", "orbit", "--resume"], "resume: got no --out; want the folder of the run to go on with"),
+        (["run", "orbit", "--out", "file/o", "--resume"], "folder that can be written to"),
+        (["run", "orbit", "--cluster", "local:0"], "cluster: got 'local:0'; want 'local:N', or the address"),
+        (["run", "orbit", "--cluster", "local:2", "--jobs", "2"], "jobs: got 2, with --cluster; want only one of them"),
+        (["reproduce", "--cluster", "somewhere"], "cluster: got 'somewhere'; want 'local:N', or the address"),
+        (["leaderboard", "--cluster", "tcp://x"], "cluster: got 'tcp://x'; want 'local:N', or the address"),
+        (["leaderboard", "--cluster", "local:2", "--jobs", "2"], "jobs: got 2, with --cluster"),
+        (["leaderboard", "--resume", "--fresh"], "resume: got --fresh beside it; want only one of them"),
         (["reproduce", "--noise", "0.1,loud"], "'loud'"),
         (["reproduce", "--quick", "--out", "file/below"], "folder that can be written to"),
         (["reproduce", "--nonsense"], "--nonsense"),
@@ -284,13 +293,13 @@ def test_an_interrupted_leaderboard_keeps_what_is_done(tmp_path: Path, jobs: str
         start_new_session=True,
     )
     deadline = time.monotonic() + 60.0
-    while len(list((tmp_path / "out" / "cells").glob("*.json"))) < 2 and time.monotonic() < deadline:
+    while len(list((tmp_path / "out" / "cells").glob("*.slice"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    kept = len(list((tmp_path / "out" / "cells").glob("*.json")))
+    kept = len(list((tmp_path / "out" / "cells").glob("*.slice")))
     last = err.splitlines()[-1]
     assert last.startswith("interrupted; ")
     assert last.endswith(" of 800 cells are kept in out; the same command goes on from there")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfseen.table import Table
 
@@ -33,8 +33,15 @@ _LEAST_WORTH_ON_BOARD = ("wall s", "of medians", "median", "before", "after", "w
 _SAY_EVERY = 30.0  # seconds between two lines of progress where there is no terminal to draw a bar in
 
 
+class Shown(NamedTuple):
+    """Progress as it is shown: stream-rounds done of all there are, and lines beside it."""
+
+    told: Callable[[int, int], None]
+    say: Callable[[str], None]
+
+
 @contextmanager
-def progress(size: str) -> Iterator[Callable[[int, int], None]]:
+def progress(size: str) -> Iterator[Shown]:
     """A bar on stderr with the time left and the speed, or two plain lines where stderr is no terminal."""
     from rich.progress import ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
@@ -46,14 +53,19 @@ def progress(size: str) -> Iterator[Callable[[int, int], None]]:
     bar, say = _bar(TextColumn("{task.percentage:3.0f} %"), TimeRemainingColumn(), Speed())
     task = bar.add_task("playing", total=None)
     began = time.perf_counter()
+    first = True
 
     def told(done: int, total: int) -> None:
-        if done:
+        nonlocal first
+        if done and first:  # what an earlier run has done is no measure of speed
+            bar.reset(task, completed=done, total=total)
+        elif done:
             bar.update(task, completed=done, total=total)
+        first = first and not done
 
     say(f"playing {size}")
     with bar:
-        yield told
+        yield Shown(told, say)
     say(f"done in {time.perf_counter() - began:.1f} s")
 
 

@@ -12,10 +12,11 @@ import pytest
 
 import halfseen as hs
 from experiments.test_report import Page
+from halfseen import savefile
 from halfseen.catalogue import CATALOG, Entry
 from halfseen.choosers.uniform import Uniform
 from halfseen.estimators.observed import Observed
-from halfseen.experiments import cell_store, cells
+from halfseen.experiments import cells, local, slice_store
 from halfseen.experiments import leaderboard as module
 from halfseen.experiments.leaderboard import BASELINE, FILES, WORLDS, Progress, leaderboard_plan
 from halfseen.experiments.standings import FIELDS
@@ -120,13 +121,12 @@ def test_only_what_is_missing_is_played(tmp_path: Path, played: list[cells.Cell]
 def test_damaged_cells_are_played_again(tmp_path: Path, played: list[cells.Cell]) -> None:
     first = board_in(tmp_path)
     files = sorted((tmp_path / "cells").iterdir())
-    whole = files[0].read_text()
-    damages = [b"", b"\xff\xfe", b"[]", whole[: len(whole) // 2].encode(), b"null", b'{"result": 3}']
+    whole = files[0].read_bytes()
+    damages = [b"", b"\xff\xfe", b"[]", whole[: len(whole) // 2], b"null", whole[:60] + b"\x00" + whole[61:]]
     for path, content in zip(files, damages, strict=False):
         path.write_bytes(content)
-    record = json.loads(files[-1].read_text())
-    record["result"]["regret_by_seed"][0] += 1.0
-    files[-1].write_text(json.dumps(record))
+    subject = slice_store.SliceStore(tmp_path / "cells").subject_of(files[-3])
+    savefile.write(files[-1], {"subject": subject, "seeds": [0, 1]}, {"wall_seconds": 1.0}, slice_store.FORM)
     os_error = files[-2]
     os_error.unlink()
     os_error.mkdir()
@@ -178,16 +178,16 @@ def test_other_code_and_other_versions_are_other_cells(
     board_in(tmp_path)
     for name, value in (("source_hash", lambda: "edited"), ("versions", lambda: {"halfseen": "9"})):
         played.clear()
-        monkeypatch.setattr(cell_store, name, value)
+        monkeypatch.setattr(slice_store, name, value)
         board_in(tmp_path)
         assert len(played) == CELLS
 
 
 def test_code_that_changes_under_a_run_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other processes load the code a little later than this one."""
-    monkeypatch.setattr(cells, "source_hash", lambda: "edited")
+    monkeypatch.setattr(local, "source_hash", lambda: "edited")
     with pytest.raises(hs.HalfseenError, match="the code was changed"):
-        board_in(tmp_path)
+        board_in(tmp_path, jobs=2)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -206,7 +206,7 @@ def test_fresh_discards_every_cell_and_nothing_else(tmp_path: Path, played: list
     played.clear()
     board_in(tmp_path, fresh=True)
     assert len(played) == CELLS
-    assert len(list((tmp_path / "cells").glob("*.json"))) == CELLS
+    assert len(list((tmp_path / "cells").glob("*.slice"))) == CELLS
     assert (tmp_path / "cells" / "notes.txt").read_text() == "mine"
 
 

@@ -36,8 +36,8 @@ def health(
         check_folder(out)
     columns = {"observed": observed, "hidden": hidden, "rewards": rewards}
     (place,) = places([world], {role: given for role, given in columns.items() if given is not None}, reward_every)
-    with progress(f"adaptive in {place.name}") as told:
-        _, found = examine_world(place, rounds=rounds, seed=seed, progress=told)
+    with progress(f"adaptive in {place.name}") as shown:
+        _, found = examine_world(place, rounds=rounds, seed=seed, progress=shown.told)
     print_findings(found)
     if out is not None:
         print_written(found.save(out))

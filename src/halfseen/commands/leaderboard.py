@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from halfseen.commands import interruption
-from halfseen.commands.options import AGENTS_HELP, FirstSeed, Jobs
-from halfseen.commands.words import cores, size_of, split_specs
+from halfseen.commands.options import AGENTS_HELP, Cluster, FirstSeed, Jobs
+from halfseen.commands.playing import processes
+from halfseen.commands.words import size_of, split_specs
 from halfseen.errors import invalid
 from halfseen.terminal import cell_progress, print_leaderboard, print_written
 
@@ -26,9 +27,13 @@ def leaderboard(
     seeds: Annotated[int, typer.Option(min=1, help="Replications.")] = 50,
     first_seed: FirstSeed = 0,
     jobs: Jobs = None,
+    cluster: Cluster = None,
     out: Annotated[Path, typer.Option(help="Folder for the tables and for what is done so far.")] = Path(
         "results/leaderboard"
     ),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what is done so far, as is done anyway without --fresh.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Discard what is done so far.")] = False,
     markdown: Annotated[
         Path | None, typer.Option(help="A file for the tables as Markdown, too.", show_default="only in the folder")
@@ -41,6 +46,9 @@ def leaderboard(
     from halfseen.experiments.specs import seed_range
     from halfseen.savefile import write_atomically
 
+    if resume and fresh:
+        raise invalid("resume", "--fresh beside it", "only one of them")
+    count = processes(jobs, cluster)
     check_folder(out)
     if markdown is not None:
         check_folder(markdown.parent, "markdown")
@@ -66,7 +74,8 @@ def leaderboard(
             worlds=places,
             rounds=rounds,
             seeds=numbers,
-            jobs=jobs or cores(),
+            jobs=count,
+            cluster=cluster,
             out=out,
             fresh=fresh,
             progress=told,

@@ -12,6 +12,14 @@ AGENTS_HELP = (
 )
 FirstSeed = Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="all cores")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="Dask instead of --jobs: local:N for N workers on this machine, or a scheduler's address.",
+        show_default="none",
+    ),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run into --out that was cut short.")]
 Observed = Annotated[list[str] | None, typer.Option(help="Of a table: the columns that are seen, separated by commas.")]
 Hidden = Annotated[
     list[str] | None, typer.Option(help="Of a table: columns that belong to the context and are not seen.")

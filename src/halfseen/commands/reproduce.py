@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from halfseen.commands.options import AGENTS_HELP, FirstSeed, Jobs
+from halfseen.commands.options import AGENTS_HELP, Cluster, FirstSeed, Jobs, Resume
 from halfseen.commands.playing import play
 from halfseen.commands.words import split_numbers, split_specs
 from halfseen.terminal import print_claims, print_results, print_written
@@ -24,7 +24,9 @@ def reproduce(
     ] = None,
     agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="those of the paper")] = None,
     jobs: Jobs = None,
+    cluster: Cluster = None,
     out: Annotated[Path, typer.Option(help="Folder for the figure, report and data.")] = Path("results/paper"),
+    resume: Resume = False,
     quick: Annotated[bool, typer.Option("--quick", help="A small run, in seconds.")] = False,
 ) -> None:
     """Run the paper's experiment: figure, report with a verdict on every claim, data."""
@@ -41,7 +43,7 @@ def reproduce(
         agents=AGENTS if agents is None else split_specs(agents),
         quick=quick,
     )
-    result = play(plan, jobs)
+    result = play(plan, jobs, cluster, out, resume)
     claims = judge_claims(result)
     print_results(result)
     print_claims(claims)

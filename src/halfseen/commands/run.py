@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from halfseen.commands.options import AGENTS_HELP, FirstSeed, Hidden, Jobs, Observed, RewardEvery, Rewards
+from halfseen.commands.options import (
+    AGENTS_HELP,
+    Cluster,
+    FirstSeed,
+    Hidden,
+    Jobs,
+    Observed,
+    Resume,
+    RewardEvery,
+    Rewards,
+)
 from halfseen.commands.places import places
 from halfseen.commands.playing import play
 from halfseen.commands.words import split_specs
@@ -26,9 +36,11 @@ def run(
     seeds: Annotated[int | None, typer.Option(min=1, help="Replications.", show_default="20, recorded: 10")] = None,
     first_seed: FirstSeed = 0,
     jobs: Jobs = None,
+    cluster: Cluster = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the figure and data.", show_default="nothing is written")
     ] = None,
+    resume: Resume = False,
     observed: Observed = None,
     hidden: Hidden = None,
     rewards: Rewards = None,
@@ -44,7 +56,8 @@ def run(
     entered = places(worlds, {role: given for role, given in columns.items() if given is not None}, reward_every)
     count = usual(entered).seeds if seeds is None else seeds
     entrants = None if agents is None else split_specs(agents)
-    result = play(experiment(entrants, entered, rounds, seed_range(count, first_seed)), jobs)
+    plan = experiment(entrants, entered, rounds, seed_range(count, first_seed))
+    result = play(plan, jobs, cluster, out, resume)
     print_results(result)
     if out is not None:
         with staged(out) as stage:

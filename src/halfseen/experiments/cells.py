@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from halfseen.diagnostics import log_grid
-from halfseen.experiments.local import Stopped
-from halfseen.experiments.play import play
-from halfseen.experiments.source import source_hash
+from halfseen.experiments.play import Stopped, play
 from halfseen.experiments.specs import AgentSpec, Experiment, Slice
 from halfseen.worlds import World
 
@@ -57,7 +55,6 @@ class CellResult:
     before_by_seed: list[float] | None = None  # regret per round before the world's change, and well after it
     after_by_seed: list[float] | None = None
     seconds: list[float] = field(default_factory=list)  # of processor time to decide and learn, per chunk of rounds
-    source: str = ""  # hash of the code that played it, as the process that did so found it
 
 
 def cells_of(plan: Experiment) -> list[Cell]:
@@ -98,7 +95,6 @@ def play_cell(cell: Cell, tick: Callable[[int], None]) -> CellResult:
         before_by_seed=None if before is None else before.tolist(),
         after_by_seed=None if after is None else after.tolist(),
         seconds=track.seconds.sum(axis=0).tolist(),
-        source=source_hash(),
     )
 
 

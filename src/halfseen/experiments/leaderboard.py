@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from halfseen.catalogue import CATALOG
-from halfseen.component import at_least
-from halfseen.errors import HalfseenError
-from halfseen.experiments.cell_store import CellStore
 from halfseen.experiments.cells import Cell, CellResult, cells_of, play_cell
+from halfseen.experiments.engine import Engine, choose_engine
 from halfseen.experiments.files import check_folder, staged, write_json
 from halfseen.experiments.leaderboard_tables import markdown, matrix_table, world_table
-from halfseen.experiments.local import compile_for, work_through
 from halfseen.experiments.result import versions
 from halfseen.experiments.schedule import Schedule
 from halfseen.experiments.setting_tables import told_by_the_worlds
+from halfseen.experiments.slice_store import SliceStore
 from halfseen.experiments.source import source_hash
 from halfseen.experiments.specs import AgentSpec, Experiment, agent_spec, experiment
 from halfseen.experiments.standings import BASELINE, overall_ratios, standings
@@ -112,6 +109,7 @@ def leaderboard(
     rounds: int = ROUNDS,
     seeds: int | Iterable[int] = SEEDS,
     jobs: int = 1,
+    cluster: str | None = None,
     out: str | Path | None = None,
     fresh: bool = False,
     progress: Callable[[Progress], None] | None = None,
@@ -122,26 +120,27 @@ def leaderboard(
     agent, a world, ten seeds) is kept in `out/cells`, a later call with the same settings and the same code goes on
     from there, and the tables are written at the end; `fresh` discards what was kept. An agent that raises
     spoils only its own cells: `summary["failures"]` names them, and a later call tries them again. `jobs` processes
-    share the work, as in `run`; `progress` is told of every cell that is done.
+    or the workers of a `cluster` share the work, as in `run`; `progress` is told of every cell that is done.
     """
     plan = leaderboard_plan(agents, worlds, rounds, seeds)
-    jobs = at_least("jobs", jobs, 1)
+    cells = cells_of(plan)
+    engine = choose_engine(jobs, cluster, most=len(cells))
     store = None
     if out is not None:
         check_folder(out)
-        store = CellStore(Path(out) / "cells")
-        if fresh:
-            store.discard()
+        store = SliceStore(Path(out) / "cells")
     began = time.perf_counter()
-    cells = cells_of(plan)
-    results, resumed = _play_cells(cells, jobs, store, progress or (lambda _: None))
+    with engine:
+        if fresh and store is not None:
+            store.discard()
+        results, resumed = _play_cells(cells, engine, store, progress or (lambda _: None))
     board = Leaderboard(
         plan,
         {
             "command": _command(agents, worlds, plan),
             "rounds": plan.rounds,
             "seeds": list(plan.seeds),
-            "jobs": jobs,
+            "jobs": engine.workers,
             "baseline": BASELINE,
             "wall_seconds": time.perf_counter() - began,
             "cells": {"total": len(cells), "resumed": resumed},
@@ -164,25 +163,25 @@ def leaderboard_plan(agents: Agents, worlds: Worlds, rounds: int, seeds: int | I
 
 
 def _play_cells(
-    cells: Sequence[Cell], jobs: int, store: CellStore | None, progress: Callable[[Progress], None]
+    cells: Sequence[Cell], engine: Engine, store: SliceStore | None, progress: Callable[[Progress], None]
 ) -> tuple[list[CellResult], int]:
     """What every cell came to, in the order given, and how many of them were done before."""
-    results = [None if store is None else store.read(cell) for cell in cells]
+    results = [None if store is None else _kept(store, cell) for cell in cells]
     todo = [cell for cell, result in zip(cells, results, strict=True) if result is None]
-    resumed, others = len(cells) - len(todo), 0 if store is None else store.others(cells)
+    resumed, others = len(cells) - len(todo), 0 if store is None else len(store.others(cell.slice for cell in cells))
     schedule = Schedule(todo)
     for cell, result in zip(cells, results, strict=True):
         if result is not None:
             schedule.finished(cell, result.wall_seconds)
     at = {id(cell): number for number, cell in enumerate(cells)}
     done = resumed
-    jobs = max(1, min(jobs, len(todo)))
+    workers = max(1, min(engine.workers, len(todo)))
     taken: list[Cell] = []
 
     def tell() -> None:
         left = schedule.seconds_left()
         failed = sum(result is not None and result.error is not None for result in results)
-        progress(Progress(done, len(cells), resumed, failed, others, None if left is None else left / jobs))
+        progress(Progress(done, len(cells), resumed, failed, others, None if left is None else left / workers))
 
     def take() -> Iterator[Cell]:
         for cell in schedule:
@@ -192,27 +191,26 @@ def _play_cells(
     def heard(number: int, result: CellResult) -> None:
         nonlocal done
         cell = taken[number]
-        if result.error is None and result.source != source_hash():
-            raise HalfseenError("the code was changed while it was being played; start again to play the new one")
         if store is not None and result.error is None:
-            store.write(cell, result)
+            store.write(cell.slice, asdict(result))
         results[at[id(cell)]] = result
         schedule.finished(cell, result.wall_seconds)
         done += 1
         tell()
 
     tell()
-    if jobs > 1:
-        _compile(todo)
-    work_through(play_cell, take(), jobs, lambda _: None, heard)
+    if todo:
+        engine.prepare([cell.slice for cell in {cell.agent.label: cell for cell in todo}.values()])
+        engine.work_through(play_cell, take(), lambda _: None, heard)
     return [result for result in results if result is not None], resumed
 
 
-def _compile(cells: Iterable[Cell]) -> None:
-    """Every agent once for a moment. One that raises will do so again in its own cell."""
-    for cell in {cell.agent.label: cell for cell in cells}.values():
-        with contextlib.suppress(Exception):
-            compile_for(cell.slice)
+def _kept(store: SliceStore, cell: Cell) -> CellResult | None:
+    found = store.read(cell.slice)
+    try:
+        return None if found is None else CellResult(**found)
+    except TypeError:  # a slice of another kind of run
+        return None
 
 
 def _found(plan: Experiment, cells: Sequence[Cell], results: Sequence[CellResult]) -> dict[str, Any]:

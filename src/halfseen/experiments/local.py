@@ -1,4 +1,4 @@
-"""The engine for one machine: slices in this process, or over several."""
+"""The engine for one machine: several processes."""
 
 from __future__ import annotations
 
@@ -12,90 +12,70 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, TypeVar
+from multiprocessing import resource_tracker
+from typing import Any
 
 from halfseen.compiler import QUIET
 from halfseen.errors import HalfseenError
-from halfseen.experiments.play import Track, play
-from halfseen.experiments.specs import CHUNK, Slice
+from halfseen.experiments.engine import Done, Engine, Tick, Work, check_source
+from halfseen.experiments.play import Stopped
+from halfseen.experiments.source import source_hash
 
-Tick = Callable[[int], None]
-Piece = TypeVar("Piece")
-Done = TypeVar("Done")
+CHILD_ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", QUIET), "1")
+NO_GUARD = "asked for by a script without `if __name__ == '__main__':`"
 _POLL_SECONDS = 0.1
 
 
-class Stopped(Exception):
-    """Raised inside a worker when the run has been given up."""
+class Processes(Engine):
+    """Processes that live as long as the work, and no longer than this one."""
 
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
 
-def play_all(slices: list[Slice], jobs: int, tick: Tick) -> list[dict[str, Track]]:
-    """Every slice played, in the order given. The numbers do not depend on `jobs`."""
-    jobs = min(jobs, len(slices))
-    if jobs > 1:
-        compile_for(slices[0])
-    played: dict[int, dict[str, Track]] = {}
-    work_through(play, slices, jobs, tick, played.__setitem__)
-    return [played[number] for number in range(len(slices))]
-
-
-def work_through(
-    work: Callable[[Piece, Tick], Done],
-    pieces: Iterable[Piece],
-    jobs: int,
-    tick: Tick,
-    heard: Callable[[int, Done], None],
-) -> None:
-    """`work` on every piece, in this process or over several; `heard` is given each outcome, numbered, as it comes.
-
-    Pieces are taken only when somebody is about to be free, so that what is known by then may decide which is next.
-    `work` is given a `tick` to call now and then; it raises when the run has been given up.
-    """
-    if jobs == 1:
-        for number, piece in enumerate(pieces):
-            heard(number, work(piece, tick))
-        return
-    context = multiprocessing.get_context("spawn")
-    done, stop = context.Value("q", 0), context.Value("b", 0)
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(done, stop, os.getpid()))
-    told = 0
-    todo = enumerate(pieces)
-    running: dict[Future[Done], int] = {}
-    try:
-        while True:
-            if taken := list(itertools.islice(todo, jobs + 1 - len(running))):  # one more, so that nobody waits
-                with _starting_children():  # within the `try` that ends them
-                    running |= {pool.submit(_in_worker, work, piece): number for number, piece in taken}
-            if not running:
-                return
-            for future in wait(running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED).done:
-                heard(running.pop(future), future.result())
-            now = done.value
-            tick(now - told)
-            told = now
-    except BrokenProcessPool:
-        raise HalfseenError(
-            "a worker process ended before its work was done: killed, out of memory, or jobs > 1 was asked for by a "
-            "script without `if __name__ == '__main__':`"
-        ) from None
-    finally:
-        stop.value = 1
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def compile_for(piece: Slice) -> None:
-    """A first taste of the work, so that kernels are compiled once and not by every worker at the same time."""
-    play(replace(piece, seeds=piece.seeds[:1], rounds=min(piece.rounds, CHUNK + 1)), lambda _: None)
+    def work_through(
+        self,
+        work: Callable[[Work, Tick], Done],
+        pieces: Iterable[Work],
+        tick: Tick,
+        heard: Callable[[int, Done], None],
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        done, stop = context.Value("q", 0), context.Value("b", 0)
+        start = (done, stop, os.getpid(), source_hash())
+        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_start_worker, initargs=start)
+        told = 0
+        todo = enumerate(pieces)
+        running: dict[Future[Done], int] = {}
+        try:
+            while True:
+                wanted = self.workers + 1 - len(running)  # one more than can play, so that nobody waits
+                if taken := list(itertools.islice(todo, wanted)):
+                    with starting_children():  # within the `try` that ends them
+                        running |= {pool.submit(_in_worker, work, piece): number for number, piece in taken}
+                if not running:
+                    return
+                for future in wait(running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED).done:
+                    heard(running.pop(future), future.result())
+                now = done.value
+                tick(now - told)
+                told = now
+        except BrokenProcessPool:
+            raise HalfseenError(
+                f"a worker process ended before its work was done: killed, out of memory, or jobs > 1 was {NO_GUARD}"
+            ) from None
+        finally:
+            stop.value = 1
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
-def _starting_children() -> Iterator[None]:
+def starting_children() -> Iterator[None]:
     """Children start with one BLAS thread each, because the processes are the parallelism, and deaf to Ctrl-C."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", QUIET)
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
+    before = {name: os.environ.get(name) for name in CHILD_ENVIRONMENT}
+    os.environ.update(CHILD_ENVIRONMENT)
     can_block = hasattr(signal, "pthread_sigmask")  # not on Windows
+    if can_block:
+        resource_tracker.ensure_running()  # started later, it would lift the mask of the thread that starts it
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if can_block else set()
     try:
         yield
@@ -112,9 +92,9 @@ def _starting_children() -> Iterator[None]:
 _worker: dict[str, Any] = {}
 
 
-def _start_worker(done: Any, stop: Any, parent: int) -> None:
+def _start_worker(done: Any, stop: Any, parent: int, source: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    _worker.update(done=done, stop=stop)
+    _worker.update(done=done, stop=stop, source=source)
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 
 
@@ -132,5 +112,6 @@ def _tick_in_worker(rounds: int) -> None:
         _worker["done"].value += rounds
 
 
-def _in_worker(work: Callable[[Piece, Tick], Done], piece: Piece) -> Done:
+def _in_worker(work: Callable[[Work, Tick], Done], piece: Work) -> Done:
+    check_source(_worker["source"])
     return work(piece, _tick_in_worker)

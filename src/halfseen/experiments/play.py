@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,10 @@ from halfseen.policy import Policy
 from halfseen.randomness import Floats, Ints, stream_keys
 from halfseen.worlds import World
 from halfseen.worlds.world import Episodes, Rounds, largest_arm_norm
+
+
+class Stopped(Exception):
+    """Raised by a `tick` when the run has been given up."""
 
 
 @dataclass
@@ -145,6 +149,26 @@ def _empty_track(piece: Slice, episodes: Episodes) -> Track:
         seconds=np.zeros((1, -(-piece.rounds // CHUNK))),
         streams=np.array([len(piece.seeds)]),
     )
+
+
+_BY_SEED = ("regret", "reward", "arm", "error", "context_norm", "arm_norm", "gram")
+
+
+def of_rows(track: Track, rows: list[int]) -> Track:
+    """Some seeds of a track, with their share of the time."""
+    share = len(rows) / len(track.regret)
+    chosen: dict[str, Any] = {name: getattr(track, name)[rows] for name in _BY_SEED}
+    return Track(
+        **chosen,
+        checkpoints=track.checkpoints,
+        seconds=track.seconds.sum(axis=0, keepdims=True) * share,
+        streams=np.array([len(rows)]),
+    )
+
+
+def in_order(track: Track, rows: list[int]) -> Track:
+    """The seeds in another order; the time stays with the slices that took it."""
+    return replace(track, **{name: getattr(track, name)[rows] for name in _BY_SEED})
 
 
 def join(parts: list[Track]) -> Track:

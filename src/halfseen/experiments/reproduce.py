@@ -49,11 +49,14 @@ def reproduce(
     agents: Sequence[str] = AGENTS,
     quick: bool = False,
     jobs: int = 1,
+    cluster: str | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Result, list[Claim]]:
-    """Run the paper's experiment and judge its claims."""
+    """Run the paper's experiment and judge its claims; slices are kept in `out`, as by `run`."""
     plan = paper_experiment(rounds=rounds, seeds=seeds, noise=noise, agents=agents, quick=quick)
-    result = run_experiment(plan, jobs=jobs, progress=progress)
+    result = run_experiment(plan, jobs=jobs, cluster=cluster, out=out, resume=resume, progress=progress)
     return result, judge_claims(result)
 
 

@@ -55,13 +55,9 @@ class Experiment:
     seeds: tuple[int, ...]
     rounds: int
 
-    def slices(self, size: int) -> list[Slice]:
-        """The independent pieces of work, `size` seeds of one world each."""
-        return [
-            Slice(world, self.agents, self.seeds[at : at + size], self.rounds)
-            for world in self.worlds
-            for at in range(0, len(self.seeds), size)
-        ]
+    def of_world(self, world: World) -> Slice:
+        """All that is to be played in one of the worlds."""
+        return Slice(world, self.agents, self.seeds, self.rounds)
 
 
 @dataclass(frozen=True)
@@ -72,6 +68,11 @@ class Slice:
     agents: tuple[AgentSpec, ...]
     seeds: tuple[int, ...]
     rounds: int
+
+    @property
+    def size(self) -> int:
+        """Stream-rounds to play."""
+        return len(self.agents) * len(self.seeds) * self.rounds
 
 
 def split_spec(text: str) -> tuple[str, dict[str, Any]]:
