@@ -1,7 +1,6 @@
 """The adaptive agent: a round with its share of identification, and the decisions that must not wait for one.
 
-All times are those of the thread, so that a neighbour on the machine is not counted as ours. Flops as in
-benchmarks/online.py.
+Only the time of the agent counts, not that of the world. Flops as in benchmarks/online.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Contenders of one job take turns; each is judged by its best of several short runs, after agreeing on the result."""
+"""Contenders of one job take turns; each is judged by its best of several short runs, after agreeing on the result.
+
+Times are those of the processor, spent by this process in all its threads: a neighbour on the machine is not counted,
+and a second thread gains nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ class Contender:
     units: int
     note: str = ""
     result: Callable[[], Any] | None = None  # None: what `work` returns
-    seconds: Callable[[Any], float] | None = None  # of what `work` returned; None: by the clock on the wall
+    seconds: Callable[[Any], float] | None = None  # of what `work` returned; None: of the processor
     differs: str = ""  # what it computes instead of ours, for all the checks can tell
     check: Callable[[Any], None] | None = None  # of its result, instead of the comparison with ours
     at_least: float | None = None  # the aim: how many times longer than ours it takes
@@ -76,7 +80,7 @@ def measure(job: Job, told: Told = lambda _, __: None, *, quick: bool = False) -
     for _ in range(repeats):
         for contender in list(running):
             told(contender.name, done / steps)
-            began = time.perf_counter()
+            began = time.process_time()
             try:
                 value = contender.work()
             except Exception as error:
@@ -85,7 +89,7 @@ def measure(job: Job, told: Told = lambda _, __: None, *, quick: bool = False) -
                 job.absent.append(f"{contender.name}: failed: {_one_line(error)}")
                 running.remove(contender)
                 continue
-            taken = contender.seconds(value) if contender.seconds else time.perf_counter() - began
+            taken = contender.seconds(value) if contender.seconds else time.process_time() - began
             best[contender.name] = min(best[contender.name], taken / contender.units)
             done += 1
     return [

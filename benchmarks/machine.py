@@ -20,9 +20,9 @@ def dgemm_rate(repeats: int = 15) -> float:
     a, b, out = rng.normal(size=(SIZE, SIZE)), rng.normal(size=(SIZE, SIZE)), np.empty((SIZE, SIZE))
     best = float("inf")
     for _ in range(repeats + 1):
-        began = time.perf_counter()
+        began = time.process_time()
         np.dot(a, b, out=out)
-        best = min(best, time.perf_counter() - began)
+        best = min(best, time.process_time() - began)
     return 2.0 * SIZE**3 / best
 
 

@@ -19,7 +19,7 @@ from benchmarks.monte_carlo_draws import LearntStart, draws_of
 from benchmarks.peers import Entrants
 from benchmarks.settings import ARMS, LATENT, OBSERVED
 
-SEEDS, ROUNDS, SLOW_ROUNDS, ALIKE = 64, 2000, 400, 150
+SEEDS, ROUNDS, QUICK_ROUNDS, SLOW_ROUNDS, ALIKE = 64, 2000, 600, 400, 150
 
 
 def flops(d: int, k: int, arms: int, *, learns_model: bool) -> int:
@@ -39,16 +39,16 @@ def agree(one: np.ndarray, other: np.ndarray) -> None:
 
 
 def job(agent: str, quick: bool = False) -> Job:
-    seeds = SEEDS // 4 if quick else SEEDS
+    seeds, rounds = SEEDS, QUICK_ROUNDS if quick else ROUNDS
     learns = agent == "emkf-ts"
-    draws = draws_of(range(seeds), ROUNDS)
+    draws = draws_of(range(seeds), rounds)
     start = LearntStart.of(range(seeds)) if learns else None
 
     def ours() -> np.ndarray:
-        return hs.run(agent, world="orbit", rounds=ROUNDS, seeds=seeds).tracks["orbit", agent].arm
+        return hs.run(agent, world="orbit", rounds=rounds, seeds=seeds).tracks["orbit", agent].arm
 
     entrants = Entrants(
-        Contender("halfseen", ours, seeds * ROUNDS, f"`hs.run`, {seeds} seeds"),
+        Contender("halfseen", ours, seeds * rounds, f"`hs.run`, {seeds} seeds"),
         Contender(
             "NumPy loop",
             lambda: monte_carlo_numpy.one_stream(draws.first(1, SLOW_ROUNDS), start),
@@ -58,7 +58,7 @@ def job(agent: str, quick: bool = False) -> Job:
         Contender(
             "NumPy, batched",
             lambda: monte_carlo_numpy.batched(draws, start),
-            seeds * ROUNDS,
+            seeds * rounds,
             "draws handed to it" if learns else "gain held after 200 rounds; draws handed to it",
         ),
     )
@@ -66,7 +66,7 @@ def job(agent: str, quick: bool = False) -> Job:
     def with_jax(module: Any, label: str, *, held: bool) -> Contender:
         name = f"{label}, vmap + scan" + (", gain held after 200 rounds" if held else "")
         handed, drawing = monte_carlo_jax.compiled(draws, start, held=held)
-        return Contender(name, drawing, seeds * ROUNDS, "draws its own", handed, at_least=3.0)
+        return Contender(name, drawing, seeds * rounds, "draws its own", handed, at_least=3.0)
 
     entrants.enter("jax", "jax", lambda module, label: with_jax(module, label, held=False))
     if not learns:

@@ -24,9 +24,13 @@ def compiled(draws: Draws, start: LearntStart | None, *, held: bool) -> tuple[Ca
 
     def covariance_step(D: Any, Q: Any, P: Any) -> tuple[Any, Any]:
         P = D @ P @ D.T + Q
-        S = P[:k, :k] + 1e-9 * jnp.diag(jnp.diag(P)[:k])
-        gain = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(S), True), P[:k]).T
-        return gain, P - gain @ P[:k]
+        noise = 1e-9 * jnp.diag(P)[:k]
+        gain = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(P[:k, :k] + jnp.diag(noise)), True), P[:k]).T
+        P = P - gain @ P[:k]
+        if start is not None:  # Joseph's form: a model learnt on the way may be unstable, and P must not suffer
+            P = P - (P[:, :k] - gain * noise) @ gain.T
+            P = 0.5 * (P + P.T)
+        return gain, P
 
     def play_round(model: Any, gain: Any, D: Any, state: Any, drawn: Any) -> tuple[Any, Any]:
         """World, mean, choice and learning, with the gain of this round."""
@@ -96,7 +100,9 @@ def compiled(draws: Draws, start: LearntStart | None, *, held: bool) -> tuple[Ca
     on_handed, on_own = jax.jit(jax.vmap(stream)), jax.jit(jax.vmap(with_own_draws))
 
     def handed() -> np.ndarray:
-        return np.asarray(on_handed(*told, (draws.process, draws.reward, draws.choice))[0])
+        played, regret = on_handed(*told, (draws.process, draws.reward, draws.choice))
+        assert np.isfinite(regret).all(), "not a number in what JAX computes"
+        return np.asarray(played)
 
     return handed, lambda: jax.block_until_ready(on_own(*told, random_keys))
 

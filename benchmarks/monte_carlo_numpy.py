@@ -56,7 +56,11 @@ def batched(draws: Draws, start: LearntStart | None) -> np.ndarray:
             S = P[:, :k, :k].copy()
             S[:, diagonal, diagonal] *= 1 + 1e-9
             gain = np.linalg.solve(S, P[:, :k]).swapaxes(1, 2)
-            P = P - gain @ P[:, :k]
+            M = P - gain @ P[:, :k]
+            if start is not None:  # Joseph's form: a model learnt on the way may be unstable, and P must not suffer
+                noise = 1e-9 / (1 + 1e-9) * S[:, diagonal, diagonal]
+                M = M - (M[:, :, :k] - gain * noise[:, None, :]) @ gain.swapaxes(1, 2)
+            P = 0.5 * (M + M.swapaxes(1, 2))
         x = (D_hat @ x[:, :, None])[:, :, 0]
         x = x + (gain @ (context[:, :k] - x[:, :k])[:, :, None])[:, :, 0]
         image = (inverse.reshape(streams, arms * d, d) @ x[:, :, None]).reshape(streams, arms, d)
