@@ -13,13 +13,13 @@ _COLUMNS = 2
 
 
 def draw(results: Mapping[str, Any], path: Path) -> None:
-    """A panel a job; ours first; the marks are aims: how far the bar of a peer is to reach, at least."""
+    """A panel a job that has us beside others; the marks are aims: how far the bar of a peer is to reach, at least."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    jobs = [entry for entry in results["jobs"] if len(entry["contenders"]) > 1]
+    jobs = [entry for entry in results["jobs"] if entry["contenders"][0]["contender"] == "halfseen"]
     if not jobs:
         return
     columns = min(_COLUMNS, len(jobs))
@@ -39,8 +39,8 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
         _panel(axes, entry)
     sizes = results["sizes"]
     figure.suptitle(
-        f"Time of one unit, log scale; d = {sizes['latent']}, k = {sizes['observed']}, K = {sizes['arms']}, one thread. "
-        "Mark: the aim. *: computes something else.",
+        f"Time of one unit, log scale; d = {sizes['latent']}, k = {sizes['observed']}, K = {sizes['arms']}, 1 thread. "
+        "Marks: aims. *: computes something else.",
         fontsize=10,
     )
     figure.savefig(path, dpi=120)
@@ -53,16 +53,20 @@ def _panel(axes: Any, entry: Mapping[str, Any]) -> None:
     names = [row["contender"] + (" *" if row["differs"] else "") for row in rows]
     values = [row["microseconds"] for row in rows]
     low = min(values) / 4
-    colours = [OURS] + [BASELINE if "NumPy" in name or "Python" in name else THEIRS for name in names[1:]]
+    colours = [OURS] + [BASELINE if name.startswith("NumPy") else THEIRS for name in names[1:]]
     places = range(len(rows))
     axes.barh(places, [value - low for value in values], left=low, color=colours, height=0.7)
     for place, row in zip(places, rows, strict=True):
         label = amount(row["microseconds"]) if place == 0 else times(row["times_ours"])
-        axes.text(row["microseconds"] * 1.08, place, label, va="center", fontsize=8)
+        end = row["microseconds"]
         if row["at_least"] is not None:
-            axes.plot([row["at_least"] * ours] * 2, [place - 0.45, place + 0.45], color="black", linewidth=1.4)
+            mark = row["at_least"] * ours
+            axes.plot([mark] * 2, [place - 0.45, place + 0.45], color="black", linewidth=1.4)
+            end = mark if end < mark < 2 * end else end  # the label keeps clear of the mark
+        axes.text(end * 1.08, place, label, va="center", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(low, max([*values, *(row["at_least"] * ours for row in rows if row["at_least"])]) * 4)
+    axes.xaxis.set_minor_formatter("")
     axes.set_yticks(places, names, fontsize=8)
     axes.invert_yaxis()
     axes.set_title(f"{entry['title']}, µs a {entry['unit']}", fontsize=9, loc="left")

@@ -17,7 +17,7 @@ from benchmarks import tables
 from halfseen.errors import HalfseenError
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+BEGIN, END = "[//]: # (bench: begin)", "[//]: # (bench: end)"  # link definitions, which no reader of a page sees
 
 
 def between_markers(text: str, content: str, name: str) -> str:
@@ -25,7 +25,7 @@ def between_markers(text: str, content: str, name: str) -> str:
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise HalfseenError(f"{name}: got no pair of markers; want one '{BEGIN}' and after it one '{END}'")
     before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n{content}\n{END}{rest.partition(END)[2]}"
+    return f"{before}{BEGIN}\n\n{content}\n\n{END}{rest.partition(END)[2]}"
 
 
 def write(folder: Path, root: Path = ROOT) -> None:
@@ -36,9 +36,7 @@ def write(folder: Path, root: Path = ROOT) -> None:
     if results["quick"]:
         raise HalfseenError(f"folder: got '{folder}', a run with --quick; want the results of a whole run")
     contents = {"docs/performance.md": tables.document(results), "README.md": tables.summary(results).markdown()}
-    pages = {
-        name: between_markers((root / name).read_text(), content, name) for name, content in contents.items()
-    }
+    pages = {name: between_markers((root / name).read_text(), content, name) for name, content in contents.items()}
     for name, page in pages.items():
         (root / name).write_text(page)
     shutil.copyfile(folder / "bench.png", root / "docs/figures/bench.png")

@@ -23,7 +23,7 @@ ITERATIONS, DYNAMAX_ITERATIONS, SLOW_ROUNDS = 10, 3, 300
 
 
 def numpy_em(D, Q, R, m0, P0, ys):
-    """One textbook iteration for D and Q: filter, RTS smoother, moments. New D, new Q, and the log-likelihood before."""
+    """One textbook iteration for D and Q: filter, RTS smoother, moments. New D and Q, and the log-likelihood before."""
     A, n, d = np.eye(len(R), len(D)), len(ys), len(D)
     x, P = np.empty((n + 1, d)), np.empty((n + 1, d, d))
     x_pred, P_pred = np.empty((n, d)), np.empty((n, d, d))
@@ -120,9 +120,7 @@ def job(length: int, quick: bool = False) -> Job:
         )
 
     entrants = Entrants(
-        Contender(
-            "halfseen", ours, length * ITERATIONS, "D and Q", lambda: ours(length, 1) | ours(SLOW_ROUNDS, 1)
-        ),
+        Contender("halfseen", ours, length * ITERATIONS, "D and Q", lambda: ours(length, 1) | ours(SLOW_ROUNDS, 1)),
         Contender("NumPy loop", numpy_loop, SLOW_ROUNDS, "D and Q"),
     )
     entrants.enter("dynamax", "dynamax.linear_gaussian_ssm", dynamax)

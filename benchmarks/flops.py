@@ -1,7 +1,7 @@
 """Floating-point operations of a few building blocks: a multiplication and an addition are one each.
 
-Square roots, comparisons and random draws are left out. The formulas of the jobs, in their own files, are made of these
-and count the form of the computation that needs fewest: symmetric matrices once, gains that no longer change not at all.
+Square roots, comparisons and random draws are left out. The formulas of the jobs, in their own files, are made of
+these and count the form that needs fewest: symmetric matrices once, gains that no longer change not at all.
 """
 
 from __future__ import annotations
@@ -17,19 +17,14 @@ def triangle(d: int) -> int:
     return d * (d + 1) // 2
 
 
-def cholesky(k: int) -> float:
-    """The factor of a (k, k) covariance, its lower-order terms left out."""
-    return k**3 / 3
-
-
 def steady_filter_step(d: int, k: int) -> int:
     """x ← Dx + G(y − ADx), with A = [I 0] and the gain known: the product Dx, k differences, G times them, d sums."""
     return product(d, d) + k + product(d, k) + d
 
 
 def score(d: int, arms: int) -> int:
-    """cᵀm_a and cᵀC_a c of every arm: ccᵀ once, off the diagonal doubled; then two dot products an arm."""
-    return 2 * triangle(d) - d + arms * (2 * triangle(d) + 2 * d)
+    """cᵀm_a and cᵀC_a c of every arm: ccᵀ once, one triangle, doubled off the diagonal; two dot products an arm."""
+    return triangle(d) + d - 1 + arms * (2 * triangle(d) + 2 * d)
 
 
 def learn(d: int) -> int:

@@ -1,7 +1,7 @@
 """Filtering a whole series, with its log-likelihood.
 
-Flops of a step: `steady_filter_step(d, k)` and 2k² + 2k for the surprise, eᵀS⁻¹e by a known root of S⁻¹ (k² + k of which
-are the triangle's). The first rounds, in which the gain is still to settle, are not counted: there are few of them.
+Flops of a step: `steady_filter_step(d, k)`, and k² + 2k for the surprise eᵀS⁻¹e by a known triangular root of S⁻¹. The
+first rounds, in which the gain is still to settle, are counted like the others: there are few of them.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from benchmarks.dynamax_peer import parameters_at
 from benchmarks.flops import steady_filter_step
 from benchmarks.harness import Contender, Job
 from benchmarks.peers import Entrants
-from benchmarks.settings import ARMS, LATENT, OBSERVED, orbit
+from benchmarks.settings import LATENT, OBSERVED, orbit
 
 BEFORE, STEPS = 2000, 300
 
@@ -105,9 +105,6 @@ def job(quick: bool = False) -> Job:
 
 
 def _ours(model: Any, past: np.ndarray, now: list[np.ndarray]) -> Contender:
-    if not hasattr(model, "tracker"):
-        return _whole_round(model, past, now)
-
     def fresh() -> Any:
         tracker = model.tracker()
         for y in past:
@@ -125,21 +122,3 @@ def _ours(model: Any, past: np.ndarray, now: list[np.ndarray]) -> Contender:
         return [tracker.step(y) for y in now][-1].mean
 
     return Contender("halfseen", steps, STEPS, "`model.tracker().step(y)`", last_mean)
-
-
-def _whole_round(model: Any, past: np.ndarray, now: list[np.ndarray]) -> Contender:
-    import halfseen as hs
-
-    agent = hs.make("kf-ts", observed=OBSERVED, arms=ARMS, model=model)
-
-    def steps() -> None:
-        for y in now:
-            agent.learn(agent.decide(y).id, 1.0)
-
-    def last_mean() -> np.ndarray:
-        other = hs.make("kf-ts", observed=OBSERVED, arms=ARMS, model=model)
-        for y in [*past, *now[:-1]]:
-            other.learn(other.decide(y).id, 0.0)
-        return other.decide(now[-1]).context
-
-    return Contender("halfseen", steps, STEPS, "decide + learn of `kf-ts`: 15 arms scored as well", last_mean)

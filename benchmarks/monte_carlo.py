@@ -64,9 +64,10 @@ def job(agent: str, quick: bool = False) -> Job:
     )
 
     def with_jax(module: Any, label: str, *, held: bool) -> Contender:
-        name = f"{label}, vmap + scan" + (", gain held after 200 rounds" if held else "")
+        name = f"{label}, vmap + scan" + (", gain held" if held else "")
         handed, drawing = monte_carlo_jax.compiled(draws, start, held=held)
-        return Contender(name, drawing, seeds * rounds, "draws its own", handed, at_least=3.0)
+        note = "draws its own" + ("; gain held after 200 rounds" if held else "")
+        return Contender(name, drawing, seeds * rounds, note, handed, at_least=3.0)
 
     entrants.enter("jax", "jax", lambda module, label: with_jax(module, label, held=False))
     if not learns:

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.monte_carlo_draws import WINDOW, Draws, LearntStart
 from benchmarks.monte_carlo_numpy import HOLD_AFTER
-from benchmarks.settings import OBSERVED as k
+from benchmarks.settings import OBSERVED
 
 
 def compiled(draws: Draws, start: LearntStart | None, *, held: bool) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -19,7 +19,7 @@ def compiled(draws: Draws, start: LearntStart | None, *, held: bool) -> tuple[Ca
 
     jax.config.update("jax_enable_x64", True)
     (streams, rounds, d), arms = draws.process.shape, draws.arm_params.shape[1]
-    process_std, reward_std = draws.process_std, draws.reward_std
+    k, process_std, reward_std = OBSERVED, draws.process_std, draws.reward_std
     eye = jnp.eye(d)
 
     def covariance_step(D: Any, Q: Any, P: Any) -> tuple[Any, Any]:

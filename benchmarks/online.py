@@ -1,7 +1,7 @@
 """One online round of an agent through the public API: decide + learn, a stream at a time.
 
-Flops of a round: the filter, its gain settled, every arm scored and one taught; for `emkf-ts` also the sums for its refits
-(benchmarks/monte_carlo.py). `adaptive` is counted as `kf-ts`: what it does beyond that is what it costs to be told nothing.
+Flops of a round: the filter, its gain settled, every arm scored and one taught; for `emkf-ts` also the sums for its
+refits (benchmarks/monte_carlo.py). `adaptive` is counted as `kf-ts`: the rest is what it costs to be told nothing.
 """
 
 from __future__ import annotations

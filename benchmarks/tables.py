@@ -51,7 +51,8 @@ def remark(row: Mapping[str, Any]) -> str:
 def heading(entry: Mapping[str, Any]) -> str:
     if not entry["flops"]:
         return entry["title"]
-    return f"{entry['title']}: {entry['flops']:,} flops a {entry['unit']}, {amount(entry['limit_microseconds'])} in dgemm"
+    limit = amount(entry["limit_microseconds"])
+    return f"{entry['title']}: {entry['flops']:,} flops a {entry['unit']}, {limit} in dgemm"
 
 
 def aims_table(results: Mapping[str, Any]) -> Table:
