@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tables import amount, times
+from benchmarks.tables import amount, beside_others, times
 
 OURS, THEIRS, BASELINE = "#c2410c", "#64748b", "#cbd5e1"
 _COLUMNS = 2
@@ -19,7 +19,7 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    jobs = [entry for entry in results["jobs"] if entry["contenders"][0]["contender"] == "halfseen"]
+    jobs = beside_others(results)
     if not jobs:
         return
     columns = min(_COLUMNS, len(jobs))

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from benchmarks import adaptive, em, kalman_series, kalman_step, linear_thompson, monte_carlo, online, start_up
+from benchmarks import (
+    adaptive,
+    em,
+    kalman_series,
+    kalman_step,
+    linear_thompson,
+    monte_carlo,
+    monte_carlo_parts,
+    online,
+    start_up,
+)
 from benchmarks.harness import Job
 from halfseen.errors import invalid
 
@@ -18,6 +28,7 @@ JOBS: dict[str, Callable[[bool], Job]] = {
     "em-5000": partial(em.job, 5000),
     "monte-carlo-kf": partial(monte_carlo.job, "kf-ts"),
     "monte-carlo-emkf": partial(monte_carlo.job, "emkf-ts"),
+    "monte-carlo-parts": monte_carlo_parts.job,
     "online-kf": partial(online.job, "kf-ts"),
     "online-emkf": partial(online.job, "emkf-ts"),
     "online-adaptive": online.adaptive_job,

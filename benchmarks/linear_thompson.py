@@ -45,25 +45,29 @@ def job(quick: bool = False) -> Job:
     record = Record(rng.normal(size=(ROUNDS, LATENT)), rng.integers(ARMS, size=ROUNDS), rng.normal(size=ROUNDS), ARMS)
     contexts, rewards = record.contexts, record.rewards.tolist()
 
+    agent = hs.make("ts-pco", observed=LATENT, arms=ARMS).fold(contexts, record.arms, record.rewards)
+    learner = NumpyLinTS()
+
     def ours() -> None:
-        agent = hs.make("ts-pco", observed=LATENT, arms=ARMS)
         for c, reward in zip(contexts, rewards, strict=True):
             agent.learn(agent.decide(c).id, reward)
 
     def our_arms() -> np.ndarray:
-        agent = hs.make("ts-pco", observed=LATENT, arms=ARMS).fold(contexts, record.arms, record.rewards)
-        return agent.policy.learner.mean[0]
+        return (
+            hs.make("ts-pco", observed=LATENT, arms=ARMS)
+            .fold(contexts, record.arms, record.rewards)
+            .policy.learner.mean[0]
+        )
 
     def numpy_loop() -> None:
-        learner = NumpyLinTS()
         for c, reward in zip(contexts, rewards, strict=True):
             learner.learn(c, learner.decide(c), reward)
 
     def numpy_arms() -> np.ndarray:
-        learner = NumpyLinTS()
+        fresh = NumpyLinTS()
         for c, arm, reward in zip(contexts, record.arms, record.rewards, strict=True):
-            learner.learn(c, arm, reward)
-        return np.einsum("aij,aj->ai", learner.inverse, learner.f)
+            fresh.learn(c, arm, reward)
+        return np.einsum("aij,aj->ai", fresh.inverse, fresh.f)
 
     entrants = Entrants(
         Contender("halfseen", ours, ROUNDS, "`ts-pco`", our_arms),
