@@ -9,8 +9,12 @@ ENVIRONMENT = dict.fromkeys(
 ) | {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "JAX_PLATFORMS": "cpu"}
 
 
+processors: set[int] = set()  # those this process had before
+
+
 def settle() -> None:
     """Environment for those who read it, and one processor of this process for those who do not."""
     os.environ.update(ENVIRONMENT)
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        processors.update(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {max(processors)})
