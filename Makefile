@@ -19,8 +19,8 @@ test: $(VENV)/.test  ## style, types, layers, tests
 test-all: test  ## the same and the tests that take minutes
 	$(BIN)/python -m pytest -n 2 -m slow
 
-bench: $(BENCH)/.peers  ## us beside our peers, in an environment of its own
-	$(BENCH)/bin/python -m benchmarks
+bench: $(BENCH)/.peers  ## us beside our peers, in an environment of its own; JOBS="em-2000 …" for some of it
+	$(BENCH)/bin/halfseen bench $(JOBS)
 
 clean:
 	rm -rf $(VENV) $(BENCH) build dist
@@ -41,4 +41,5 @@ $(VENV)/.test: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
 
 $(BENCH)/.peers: $(BENCH)/pyvenv.cfg pyproject.toml constraints.txt
 	$(BENCH)/bin/python $(PIP_INSTALL) -e ".[peers]"
+	$(BENCH)/bin/python $(PIP_INSTALL) -e ".[compiled-peers]" || echo "contextualbandits could not be built: left out"
 	touch $@

@@ -1,1 +1,1 @@
-"""Us beside our peers and a plain NumPy baseline, in one run. `make bench`, or `python -m benchmarks [job …]`."""
+"""Us beside our peers and a plain NumPy baseline, in one run. `make bench`, or `halfseen bench [JOB …]`."""

@@ -1,27 +1,38 @@
-"""Contenders of one job take turns; each is judged by its best of several short runs, after agreeing on the result."""
+"""Contenders of one job take turns; each is judged by its best of several short runs, after agreeing on the result.
+
+Times are those of the processor, spent by this process in all its threads: a neighbour on the machine is not counted,
+and a second thread gains nothing.
+"""
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-REPEATS = 7
+from halfseen.errors import HalfseenError
+
+REPEATS, QUICK_REPEATS = 7, 2
+
+Told = Callable[[str, float], None]  # what is being done, and the share of the job that is done by then
 
 
 @dataclass
 class Contender:
-    """`work`, which is timed, does `units` units of the job; `result` is what is compared with the others."""
+    """`work`, which is timed, does `units` units of the job; `result` is what is compared with ours."""
 
     name: str
     work: Callable[[], Any]
     units: int
     note: str = ""
     result: Callable[[], Any] | None = None  # None: what `work` returns
-    seconds: Callable[[Any], float] | None = None  # of what `work` returned; None: by the clock on the wall
+    seconds: Callable[[Any], float] | None = None  # of what `work` returned; None: of the processor
+    differs: str = ""  # what it computes instead of ours, for all the checks can tell
+    check: Callable[[Any], None] | None = None  # of its result, instead of the comparison with ours
+    at_least: float | None = None  # the aim: how many times longer than ours it takes
+    at_most: float | None = None  # ... or at most
+    at_most_seconds: float | None = None  # ... or a time, where the aim is one
 
 
 @dataclass
@@ -30,48 +41,84 @@ class Job:
 
     title: str
     unit: str
+    flops: float  # of one unit, in the form that needs fewest: the formula is in the job's file
     contenders: list[Contender]
     agree: Callable[[Any, Any], None]
-    missing: list[str] = field(default_factory=list)
-    targets: dict[str, float] = field(default_factory=dict)  # contender -> how many times slower than us, at least
-    limits: dict[str, float] = field(default_factory=dict)  # ... and at most
+    absent: list[str] = field(default_factory=list)  # a line for every peer that does not take part, and why
     repeats: int = REPEATS
+    flop_limit: float | None = None  # the aim: within how many times the time its flops would take in dgemm
 
 
-def measure(job: Job) -> list[dict[str, Any]]:
-    """Rows: microseconds a unit and the ratio to us. Contenders that do not agree stop the run."""
-    results = {contender.name: (contender.result or contender.work)() for contender in job.contenders}
+def measure(job: Job, told: Told = lambda _, __: None, *, quick: bool = False) -> list[dict[str, Any]]:
+    """A row a contender: microseconds a unit and the ratio to ours.
+
+    A contender that does not agree stops the run; a peer that fails is named in `job.absent` and left out.
+    """
     ours = job.contenders[0]
-    for contender in job.contenders[1:]:
-        job.agree(results[ours.name], results[contender.name])
+    repeats = min(job.repeats, QUICK_REPEATS) if quick else job.repeats
+    steps, done = len(job.contenders) * (repeats + 1), 0
+    ours_result, running = None, []
     for contender in job.contenders:
-        contender.work()  # compiles whatever is still to compile
-    best = {contender.name: float("inf") for contender in job.contenders}
-    for _ in range(job.repeats):
-        for contender in job.contenders:
-            began = time.perf_counter()
-            done = contender.work()
-            taken = contender.seconds(done) if contender.seconds else time.perf_counter() - began
+        told(f"{contender.name}: checking", done / steps)
+        try:
+            result = (contender.result or contender.work)()
+            if contender.result is not None:
+                contender.work()  # compiles whatever is still to compile
+        except Exception as error:
+            if contender is ours:
+                raise
+            job.absent.append(f"{contender.name}: failed: {_one_line(error)}")
+            steps -= repeats + 1
+            continue
+        done += 1
+        if contender is ours:
+            ours_result = result
+        else:
+            _compare(job, contender, ours_result, result)
+        running.append(contender)
+    best = dict.fromkeys((contender.name for contender in running), float("inf"))
+    for _ in range(repeats):
+        for contender in list(running):
+            told(contender.name, done / steps)
+            began = time.process_time()
+            try:
+                value = contender.work()
+            except Exception as error:
+                if contender is ours:
+                    raise
+                job.absent.append(f"{contender.name}: failed: {_one_line(error)}")
+                running.remove(contender)
+                continue
+            taken = contender.seconds(value) if contender.seconds else time.process_time() - began
             best[contender.name] = min(best[contender.name], taken / contender.units)
+            done += 1
     return [
         {
-            "job": job.title,
             "contender": contender.name,
             "microseconds": 1e6 * best[contender.name],
-            "unit": job.unit,
             "times_ours": best[contender.name] / best[ours.name],
-            "wanted": job.targets.get(contender.name),
-            "at_most": job.limits.get(contender.name),
+            "at_least": contender.at_least,
+            "at_most": contender.at_most,
+            "at_most_seconds": contender.at_most_seconds,
             "note": contender.note,
+            "differs": contender.differs,
         }
-        for contender in job.contenders
+        for contender in running
     ]
 
 
-def peer(module: str, package: str, missing: list[str]) -> tuple[Any, str]:
-    """A peer's module and 'name version', or None and a note that it is missing."""
+def _compare(job: Job, contender: Contender, ours: Any, result: Any) -> None:
     try:
-        return importlib.import_module(module), f"{package} {version(package)}"
-    except (ImportError, PackageNotFoundError):
-        missing.append(package)
-        return None, package
+        if contender.check is not None:
+            contender.check(result)
+        else:
+            job.agree(ours, result)
+    except AssertionError as error:
+        raise HalfseenError(
+            f"bench: got another result from '{contender.name}' than from '{job.contenders[0].name}' in '{job.title}'; "
+            f"want agreement before anything is timed ({_one_line(error)})"
+        ) from None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

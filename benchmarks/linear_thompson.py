@@ -1,11 +1,17 @@
-"""Linear Thompson sampling on a context that is fully seen, through public APIs: decide + learn."""
+"""Linear Thompson sampling on a context that is fully seen, through public APIs: decide + learn.
+
+Flops of a round: every arm scored and one of them taught, `score(d, K) + learn(d)`.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 import halfseen as hs
-from benchmarks.harness import Contender, Job, peer
+from benchmarks.bandit_peers import Record, enter_all
+from benchmarks.flops import learn, score
+from benchmarks.harness import Contender, Job
+from benchmarks.peers import Entrants
 from benchmarks.settings import ARMS, LATENT
 
 ROUNDS = 300
@@ -30,60 +36,49 @@ class NumpyLinTS:
         self.f[arm] += reward * c
 
 
-def job() -> Job:
+def flops(d: int, arms: int) -> int:
+    return score(d, arms) + learn(d)
+
+
+def job(quick: bool = False) -> Job:
     rng = np.random.default_rng(1)
-    contexts, rewards = rng.normal(size=(ROUNDS, LATENT)), rng.normal(size=ROUNDS)
-    played = rng.integers(ARMS, size=ROUNDS)  # for the comparison: all learn from the same history
-    missing: list[str] = []
+    record = Record(rng.normal(size=(ROUNDS, LATENT)), rng.integers(ARMS, size=ROUNDS), rng.normal(size=ROUNDS), ARMS)
+    contexts, rewards = record.contexts, record.rewards.tolist()
+
+    agent = hs.make("ts-pco", observed=LATENT, arms=ARMS).fold(contexts, record.arms, record.rewards)
+    learner = NumpyLinTS()
 
     def ours() -> None:
-        agent = hs.make("ts-pco", observed=LATENT, arms=ARMS)
         for c, reward in zip(contexts, rewards, strict=True):
             agent.learn(agent.decide(c).id, reward)
 
     def our_arms() -> np.ndarray:
-        agent = hs.make("ts-pco", observed=LATENT, arms=ARMS).fold(contexts, played, rewards)
-        return agent.policy.learner.mean[0]
+        return (
+            hs.make("ts-pco", observed=LATENT, arms=ARMS)
+            .fold(contexts, record.arms, record.rewards)
+            .policy.learner.mean[0]
+        )
 
     def numpy_loop() -> None:
-        learner = NumpyLinTS()
         for c, reward in zip(contexts, rewards, strict=True):
             learner.learn(c, learner.decide(c), reward)
 
     def numpy_arms() -> np.ndarray:
-        learner = NumpyLinTS()
-        for c, arm, reward in zip(contexts, played, rewards, strict=True):
-            learner.learn(c, arm, reward)
-        return np.einsum("aij,aj->ai", learner.inverse, learner.f)
+        fresh = NumpyLinTS()
+        for c, arm, reward in zip(contexts, record.arms, record.rewards, strict=True):
+            fresh.learn(c, arm, reward)
+        return np.einsum("aij,aj->ai", fresh.inverse, fresh.f)
 
-    contenders = [
-        Contender("halfseen", ours, ROUNDS, result=our_arms),
-        Contender("NumPy, vectorised over arms", numpy_loop, ROUNDS, result=numpy_arms),
-    ]
-    mabwiser, label = peer("mabwiser.mab", "mabwiser", missing)
-    if mabwiser is not None:
-        policy = mabwiser.LearningPolicy.LinTS(alpha=1.0, l2_lambda=1.0)
-
-        def fitted():
-            mab = mabwiser.MAB(list(range(ARMS)), policy)
-            mab.fit(played.tolist(), rewards.tolist(), contexts)
-            return mab
-
-        trained = fitted()
-
-        def with_mabwiser() -> None:
-            for c, reward in zip(contexts[:60], rewards[:60], strict=True):
-                trained.partial_fit([trained.predict(c[None])], [reward], c[None])
-
-        def mabwiser_arms() -> np.ndarray:
-            return np.stack([fitted()._imp.arm_to_model[arm].beta for arm in range(ARMS)])
-
-        contenders.append(Contender(label, with_mabwiser, 60, result=mabwiser_arms))
-
+    entrants = Entrants(
+        Contender("halfseen", ours, ROUNDS, "`ts-pco`", our_arms),
+        Contender("NumPy, vectorised over arms", numpy_loop, ROUNDS, "no checks, no record of decisions", numpy_arms),
+    )
+    enter_all(entrants, record)
     return Job(
         "LinTS decide + learn, public API",
         "round",
-        contenders,
+        flops(LATENT, ARMS),
+        entrants.contenders,
         lambda one, other: np.testing.assert_allclose(one, other, atol=1e-6),
-        missing,
+        entrants.absent,
     )

@@ -1,77 +1,84 @@
-"""Monte Carlo of the whole pipeline on one core: rounds of `kf-ts` and `emkf-ts`, world included."""
+"""Monte Carlo of the whole pipeline on one core: rounds of `kf-ts` and `emkf-ts` in `orbit`, world included.
+
+Flops of a round: the context moves and pays, Dx + ε and μ_a·x for every arm; the filter, its gain settled; every arm is
+scored and one taught. `emkf-ts` adds the sums of x̂x̂ᵀ, twice for the two ends of a step, and of x̂'x̂ᵀ. Its refits, one in
+200 rounds, the rounds it takes the gain to settle after one, and all random draws (36 normals a round) are not counted.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 import halfseen as hs
+from benchmarks import monte_carlo_jax, monte_carlo_numpy
+from benchmarks.flops import learn, product, score, steady_filter_step, triangle
 from benchmarks.harness import Contender, Job
-from benchmarks.settings import ARMS, LATENT
-from halfseen.component import Streams
-from halfseen.estimators.starting_model import starting_transition
-from halfseen.randomness import Purpose, normal_series, stream_keys
-from halfseen.worlds import named
+from benchmarks.monte_carlo_draws import LearntStart, draws_of
+from benchmarks.peers import Entrants
+from benchmarks.settings import ARMS, LATENT, OBSERVED
 
-SEEDS, ROUNDS, SLOW_ROUNDS, WINDOW = 64, 2000, 400, 200
+SEEDS, ROUNDS, QUICK_ROUNDS, SLOW_ROUNDS, ALIKE = 64, 2000, 600, 400, 150
 
 
-def numpy_loop(learn_model: bool) -> np.ndarray:
-    """One stream, one round at a time, as one writes it first: vectorised over arms, nothing else.
+def flops(d: int, k: int, arms: int, *, learns_model: bool) -> int:
+    world = product(d, d) + d + product(arms, d) + 1
+    refit = 4 * triangle(d) + product(d, d) if learns_model else 0
+    return world + steady_filter_step(d, k) + score(d, arms) + learn(d) + refit
 
-    It is handed the contexts, observations and noise; ours has to make them as well.
+
+def agree(one: np.ndarray, other: np.ndarray) -> None:
+    """The same decisions (streams, rounds) on the same draws, until rounding first tips one.
+
+    From then on a stream goes its own way, so a few in the first rounds are let pass.
     """
-    keys = stream_keys([0])
-    episodes = named("orbit").begin([0])
-    D, A = episodes.models[0].transition, np.eye(10, LATENT)
-    Q, mu = episodes.models[0].process_cov, episodes.arm_params[0]
-    D_hat, Q_hat = D, Q
-    if learn_model:
-        D_hat, Q_hat = starting_transition(Streams(keys, 10, ARMS), LATENT, "orthogonal")[0], np.eye(LATENT)
-    rounds = episodes.advance(SLOW_ROUNDS)
-    z = normal_series(keys, 1, SLOW_ROUNDS, Purpose.CHOICE, ARMS)[0]
-    x, P = np.zeros(LATENT), np.eye(LATENT)
-    inverse, f = np.tile(np.eye(LATENT), (ARMS, 1, 1)), np.zeros((ARMS, LATENT))
-    arms, estimates = np.empty(SLOW_ROUNDS, dtype=np.int64), []
-    for t in range(SLOW_ROUNDS):
-        context, y = rounds.contexts[t, 0], rounds.observations[t, 0]
-        x, P = D_hat @ x, D_hat @ P @ D_hat.T + Q_hat
-        S = A @ P @ A.T
-        S[np.diag_indices(10)] *= 1 + 1e-9
-        gain = np.linalg.solve(S, A @ P).T
-        x, P = x + gain @ (y - A @ x), P - gain @ A @ P
-        image = inverse @ x
-        arm = int(np.argmax((image * f).sum(axis=1) + np.sqrt(image @ x) * z[t]))
-        reward = mu[arm] @ context + rounds.reward_noise[t, 0]
-        inverse[arm] -= np.outer(image[arm], image[arm]) / (1.0 + x @ image[arm])
-        f[arm] += reward * x
-        arms[t] = arm
-        if learn_model:
-            estimates.append(x)
-            if (t + 1) % WINDOW == 0:
-                a, b = np.array(estimates[-WINDOW:-1]), np.array(estimates[-WINDOW + 1 :])
-                X, Psi = a.T @ a, b.T @ a
-                D_hat = np.linalg.solve(X + 1e-6 * np.trace(X) / LATENT * np.eye(LATENT), Psi.T).T
-                residual = b - a @ D_hat.T
-                Q_hat = residual.T @ residual / len(a) + 1e-9 * np.eye(LATENT)
-    return arms
+    streams, rounds = len(other), min(other.shape[1], ALIKE)
+    same = (one[:streams, :rounds] == other[:, :rounds]).mean(axis=1)
+    assert (same == 1.0).mean() >= 0.95, f"only {(same == 1.0).sum()} of {streams} streams decide alike"
 
 
-def job(agent: str) -> Job:
+def job(agent: str, quick: bool = False) -> Job:
+    seeds, rounds = SEEDS, QUICK_ROUNDS if quick else ROUNDS
+    learns = agent == "emkf-ts"
+    draws = draws_of(range(seeds), rounds)
+    start = LearntStart.of(range(seeds)) if learns else None
+
     def ours() -> np.ndarray:
-        result = hs.run(agent, world="orbit", rounds=ROUNDS, seeds=SEEDS)
-        return result.tracks["orbit", agent].arm[0]
+        return hs.run(agent, world="orbit", rounds=rounds, seeds=seeds).tracks["orbit", agent].arm
 
-    def agree(one: np.ndarray, other: np.ndarray) -> None:
-        """The same decisions on the same draws, until rounding first tips one (never seen before round 150)."""
-        np.testing.assert_array_equal(one[:150], other[:150])
+    entrants = Entrants(
+        Contender("halfseen", ours, seeds * rounds, f"`hs.run`, {seeds} seeds"),
+        Contender(
+            "NumPy loop",
+            lambda: monte_carlo_numpy.one_stream(draws.first(1, SLOW_ROUNDS), start),
+            SLOW_ROUNDS,
+            "one stream; draws handed to it",
+        ),
+        Contender(
+            "NumPy, batched",
+            lambda: monte_carlo_numpy.batched(draws, start),
+            seeds * rounds,
+            "draws handed to it" if learns else "gain held after 200 rounds; draws handed to it",
+        ),
+    )
 
+    def with_jax(module: Any, label: str, *, held: bool) -> Contender:
+        name = f"{label}, vmap + scan" + (", gain held" if held else "")
+        handed, drawing = monte_carlo_jax.compiled(draws, start, held=held)
+        note = "draws its own" + ("; gain held after 200 rounds" if held else "")
+        return Contender(name, drawing, seeds * rounds, note, handed, at_least=3.0)
+
+    entrants.enter("jax", "jax", lambda module, label: with_jax(module, label, held=False))
+    if not learns:
+        entrants.enter("jax", "jax", lambda module, label: with_jax(module, label, held=True))
     return Job(
         f"Monte Carlo of {agent}, one core",
         "round",
-        [
-            Contender("halfseen", ours, SEEDS * ROUNDS, f"{SEEDS} seeds"),
-            Contender("NumPy loop", lambda: numpy_loop(agent == "emkf-ts"), SLOW_ROUNDS),
-        ],
+        flops(LATENT, OBSERVED, ARMS, learns_model=learns),
+        entrants.contenders,
         agree,
-        targets={"NumPy loop": 15.0} if agent == "kf-ts" else {},
+        list(dict.fromkeys(entrants.absent)),
+        repeats=5,
+        flop_limit=15.0,
     )

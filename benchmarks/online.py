@@ -1,67 +1,100 @@
-"""One online round of `kf-ts` through the public API, beside a single Kalman step done otherwise."""
+"""One online round of an agent through the public API: decide + learn, a stream at a time.
+
+Flops of a round: the filter, its gain settled, every arm scored and one taught; for `emkf-ts` also the sums for its
+refits (benchmarks/monte_carlo.py). `adaptive` is counted as `kf-ts`: the rest is what it costs to be told nothing.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 import halfseen as hs
-from benchmarks.harness import Contender, Job, peer
-from benchmarks.kalman_series import numpy_filter
-from benchmarks.settings import ARMS, LATENT, OBSERVED, orbit
+from benchmarks import monte_carlo_numpy
+from benchmarks.flops import learn, product, score, steady_filter_step, triangle
+from benchmarks.harness import Contender, Job
+from benchmarks.monte_carlo_draws import LearntStart, draws_of
+from benchmarks.settings import ARMS, LATENT, OBSERVED
+from halfseen.worlds import named
 
-ROUNDS, STEPS = 2000, 300
+ROUNDS, ALIKE = 600, 150
+WARM, STEPS, INLINE = 1000, 300, 3000
 
 
-def job() -> Job:
-    model, ys = orbit(ROUNDS + STEPS)
-    missing: list[str] = []
-    agent = hs.make("kf-ts", observed=OBSERVED, arms=ARMS, model=model)
+def flops(d: int, k: int, arms: int, *, learns_model: bool = False) -> int:
+    refit = 4 * triangle(d) + product(d, d) if learns_model else 0
+    return steady_filter_step(d, k) + score(d, arms) + learn(d) + refit
 
-    def ours():
-        for y in ys[ROUNDS:]:
-            agent.learn(agent.decide(y).id, 1.0)
 
-    def our_mean():
-        for y in ys[:-1]:
-            agent.learn(agent.decide(y).id, 0.0)
-        return agent.decide(ys[-1]).context
+def job(agent: str, quick: bool = False) -> Job:
+    """Beside the same agent in plain NumPy, which plays its world as well."""
+    draws, learns = draws_of([0], ROUNDS), agent == "emkf-ts"
+    start = LearntStart.of([0]) if learns else None
+    episodes = named("orbit").begin([0])
+    told = {"latent": LATENT, "observation_cov": np.zeros((OBSERVED, OBSERVED)), "initial_transition": "orthogonal"}
+    model = told if learns else {"model": episodes.models[0]}
+    rounds = episodes.advance(ROUNDS)
+    observations = list(rounds.observations[:, 0])
+    payoffs = (rounds.expected[:, 0] + rounds.reward_noise[:, :1]).tolist()
 
-    D, Q, R, A = model.transition, model.process_cov, model.observation_cov, model.observation
-    start = numpy_filter(model, ys[:ROUNDS])[0][-1], model.filter(ys[:ROUNDS]).covs[-1]
+    def ours() -> np.ndarray:
+        player = hs.make(agent, observed=OBSERVED, arms=ARMS, seed=0, **model)
+        played = np.empty((1, ROUNDS), dtype=np.int64)
+        for t, y in enumerate(observations):
+            decision = player.decide(y)
+            arm = played[0, t] = decision.arm
+            player.learn(decision.id, payoffs[t][arm])
+        return played
 
-    def numpy_steps():
-        x, P = start
-        for y in ys[ROUNDS:]:
-            x, P = D @ x, D @ P @ D.T + Q
-            gain = np.linalg.solve(A @ P @ A.T + R, A @ P).T
-            x, P = x + gain @ (y - A @ x), P - gain @ A @ P
-        return x
-
-    contenders = [
-        Contender(
-            "halfseen, decide + learn", ours, STEPS, "filter, 15 arms scored, choice, posterior update", our_mean
-        ),
-        Contender("NumPy, Kalman step only", numpy_steps, STEPS),
-    ]
-    filterpy, label = peer("filterpy.kalman", "filterpy", missing)
-    if filterpy is not None:
-        other = filterpy.KalmanFilter(dim_x=LATENT, dim_z=OBSERVED)
-        other.F, other.Q, other.R, other.H = np.array(D), np.array(Q), np.array(R), np.array(A)
-
-        def with_filterpy():
-            other.x, other.P = start[0][:, None].copy(), np.array(start[1])
-            for y in ys[ROUNDS:]:
-                other.predict()
-                other.update(y)
-            return other.x[:, 0]
-
-        contenders.append(Contender(f"{label}, Kalman step only", with_filterpy, STEPS))
+    def agree(one: np.ndarray, other: np.ndarray) -> None:
+        np.testing.assert_array_equal(one[:, :ALIKE], other[:, :ALIKE])
 
     return Job(
-        "Online round of kf-ts",
+        f"Online round of {agent}",
         "round",
-        contenders,
-        lambda one, other: np.testing.assert_allclose(one, other, atol=1e-6),
-        missing,
-        {"NumPy, Kalman step only": 1.0},
+        flops(LATENT, OBSERVED, ARMS, learns_model=learns),
+        [
+            Contender("halfseen", ours, ROUNDS, "from the first round on"),
+            Contender("NumPy loop", lambda: monte_carlo_numpy.one_stream(draws, start), ROUNDS),
+        ],
+        agree,
+    )
+
+
+def adaptive_job(quick: bool = False) -> Job:
+    """`adaptive` between two refits, and with its refits; nothing else does what it does, so beside `kf-ts`."""
+    inline = INLINE // 3 if quick else INLINE
+    episodes = named("orbit").begin([0])
+    model, rounds = episodes.models[0], episodes.advance(inline)
+    observations = list(rounds.observations[:, 0])
+    payoffs = (rounds.expected[:, 0] + rounds.reward_noise[:, :1]).tolist()
+
+    def play(player: hs.Agent, first: int, last: int) -> np.ndarray:
+        for t in range(first, last):
+            decision = player.decide(observations[t])
+            player.learn(decision.id, payoffs[t][decision.index])
+        return np.array([player.rounds > 0])
+
+    def warmed(player: hs.Agent) -> hs.Agent:
+        play(player, 0, WARM - STEPS)
+        return player
+
+    between = warmed(hs.make("adaptive", observed=OBSERVED, arms=ARMS, seed=0, refit="manual"))
+    between.refit()
+    knowing = warmed(hs.make("kf-ts", observed=OBSERVED, arms=ARMS, seed=0, model=model))
+
+    def with_refits() -> np.ndarray:
+        return play(hs.make("adaptive", observed=OBSERVED, arms=ARMS, seed=0), 0, inline)
+
+    return Job(
+        "Online round of adaptive",
+        "round",
+        flops(LATENT, OBSERVED, ARMS),
+        [
+            Contender("kf-ts", lambda: play(knowing, WARM - STEPS, WARM), STEPS, "told the model"),
+            Contender("adaptive, between refits", lambda: play(between, WARM - STEPS, WARM), STEPS, 'refit="manual"'),
+            Contender("adaptive, refits included", with_refits, inline, f"rounds 1 to {inline:,}"),
+        ],
+        np.testing.assert_array_equal,
+        ["all peers: none decides on a context it must find out by itself"],
+        repeats=3,
     )

@@ -20,3 +20,9 @@ def orbit(rounds: int, seed: int = 0):
     )
     noise = np.random.default_rng(seed).normal(size=(rounds, OBSERVED)) * np.sqrt(0.05)
     return model, episodes.advance(rounds).observations[:, 0] + noise
+
+
+def first_belief(model):
+    """Mean and covariance of x_1, where peers start: one transition later than our x_0."""
+    D = model.transition
+    return D @ model.initial_mean, D @ model.initial_cov @ D.T + model.process_cov

@@ -126,7 +126,7 @@ def test_damaged_cells_are_played_again(tmp_path: Path, played: list[cells.Cell]
     for path, content in zip(files, damages, strict=False):
         path.write_bytes(content)
     subject = slice_store.SliceStore(tmp_path / "cells").subject_of(files[-3])
-    savefile.write(files[-1], {"subject": subject, "seeds": [0, 1]}, {"wall_seconds": 1.0}, slice_store.FORM)
+    savefile.write(files[-1], {"subject": subject, "seeds": [0, 1]}, {"wall_seconds": 1.0}, kind=slice_store.FORM)
     os_error = files[-2]
     os_error.unlink()
     os_error.mkdir()

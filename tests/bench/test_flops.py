@@ -1,0 +1,114 @@
+"""The formulas against operations counted by hand, or by numbers that count."""
+
+from itertools import count
+
+import pytest
+from benchmarks import em, flops, kalman_series, linear_thompson, monte_carlo, online
+
+
+class Counting(float):
+    """A number that counts the multiplications and additions made with any of its kind."""
+
+    total = count()
+
+    def _made(self, value):
+        next(Counting.total)
+        return Counting(value)
+
+    def __add__(self, other):
+        return self._made(float(self) + float(other))
+
+    def __sub__(self, other):
+        return self._made(float(self) - float(other))
+
+    def __mul__(self, other):
+        return self._made(float(self) * float(other))
+
+
+def counted(work):
+    Counting.total = count()
+    work()
+    return next(Counting.total)
+
+
+def number():
+    return Counting(1.0)
+
+
+def vector(n):
+    return [number() for _ in range(n)]
+
+
+def dot(a, b):
+    """n multiplications, n − 1 additions; the sums in the formulas start from 0, which is one more."""
+    total = number()
+    for x, y in zip(a, b, strict=True):
+        total = total + x * y
+    return total
+
+
+@pytest.mark.parametrize(("d", "k"), [(2, 1), (4, 2), (5, 5)])
+def test_a_filter_step_whose_gain_has_settled(d, k):
+    def step():
+        D, G = [vector(d) for _ in range(d)], [vector(k) for _ in range(d)]
+        x, y = vector(d), vector(k)
+        predicted = [dot(row, x) for row in D]
+        error = [y[i] - predicted[i] for i in range(k)]
+        return [predicted[i] + dot(G[i], error) for i in range(d)]
+
+    assert flops.steady_filter_step(d, k) == counted(step)
+
+
+@pytest.mark.parametrize(("d", "arms"), [(2, 1), (3, 2), (6, 4)])
+def test_scores_of_all_arms(d, arms):
+    size = d * (d + 1) // 2
+
+    def scored():
+        c = vector(d)
+        products = []
+        for j in range(d):
+            products.append(c[j] * c[j])
+            doubled = c[j] * 2.0 if j < d - 1 else None
+            products += [doubled * c[i] for i in range(j + 1, d)]
+        assert len(products) == size
+        return [(dot(vector(size), products), dot(vector(d), c)) for _ in range(arms)]
+
+    assert flops.score(d, arms) == counted(scored)
+    # by hand, d = 2, one arm: c0², 2c0·c1 (2), c1² are 4; ⟨C, ccᵀ⟩ is 6; cᵀm is 4
+    assert flops.score(2, 1) == 14
+
+
+@pytest.mark.parametrize("d", [2, 5])
+def test_one_arm_taught(d):
+    def taught():
+        C, c, m = [vector(d) for _ in range(d)], vector(d), vector(d)
+        g = [dot(row, c) for row in C]
+        dot(c, g)
+        surprise = number() - dot(c, m)
+        for i in range(d):
+            m[i] = m[i] + g[i] * surprise
+        g = [one * number() for one in g]
+        for i in range(d):
+            for j in range(i, d):
+                C[i][j] = C[i][j] - g[i] * g[j]
+
+    assert flops.learn(d) == counted(taught)
+
+
+def test_building_blocks():
+    assert flops.product(2, 3, 4) == 48
+    assert flops.product(2, 3) == 12
+    assert flops.triangle(4) == 10
+
+
+def test_the_jobs_are_made_of_them():
+    d, k, arms = 2, 1, 3
+    step, scored, taught = 8 + 1 + 4 + 2, 4 + 3 * 10, 8 + 4 + 4 + 1 + 4 + 2 + 6  # by hand
+    assert linear_thompson.flops(d, arms) == scored + taught
+    assert online.flops(d, k, arms) == step + scored + taught
+    assert online.flops(d, k, arms, learns_model=True) == step + scored + taught + 2 * 6 + 8
+    world = 8 + 2 + 12 + 1
+    assert monte_carlo.flops(d, k, arms, learns_model=False) == world + step + scored + taught
+    assert monte_carlo.flops(d, k, arms, learns_model=True) == world + step + scored + taught + 2 * 6 + 8
+    assert kalman_series.flops(d, k) == step + 1 + 2  # We and its square, of one number
+    assert em.flops(d, k) == step + 3 + (2 + 8 + 2) + 6 + 8
