@@ -57,15 +57,21 @@ def progress(size: str) -> Iterator[Shown]:
 
     def told(done: int, total: int) -> None:
         nonlocal first
+        begin()
         if done and first:  # what an earlier run has done is no measure of speed
             bar.reset(task, completed=done, total=total)
         elif done:
             bar.update(task, completed=done, total=total)
         first = first and not done
 
-    say(f"playing {size}")
+    def beside(line: str) -> None:
+        begin()
+        say(line)
+
+    begin = _once(say, f"playing {size}")
     with bar:
-        yield Shown(told, say)
+        yield Shown(told, beside)
+    begin()
     say(f"done in {time.perf_counter() - began:.1f} s")
 
 
@@ -80,6 +86,7 @@ def cell_progress(size: str) -> Iterator[Callable[[Progress], None]]:
 
     def told(now: Progress) -> None:
         nonlocal last_said
+        begin()
         left = "" if now.seconds_left is None else f", {duration(now.seconds_left)} left"
         bar.update(task, completed=now.done, total=now.total, where=f"{now.done} of {now.total} cells{left}")
         if now.done == now.resumed and now.resumed:
@@ -90,9 +97,10 @@ def cell_progress(size: str) -> Iterator[Callable[[Progress], None]]:
             last_said = time.perf_counter()
             say(f"{now.done} of {now.total} cells done{left}")
 
-    say(f"playing {size}")
+    begin = _once(say, f"playing {size}")
     with bar:
         yield told
+    begin()
     say(f"done in {duration(time.perf_counter() - began)}")
 
 
@@ -106,6 +114,12 @@ def kernel_progress() -> Iterator[Callable[[int, int], None]]:
     say("compiling the numerical kernels, once for this installation")
     with bar:
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _once(say: Callable[[str], None], line: str) -> Callable[[], None]:
+    """Says the line when it is first called: not before it is known that there will be something to play with."""
+    waiting = [line]
+    return lambda: say(waiting.pop()) if waiting else None
 
 
 def _bar(*columns: ProgressColumn) -> tuple[Bar, Callable[[str], None]]:

@@ -209,6 +209,7 @@ class LocalDask(Dask):
     def prepare(self, samples: Sequence[Slice]) -> None:
         compile_for(samples)
         scratch = self._ends.enter_context(tempfile.TemporaryDirectory(prefix="halfseen-", ignore_cleanup_errors=True))
+        self._ends.enter_context(dask.config.set({"temporary-directory": scratch}))
         try:
             with starting_children():  # the threads that start workers, now and after a death, inherit the deafness
                 cluster = distributed.LocalCluster(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -197,6 +197,11 @@ def standard_error(values: Floats) -> float:
 
 def versions() -> dict[str, str]:
     """What the numbers were made with."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("halfseen", "numpy", "scipy", "numba"):
         try:

@@ -1,0 +1,96 @@
+"""How much faster two Dask workers are than one, and what a slice costs beside its work.
+
+    python -m benchmarks.two_workers
+
+Two clusters on this machine, of one and of two worker processes, stay up throughout and play the same experiment in
+turns; the best of several turns counts. Starting the workers is not counted. On a machine that does other things the
+clock tells little; processor time tells what the clock would say if every worker had a core of its own.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "HALFSEEN_QUIET"), "1"))
+
+import argparse
+import contextlib
+import time
+from typing import Any
+
+import distributed
+import numpy as np
+import psutil
+
+from halfseen.experiments.dask_cluster import RemoteDask
+from halfseen.experiments.engine import ThisProcess
+from halfseen.experiments.play import play
+from halfseen.experiments.specs import Slice, experiment
+
+WANTED = 1.7
+
+
+def play_slices(engine: Any, slices: list[Slice]) -> list[Any]:
+    played: dict[int, Any] = {}
+    engine.work_through(play, slices, lambda _: None, played.__setitem__)
+    return [played[number] for number in range(len(slices))]
+
+
+def processor_seconds(processes: list[psutil.Process]) -> list[float]:
+    return [sum(process.cpu_times()[:2]) for process in processes]
+
+
+def main(rounds: int, repeats: int) -> None:
+    plan = experiment(["kf-ts", "emkf-ts", "ts-pco"], "orbit", rounds, 80)
+    slices = [Slice(plan.worlds[0], plan.agents, plan.seeds[at : at + 10], rounds) for at in range(0, 80, 10)]
+    tiny = [Slice(plan.worlds[0], plan.agents[2:], (seed,), 1) for seed in range(80)]
+    engines: dict[str, Any] = {"this process": ThisProcess()}
+    processes = {"this process": [psutil.Process()]}
+    wall, busiest, each = dict[str, float](), dict[str, float](), dict[str, float]()
+    with contextlib.ExitStack() as ends:
+        for count in (1, 2):
+            name = f"{count} worker{'s' * (count > 1)}"
+            cluster = distributed.LocalCluster(
+                n_workers=count, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0
+            )
+            ends.enter_context(cluster)
+            engines[name] = ends.enter_context(RemoteDask(cluster.scheduler_address))
+            engines[name].prepare(slices[:1])
+            with distributed.Client(cluster, set_as_default=False) as client:
+                processes[name] = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
+        played = {name: play_slices(engine, slices) for name, engine in engines.items()}
+        for name, theirs in played.items():
+            for mine, other in zip(played["this process"], theirs, strict=True):
+                for agent, track in mine.items():
+                    np.testing.assert_array_equal(track.regret, other[agent].regret, err_msg=name)
+        for _ in range(repeats):
+            for name, engine in engines.items():
+                before, began = processor_seconds(processes[name]), time.perf_counter()
+                play_slices(engine, slices)
+                took = time.perf_counter() - began
+                used = np.subtract(processor_seconds(processes[name]), before).max()
+                wall[name], busiest[name] = min(wall.get(name, took), took), min(busiest.get(name, used), used)
+                began = time.perf_counter()
+                play_slices(engine, tiny)
+                took = (time.perf_counter() - began) / len(tiny)
+                each[name] = min(each.get(name, took), took)
+    print(
+        f"{len(slices)} slices of 10 seeds, {len(plan.agents)} agents, {rounds:,} rounds; load {os.getloadavg()[0]:.1f}"
+    )
+    for name in engines:
+        print(
+            f"{name:13s} {wall[name]:6.2f} s by the clock, {busiest[name]:6.2f} s of processor time of the busiest; "
+            f"{1e3 * each[name]:5.1f} ms a slice of one round"
+        )
+    by_clock, by_processor = (found["1 worker"] / found["2 workers"] for found in (wall, busiest))
+    print(
+        f"two workers against one: {by_clock:.2f} by the clock, {by_processor:.2f} by processor time (wanted: {WANTED})"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    main(arguments.rounds, arguments.repeats)
