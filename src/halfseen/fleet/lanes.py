@@ -173,6 +173,7 @@ class LaneBank(Stateful):
         lanes = self.lane[rows]
         np.subtract.at(self.users, lanes, 1)
         self._vacate(np.unique(lanes))
+        self._settle()
 
     def save(self, rows: Ints) -> dict[str, Array]:
         """Means and lanes of streams, and all lanes in use, numbered anew."""
