@@ -54,8 +54,14 @@ class Progress(list[tuple[int, int]]):
         assert self[-1] == (total, total)
 
 
+@pytest.fixture
+def _talkative(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers tell how far they are every moment, so that one can be killed in the middle of it."""
+    monkeypatch.setattr(dask_cluster, "_TELL_SECONDS", 0.02)
+
+
 def long_plan() -> Any:
-    """Some seconds for two workers."""
+    """A second or more for two workers."""
     return experiment(["kf-ts", "ts-pco"], "orbit", 6_000, 8)
 
 
@@ -105,6 +111,7 @@ def test_what_is_raised_there_is_raised_here(cluster: RealCluster) -> None:
         hs.run("ts-pco", world="paper:noise=1e250", rounds=10, seeds=1, cluster=cluster.address)
 
 
+@pytest.mark.usefixtures("_talkative")
 def test_a_killed_worker_costs_its_slice_and_not_the_run(tmp_path: Path) -> None:
     plan = long_plan()
     with real_cluster(tmp_path, workers=2) as cluster:
@@ -127,6 +134,7 @@ def test_a_killed_worker_costs_its_slice_and_not_the_run(tmp_path: Path) -> None
     assert_same_result(run_experiment(plan), result)
 
 
+@pytest.mark.usefixtures("_talkative")
 def test_a_cluster_of_our_own_and_one_of_its_workers_killed() -> None:
     plan = long_plan()
     told, seen = Progress(), dict[str, Any]()

@@ -209,7 +209,8 @@ class LocalDask(Dask):
     def prepare(self, samples: Sequence[Slice]) -> None:
         compile_for(samples)
         scratch = self._ends.enter_context(tempfile.TemporaryDirectory(prefix="halfseen-", ignore_cleanup_errors=True))
-        self._ends.enter_context(dask.config.set({"temporary-directory": scratch}))
+        settings = {"temporary-directory": scratch, "distributed.worker.profile.enabled": False}
+        self._ends.enter_context(dask.config.set(settings))
         try:
             with starting_children():  # the threads that start workers, now and after a death, inherit the deafness
                 cluster = distributed.LocalCluster(
