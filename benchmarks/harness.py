@@ -1,19 +1,23 @@
 """Contenders of one job take turns; each is judged by its best of several short runs, after agreeing on the result.
 
 Times are those of the processor, spent by this process in all its threads: a neighbour on the machine is not counted,
-and a second thread gains nothing.
+and a second thread gains nothing. On a virtual machine that clock now and then loses some milliseconds, and the best
+time of all would be the one it lost most of. So a run is never shorter than SHORTEST, for anybody, and a best time
+that no other comes near is not believed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from halfseen.errors import HalfseenError
 
 REPEATS, QUICK_REPEATS = 7, 2
+SHORTEST = 0.03  # seconds of a run: work that takes less is done several times
+BELIEVED = 0.8  # a best time below this share of the second best is a slip of the clock
 
 Told = Callable[[str, float], None]  # what is being done, and the share of the job that is done by then
 
@@ -46,6 +50,7 @@ class Job:
     agree: Callable[[Any, Any], None]
     absent: list[str] = field(default_factory=list)  # a line for every peer that does not take part, and why
     repeats: int = REPEATS
+    rehearsed: bool = True  # False: what it takes the first time is what is asked for, and the only run
     flop_limit: float | None = None  # the aim: within how many times the time its flops would take in dgemm
 
 
@@ -57,12 +62,14 @@ def measure(job: Job, told: Told = lambda _, __: None, *, quick: bool = False) -
     ours = job.contenders[0]
     repeats = min(job.repeats, QUICK_REPEATS) if quick else job.repeats
     steps, done = len(job.contenders) * (repeats + 1), 0
-    ours_result, running = None, []
+    ours_result, running, first = None, [], {}
     for contender in job.contenders:
         told(f"{contender.name}: checking", done / steps)
         try:
             result = (contender.result or contender.work)()
-            if contender.result is not None:
+            if not job.rehearsed and contender.seconds is not None:
+                first[contender.name] = contender.seconds(result) / contender.units
+            elif contender.result is not None:
                 contender.work()  # compiles whatever is still to compile
         except Exception as error:
             if contender is ours:
@@ -76,22 +83,22 @@ def measure(job: Job, told: Told = lambda _, __: None, *, quick: bool = False) -
         else:
             _compare(job, contender, ours_result, result)
         running.append(contender)
-    best = dict.fromkeys((contender.name for contender in running), float("inf"))
-    for _ in range(repeats):
+    samples: dict[str, list[float]] = {contender.name: [] for contender in running}
+    times = {contender.name: 1 for contender in running}  # the work is done in one run
+    for _ in range(repeats if job.rehearsed else 0):
         for contender in list(running):
             told(contender.name, done / steps)
-            began = time.process_time()
             try:
-                value = contender.work()
+                taken = _timed(contender, times)
             except Exception as error:
                 if contender is ours:
                     raise
                 job.absent.append(f"{contender.name}: failed: {_one_line(error)}")
                 running.remove(contender)
                 continue
-            taken = contender.seconds(value) if contender.seconds else time.process_time() - began
-            best[contender.name] = min(best[contender.name], taken / contender.units)
+            samples[contender.name].append(taken / contender.units)
             done += 1
+    best = {contender.name: best_of(samples[contender.name] or [first[contender.name]]) for contender in running}
     return [
         {
             "contender": contender.name,
@@ -105,6 +112,29 @@ def measure(job: Job, told: Told = lambda _, __: None, *, quick: bool = False) -
         }
         for contender in running
     ]
+
+
+def best_of(samples: Sequence[float]) -> float:
+    """The smallest, unless it stands alone: then the next, and so on."""
+    ordered = sorted(samples)
+    while len(ordered) > 2 and ordered[0] < BELIEVED * ordered[1]:
+        del ordered[0]
+    return ordered[0]
+
+
+def _timed(contender: Contender, times: dict[str, int]) -> float:
+    """Seconds of the work, done as often as it takes to fill the shortest run; how often is found out at the first."""
+    if contender.seconds is not None:
+        return contender.seconds(contender.work())
+    while True:
+        often = times[contender.name]
+        began = time.process_time()
+        for _ in range(often):
+            contender.work()
+        taken = time.process_time() - began
+        if taken >= SHORTEST:
+            return taken / often
+        times[contender.name] = often * 2
 
 
 def _compare(job: Job, contender: Contender, ours: Any, result: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,11 +18,12 @@ def run_jobs(
     jobs: Mapping[str, Callable[[bool], Job]], names: Sequence[str], starting: Starting, *, quick: bool = False
 ) -> dict[str, Any]:
     """Every job named, in turn. dgemm is timed before each of them and its best counts."""
-    rate, done = 0.0, []
+    products, done = [], []
+    load = [_load()]
     for number, name in enumerate(names):
         told = starting(name, number, len(names))
         told("setting up", 0.0)
-        rate = max(rate, machine.dgemm_rate())
+        products += machine.dgemm_seconds()
         job = jobs[name](quick)
         rows = measure(job, told, quick=quick)
         done.append(
@@ -35,17 +37,23 @@ def run_jobs(
                 "contenders": rows,
             }
         )
-    rate = max(rate, machine.dgemm_rate())
+    products += machine.dgemm_seconds()
+    rate = machine.dgemm_rate(products)
     for entry in done:
         add_shares(entry, rate)
     return {
         "sizes": {"latent": LATENT, "observed": OBSERVED, "arms": ARMS},
         "quick": quick,
-        "machine": machine.facts() | {"system": platform.system()},
+        "machine": machine.facts() | {"system": platform.system(), "load": [*load, _load()]},
         "dgemm_gflops": rate / 1e9,
         "peers": peers.versions(),
         "jobs": done,
     }
+
+
+def _load() -> float:
+    """How many processes the machine was running on average in the last minute; NaN where it does not tell."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
 
 
 def add_shares(entry: dict[str, Any], rate: float) -> None:

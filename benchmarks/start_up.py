@@ -120,4 +120,5 @@ def cold(quick: bool = False) -> Job:
         ],
         ran,
         repeats=1,
+        rehearsed=False,
     )

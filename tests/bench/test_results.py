@@ -49,7 +49,15 @@ def results():
     return {
         "sizes": {"latent": 20, "observed": 10, "arms": 15},
         "quick": False,
-        "machine": {"processor": "P", "cores": 2, "python": "3.11", "numpy": "2", "scipy": "1", "numba": "0"},
+        "machine": {
+            "processor": "P",
+            "cores": 2,
+            "python": "3.11",
+            "numpy": "2",
+            "scipy": "1",
+            "numba": "0",
+            "load": [0.5, 1.0],
+        },
         "dgemm_gflops": 10.0,
         "peers": {"hare": "1.0"},
         "jobs": [entry, process],
