@@ -12,7 +12,7 @@ import halfseen as hs
 from halfseen.errors import HalfseenError
 from halfseen.experiments.figures import render_figure
 from halfseen.experiments.leaderboard import leaderboard_plan
-from halfseen.experiments.paired_series import hac_mean
+from halfseen.paired_series import hac_mean
 from halfseen.experiments.reward_figures import arms_figure, reward_figure
 from halfseen.experiments.reward_report import render_reward_report, rerun_command
 from halfseen.experiments.reward_tables import agents_table, arms_table, places_for, significant, verdicts
