@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from halfseen.catalogue import catalog, load, make
     from halfseen.decision import Decision
     from halfseen.errors import HalfseenError, HalfseenWarning
+    from halfseen.experiments.evaluate import Evaluation, evaluate
     from halfseen.experiments.examine import Examination, examine
     from halfseen.experiments.leaderboard import Leaderboard, leaderboard
     from halfseen.experiments.result import Result
@@ -30,6 +31,7 @@ _HOMES = {
     "AgentSpec": "experiments.specs",
     "Belief": "beliefs",
     "Decision": "decision",
+    "Evaluation": "experiments.evaluate",
     "Examination": "experiments.examine",
     "Finding": "health",
     "FitResult": "identify.em",
@@ -41,6 +43,7 @@ _HOMES = {
     "Result": "experiments.result",
     "Verdict": "health",
     "catalog": "catalogue",
+    "evaluate": "experiments.evaluate",
     "examine": "experiments.examine",
     "fit": "identify.em",
     "leaderboard": "experiments.leaderboard",
@@ -55,6 +58,7 @@ __all__ = [
     "AgentSpec",
     "Belief",
     "Decision",
+    "Evaluation",
     "Examination",
     "Finding",
     "FitResult",
@@ -67,6 +71,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "catalog",
+    "evaluate",
     "examine",
     "fit",
     "leaderboard",
