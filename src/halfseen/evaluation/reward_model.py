@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from halfseen.randomness import Floats, Ints
@@ -26,13 +28,13 @@ def predicted_rewards(
     size = features.shape[1]
     edges = np.round(np.linspace(0, n, blocks + 1)).astype(np.int64)
     grams, sums = np.zeros((blocks, arms, size, size)), np.zeros((blocks, arms, size))
-    for block, (first, end) in enumerate(zip(edges, edges[1:], strict=False)):
+    for block, (first, end) in enumerate(itertools.pairwise(edges)):
         for arm in np.unique(played[first:end]):
             rows = first + np.flatnonzero(played[first:end] == arm)
             own = features[rows]
             grams[block, arm], sums[block, arm] = own.T @ own, own.T @ rewards[rows]
     predicted = np.empty((n, arms))
-    for block, (first, end) in enumerate(zip(edges, edges[1:], strict=False)):
+    for block, (first, end) in enumerate(itertools.pairwise(edges)):
         others = np.arange(blocks) != block
         gram, total = grams[others].sum(axis=0), sums[others].sum(axis=0)
         # The first feature is 1: its sums are counts and summed rewards.

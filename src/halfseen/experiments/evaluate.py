@@ -50,7 +50,7 @@ class Evaluation:
         return [*self.notes, *(f"{one.label}: {note}" for one in self.policies.values() for note in one.notes)]
 
     def table(self) -> Table:
-        """One row a policy: reward a round by three estimators, difference to the logged policy, how far to trust it."""
+        """One row a policy: reward a round by three estimators, difference to the logged policy, how sure that is."""
         return policy_table(self.policies)
 
     def summary(self) -> dict[str, Any]:
@@ -172,12 +172,14 @@ def _asked(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rule]:
     given = [policy] if alone or not isinstance(policy, Iterable) else list(policy)
     found: dict[str, str | AgentSpec | Rule] = {}
     for one in given:
+        kept: str | AgentSpec | Rule = one
         if isinstance(one, str) and (one in (UNIFORM, LOGGED) or one.startswith(f"{ALWAYS}:")):
-            label, kept = one, one
+            label = one
         elif isinstance(one, str | AgentSpec):
-            label, kept = (spec := agent_spec(one)).label, spec
+            kept = agent_spec(one)
+            label = kept.label
         elif callable(one):
-            label, kept = str(getattr(one, "__name__", type(one).__name__)), one
+            label = str(getattr(one, "__name__", type(one).__name__))
         else:
             raise invalid("policy", repr(one), "'uniform', 'always:ARM', 'logged', an agent or a function")
         if label in found:

@@ -15,8 +15,8 @@ from halfseen.table import Table
 
 _CSS = ".values thead th { white-space: normal; vertical-align: bottom; }"
 _CAPTION = (
-    "Left: reward a round by the three estimators, with 95 % intervals; the line is the logged policy. Right: weights of "
-    "the rounds, largest first. A curve that starts high and falls at once stands on few rounds."
+    "Left: reward a round by the three estimators, with 95 % intervals; the line is the logged policy. Right: "
+    "weights of the rounds, largest first. A curve that starts high and falls at once stands on few rounds."
 )
 _HOW = (
     "ips weighs each reward with the policy's chance of the arm played over the logged one; snips divides by the "
@@ -27,8 +27,8 @@ _HOW = (
     "brought: figures are of its choices, not of its whole life."
 )
 _INTERVALS = {
-    "hac": "Intervals are Student's, with Newey and West's standard error, which knows that rounds depend on each other, "
-    "and as many degrees of freedom as the effective sample size allows.",
+    "hac": "Intervals are Student's, with Newey and West's standard error, which knows that rounds depend on each "
+    "other, and as many degrees of freedom as the effective sample size allows.",
     "bootstrap": "Intervals are the middle 95 % of a bootstrap in blocks of time.",
 }
 
@@ -36,8 +36,8 @@ _INTERVALS = {
 def policy_table(policies: Mapping[str, PolicyValue]) -> Table:
     """One row a policy."""
     rows = []
+    digits = _digits([one.values["dr"] for one in policies.values()])
     for one in policies.values():
-        digits = _digits([*one.values.values(), *one.differences.values()])
         rows.append(
             {
                 "policy": one.label,
@@ -56,7 +56,7 @@ def policy_table(policies: Mapping[str, PolicyValue]) -> Table:
 
 def _digits(estimates: Sequence[Estimate]) -> int:
     """Decimals that show two figures of the narrowest interval, or of the largest value where there is none."""
-    halves = [(one.high - one.low) / 2 for one in estimates if one.high - one.low > 0]
+    halves = [half for one in estimates if (half := (one.high - one.low) / 2) > 1e-9 * abs(one.value)]
     size = min(halves) if halves else max((abs(one.value) for one in estimates if one.value), default=1.0)
     return 2 if not math.isfinite(size) or size == 0 else min(max(1 - math.floor(math.log10(size)), 0), 9)
 
