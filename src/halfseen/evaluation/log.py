@@ -108,9 +108,8 @@ class LogBuilder:
             raise invalid(where, f"propensity {propensity!r} of the arm played", "a probability above 0")
         chances = None if propensities is None else self._chances(where, propensities, place, chance)
         if self._played and (chances is None) != (self._propensities[0] is None):
-            raise invalid(
-                where, "no propensities" if chances is None else "propensities", "them in all rows or in none"
-            )
+            got = "no propensities" if chances is None else "propensities"
+            raise invalid(where, got, "them in all decisions or in none")
         possible = [at for at, active in enumerate(self._active) if active]
         if available is not None:
             if not isinstance(available, list) or not available:

@@ -53,7 +53,6 @@ def _features(observations: Floats) -> Floats:
     mean = centred.sum(axis=0) / count
     centred = np.where(seen, observations - mean, 0.0)
     spread = np.sqrt((centred**2).sum(axis=0) / count)
-    scaled = centred / np.where(
-        spread > 1e-12 * np.abs(mean), spread, np.inf
-    )  # an entry that stands still tells nothing
+    moves = spread > 1e-12 * np.abs(mean)  # an entry that stands still tells nothing
+    scaled = centred / np.where(moves, spread, np.inf)
     return np.column_stack([np.ones(len(observations)), scaled])

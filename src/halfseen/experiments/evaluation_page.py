@@ -87,13 +87,11 @@ def render_evaluation(
     shown = policy_table(policies)
     rows = [list(row.values()) for row in shown.rows]
     numeric = set(range(1, len(shown.columns) - 1))
-    caption = "Reward a round, with 95 % intervals"
+    values = table("Reward a round, with 95 % intervals", shown.columns, rows, numeric=numeric, name="values")
     notes = "<ul>" + "".join(f"<li>{escape(line)}.</li>" for line in warnings) + "</ul>"
     body = [
         f'<p class="lead">{escape(_lead(log, missing))}</p>',
-        section(
-            "What each policy would have earned", table(caption, shown.columns, rows, numeric=numeric, name="values")
-        ),
+        section("What each policy would have earned", values),
         *([section("What to know before believing it", notes)] if warnings else []),
         section("In pictures", figure(svg, _CAPTION)),
         section("How it is computed", f"<p>{escape(_HOW)} {escape(_INTERVALS[intervals])}</p>"),
@@ -106,9 +104,8 @@ def _lead(log: Log, missing: float | None) -> str:
     without = int((~log.rewarded).sum())
     told = "all of them with a reward"
     if without:
-        told = f"{without:,} of them without a reward, " + (
-            "left out" if missing is None else f"counted as {missing:g}"
-        )
+        treated = "left out" if missing is None else f"counted as {missing:g}"
+        told = f"{without:,} of them without a reward, {treated}"
     return (
         f"{log.source}: {count(log.rounds, 'decision')} between {count(log.arms, 'arm')}, {told}. An interval is to be "
         f"believed where the effective sample size is at least {ENOUGH} and nothing is uncovered."
