@@ -94,7 +94,7 @@ def test_one_stream_of_several(tmp_path):
 
 def test_an_export_from_the_middle_needs_its_arms(tmp_path):
     path = write(tmp_path / "j.ndjson", LIFE[1:3])
-    with pytest.raises(HalfseenError, match="line 1: got 'decided' before the stream was created; want .*--arms"):
+    with pytest.raises(HalfseenError, match=r"line 1: got 'decided' before the stream was created; want .*--arms"):
         read_log(path)
     assert read_log(path, arms=["a", "b"]).arms == ("a", "b")
 
@@ -167,11 +167,11 @@ def test_files_with_nothing_in_them(tmp_path):
         (tmp_path / name).write_bytes(b"")
         with pytest.raises(HalfseenError, match=rf"{name}: got an empty file"):
             read_log(tmp_path / name)
-    with pytest.raises(HalfseenError, match="j.ndjson: got no decisions"):
+    with pytest.raises(HalfseenError, match=r"j.ndjson: got no decisions"):
         read_log(write(tmp_path / "j.ndjson", LIFE[:1]))
-    with pytest.raises(HalfseenError, match="j.ndjson: got 1 decisions and no reward"):
+    with pytest.raises(HalfseenError, match=r"j.ndjson: got 1 decisions and no reward"):
         read_log(write(tmp_path / "j.ndjson", LIFE[:2]))
-    with pytest.raises(HalfseenError, match="log: got '.*nowhere.csv'; want a file that is there"):
+    with pytest.raises(HalfseenError, match=r"log: got '.*nowhere.csv'; want a file that is there"):
         read_log(tmp_path / "nowhere.csv")
     with pytest.raises(HalfseenError, match=r"log: got '.*log.txt'; want a file whose name ends in .ndjson"):
         read_log(tmp_path / "log.txt")
@@ -250,17 +250,17 @@ def test_a_bad_table_is_one_line(change, message, tmp_path):
     with pytest.raises(HalfseenError) as refused:
         read_log(tmp_path / "log.csv", observed=["temp", "load"])
     told = str(refused.value)
-    assert message in told or "propensity 0.7" in told
+    assert message in told
     assert "\n" not in told
 
 
 def test_columns_that_were_seen_must_be_known(tmp_path):
     (tmp_path / "log.csv").write_text(CSV + "".join(ROWS))
-    with pytest.raises(HalfseenError, match="got no column whose name begins with 'observation'; want .*--observed"):
+    with pytest.raises(HalfseenError, match=r"got no column whose name begins with 'observation'; want .*--observed"):
         read_log(tmp_path / "log.csv")
-    with pytest.raises(HalfseenError, match="column of .*: got 'tmp'; did you mean 'temp'"):
+    with pytest.raises(HalfseenError, match=r"column of .*: got 'tmp'; did you mean 'temp'"):
         read_log(tmp_path / "log.csv", observed=["tmp"])
-    with pytest.raises(HalfseenError, match="observed: got columns, with .*; want nothing"):
+    with pytest.raises(HalfseenError, match=r"observed: got columns, with .*; want nothing"):
         read_log(write(tmp_path / "j.ndjson", LIFE), observed=["temp"])
 
 

@@ -72,9 +72,7 @@ def test_paired_differences_are_narrower_than_what_they_are_of():
     world, widths = World(rho=0.8), []
     for seed in range(40):
         one = hs.evaluate(world.log(400, seed), rule).policies["rule"]
-        widths.append(
-            [one.differences["dr"].high - one.differences["dr"].low, one.values["dr"].high - one.values["dr"].low]
-        )
+        widths.append([found["dr"].high - found["dr"].low for found in (one.differences, one.values)])
     difference, value = np.mean(widths, axis=0)
     assert difference < value
 
@@ -94,14 +92,8 @@ def test_no_bias_where_the_logging_agent_learns(name):
             agent.learn(decision, reward)
             rows.append((arm, decision.propensity, decision.propensities.tolist(), reward))
         arms, chances, lists, rewards = (list(column) for column in zip(*rows, strict=True))
-        table = {
-            "observation": y.tolist(),
-            "arm": arms,
-            "propensity": chances,
-            "propensities": lists,
-            "reward": rewards,
-        }
-        values.append(hs.evaluate(table, "uniform").policies["uniform"].values[name].value)
+        log = {"observation": y.tolist(), "arm": arms, "propensity": chances, "propensities": lists, "reward": rewards}
+        values.append(hs.evaluate(log, "uniform").policies["uniform"].values[name].value)
     found = np.array(values)
     slack = 0.1 * found.std() if name == "snips" else 0.0
     assert abs(found.mean() - OFFSETS.mean()) < 4.0 * found.std() / np.sqrt(runs) + slack

@@ -103,9 +103,7 @@ class LogBuilder:
         """One more decision; its row."""
         seen = self._seen(where, observation)
         place = self.place(where, arm)
-        chance = probability(where, "propensity", propensity)
-        if chance <= 0.0:
-            raise invalid(where, f"propensity {propensity!r} of the arm played", "a probability above 0")
+        chance = played_with(where, propensity)
         chances = None if propensities is None else self._chances(where, propensities, place, chance)
         if self._played and (chances is None) != (self._propensities[0] is None):
             got = "no propensities" if chances is None else "propensities"
@@ -218,6 +216,14 @@ def finite(where: str, what: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LIMIT:
         raise invalid(where, f"{what} {value!r}", f"a number within ±{LIMIT:g}")
     return float(value)
+
+
+def played_with(where: str, propensity: Any) -> float:
+    """The probability with which the arm of a decision was chosen."""
+    chance = probability(where, "propensity", propensity)
+    if chance <= 0.0:
+        raise invalid(where, f"propensity {propensity!r} of the arm played", "a probability above 0")
+    return chance
 
 
 def probability(where: str, what: str, value: Any) -> float:

@@ -14,7 +14,7 @@ from halfseen.arms import Arm
 from halfseen.component import Mask
 from halfseen.errors import InvalidInput, invalid, unknown
 from halfseen.evaluation.journal_file import arm_names
-from halfseen.evaluation.log import ROUNDING, Log, LogBuilder
+from halfseen.evaluation.log import ROUNDING, Log, LogBuilder, played_with
 from halfseen.randomness import Floats, Ints
 from halfseen.worlds.columns import Columns, read_columns
 
@@ -38,6 +38,9 @@ def read_table(
     played = [_plain(arm) for arm in _cells(columns, "arm", rows)]
     chances, paid = columns["propensity"][rows], columns["reward"][rows]
     lists = _propensities(columns, rows)
+    where = [f"{source}, row {row + 1}" for row in rows]
+    for at, chance in enumerate(chances):  # first of all, as they may have to tell the arms' order
+        played_with(where[at], None if math.isnan(chance) else float(chance))
     builder = LogBuilder(source, _arms(source, played, chances, lists, arms), seen.shape[1])
     defaults = [how == "default" for how in _cells(columns, "how", rows)] if "how" in columns.names else None
     due = _due(columns, rows)
@@ -45,11 +48,10 @@ def read_table(
     for at, reward in enumerate(paid):
         if not math.isnan(reward):
             arriving.setdefault(int(due[at]), []).append(at)
-    where = [f"{source}, row {row + 1}" for row in rows]
     for at in range(len(rows)):
-        chance = None if math.isnan(chances[at]) else float(chances[at])
         given = None if lists is None else lists[at]
-        builder.decided(where[at], observation=seen[at].tolist(), arm=played[at], propensity=chance, propensities=given)
+        y, chance = seen[at].tolist(), float(chances[at])
+        builder.decided(where[at], observation=y, arm=played[at], propensity=chance, propensities=given)
         for row in arriving.get(at, ()):
             is_default = defaults is not None and defaults[row]
             builder.rewarded(where[row], row, float(paid[row]), default=is_default)

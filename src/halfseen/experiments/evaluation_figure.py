@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _MARKS = {"dr": (BLUE, "o"), "snips": (VERMILION, "s"), "ips": ("#000000", "^")}
 _POINTS = 300  # on a curve
+_LEAST = 3e-4  # weight that is still drawn
 
 
 def evaluation_figure(policies: Mapping[str, PolicyValue]) -> Figure:
@@ -74,6 +75,7 @@ def _weights(axes: Axes, policies: Mapping[str, PolicyValue], labels: Mapping[st
         axes.plot(ranks, heights, color=look[0], linestyle=look[1], linewidth=1.1, label=labels[label])
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], _LEAST))
     axes.minorticks_off()
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(thousands)

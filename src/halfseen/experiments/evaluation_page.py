@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from halfseen.diagnostics import Estimate
-from halfseen.evaluation.estimators import ENOUGH, NO_CHANCE, PolicyValue
+from halfseen.evaluation.estimators import ENOUGH, ESTIMATORS, NO_CHANCE, PolicyValue
 from halfseen.evaluation.log import Log
 from halfseen.experiments.html import escape, figure, page, section, table
 from halfseen.experiments.wording import count
@@ -34,17 +34,15 @@ _INTERVALS = {
 
 
 def policy_table(policies: Mapping[str, PolicyValue]) -> Table:
-    """One row a policy."""
-    rows = []
+    """One row a policy, the logged one first."""
+    rows, logged = [], next(iter(policies.values()))
     digits = _digits([one.values["dr"] for one in policies.values()])
     for one in policies.values():
         rows.append(
             {
                 "policy": one.label,
-                "dr": f"{one.values['dr']:.{digits}f}",
-                "snips": f"{one.values['snips']:.{digits}f}",
-                "ips": f"{one.values['ips']:.{digits}f}",
-                "dr − logged": "–" if one is next(iter(policies.values())) else f"{one.differences['dr']:+.{digits}f}",
+                **{name: f"{_rounded(one.values[name], digits):.{digits}f}" for name in ESTIMATORS},
+                "dr − logged": "–" if one is logged else f"{_rounded(one.differences['dr'], digits):+.{digits}f}",
                 "ess": f"{one.effective_size:,.0f}" if one.effective_size >= 100 else f"{one.effective_size:.1f}",
                 "largest weight": f"{one.largest_weight:.3g}",
                 "uncovered": f"{100 * one.uncovered:.1f} %",
@@ -52,6 +50,10 @@ def policy_table(policies: Mapping[str, PolicyValue]) -> Table:
             }
         )
     return Table(rows)
+
+
+def _rounded(found: Estimate, digits: int) -> Estimate:
+    return Estimate(*(round(end, digits) + 0.0 for end in (found.value, found.low, found.high)))  # never "-0.00"
 
 
 def _digits(estimates: Sequence[Estimate]) -> int:
