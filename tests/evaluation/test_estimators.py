@@ -6,9 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+from benchmarks.evaluation import World, rule
 
 import halfseen as hs
-from evaluation.logs import ARMS, World, rule
+from evaluation.logs import ARMS
 from halfseen.errors import HalfseenError
 from halfseen.evaluation.estimators import effective_size
 from halfseen.evaluation.reward_model import predicted_rewards

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from evaluation.logs import OFFSETS, SLOPES, World, rule
+from benchmarks.evaluation import OFFSETS, SLOPES, World, coverage, rule, simulated
 
 import halfseen as hs
 from halfseen.evaluation.estimators import ESTIMATORS
@@ -18,22 +18,17 @@ SIMULATIONS = 200
 
 
 @cache
-def simulated(rho: float, curved: bool, intervals: str, rounds: int) -> tuple[float, dict[str, np.ndarray]]:
+def played(rho: float, curved: bool, intervals: str, rounds: int) -> tuple[float, dict[str, np.ndarray]]:
     """The truth, and (value, low, high) of every simulation by estimator."""
-    world = World(rho=rho, curved=curved)
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ESTIMATORS}
-    for seed in range(SIMULATIONS):
-        one = hs.evaluate(world.log(rounds, seed), rule, intervals=intervals).policies["rule"]
-        for name in ESTIMATORS:
-            found[name].append((one.values[name].value, one.values[name].low, one.values[name].high))
-    return world.truth(), {name: np.array(values) for name, values in found.items()}
+    world = World(rho, curved)
+    return world.truth(), simulated(world, rounds, SIMULATIONS, intervals)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("curved", [False, True], ids=["model right", "model wrong"])
 def test_no_bias(name, curved):
     """snips is a ratio: it is allowed its bias of order 1/n, a tenth of its spread at most."""
-    truth, found = simulated(0.0, curved, "hac", 400)
+    truth, found = played(0.0, curved, "hac", 400)
     values = found[name][:, 0]
     allowed = 4.0 * values.std() / np.sqrt(SIMULATIONS)
     assert abs(values.mean() - truth) < allowed + (0.1 * values.std() if name == "snips" else 0.0)
@@ -45,8 +40,8 @@ def test_no_bias(name, curved):
 )
 def test_intervals_cover(name, rho, curved, intervals):
     """95 %, ± 4 standard errors of 200 simulations, and 2 % for what weights do to a normal approximation."""
-    truth, found = simulated(rho, curved, intervals, 400)
-    covered = ((found[name][:, 1] <= truth) & (truth <= found[name][:, 2])).mean()
+    truth, found = played(rho, curved, intervals, 400)
+    covered = coverage(found[name], truth)
     error = np.sqrt(0.95 * 0.05 / SIMULATIONS)
     assert 0.95 - 4.0 * error - 0.02 < covered <= 1.0
 
@@ -54,15 +49,15 @@ def test_intervals_cover(name, rho, curved, intervals):
 @pytest.mark.parametrize("name", ["dr", "snips"])
 def test_intervals_know_that_rounds_depend_on_each_other(name):
     """Contexts that last for five rounds: an interval for independent rounds would cover three in four."""
-    truth, found = simulated(0.8, False, "hac", 1000)
+    truth, found = played(0.8, False, "hac", 1000)
     values, low, high = found[name].T
-    covered = ((low <= truth) & (truth <= high)).mean()
+    covered = coverage(found[name], truth)
     assert covered > 0.93 - 4.0 * np.sqrt(0.93 * 0.07 / SIMULATIONS)
     assert np.mean(high - low) / 3.92 == pytest.approx(values.std(), rel=0.2)
 
 
 def test_a_good_model_makes_doubly_robust_narrow():
-    _, found = simulated(0.0, False, "hac", 400)
+    _, found = played(0.0, False, "hac", 400)
     spread = {name: values[:, 0].std() for name, values in found.items()}
     assert spread["dr"] < 0.5 * spread["ips"]
     assert spread["dr"] < spread["snips"]
@@ -77,10 +72,10 @@ def test_paired_differences_are_narrower_than_what_they_are_of():
     assert difference < value
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_no_bias_where_the_logging_agent_learns(name):
-    """The log of an agent that learns from its own choices, at least 10 % of every arm; what "by lot" would earn."""
-    rounds, runs, values = 250, 120, []
+@cache
+def of_a_learning_agent(runs: int, rounds: int) -> dict[str, np.ndarray]:
+    """What "by lot" would have earned, by logs of an agent that plays what it learnt, every arm at least 10 %."""
+    values: dict[str, list[float]] = {name: [] for name in ESTIMATORS}
     for seed in range(runs):
         rng = np.random.default_rng([seed, 5])
         agent = hs.make("meb", observed=2, arms=3, seed=seed, observation_cov=0.01, floor=0.1)
@@ -93,7 +88,14 @@ def test_no_bias_where_the_logging_agent_learns(name):
             rows.append((arm, decision.propensity, decision.propensities.tolist(), reward))
         arms, chances, lists, rewards = (list(column) for column in zip(*rows, strict=True))
         log = {"observation": y.tolist(), "arm": arms, "propensity": chances, "propensities": lists, "reward": rewards}
-        values.append(hs.evaluate(log, "uniform").policies["uniform"].values[name].value)
-    found = np.array(values)
+        found = hs.evaluate(log, "uniform").policies["uniform"]
+        for name in ESTIMATORS:
+            values[name].append(found.values[name].value)
+    return {name: np.array(column) for name, column in values.items()}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_no_bias_where_the_logging_agent_learns(name):
+    found = of_a_learning_agent(120, 250)[name]
     slack = 0.1 * found.std() if name == "snips" else 0.0
-    assert abs(found.mean() - OFFSETS.mean()) < 4.0 * found.std() / np.sqrt(runs) + slack
+    assert abs(found.mean() - OFFSETS.mean()) < 4.0 * found.std() / np.sqrt(120) + slack
