@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,12 +64,12 @@ class World:
             "reward": self.pay(y)[rows, arms] + NOISE * rng.normal(size=rounds),
         }
 
-    def truth(self) -> float:
-        """What the target earns a round, by Gauss and Hermite's rule."""
+    def truth(self, policy: Callable[[Floats], Floats] | None = None) -> float:
+        """What a policy, the target if not said otherwise, earns a round, by Gauss and Hermite's rule."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(60)
         grid = np.array([[a, b] for a in nodes for b in nodes])
         mass = np.outer(weights, weights).ravel() / (2.0 * np.pi)
-        return float(mass @ (self.target(grid) * self.pay(grid)).sum(axis=1))
+        return float(mass @ ((policy or self.target)(grid) * self.pay(grid)).sum(axis=1))
 
 
 def rule(y: Floats) -> Floats:

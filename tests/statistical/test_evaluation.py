@@ -63,13 +63,22 @@ def test_a_good_model_makes_doubly_robust_narrow():
     assert spread["dr"] < spread["snips"]
 
 
-def test_paired_differences_are_narrower_than_what_they_are_of():
-    world, widths = World(rho=0.8), []
-    for seed in range(40):
-        one = hs.evaluate(world.log(400, seed), rule).policies["rule"]
-        widths.append([found["dr"].high - found["dr"].low for found in (one.differences, one.values)])
-    difference, value = np.mean(widths, axis=0)
-    assert difference < value
+def test_paired_differences_cover_and_know_that_they_are_paired():
+    """Contexts are shared, so a difference is surer than one of two independent values."""
+    world, logs = World(rho=0.8), 100
+    truth = world.truth() - world.truth(World.logging)
+    found, widths = [], []
+    for seed in range(logs):
+        policies = hs.evaluate(world.log(400, seed), rule).policies
+        one = policies["rule"].differences["dr"]
+        found.append((one.value, one.low, one.high))
+        apart = [policies[label].values["dr"] for label in ("rule", "logged")]
+        widths.append([one.high - one.low, np.hypot(*(value.high - value.low for value in apart))])
+    values = np.array(found)
+    assert abs(values[:, 0].mean() - truth) < 4.0 * values[:, 0].std() / np.sqrt(logs)
+    assert coverage(values, truth) > 0.93 - 4.0 * np.sqrt(0.93 * 0.07 / logs)
+    paired, unpaired = np.mean(widths, axis=0)
+    assert paired < 0.9 * unpaired
 
 
 @cache
