@@ -1,6 +1,6 @@
 """Are the estimates of `hs.evaluate` right, and do their intervals cover? A world in which the truth is known.
 
-    python -m benchmarks.evaluation --logs 1000
+    python -m benchmarks.evaluation --logs 400
 
 Contexts are standard normal with a memory of `rho`; the logging policy and the one evaluated are softmaxes of them.
 """
@@ -98,11 +98,11 @@ def coverage(found: Floats, truth: float) -> float:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--logs", type=int, default=1000)
+    parser.add_argument("--logs", type=int, default=400)
     parser.add_argument("--intervals", default="hac")
     asked = parser.parse_args(arguments)
     rows = []
-    settings = [(0.0, False, 400), (0.0, True, 400), (0.8, False, 400), (0.8, False, 4000)]
+    settings = [(0.0, False, 400), (0.0, True, 400), (0.8, False, 400), (0.8, False, 2000)]
     for rho, curved, rounds in settings:
         world = World(rho, curved)
         print(f"{world}, {rounds} rounds …", file=sys.stderr, flush=True)

@@ -45,23 +45,8 @@ def test_a_journal_is_evaluated(journal, tmp_path, capsys):
 
 
 def test_the_command_says_what_the_function_says(journal, tmp_path):
-    assert (
-        run_app(
-            [
-                "evaluate",
-                str(journal),
-                "--intervals",
-                "bootstrap",
-                "--seed",
-                "5",
-                "--missing",
-                "0.5",
-                "--out",
-                str(tmp_path),
-            ]
-        )
-        == 0
-    )
+    words = ["--intervals", "bootstrap", "--seed", "5", "--missing", "0.5", "--out", str(tmp_path)]
+    assert run_app(["evaluate", str(journal), *words]) == 0
     found = hs.evaluate(journal, intervals="bootstrap", seed=5, missing=0.5)
     assert list(found.policies) == ["logged", "uniform", "always:red", "always:green", "always:blue"]
     assert json.loads((tmp_path / "evaluation.json").read_text()) == json.loads(json.dumps(found.summary()))
