@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from halfseen.catalogue import catalog, make
     from halfseen.decision import Decision
     from halfseen.errors import HalfseenError, HalfseenWarning
+    from halfseen.experiments.evaluate import Evaluation, evaluate
     from halfseen.experiments.examine import Examination, examine
     from halfseen.experiments.leaderboard import Leaderboard, leaderboard
     from halfseen.experiments.result import Result
@@ -34,6 +35,7 @@ _HOMES = {
     "Belief": "beliefs",
     "Decision": "decision",
     "Decisions": "fleet.decisions",
+    "Evaluation": "experiments.evaluate",
     "Examination": "experiments.examine",
     "Finding": "health",
     "FitResult": "identify.em",
@@ -47,6 +49,7 @@ _HOMES = {
     "Tracker": "tracker",
     "Verdict": "health",
     "catalog": "catalogue",
+    "evaluate": "experiments.evaluate",
     "examine": "experiments.examine",
     "fit": "identify.em",
     "leaderboard": "experiments.leaderboard",
@@ -62,6 +65,7 @@ __all__ = [
     "Belief",
     "Decision",
     "Decisions",
+    "Evaluation",
     "Examination",
     "Finding",
     "FitResult",
@@ -76,6 +80,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "catalog",
+    "evaluate",
     "examine",
     "fit",
     "leaderboard",

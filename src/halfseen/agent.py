@@ -97,6 +97,34 @@ class Agent:
         number = self._ledger.open(choices.rounds, choices.arms, choices.features)
         return Decision(self, choices, number)
 
+    def relive(
+        self,
+        observation: ArrayLike,
+        arm: Arm,
+        *,
+        context: ArrayLike | None = None,
+        available: Iterable[Arm] | None = None,
+        propensity: float | None = None,
+    ) -> Decision:
+        """A round in which `arm` was played, whoever chose it: the state is as if this agent had.
+
+        The decision tells what this agent would have done: `propensities` are its own. `propensity` is that of whoever
+        chose the arm; agents that learn from it (`meb`) take their own if it is not given. `fold` is many such rounds.
+        """
+        y = inputs.row("observation", observation, self.policy.streams.observed)
+        x = self._context(context)
+        place = self._arms.place("arm", arm)
+        mask = self.policy.active if available is None else self._arms.mask(available, self.policy.active)
+        chance = None if propensity is None else np.array([inputs.number("propensity", propensity)])
+        if chance is not None and not 0.0 < chance[0] < 1.0 + 1e-6:
+            raise invalid("propensity", repr(propensity), "a probability above 0")
+        if chance is None and not mask[0, place]:
+            mask = mask.copy()
+            mask[0, place] = True
+        choices = self.policy.replay(y, np.array([place]), mask, contexts=x, propensities=chance)
+        number = self._ledger.open(choices.rounds, choices.arms, choices.features)
+        return Decision(self, choices, number)
+
     def learn(self, decision_id: int | Decision, reward: float) -> None:
         """Credit a reward to its decision (or the id of it), with the context of that decision's own round.
 

@@ -56,6 +56,7 @@ def build_app() -> typer.Typer:
     except ImportError as error:
         raise missing_extra(error.name or "typer", "experiments", "the command line") from None
     from halfseen.commands.bench import bench
+    from halfseen.commands.evaluate import evaluate
     from halfseen.commands.health import health
     from halfseen.commands.leaderboard import leaderboard
     from halfseen.commands.lists import agents, worlds
@@ -70,7 +71,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(halfseen_app)
-    for command in (reproduce, run, leaderboard, health, bench, warmup, agents, worlds):
+    for command in (reproduce, run, leaderboard, health, evaluate, bench, warmup, agents, worlds):
         app.command()(command)
     return app
 

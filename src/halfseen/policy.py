@@ -106,6 +106,25 @@ class Policy(Stateful):
                 self._note_propensity(self._weighed(rows, rounds, features, arms, available))
         return rounds, features
 
+    def replay(
+        self,
+        observations: Floats,
+        arms: Ints,
+        available: Mask,
+        *,
+        contexts: Floats | None = None,
+        propensities: Floats | None = None,
+    ) -> Choices:
+        """`relive`, telling what this policy weighed before it was given the `arms` (n,) that were played."""
+        rows, rounds, features = self.observe(observations, contexts=contexts)
+        choices = self._weighed(rows, rounds, features, arms, available)
+        if self.learner.weighs_propensity:
+            if propensities is None:
+                self._note_propensity(choices)
+            else:
+                features[:, -1] = propensities
+        return choices
+
     def _weighed(self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, available: Mask) -> Choices:
         """All that the choice between the arms depends on; `arms` is for the chooser to fill."""
         means, variances = self.learner.score(rows, features)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
     from halfseen.experiments.claims import Claim
+    from halfseen.experiments.evaluate import Evaluation
     from halfseen.experiments.examine import Examination
     from halfseen.experiments.leaderboard import Leaderboard, Progress
     from halfseen.experiments.result import Result
@@ -30,6 +31,7 @@ _LEAST_WORTH = (
     "95 % interval",
 )  # columns left out first where the terminal is narrow
 _LEAST_WORTH_ON_BOARD = ("wall s", "of medians", "median", "before", "after", "worst seed", "µs/round")
+_LEAST_WORTH_OF_POLICIES = ("look", "largest weight", "ips")
 _SAY_EVERY = 30.0  # seconds between two lines of progress where there is no terminal to draw a bar in
 
 
@@ -41,7 +43,7 @@ class Shown(NamedTuple):
 
 
 @contextmanager
-def progress(size: str) -> Iterator[Shown]:
+def progress(size: str, doing: str = "playing") -> Iterator[Shown]:
     """A bar on stderr with the time left and the speed, or two plain lines where stderr is no terminal."""
     from rich.progress import ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
@@ -51,7 +53,7 @@ def progress(size: str) -> Iterator[Shown]:
             return Text(f"{task.speed:,.0f} rounds/s" if task.speed else "")
 
     bar, say = _bar(TextColumn("{task.percentage:3.0f} %"), TimeRemainingColumn(), Speed())
-    task = bar.add_task("playing", total=None)
+    task = bar.add_task(doing, total=None)
     began = time.perf_counter()
     first = True
 
@@ -68,7 +70,7 @@ def progress(size: str) -> Iterator[Shown]:
         begin()
         say(line)
 
-    begin = _once(say, f"playing {size}")
+    begin = _once(say, f"{doing} {size}")
     with bar:
         yield Shown(told, beside)
     begin()
@@ -171,6 +173,13 @@ def print_findings(examination: Examination) -> None:
     for finding in sorted(examination.findings, key=lambda one: order.index(one.verdict)):
         mark = {"fine": " ", "look": "?", "bad": "!"}[finding.verdict]
         print(textwrap.fill(finding.sentence, 100, initial_indent=f"{mark} ", subsequent_indent="  "))
+
+
+def print_evaluation(found: Evaluation) -> None:
+    """The table, and then what is to be known before believing it."""
+    print_table(found.table(), "Reward a round", least_worth=_LEAST_WORTH_OF_POLICIES, numeric=True)
+    for line in found.warnings:
+        print(textwrap.fill(line, 100, initial_indent="! ", subsequent_indent="  "))
 
 
 def print_written(paths: Sequence[Path]) -> None:

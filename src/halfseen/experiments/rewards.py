@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfseen.diagnostics import holm
-from halfseen.experiments.paired_series import block_bootstrap, block_length, hac_mean, percentile_interval
+from halfseen.paired_series import block_bootstrap, block_length, hac_mean, percentile_interval
 from halfseen.randomness import Floats
 
 if TYPE_CHECKING:

@@ -22,11 +22,19 @@ class Columns:
     def __init__(self, columns: Mapping[str, Any], source: str) -> None:
         self._columns, self.source = columns, source
 
+    @property
+    def names(self) -> list[str]:
+        return [str(name) for name in self._columns]
+
     def __getitem__(self, name: str) -> Floats:
         """The column as numbers, NaN where a cell is empty."""
+        return _as_numbers(self.as_given(name), f"{self.source}, column '{name}'")
+
+    def as_given(self, name: str) -> Any:
+        """The column as it came: text, lists, times."""
         if name not in self._columns:
-            raise unknown(f"column of {self.source}", name, [str(known) for known in self._columns])
-        return _as_numbers(self._columns[name], f"{self.source}, column '{name}'")
+            raise unknown(f"column of {self.source}", name, self.names)
+        return self._columns[name]
 
 
 def read_columns(table: Any) -> Columns:

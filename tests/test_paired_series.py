@@ -8,7 +8,7 @@ import statsmodels.api as sm
 from arch.bootstrap import optimal_block_length
 from scipy import signal
 
-from halfseen.experiments.paired_series import (
+from halfseen.paired_series import (
     autocovariances,
     automatic_lags,
     block_bootstrap,

@@ -1,0 +1,232 @@
+"""Logged decisions, checked as they are read: what was seen, what was played, with which chance, what it paid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from halfseen.arms import Arm
+from halfseen.component import Mask
+from halfseen.errors import invalid
+from halfseen.kernels.checks import LIMIT
+from halfseen.randomness import Floats, Ints
+
+ROUNDING = 1e-6  # probabilities may be off by this much
+_EMPTY = (type(None), float, int)
+
+
+class Kind(IntEnum):
+    DECIDED = 0
+    REWARDED = 1
+    ARM_ADDED = 2
+    ARM_RETIRED = 3
+
+
+class Step(NamedTuple):
+    """Something that happened: `at` is a row of the log or, for arms that come and go, the place of the arm."""
+
+    kind: Kind
+    at: int
+    value: float = math.nan
+
+
+@dataclass(frozen=True)
+class Log:
+    """n decisions in order, K arms in all; `steps` are the decisions and what came between them, as it came."""
+
+    source: str
+    arms: tuple[Arm, ...]
+    first_arms: int  # how many of them were there at the start
+    observations: Floats  # (n, k), NaN where not seen
+    played: Ints  # (n,), places in `arms`
+    propensity: Floats  # (n,), of the arm played
+    propensities: Floats | None  # (n, K), of every arm, if they were recorded
+    possible: Mask  # (n, K), the arms that could have been played, as far as the log tells
+    rewards: Floats  # (n,), NaN where none came
+    defaults: int  # rewards that nobody gave: the stream's default after its wait
+    steps: tuple[Step, ...]
+
+    @property
+    def rounds(self) -> int:
+        return len(self.played)
+
+    @property
+    def rewarded(self) -> Mask:
+        return ~np.isnan(self.rewards)
+
+    @property
+    def names(self) -> list[str]:
+        return [str(arm) for arm in self.arms]
+
+
+class LogBuilder:
+    """A log that grows. `where` is what messages call the line or row at hand."""
+
+    def __init__(self, source: str, arms: Iterable[Arm], observed: int | None = None) -> None:
+        self.source, self.arms = source, list(arms)
+        self.first_arms, self.observed = len(self.arms), observed
+        self._places = {arm: place for place, arm in enumerate(self.arms)}
+        self._active = [True] * len(self.arms)
+        self._observations: list[list[float]] = []
+        self._played: list[int] = []
+        self._propensity: list[float] = []
+        self._propensities: list[Sequence[float] | None] = []
+        self._possible: list[list[int]] = []
+        self._rewards: list[float] = []
+        self._is_default: list[bool] = []
+        self._learnt: list[bool] = []
+        self._steps: list[Step] = []
+
+    def place(self, where: str, arm: Any) -> int:
+        """The place of an arm; a number is not the name of one, nor True a number."""
+        found = None if isinstance(arm, bool) or not isinstance(arm, str | int) else self._places.get(arm)
+        if found is None:
+            shown = ", ".join(map(str, self.arms[:8])) + (", …" if len(self.arms) > 8 else "")
+            raise invalid(where, f"arm {arm!r}", f"one of the arms: {shown}")
+        return found
+
+    def decided(
+        self,
+        where: str,
+        *,
+        observation: Any,
+        arm: Any,
+        propensity: Any,
+        propensities: Any = None,
+        available: Any = None,
+    ) -> int:
+        """One more decision; its row."""
+        seen = self._seen(where, observation)
+        place = self.place(where, arm)
+        chance = played_with(where, propensity)
+        chances = None if propensities is None else self._chances(where, propensities, place, chance)
+        if self._played and (chances is None) != (self._propensities[0] is None):
+            got = "no propensities" if chances is None else "propensities"
+            raise invalid(where, got, "them in all decisions or in none")
+        possible = [at for at, active in enumerate(self._active) if active]
+        if available is not None:
+            if not isinstance(available, list) or not available:
+                raise invalid(where, f"available {available!r}", "a list of arms")
+            possible = [at for one in available if self._active[at := self.place(where, one)]]
+        if place not in possible:
+            raise invalid(where, f"arm {arm!r}, which could not be played then", "an arm available and not retired")
+        row = len(self._played)
+        self._observations.append(seen)
+        self._played.append(place)
+        self._propensity.append(min(chance, 1.0))
+        self._propensities.append(chances)
+        self._possible.append(possible)
+        self._rewards.append(math.nan)
+        self._is_default.append(False)
+        self._learnt.append(False)
+        self._steps.append(Step(Kind.DECIDED, row))
+        return row
+
+    def rewarded(self, where: str, row: int, value: Any, *, default: bool = False, learnt: bool = True) -> None:
+        """A reward of the decision in `row`. One that was given counts, not the default that came before it.
+
+        Agents that live through the log learn the first one that was `learnt` when it came.
+        """
+        number = finite(where, "value", value)
+        known = not math.isnan(self._rewards[row])
+        if known and (default or not self._is_default[row]):
+            raise invalid(where, "a second reward for one decision", "one, or one after the default")
+        self._rewards[row], self._is_default[row] = number, default
+        if learnt and not self._learnt[row]:
+            self._learnt[row] = True
+            self._steps.append(Step(Kind.REWARDED, row, number))
+
+    def arm_added(self, where: str, arm: Any) -> None:
+        numbered = bool(self.arms) and not isinstance(self.arms[0], str)
+        if numbered != (isinstance(arm, int) and not isinstance(arm, bool)) or arm in self._places:
+            raise invalid(where, f"a new arm {arm!r}", "one there was not yet, named as the others are")
+        if numbered and arm != len(self.arms):
+            raise invalid(where, f"a new arm {arm!r}", f"{len(self.arms)}, the next number")
+        self._places[arm] = len(self.arms)
+        self._steps.append(Step(Kind.ARM_ADDED, len(self.arms)))
+        self.arms.append(arm)
+        self._active.append(True)
+
+    def arm_retired(self, where: str, arm: Any) -> None:
+        place = self.place(where, arm)
+        if not self._active[place]:
+            raise invalid(where, f"arm {arm!r} retired again", "an arm that is active")
+        self._active[place] = False
+        self._steps.append(Step(Kind.ARM_RETIRED, place))
+
+    def finish(self) -> Log:
+        """The log; refused if nothing can be said of it."""
+        n, K = len(self._played), len(self.arms)
+        if n == 0:
+            raise invalid(self.source, "no decisions", "a log of decisions and their rewards")
+        rewards = np.array(self._rewards)
+        if np.isnan(rewards).all():
+            raise invalid(self.source, f"{n:,} decisions and no reward", "rewards of at least some of them")
+        possible = np.zeros((n, K), dtype=np.bool_)
+        propensities = None if self._propensities[0] is None else np.zeros((n, K))
+        for row, there in enumerate(self._possible):
+            possible[row, there] = True
+            given = self._propensities[row]
+            if propensities is not None and given is not None:
+                propensities[row, : len(given)] = given
+                possible[row, len(given) :] = False  # arms that came later
+        return Log(
+            source=self.source,
+            arms=tuple(self.arms),
+            first_arms=self.first_arms,
+            observations=np.array(self._observations, dtype=np.float64).reshape(n, self.observed or 0),
+            played=np.array(self._played, dtype=np.int64),
+            propensity=np.array(self._propensity),
+            propensities=propensities,
+            possible=possible,
+            rewards=rewards,
+            defaults=sum(self._is_default),
+            steps=tuple(self._steps),
+        )
+
+    def _seen(self, where: str, observation: Any) -> list[float]:
+        if not isinstance(observation, list):
+            raise invalid(where, f"observation {observation!r}", "a list of numbers, null where not seen")
+        self.observed = len(observation) if self.observed is None else self.observed
+        if len(observation) != self.observed:
+            raise invalid(where, f"an observation of {len(observation)} entries", f"{self.observed}")
+        for entry in observation:
+            if type(entry) not in _EMPTY or (entry is not None and abs(entry) > LIMIT):
+                raise invalid(where, f"{entry!r} in the observation", f"numbers within ±{LIMIT:g}, or null")
+        return [math.nan if entry is None else float(entry) for entry in observation]
+
+    def _chances(self, where: str, given: Any, place: int, chance: float) -> list[float]:
+        if not isinstance(given, list) or not place < len(given) <= len(self.arms):
+            shown = f"{len(given)} propensities" if isinstance(given, list) else f"propensities {given!r}"
+            raise invalid(where, shown, f"{len(self.arms)}, one an arm")
+        chances = [probability(where, "propensities with", one) for one in given]
+        if abs(sum(chances) - 1.0) > ROUNDING * len(chances):
+            raise invalid(where, f"propensities with the sum {sum(chances):.6g}", "probabilities that sum to 1")
+        if abs(chances[place] - chance) > ROUNDING:
+            raise invalid(where, f"propensity {chance:.6g}", f"{chances[place]:.6g}, as in the propensities")
+        return chances
+
+
+def finite(where: str, what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LIMIT:
+        raise invalid(where, f"{what} {value!r}", f"a number within ±{LIMIT:g}")
+    return float(value)
+
+
+def played_with(where: str, propensity: Any) -> float:
+    """The probability with which the arm of a decision was chosen."""
+    chance = probability(where, "propensity", propensity)
+    if chance <= 0.0:
+        raise invalid(where, f"propensity {propensity!r} of the arm played", "a probability above 0")
+    return chance
+
+
+def probability(where: str, what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0 + ROUNDING:
+        raise invalid(where, f"{what} {value!r}", "a probability from 0 to 1")
+    return float(value)

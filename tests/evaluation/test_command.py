@@ -1,0 +1,113 @@
+"""`halfseen evaluate`, for real: table, notes, files; and what is refused, in one line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from benchmarks.evaluation import World, rule
+
+import halfseen as hs
+from evaluation.logs import agent_events, created, write
+from halfseen.cli import run_app
+from halfseen.experiments.evaluate import FILES
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("journal") / "shop.ndjson", agent_events(200, delay=2, missing=0.1))
+
+
+def test_a_journal_is_evaluated(journal, tmp_path, capsys):
+    words = ["evaluate", str(journal), "--policy", "uniform,always:red", "--policy", "lag-ts:lags=2,width=0.5"]
+    assert run_app([*words, "--out", str(tmp_path / "out")]) == 0
+    told = capsys.readouterr()
+    shown = " ".join(told.out.split())
+    assert told.err.splitlines()[0] == f"evaluating what was logged in {journal}"
+    assert all(name in told.out for name in FILES)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(FILES)
+    summary = json.loads((tmp_path / "out/evaluation.json").read_text())
+    assert list(summary["policies"]) == ["logged", "uniform", "always:red", "lag-ts:lags=2,width=0.5"]
+    assert summary["decisions"] == 200
+    assert f"{summary['without_reward']} decisions of 200 have no reward and are left out" in shown
+    assert summary["arms"] == ["red", "green", "blue"]
+    one = summary["policies"]["uniform"]
+    assert one["ips"]["low"] < one["ips"]["value"] < one["ips"]["high"]
+    assert one["more than logged"]["dr"]["value"] == pytest.approx(
+        one["dr"]["value"] - summary["policies"]["logged"]["dr"]["value"]
+    )
+    page = (tmp_path / "out/evaluation.html").read_text()
+    assert "always:red" in page
+    assert "had no chance in the log" in page
+    assert "<script" not in page
+    assert (tmp_path / "out/evaluation.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_command_says_what_the_function_says(journal, tmp_path):
+    words = ["--intervals", "bootstrap", "--seed", "5", "--missing", "0.5", "--out", str(tmp_path)]
+    assert run_app(["evaluate", str(journal), *words]) == 0
+    found = hs.evaluate(journal, intervals="bootstrap", seed=5, missing=0.5)
+    assert list(found.policies) == ["logged", "uniform", "always:red", "always:green", "always:blue"]
+    assert json.loads((tmp_path / "evaluation.json").read_text()) == json.loads(json.dumps(found.summary()))
+    assert "note: uniform: " in str(found)
+
+
+def test_a_table_and_its_columns(tmp_path, capsys):
+    table = World().log(120, seed=1)
+    names = np.array(["low", "middle", "high"])[table["arm"]]
+    rows = zip(table["observation_0"], table["observation_1"], names, table["propensity"], table["reward"], strict=True)
+    lines = [",".join(map(str, row)) for row in rows]
+    (tmp_path / "log.csv").write_text("warm,wet,arm,propensity,reward\n" + "\n".join(lines) + "\n")
+    words = ["evaluate", str(tmp_path / "log.csv"), "--observed", "warm,wet", "--arms", "low,middle,high"]
+    assert run_app([*words, "--policy", "always:middle"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "always:middle" in shown
+    assert "the log has no propensities of arms that were not played" in shown
+
+
+def test_progress_counts_the_rounds_of_all_that_are_asked(journal):
+    heard = []
+    hs.evaluate(journal, ["random", "uniform", by_lot], progress=lambda done, total: heard.append((done, total)))
+    assert heard == [(done, 400) for done in range(50, 401, 50)]
+
+
+def by_lot(seen: np.ndarray) -> list[float]:
+    return [1 / 3] * 3
+
+
+def test_the_picture_goes_where_it_is_told(tmp_path):
+    found = hs.evaluate(World().log(60, seed=1), [rule, "always:1", "always:2"])
+    found.plot(tmp_path / "picture.svg")
+    assert "<svg" in (tmp_path / "picture.svg").read_text()
+    with pytest.raises(hs.HalfseenError, match=r"want a name ending in .png or .svg"):
+        found.plot(tmp_path / "picture.txt")
+
+
+def test_an_agent_by_its_spec(journal):
+    found = hs.evaluate(journal, hs.AgentSpec("ts-pco", {"width": 0.4}, label="narrow"))
+    assert list(found.policies) == ["logged", "narrow"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere.ndjson"], "log: got 'nowhere.ndjson'; want a file that is there"),
+        (["shop.ndjson", "--policy", "nobody"], "agent: got 'nobody'"),
+        (["shop.ndjson", "--policy", "always:pink"], "arm of 'always': got 'pink'; want one of: blue, green, red"),
+        (["shop.ndjson", "--policy", "kf-ts"], "model: got nothing; want a value"),
+        (["shop.ndjson", "--policy", "oracle-ts"], "policy: got 'oracle-ts'; want an agent that decides on what was"),
+        (["shop.ndjson", "--stream", "bakery"], "stream: got 'bakery'; want one of: shop"),
+        (["shop.ndjson", "--intervals", "narrow"], "intervals: got 'narrow'; want 'hac' or 'bootstrap'"),
+        (["shop.ndjson", "--out", "shop.ndjson"], "out: got 'shop.ndjson'; want a folder that can be written to"),
+        (["cut.ndjson"], 'cut.ndjson, line 2: got \'{"stream": "sh\'; want an event as JSON'),
+        (["empty.ndjson"], "empty.ndjson: got an empty file; want a journal, one event a line"),
+    ],
+)
+def test_bad_input_is_one_line(words, message, journal, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.ndjson").write_bytes(journal.read_bytes())
+    (tmp_path / "empty.ndjson").write_bytes(b"")
+    (tmp_path / "cut.ndjson").write_text(json.dumps(created()) + '\n{"stream": "sh')
+    assert run_app(["evaluate", *words]) == 2
+    assert capsys.readouterr().err.strip().splitlines()[-1].startswith(f"error: {message}")

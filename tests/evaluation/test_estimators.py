@@ -1,0 +1,240 @@
+"""The estimators beside their definitions, written out; ESS by hand; what is said where they cannot be believed."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from benchmarks.evaluation import World, rule
+
+import halfseen as hs
+from evaluation.logs import ARMS
+from halfseen.errors import HalfseenError
+from halfseen.evaluation.estimators import effective_size
+from halfseen.evaluation.reward_model import predicted_rewards
+from halfseen.experiments.evaluate import read_log
+from halfseen.paired_series import hac_mean
+
+TINY = {
+    "observation": [[0.0], [1.0], [2.0], [3.0]],
+    "arm": [0, 1, 1, 0],
+    "propensity": [0.5, 0.25, 0.8, 0.4],
+    "propensities": [[0.5, 0.5], [0.75, 0.25], [0.2, 0.8], [0.4, 0.6]],
+    "reward": [1.0, 4.0, -2.0, 3.0],
+}
+
+
+def test_ips_and_snips_by_hand():
+    found = hs.evaluate(TINY, "always:1").policies["always:1"]
+    np.testing.assert_allclose(found.weights, [0, 4, 1.25, 0])
+    assert found.values["ips"].value == pytest.approx((4 * 4 - 2 * 1.25) / 4)
+    assert found.values["snips"].value == pytest.approx((4 * 4 - 2 * 1.25) / 5.25)
+    assert found.effective_size == pytest.approx(5.25**2 / (16 + 1.5625))
+    assert found.largest_weight == 4
+    assert found.mean_weight == pytest.approx(5.25 / 4)
+    assert found.differences["ips"].value == pytest.approx(13.5 / 4 - 1.5)
+    assert found.differences["snips"].value == pytest.approx(13.5 / 5.25 - 1.5)
+
+
+def test_effective_size_by_hand():
+    assert effective_size(np.array([1.0, 1.0, 1.0, 1.0])) == 4
+    assert effective_size(np.array([3.0, 0.0, 0.0])) == 1
+    assert effective_size(np.array([1.0, 2.0, 3.0])) == pytest.approx(36 / 14)
+    assert effective_size(np.array([1e200, 1e200])) == pytest.approx(2)
+    assert effective_size(np.zeros(3)) == 0
+
+
+def ridge(features: np.ndarray, rewards: np.ndarray, penalty: float, mean: float) -> np.ndarray:
+    """Least squares with rows √λ e_j → 0 added, which is ridge."""
+    size = features.shape[1]
+    rows = np.vstack([features, np.sqrt(penalty) * np.eye(size)])
+    return np.linalg.lstsq(rows, np.concatenate([rewards - mean, np.zeros(size)]), rcond=None)[0]
+
+
+def test_the_reward_model_is_ridge_on_the_other_blocks():
+    table = World().log(53, seed=4)
+    y = np.column_stack([table["observation_0"], table["observation_1"]])
+    y[[3, 20], 1] = np.nan
+    played, rewards = table["arm"], table["reward"]
+    found = predicted_rewards(y, played, rewards, ARMS, regularisation=2.3, blocks=5)
+    scaled = (y - np.nanmean(y, axis=0)) / np.nanstd(y, axis=0)
+    features = np.column_stack([np.ones(53), np.nan_to_num(scaled)])
+    edges = np.round(np.linspace(0, 53, 6)).astype(int)
+    for first, end in itertools.pairwise(edges):
+        others = np.r_[0:first, end:53]
+        mean = rewards[others].mean()
+        for arm in range(ARMS):
+            rows = others[played[others] == arm]
+            theta = ridge(features[rows], rewards[rows], 2.3, mean)
+            np.testing.assert_allclose(found[first:end, arm], mean + features[first:end] @ theta, rtol=1e-9)
+
+
+@pytest.mark.parametrize("row", [0, 17, 52])
+def test_no_row_has_a_part_in_its_own_prediction(row):
+    table = World().log(53, seed=4)
+    y = np.column_stack([table["observation_0"], table["observation_1"]])
+    rewards = table["reward"].copy()
+    before = predicted_rewards(y, table["arm"], rewards, ARMS, regularisation=1.0)
+    rewards[row] += 1e6
+    after = predicted_rewards(y, table["arm"], rewards, ARMS, regularisation=1.0)
+    np.testing.assert_array_equal(before[row], after[row])
+    assert (before != after).any()
+
+
+def test_arms_never_played_and_entries_that_tell_nothing():
+    y = np.column_stack([np.full(20, 7.0), np.full(20, np.nan)])
+    found = predicted_rewards(y, np.zeros(20, dtype=np.int64), np.full(20, 5.0), 2, regularisation=1.0)
+    np.testing.assert_allclose(found, 5.0)
+    assert (predicted_rewards(y[:1], np.array([1]), np.array([3.0]), 2, regularisation=1.0) == 0).all()
+
+
+def test_doubly_robust_by_its_definition():
+    table = World().log(80, seed=5)
+    found = hs.evaluate(table, rule, regularisation=0.7)
+    log = read_log(table)
+    predicted = predicted_rewards(log.observations, log.played, log.rewards, ARMS, regularisation=0.7)
+    chances = World.target(log.observations)
+    terms, base = [], []
+    for t in range(80):
+        arm, left = log.played[t], log.rewards[t] - predicted[t, log.played[t]]
+        terms.append(chances[t] @ predicted[t] + chances[t, arm] / log.propensity[t] * left)
+        base.append(log.propensities[t] @ predicted[t] + left)
+    one = found.policies["rule"]
+    assert one.values["dr"].value == pytest.approx(np.mean(terms))
+    assert one.differences["dr"].value == pytest.approx(np.mean(terms) - np.mean(base))
+    error = hac_mean(np.array(terms)).standard_error
+    assert one.values["dr"].high - one.values["dr"].value == pytest.approx(error * 2.0, rel=0.06)  # Student's 95 %
+    assert found.policies["logged"].values["dr"].value == pytest.approx(np.mean(base))
+
+
+def test_the_logged_policy_is_its_mean_reward():
+    table = World().log(200, seed=6)
+    found = hs.evaluate(table, ["logged"])
+    assert list(found.policies) == ["logged"]
+    one = found.policies["logged"]
+    assert one.values["ips"].value == one.values["snips"].value == pytest.approx(table["reward"].mean())
+    assert one.effective_size == 200
+    assert one.sure
+    assert all(abs(estimate.value) < 1e-12 for estimate in one.differences.values())
+    alone = hs.evaluate({name: values for name, values in table.items() if name != "propensities"}, ["logged"])
+    assert alone.policies["logged"].values["dr"].value == pytest.approx(table["reward"].mean())
+
+
+def test_a_policy_that_is_the_logged_one_differs_by_nothing():
+    table = World().log(300, seed=7)
+    one = hs.evaluate(table, liked).policies["liked"]
+    for estimate in one.differences.values():
+        assert max(map(abs, (estimate.value, estimate.low, estimate.high))) < 1e-12
+
+
+@pytest.mark.parametrize("intervals", ["hac", "bootstrap"])
+def test_units_do_not_matter(intervals):
+    """Rewards in other units, and counted from elsewhere, move dr and snips along; the same seed, the same interval."""
+    table = World().log(150, seed=8)
+    plain = hs.evaluate(table, rule, intervals=intervals, seed=3).policies["rule"]
+    again = hs.evaluate(table, rule, intervals=intervals, seed=3).policies["rule"]
+    other = hs.evaluate(table | {"reward": 1000 + 4 * table["reward"]}, rule, intervals=intervals, seed=3)
+    for name in ("dr", "snips"):
+        for end in ("value", "low", "high"):
+            here = getattr(plain.values[name], end)
+            assert here == getattr(again.values[name], end)
+            assert getattr(other.policies["rule"].values[name], end) == pytest.approx(1000 + 4 * here)
+
+
+def test_rounds_without_reward_are_left_out_or_count_as_told():
+    paid = [1.0, None, -2.0, 3.0]
+    left = hs.evaluate(TINY | {"reward": paid}, "always:1")
+    assert left.policies["always:1"].values["ips"].value == pytest.approx(-2 * 1.25 / 3)
+    assert left.warnings[0].startswith("1 decision of 4 have no reward and are left out")
+    counted = hs.evaluate(TINY | {"reward": paid}, "always:1", missing=-1.0)
+    assert counted.policies["always:1"].values["ips"].value == pytest.approx((-1 * 4 - 2 * 1.25) / 4)
+    assert counted.warnings[0] == "1 decision of 4 have no reward and count as -1"
+    assert counted.summary()["without_reward"] == left.summary()["without_reward"] == 1
+
+
+def greedy_log(n: int = 400) -> dict[str, object]:
+    """Arm 0 or 1 by lot, arm 2 never; in half of the rounds arm 0 for certain."""
+    rng = np.random.default_rng(0)
+    sure = np.arange(n) % 2 == 0
+    arms = np.where(sure, 0, rng.integers(0, 2, size=n))
+    chances = np.where(sure[:, None], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0])
+    y, rewards = rng.normal(size=n), rng.normal(size=n)
+    return {
+        "observation": y,
+        "arm": arms,
+        "propensity": chances[np.arange(n), arms],
+        "propensities": list(chances),
+        "reward": rewards,
+    }
+
+
+def test_choices_without_a_chance_are_measured_and_said():
+    found = hs.evaluate(greedy_log(), ["uniform", "always:0", "always:1", "always:2"])
+    uncovered = {label: one.uncovered for label, one in found.policies.items()}
+    assert uncovered == pytest.approx({"logged": 0, "uniform": 0.5, "always:0": 0, "always:1": 0.5, "always:2": 1.0})
+    assert found.policies["always:0"].sure
+    assert "50.0 % of its choices had no chance in the log" in found.policies["always:1"].notes[0]
+    assert np.isnan(found.policies["always:2"].values["snips"].value)
+    assert found.policies["always:2"].effective_size == 0
+    assert any("always:2: the effective sample size is 0.0" in line for line in found.warnings)
+    assert "yes" in str(found.table())
+
+
+def test_without_all_propensities_coverage_is_guessed_from_what_was_played():
+    table = {name: values for name, values in greedy_log().items() if name != "propensities"}
+    found = hs.evaluate(table, ["always:1", "always:2"], arms=3)
+    assert found.policies["always:1"].uncovered == 0
+    assert found.policies["always:2"].uncovered == 1
+    assert "at least 100.0 %" in found.policies["always:2"].notes[0]
+    assert any("no propensities of arms that were not played" in line for line in found.warnings)
+
+
+def test_few_effective_rounds_are_said():
+    table = World().log(60, seed=3)
+    found = hs.evaluate(table, "always:2").policies["always:2"]
+    assert found.effective_size < 50
+    assert "too small for an interval to mean anything" in found.notes[0]
+
+
+def liked(seen: np.ndarray) -> np.ndarray:
+    """A policy that likes what the logging one likes."""
+    return World.logging(seen[None])[0]
+
+
+def test_propensities_that_were_not_those_are_noticed():
+    """Arms were drawn by softmax, and the log says by lot."""
+    table = World().log(4000, seed=3)
+    lies = table | {"propensity": np.full(4000, 1 / 3), "propensities": [[1 / 3] * 3] * 4000}
+    assert hs.evaluate(table, liked).policies["liked"].sure
+    (note,) = hs.evaluate(lies, liked).policies["liked"].notes
+    assert note.startswith("weights should average 1 and average ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"intervals": "wide"}, "intervals: got 'wide'; want 'hac' or 'bootstrap'"),
+        ({"missing": float("nan")}, "missing: got the value nan; want a number"),
+        ({"regularisation": 0}, "regularisation: got 0; want a finite number above 0"),
+        ({"seed": -1}, "seed: got -1"),
+        ({"policy": 3}, "policy: got 3; want 'uniform', 'always:ARM'"),
+        ({"policy": []}, "policy: got none; want at least one"),
+        ({"policy": ["uniform", "uniform"]}, "policy: got 'uniform' twice; want each only once"),
+        ({"policy": "unform"}, "agent: got 'unform'"),
+        ({"policy": "adaptive:histry=3"}, "option of 'adaptive': got 'histry'; did you mean 'history'"),
+        ({"stream": "s"}, "stream: got 's', with a table that has no such column"),
+        ({"arms": ["a", "a"]}, "arms: got .*; want names that differ"),
+    ],
+)
+def test_what_is_refused(options, message):
+    with pytest.raises(HalfseenError, match=message):
+        hs.evaluate(TINY, **options)
+
+
+def test_one_rewarded_round_has_no_interval():
+    found = hs.evaluate(TINY | {"reward": [1.0, None, None, None]}, "uniform")
+    one = found.policies["uniform"].values["ips"]
+    assert one.value == 1.0
+    assert np.isnan(one.low)
+    assert "uniform" in str(found)

@@ -1,0 +1,271 @@
+"""Logs as they are read: journals, exported tables, tables of one's own; and what is wrong with one, in one line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from evaluation.logs import agent_events, created, event, write
+from halfseen.errors import HalfseenError
+from halfseen.evaluation.log import Kind
+from halfseen.experiments.evaluate import read_log
+
+
+def decided(seq, number, arm, propensities, place, **more):
+    return event(
+        seq,
+        "decided",
+        id=number,
+        observation=more.pop("observation", [0.5, None]),
+        arm=arm,
+        propensity=propensities[place],
+        propensities=propensities,
+        **more,
+    )
+
+
+def rewarded(seq, number, value, how="given", folded=True):
+    return event(seq, "rewarded", decision=number, value=value, how=how, folded=folded)
+
+
+LIFE = [
+    created(["a", "b"]),
+    decided(2, "x1", "b", [0.25, 0.75], 1),
+    rewarded(3, "x1", 2.5),
+    event(4, "arm_added", arm="c"),
+    decided(5, "x2", "c", [0.5, 0.1, 0.4], 2),
+    event(6, "arm_retired", arm="a"),
+    decided(7, "x3", "b", [0.0, 1.0, 0.0], 1, available=["b"], observation=[None, 4]),
+    rewarded(8, "x2", 0.0, how="default"),
+    event(9, "expired", decision="x3"),
+    event(10, "model_accepted", epochs=3, blob="aGk="),
+    decided(11, "x4", "c", [0.0, 0.5, 0.5], 2),
+    rewarded(12, "x3", 7, how="late", folded=False),
+    rewarded(13, "x2", 1.5, how="late", folded=False),
+    event(14, "retired"),
+]
+
+
+def test_a_journal_is_read_in_the_order_of_its_events(tmp_path):
+    log = read_log(write(tmp_path / "j.ndjson", LIFE))
+    assert log.arms == ("a", "b", "c")
+    assert log.first_arms == 2
+    np.testing.assert_array_equal(log.played, [1, 2, 1, 2])
+    np.testing.assert_array_equal(log.rewards, [2.5, 1.5, 7.0, np.nan])  # what came late counts, not the default
+    np.testing.assert_array_equal(log.propensity, [0.75, 0.4, 1.0, 0.5])
+    np.testing.assert_array_equal(log.propensities[0], [0.25, 0.75, 0.0])
+    np.testing.assert_array_equal(log.possible, [[1, 1, 0], [1, 1, 1], [0, 1, 0], [0, 1, 1]])
+    np.testing.assert_array_equal(log.observations, [[0.5, np.nan], [0.5, np.nan], [np.nan, 4], [0.5, np.nan]])
+    assert log.defaults == 0
+    kinds = [(step.kind, step.at) for step in log.steps]
+    assert kinds == [
+        (Kind.DECIDED, 0),
+        (Kind.REWARDED, 0),
+        (Kind.ARM_ADDED, 2),
+        (Kind.DECIDED, 1),
+        (Kind.ARM_RETIRED, 0),
+        (Kind.DECIDED, 2),
+        (Kind.REWARDED, 1),
+        (Kind.DECIDED, 3),
+    ]
+    assert log.steps[6].value == 0.0  # an agent learns the default, as it came first; what was not folded it does not
+
+
+def test_a_default_alone_counts_and_is_counted(tmp_path):
+    log = read_log(write(tmp_path / "j.jsonl", LIFE[:8]))
+    np.testing.assert_array_equal(log.rewards, [2.5, 0.0, np.nan])
+    assert log.defaults == 1
+
+
+def test_one_stream_of_several(tmp_path):
+    other = [one | {"stream": "other"} for one in LIFE[:3]]
+    path = write(tmp_path / "j.ndjson", [*LIFE, *other])
+    assert read_log(path, stream="other").rounds == 1
+    assert read_log(path, stream="shop").rounds == 4
+    with pytest.raises(HalfseenError, match=r"stream: got nothing, with 2 streams in .*; want one of: shop, other"):
+        read_log(path)
+    with pytest.raises(HalfseenError, match="stream: got 'shap'; did you mean 'shop'"):
+        read_log(path, stream="shap")
+
+
+def test_an_export_from_the_middle_needs_its_arms(tmp_path):
+    path = write(tmp_path / "j.ndjson", LIFE[1:3])
+    with pytest.raises(HalfseenError, match=r"line 1: got 'decided' before the stream was created; want .*--arms"):
+        read_log(path)
+    assert read_log(path, arms=["a", "b"]).arms == ("a", "b")
+
+
+GOOD = decided(2, "x1", "b", [0.25, 0.75], 1)
+BAD_LINES = [
+    ("{", "'{'; want an event as JSON"),
+    ('{"kind": "decided", "value": NaN}', "want an event as JSON (NaN is no JSON number)"),
+    ("[1, 2]", "no event; want a JSON object"),
+    (b"\xff\xfe", "want an event as JSON"),
+    (GOOD | {"kind": "dreamt"}, "kind 'dreamt'; want one of: created, decided"),
+    (GOOD | {"propensity": 0}, "propensity 0 of the arm played; want a probability above 0"),
+    (GOOD | {"propensity": 1.2}, "propensity 1.2; want a probability from 0 to 1"),
+    (GOOD | {"propensity": "much"}, "propensity 'much'; want a probability"),
+    (GOOD | {"propensity": None}, "a decision without 'propensity'; want one with id, observation, arm"),
+    (GOOD | {"propensities": [0.4, 0.75]}, "propensities with the sum 1.15; want probabilities that sum to 1"),
+    (GOOD | {"propensities": [0.75, 0.25]}, "propensity 0.75; want 0.25, as in the propensities"),
+    (GOOD | {"propensities": [0.25, 0.5, 0.25]}, "3 propensities; want 2, one an arm"),
+    (GOOD | {"propensities": [-0.25, 1.25]}, "propensities with -0.25; want a probability"),
+    (GOOD | {"arm": "z"}, "arm 'z'; want one of the arms: a, b"),
+    (GOOD | {"arm": 1}, "arm 1; want one of the arms: a, b"),
+    (GOOD | {"available": ["a"]}, "arm 'b', which could not be played then; want an arm available"),
+    (GOOD | {"available": []}, "available []; want a list of arms"),
+    (GOOD | {"observation": [1.0]}, "an observation of 1 entries; want 2"),
+    (GOOD | {"observation": [1.0, "warm"]}, "'warm' in the observation; want numbers"),
+    (GOOD | {"observation": 3}, "observation 3; want a list of numbers"),
+    (GOOD | {"seq": 1}, "seq 1 after 1; want events in the order"),
+    (rewarded(3, "x9", 1.0), "a reward of 'x9'; want the id of a decision on a line before"),
+    (event(3, "arm_added", arm="a"), "a new arm 'a'; want one there was not yet"),
+    (event(3, "arm_added", arm=2), "a new arm 2; want one there was not yet"),
+    (event(3, "arm_retired", arm="q"), "arm 'q'; want one of the arms"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_LINES, ids=[message[:40] for _, message in BAD_LINES])
+def test_a_damaged_line_is_named(line, message, tmp_path):
+    path = tmp_path / "j.ndjson"
+    raw = line if isinstance(line, bytes) else (line if isinstance(line, str) else json.dumps(line)).encode()
+    path.write_bytes(json.dumps(LIFE[0]).encode() + b"\n" + raw + b"\n")
+    with pytest.raises(HalfseenError) as refused:
+        read_log(path)
+    told = str(refused.value)
+    assert told.startswith(f"{path}, line 2: got ")
+    assert message in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (rewarded(20, "x1", 2.5), "line 15: got a second reward for one decision"),
+        (rewarded(20, "x4", float("1e300")), "line 15: got value 1e+300; want a number within"),
+        (decided(20, "x1", "b", [0.0, 1.0, 0.0], 1), "line 15: got decision 'x1' a second time"),
+        (decided(20, "x5", "a", [1.0, 0.0, 0.0], 0), "line 15: got arm 'a', which could not be played then"),
+        (created(["a"]) | {"seq": 20}, "line 15: got stream 'shop' created again"),
+        (
+            {k: v for k, v in decided(20, "x5", "b", [0.0, 1.0], 1).items() if k != "propensities"},
+            "line 15: got no propensities; want them in all decisions or in none",
+        ),
+    ],
+)
+def test_lines_that_contradict_earlier_ones(extra, message, tmp_path):
+    with pytest.raises(HalfseenError) as refused:
+        read_log(write(tmp_path / "j.ndjson", [*LIFE, extra]))
+    assert message in str(refused.value)
+
+
+def test_files_with_nothing_in_them(tmp_path):
+    for name in ("empty.ndjson", "empty.csv", "empty.parquet"):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(HalfseenError, match=rf"{name}: got an empty file"):
+            read_log(tmp_path / name)
+    with pytest.raises(HalfseenError, match=r"j.ndjson: got no decisions"):
+        read_log(write(tmp_path / "j.ndjson", LIFE[:1]))
+    with pytest.raises(HalfseenError, match=r"j.ndjson: got 1 decisions and no reward"):
+        read_log(write(tmp_path / "j.ndjson", LIFE[:2]))
+    with pytest.raises(HalfseenError, match=r"log: got '.*nowhere.csv'; want a file that is there"):
+        read_log(tmp_path / "nowhere.csv")
+    with pytest.raises(HalfseenError, match=r"log: got '.*log.txt'; want a file whose name ends in .ndjson"):
+        read_log(tmp_path / "log.txt")
+
+
+def test_a_parquet_export_tells_the_same_as_the_journal(tmp_path):
+    """Rewards come two decisions late, by the clock; some never."""
+    events = agent_events(80, delay=2, missing=0.2)
+    whole = read_log(write(tmp_path / "j.ndjson", events))
+    rows, came = [], {}
+    clock = np.datetime64("2026-01-01T00:00:00", "us")
+    for at, one in enumerate(events):
+        now = clock + np.timedelta64(at, "s")
+        if one["kind"] == "decided":
+            rows.append(one | {"time": now})
+        elif one["kind"] == "rewarded":
+            came[one["decision"]] = (one["value"], now)
+    table = pa.table(
+        {
+            "stream": ["shop"] * len(rows),
+            "id": [row["id"] for row in rows],
+            "time": np.array([row["time"] for row in rows]),
+            "observation_0": [row["observation"][0] for row in rows],
+            "observation_1": [row["observation"][1] for row in rows],
+            "arm": [row["arm"] for row in rows],
+            "propensity": [row["propensity"] for row in rows],
+            "propensities": [row["propensities"] for row in rows],
+            "reward": [came.get(row["id"], (None, None))[0] for row in rows],
+            "reward_time": np.array([came.get(row["id"], (0, np.datetime64("NaT")))[1] for row in rows]),
+            "how": ["given" if row["id"] in came else None for row in rows],
+        }
+    )
+    parquet.write_table(table, tmp_path / "j.parquet")
+    for given in (read_log(tmp_path / "j.parquet"), read_log(table, arms=["red", "green", "blue"])):
+        assert given.arms == whole.arms
+        assert [step[:2] for step in given.steps] == [step[:2] for step in whole.steps]
+        for name in ("observations", "played", "propensity", "propensities", "possible", "rewards"):
+            np.testing.assert_array_equal(getattr(given, name), getattr(whole, name), err_msg=name)
+
+
+CSV = "temp,load,arm,propensity,propensities,reward\n"
+ROWS = ['1.5,2,buy,0.4,"[0.6, 0.4]",3\n', ',3,sell,0.7,"[0.7, 0.3]",\n', '2,1,buy,0.1,"[0.9, 0.1]",1\n']
+
+
+def test_a_csv_of_ones_own(tmp_path):
+    (tmp_path / "log.csv").write_text(CSV + "".join(ROWS))
+    log = read_log(tmp_path / "log.csv", observed=["temp", "load"])
+    assert log.arms == ("sell", "buy")  # the order in which propensities are listed
+    np.testing.assert_array_equal(log.rewards, [3, np.nan, 1])
+    np.testing.assert_array_equal(log.observations, [[1.5, 2], [np.nan, 3], [2, 1]])
+    assert [step.kind for step in log.steps] == [Kind.DECIDED, Kind.REWARDED, Kind.DECIDED, Kind.DECIDED, Kind.REWARDED]
+
+
+def test_numbers_are_arms_too():
+    table = {"observation": [[0.1], [0.2]], "arm": [2.0, 0.0], "propensity": [0.5, 0.5], "reward": [1.0, 2.0]}
+    log = read_log(table)
+    assert log.arms == (0, 1, 2)
+    assert log.propensities is None
+    assert read_log(table, arms=5).arms == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("arm,", "armed,"), "log.csv: got no column 'arm'; want columns arm, propensity, reward and those observed"),
+        (("reward", "paid"), "log.csv: got no column 'reward'"),
+        (("buy,0.4", "buy,0"), "log.csv, row 1: got propensity 0.0 of the arm played; want a probability above 0"),
+        (("sell,0.7", "sell,1.7"), "log.csv, row 2: got propensity 1.7; want a probability from 0 to 1"),
+        (("buy,0.1", "buy,"), "log.csv, row 3: got propensity None; want a probability from 0 to 1"),
+        (("[0.7, 0.3]", "[0.7, 0.3"), "log.csv, row 2: got propensities '[0.7, 0.3'; want a list such as"),
+        (("2,1,buy", "2,1,hold"), "that do not tell the place of 'hold'"),
+    ],
+)
+def test_a_bad_table_is_one_line(change, message, tmp_path):
+    (tmp_path / "log.csv").write_text((CSV + "".join(ROWS)).replace(*change))
+    with pytest.raises(HalfseenError) as refused:
+        read_log(tmp_path / "log.csv", observed=["temp", "load"])
+    told = str(refused.value)
+    assert message in told
+    assert "\n" not in told
+
+
+def test_columns_that_were_seen_must_be_known(tmp_path):
+    (tmp_path / "log.csv").write_text(CSV + "".join(ROWS))
+    with pytest.raises(HalfseenError, match=r"got no column whose name begins with 'observation'; want .*--observed"):
+        read_log(tmp_path / "log.csv")
+    with pytest.raises(HalfseenError, match=r"column of .*: got 'tmp'; did you mean 'temp'"):
+        read_log(tmp_path / "log.csv", observed=["tmp"])
+    with pytest.raises(HalfseenError, match=r"observed: got columns, with .*; want nothing"):
+        read_log(write(tmp_path / "j.ndjson", LIFE), observed=["temp"])
+
+
+def test_times_that_run_backwards_are_refused():
+    table = {"observation": [[0.1], [0.2]], "arm": [1, 0], "propensity": [0.5, 0.5], "reward": [1.0, 2.0]}
+    times = {"time": ["2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"], "reward_time": ["2026-01-03T00:00:00Z", None]}
+    with pytest.raises(HalfseenError, match="row 2: got a time missing or before the last; want rows in order of time"):
+        read_log(table | times)

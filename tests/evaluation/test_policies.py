@@ -1,0 +1,166 @@
+"""What a policy would have done in the rounds of a log; agents live through it as `fold` does."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from benchmarks.evaluation import World, rule
+from settings import ARMS, OBSERVED, assert_same_state, make_small, story, told
+
+import halfseen as hs
+from evaluation.logs import agent_events, write
+from halfseen.errors import HalfseenError
+from halfseen.evaluation import policies
+from halfseen.evaluation.log import Kind, Log, LogBuilder
+from halfseen.experiments.evaluate import read_log
+
+AGENTS = [name for name, entry in hs.catalog().items() if not entry.reveals_context]
+
+
+def made(rounds: int, seed: int = 3, delay: int = 0) -> Log:
+    """A log of arms drawn by lot in the small setting, some entries not seen and some rewards missing."""
+    rng = np.random.default_rng(seed)
+    _, ys, noise = story(rounds, seed=seed, missing=0.1)
+    builder = LogBuilder("made", range(ARMS), OBSERVED)
+    waiting = []
+    for t, y in enumerate(ys):
+        chances = rng.dirichlet(np.full(ARMS, 4.0))
+        arm = int(rng.choice(ARMS, p=chances))
+        builder.decided(
+            f"row {t}", observation=y.tolist(), arm=arm, propensity=chances[arm], propensities=chances.tolist()
+        )
+        if rng.uniform() < 0.9:
+            waiting.append((t, float(noise[t] + arm)))
+        while waiting and waiting[0][0] + delay <= t:
+            row, value = waiting.pop(0)
+            builder.rewarded(f"row {t}", row, value)
+    return builder.finish()
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_that_lives_through_a_log_is_one_that_folded_it(name):
+    log = made(60)
+    chances, agent = policies.by_agent(log, name, told(name))
+    folded = make_small(name, max_pending=log.rounds + 1)
+    folded.fold(log.observations, log.played.tolist(), log.rewards, propensities=log.propensity)
+    assert_same_state(agent, folded)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0, atol=1e-8)
+
+
+def test_adaptive_with_a_model_is_the_same_too():
+    log = made(260)
+    _, agent = policies.by_agent(log, "adaptive", {"latent": 4, "history": 200})
+    folded = hs.make("adaptive", observed=OBSERVED, arms=ARMS, latent=4, history=200, max_pending=log.rounds + 1)
+    folded.fold(log.observations, log.played.tolist(), log.rewards)
+    assert agent.health().facts["identifications"] > 0
+    assert_same_state(agent, folded)
+
+
+@pytest.mark.parametrize("delay", [0, 4])
+def test_chances_are_those_from_before_the_reward(delay):
+    """A reward changes the chances of the rounds after it came, and of no round up to then."""
+    log = made(60, delay=delay)
+    row = int(np.flatnonzero(log.rewarded)[10])
+    steps = tuple(
+        step._replace(value=step.value + 50.0) if step.kind is Kind.REWARDED and step.at == row else step
+        for step in log.steps
+    )
+    before, _ = policies.by_agent(log, "ts-pco", {})
+    after, _ = policies.by_agent(dataclasses.replace(log, steps=steps), "ts-pco", {})
+    changed = np.abs(before - after).max(axis=1) > 1e-9
+    assert not changed[: row + delay + 1].any()
+    assert changed[row + delay + 1]
+
+
+def test_the_agent_that_wrote_the_log_has_its_propensities(tmp_path):
+    log = read_log(write(tmp_path / "j.ndjson", agent_events(120, agent="ts-pco", delay=3, missing=0.2)))
+    chances, _ = policies.by_agent(log, "ts-pco", {}, seed=99)
+    np.testing.assert_allclose(chances, log.propensities, atol=1e-12)
+
+
+def test_arms_that_come_and_go():
+    builder = LogBuilder("made", ["a", "b"], 1)
+    builder.decided("1", observation=[0.3], arm="a", propensity=0.5)
+    builder.arm_added("2", "c")
+    builder.decided("3", observation=[0.1], arm="c", propensity=0.2)
+    builder.rewarded("4", 1, 1.0)
+    builder.arm_retired("5", "a")
+    builder.decided("6", observation=[0.2], arm="b", propensity=0.5)
+    builder.decided("7", observation=[0.2], arm="b", propensity=1.0, available=["b"])
+    log = builder.finish()
+    np.testing.assert_allclose(policies.uniform(log), [[0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3], [0, 0.5, 0.5], [0, 1, 0]])
+    chances, agent = policies.by_agent(log, "random", {})
+    np.testing.assert_allclose(chances, policies.uniform(log))
+    assert agent.arms == ("a", "b", "c")
+    assert agent.active_arms == ("b", "c")
+    np.testing.assert_array_equal(policies.always(log, "c"), [[0, 0, 1]] * 4)
+
+
+def test_numbered_arms_come_too():
+    builder = LogBuilder("made", range(2), 1)
+    builder.decided("1", observation=[0.3], arm=0, propensity=0.5)
+    with pytest.raises(HalfseenError, match="2: got a new arm 5; want 2, the next number"):
+        builder.arm_added("2", 5)
+    builder.arm_added("2", 2)
+    builder.decided("3", observation=[0.1], arm=2, propensity=0.2)
+    builder.rewarded("4", 1, 1.0)
+    chances, agent = policies.by_agent(builder.finish(), "ts-pco", {})
+    assert agent.arms == (0, 1, 2)
+    assert chances[0, 2] == 0
+
+
+def test_a_rule_is_asked_in_every_round():
+    table = World().log(50, seed=2)
+    log = read_log(table)
+    heard = []
+    chances = policies.by_rule(log, rule, "rule", lambda done, total: heard.append((done, total)))
+    np.testing.assert_allclose(chances, World.target(log.observations))
+    assert heard == [(50, 50)]
+
+
+def spoil(seen: np.ndarray) -> list[float]:
+    seen[:] = 0.0
+    return [1.0, 0.0, 0.0]
+
+
+def test_a_rule_cannot_change_the_log():
+    log = read_log(World().log(5, seed=2))
+    before = log.observations.copy()
+    policies.by_rule(log, spoil, "spoil")
+    np.testing.assert_array_equal(log.observations, before)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda seen: [0.5, 0.5], r"policy 'f', round 1: got shape \(2,\); want 3 probabilities, one an arm"),
+        (lambda seen: [0.5, 0.5, 0.5], "policy 'f', round 1: got .*; want probabilities that sum to 1"),
+        (lambda seen: [1.5, -0.5, 0.0], "policy 'f', round 1: got .*; want probabilities that sum to 1"),
+        (lambda seen: [np.nan, 0.5, 0.5], "policy 'f', round 1: got .*; want probabilities that sum to 1"),
+        (lambda seen: "red", "policy 'f', round 1: got ValueError: .*; want probabilities"),
+    ],
+)
+def test_a_rule_that_gives_no_probabilities(given, message):
+    with pytest.raises(HalfseenError, match=message):
+        policies.by_rule(read_log(World().log(5, seed=2)), given, "f")
+
+
+def test_policies_that_cannot_be():
+    log = read_log(World().log(5, seed=2))
+    with pytest.raises(HalfseenError, match="arm of 'always': got '7'; want one of: 0, 1, 2"):
+        policies.always(log, "7")
+    with pytest.raises(HalfseenError, match="policy: got 'oracle-ts'; want an agent that decides on what was seen"):
+        policies.by_agent(log, "oracle-ts", {})
+    with pytest.raises(HalfseenError, match="model: got nothing; want a value"):
+        policies.by_agent(log, "kf-ts", {})
+
+
+def test_relive_refuses_and_leaves_the_agent_alone():
+    agent = make_small("ts-pco")
+    for bad in ({"arm": 9}, {"arm": 0, "propensity": 0.0}, {"arm": 0, "propensity": 1.5}, {"arm": 0, "available": []}):
+        with pytest.raises(HalfseenError):
+            agent.relive(np.zeros(OBSERVED), **bad)
+    assert agent.rounds == 0
+    assert_same_state(agent, make_small("ts-pco"))

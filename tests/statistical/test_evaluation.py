@@ -1,0 +1,111 @@
+"""Off-policy evaluation where the truth is known: no bias, intervals that cover, and what a reward model is worth.
+
+Bounds are four standard errors of the simulation itself, so a right estimator fails once in 10,000.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from benchmarks.evaluation import OFFSETS, SLOPES, World, coverage, rule, simulated
+
+import halfseen as hs
+from halfseen.evaluation.estimators import ESTIMATORS
+
+SIMULATIONS = 200
+
+
+@cache
+def played(rho: float, curved: bool, intervals: str, rounds: int, logs: int) -> tuple[float, dict[str, np.ndarray]]:
+    """The truth, and (value, low, high) of every simulation by estimator."""
+    world = World(rho, curved)
+    return world.truth(), simulated(world, rounds, logs, intervals)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("curved", [False, True], ids=["model right", "model wrong"])
+def test_no_bias(name, curved):
+    """snips is a ratio: it is allowed its bias of order 1/n, a tenth of its spread at most."""
+    truth, found = played(0.0, curved, "hac", 400, SIMULATIONS)
+    values = found[name][:, 0]
+    allowed = 4.0 * values.std() / np.sqrt(SIMULATIONS)
+    assert abs(values.mean() - truth) < allowed + (0.1 * values.std() if name == "snips" else 0.0)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("rho", "curved", "intervals"), [(0.0, False, "hac"), (0.0, True, "hac"), (0.0, False, "bootstrap")]
+)
+def test_intervals_cover(name, rho, curved, intervals):
+    """95 %, ± 4 standard errors of the simulation, and 2 % for what weights do to a normal approximation."""
+    logs = SIMULATIONS if intervals == "hac" else 100
+    truth, found = played(rho, curved, intervals, 400, logs)
+    covered = coverage(found[name], truth)
+    error = np.sqrt(0.95 * 0.05 / logs)
+    assert 0.95 - 4.0 * error - 0.02 < covered <= 1.0
+
+
+@pytest.mark.parametrize("name", ["dr", "snips"])
+def test_intervals_know_that_rounds_depend_on_each_other(name):
+    """Contexts that last for five rounds: an interval for independent rounds would cover three in four."""
+    truth, found = played(0.8, False, "hac", 1000, 100)
+    values, low, high = found[name].T
+    covered = coverage(found[name], truth)
+    assert covered > 0.93 - 4.0 * np.sqrt(0.93 * 0.07 / 100)
+    assert np.mean(high - low) / 3.92 == pytest.approx(values.std(), rel=0.2)
+
+
+def test_a_good_model_makes_doubly_robust_narrow():
+    _, found = played(0.0, False, "hac", 400, SIMULATIONS)
+    spread = {name: values[:, 0].std() for name, values in found.items()}
+    assert spread["dr"] < 0.5 * spread["ips"]
+    assert spread["dr"] < spread["snips"]
+
+
+def test_paired_differences_cover_and_know_that_they_are_paired():
+    """Contexts are shared, so a difference is surer than one of two independent values."""
+    world, logs = World(rho=0.5), 100
+    truth = world.truth() - world.truth(World.logging)
+    found, widths = [], []
+    for seed in range(logs):
+        policies = hs.evaluate(world.log(400, seed), rule).policies
+        one = policies["rule"].differences["dr"]
+        found.append((one.value, one.low, one.high))
+        apart = [policies[label].values["dr"] for label in ("rule", "logged")]
+        widths.append([one.high - one.low, np.hypot(*(value.high - value.low for value in apart))])
+    values = np.array(found)
+    assert abs(values[:, 0].mean() - truth) < 4.0 * values[:, 0].std() / np.sqrt(logs)
+    assert coverage(values, truth) > 0.93 - 4.0 * np.sqrt(0.93 * 0.07 / logs)
+    paired, unpaired = np.mean(widths, axis=0)
+    assert paired < 0.9 * unpaired
+
+
+@cache
+def of_a_learning_agent(runs: int, rounds: int) -> dict[str, np.ndarray]:
+    """What "by lot" would have earned, by logs of an agent that plays what it learnt, every arm at least 10 %."""
+    values: dict[str, list[float]] = {name: [] for name in ESTIMATORS}
+    for seed in range(runs):
+        rng = np.random.default_rng([seed, 5])
+        agent = hs.make("meb", observed=2, arms=3, seed=seed, observation_cov=0.01, floor=0.1)
+        y, rows = rng.normal(size=(rounds, 2)), []
+        for t in range(rounds):
+            decision = agent.decide(y[t])
+            arm = decision.index
+            reward = float(OFFSETS[arm] + SLOPES[arm] @ y[t] + 0.5 * rng.normal())
+            agent.learn(decision, reward)
+            rows.append((arm, decision.propensity, decision.propensities.tolist(), reward))
+        arms, chances, lists, rewards = (list(column) for column in zip(*rows, strict=True))
+        log = {"observation": y.tolist(), "arm": arms, "propensity": chances, "propensities": lists, "reward": rewards}
+        found = hs.evaluate(log, "uniform").policies["uniform"]
+        for name in ESTIMATORS:
+            values[name].append(found.values[name].value)
+    return {name: np.array(column) for name, column in values.items()}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_no_bias_where_the_logging_agent_learns(name):
+    found = of_a_learning_agent(80, 250)[name]
+    slack = 0.1 * found.std() if name == "snips" else 0.0
+    assert abs(found.mean() - OFFSETS.mean()) < 4.0 * found.std() / np.sqrt(80) + slack
