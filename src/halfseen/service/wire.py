@@ -1,0 +1,200 @@
+"""What goes over the wire: requests, replies, errors; JSON in and out by msgspec, and a body read up to its limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from halfseen.service.errors import ServiceError
+from halfseen.service.limits import KEY_LENGTH, NAME_LENGTH
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+T = TypeVar("T")
+
+Number = Annotated[float, Meta(description="A finite number")]
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH, pattern=r"^[^\x00-\x1f]+$")]
+Arm = Annotated[int, Meta(ge=0)] | Name
+Key = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=KEY_LENGTH,
+        pattern=r"^[^\x00-\x1f]+$",
+        description="Idempotency key: the same key again gives the same decision again",
+    ),
+]
+DecisionId = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]+$")]
+
+
+class DecisionRequest(Struct, forbid_unknown_fields=True):
+    """What is seen now. An entry that is null, or a feature left out, is not seen."""
+
+    observation: list[Number | None] | dict[str, Number | None]
+    available: list[Arm] | None = None
+    key: Key | None = None
+
+
+class RewardRequest(Struct, forbid_unknown_fields=True):
+    """What a decision brought. The same value again is fine; another is a conflict."""
+
+    decision: DecisionId
+    value: Number
+
+
+class DecisionBatch(Struct, forbid_unknown_fields=True):
+    """Decisions in order; a row that is refused leaves the others as they are."""
+
+    decisions: list[msgspec.Raw]
+
+
+class RewardBatch(Struct, forbid_unknown_fields=True):
+    """Rewards in order; a row that is refused leaves the others as they are."""
+
+    rewards: list[msgspec.Raw]
+
+
+class ArmRequest(Struct, forbid_unknown_fields=True):
+    """An arm to add: a name, or nothing where arms are numbers."""
+
+    arm: Name | None = None
+
+
+class DecisionReply(Struct):
+    """`propensities` and `expected` have an entry for every arm there has ever been, in the order of the arms."""
+
+    id: str
+    arm: int | str
+    propensity: float
+    propensities: list[float]
+    expected: list[float | None]
+    repeated: bool
+
+
+class RewardReply(Struct):
+    """`how` is "given", "default" or "late"; `folded` says whether the agent has learnt from it."""
+
+    decision: str
+    value: float
+    how: str
+    folded: bool
+    repeated: bool
+
+
+class ErrorDetail(Struct):
+    """A code to branch on and one line to read."""
+
+    code: str
+    message: str
+
+
+class ErrorReply(Struct):
+    """What every refusal looks like."""
+
+    error: ErrorDetail
+
+
+class DecisionResults(Struct):
+    """A decision or an error for each row."""
+
+    results: list[DecisionReply | ErrorReply]
+
+
+class RewardResults(Struct):
+    """A reward or an error for each row."""
+
+    results: list[RewardReply | ErrorReply]
+
+
+encode = msgspec.json.Encoder().encode
+decode_decision = msgspec.json.Decoder(DecisionRequest).decode
+decode_reward = msgspec.json.Decoder(RewardRequest).decode
+decode_decisions = msgspec.json.Decoder(DecisionBatch).decode
+decode_rewards = msgspec.json.Decoder(RewardBatch).decode
+decode_arm = msgspec.json.Decoder(ArmRequest).decode
+
+
+def parse(decode: Callable[[bytes], T], body: bytes | memoryview) -> T:
+    """What the body says, or 400 if it is no JSON and 422 if it is not what is wanted."""
+    try:
+        return decode(body)  # type: ignore[arg-type]
+    except msgspec.ValidationError as error:
+        raise ServiceError(422, "invalid", explain(str(error))) from None
+    except msgspec.DecodeError as error:
+        reason = str(error).removeprefix("JSON is malformed: ")
+        got = f"{len(body)} bytes that are not JSON ({reason})" if body else "an empty body"
+        raise ServiceError(400, "malformed", f"body: got {got}; want JSON") from None
+    except UnicodeDecodeError:
+        raise ServiceError(400, "malformed", "body: got bytes that are not UTF-8; want JSON") from None
+    except RecursionError:
+        raise ServiceError(400, "malformed", "body: got lists or objects nested too deeply; want flat JSON") from None
+
+
+_PATTERNS = (
+    (re.compile(r"Expected (?P<want>.+), got (?P<got>.+)"), "{at}: got {got}; want {want}"),
+    (re.compile(r"Expected (?P<want>.+)"), "{at}: got another; want {want}"),
+    (re.compile(r"Object contains unknown field (?P<field>.+)"), "{at}: got an unknown field {field}; want none such"),
+    (re.compile(r"Object missing required field (?P<field>.+)"), "{at}: got no field {field}; want one"),
+    (re.compile(r"Number out of range"), "{at}: got a number out of range; want a finite float64"),
+)
+
+
+def explain(said: str) -> str:
+    """A line of msgspec's in the words of all other errors: the argument, what was given, what is wanted."""
+    said, _, path = said.partition(" - at `$")
+    at = path.rstrip("`").lstrip(".") or "body"
+    for pattern, words in _PATTERNS:
+        found = pattern.fullmatch(said)
+        if found:
+            return words.format(at=at, **found.groupdict()).replace("`", "'")
+    return f"{at}: {said}"
+
+
+async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
+    """The body, or 413 as soon as it is known to be longer than `most` bytes."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if len(body) > most:
+        raise _too_large(most)
+    if not message.get("more_body", False):
+        return body
+    for name, value in scope["headers"]:
+        if name == b"content-length" and (not value.isdigit() or len(value) > 18 or int(value) > most):
+            raise _too_large(most)
+    parts, length = [body], len(body)
+    while message.get("more_body", False):
+        message = await receive()
+        part: bytes = message.get("body", b"")
+        length += len(part)
+        if length > most:
+            raise _too_large(most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(most: int) -> ServiceError:
+    return ServiceError(413, "too_large", f"body: got more than {most} bytes; want at most that")
+
+
+_JSON = (b"content-type", b"application/json")
+_CLOSING = {413: [(b"connection", b"close")], 503: [(b"retry-after", b"1")], 429: [(b"retry-after", b"1")]}
+
+
+async def reply(send: Send, body: bytes, status: int = 200) -> None:
+    """A JSON reply in the two messages ASGI wants. Written out here: a response object would cost as much again."""
+    headers = [_JSON, (b"content-length", b"%d" % len(body))]
+    if status >= 400:
+        headers += _CLOSING.get(status, [])
+        if status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def error_body(error: ServiceError) -> bytes:
+    return encode(ErrorReply(ErrorDetail(error.code, error.message)))
