@@ -57,6 +57,11 @@ def _usual_mode() -> int:
 
 def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     """Save how an agent is made (`recipe`) and what it has become (`state`, arrays by name)."""
+    write_atomically(path, packed(recipe, state))
+
+
+def packed(recipe: Mapping[str, Any], state: Mapping[str, Any], *, small: bool = True) -> bytes:
+    """The content of a save file; not `small` is larger and quicker."""
     arrays: dict[str, Any] = {}
     header = {
         "format": FORMAT,
@@ -65,18 +70,30 @@ def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any]) -> No
         "state": _pack(dict(state), arrays),
     }
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    method = zipfile.ZIP_DEFLATED if small else zipfile.ZIP_STORED
+    with zipfile.ZipFile(buffer, "w", method, compresslevel=1) as archive:
         archive.writestr(_HEADER, json.dumps(header))
         for name, array in arrays.items():
             with archive.open(name, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-    write_atomically(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The recipe and state of a save file."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise SaveFileError(f"file: got '{path}'; there is no such file") from None
+    except OSError as error:
+        raise SaveFileError(f"file: got '{path}'; cannot read it: {error.strerror}") from None
+    return unpacked(content, str(path))
+
+
+def unpacked(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The recipe and state in the content of a save file; `path` is what errors call it."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             header = json.loads(archive.read(_HEADER))
             if header.get("format") != FORMAT:
                 raise SaveFileError(f"file: got '{path}', which is {header.get('format')!r}; want a {FORMAT} file")
@@ -89,10 +106,6 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
                 return np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
 
             return _unpack(header["recipe"], array), _unpack(header["state"], array)
-    except FileNotFoundError:
-        raise SaveFileError(f"file: got '{path}'; there is no such file") from None
-    except OSError as error:
-        raise SaveFileError(f"file: got '{path}'; cannot read it: {error.strerror}") from None
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -102,6 +115,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         EOFError,
         AttributeError,
         RuntimeError,
+        OSError,
     ):
         raise SaveFileError(f"file: got '{path}', truncated or damaged; want a whole {FORMAT} file") from None
 
