@@ -27,6 +27,3 @@ class Limits:
             if not value >= least:
                 raise invalid(field.name, value, f"a number of at least {least}")
 
-
-KEY_LENGTH = 200  # characters of an idempotency key
-NAME_LENGTH = 100  # characters of the name of an arm or a feature

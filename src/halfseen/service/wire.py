@@ -4,48 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from halfseen.service.errors import ServiceError
-from halfseen.service.limits import KEY_LENGTH, NAME_LENGTH
+from halfseen.service.specs import Ask, Decided, Rewarded, StreamSpec, StreamView, Told
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
-
-Number = Annotated[float, Meta(description="A finite number")]
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH, pattern=r"^[^\x00-\x1f]+$")]
-Arm = Annotated[int, Meta(ge=0)] | Name
-Key = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=KEY_LENGTH,
-        pattern=r"^[^\x00-\x1f]+$",
-        description="Idempotency key: the same key again gives the same decision again",
-    ),
-]
-DecisionId = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]+$")]
-
-
-class DecisionRequest(Struct, forbid_unknown_fields=True):
-    """What is seen now. An entry that is null, or a feature left out, is not seen."""
-
-    observation: list[Number | None] | dict[str, Number | None]
-    available: list[Arm] | None = None
-    key: Key | None = None
-
-
-class RewardRequest(Struct, forbid_unknown_fields=True):
-    """What a decision brought. The same value again is fine; another is a conflict."""
-
-    decision: DecisionId
-    value: Number
-
 
 class DecisionBatch(Struct, forbid_unknown_fields=True):
     """Decisions in order; a row that is refused leaves the others as they are."""
@@ -62,28 +32,7 @@ class RewardBatch(Struct, forbid_unknown_fields=True):
 class ArmRequest(Struct, forbid_unknown_fields=True):
     """An arm to add: a name, or nothing where arms are numbers."""
 
-    arm: Name | None = None
-
-
-class DecisionReply(Struct):
-    """`propensities` and `expected` have an entry for every arm there has ever been, in the order of the arms."""
-
-    id: str
-    arm: int | str
-    propensity: float
-    propensities: list[float]
-    expected: list[float | None]
-    repeated: bool
-
-
-class RewardReply(Struct):
-    """`how` is "given", "default" or "late"; `folded` says whether the agent has learnt from it."""
-
-    decision: str
-    value: float
-    how: str
-    folded: bool
-    repeated: bool
+    arm: str | None = None
 
 
 class ErrorDetail(Struct):
@@ -99,23 +48,31 @@ class ErrorReply(Struct):
     error: ErrorDetail
 
 
+class Streams(Struct):
+    """Streams by name; `after` the last of them the next ones follow, null where there are no more."""
+
+    streams: list[StreamView]
+    after: str | None
+
+
 class DecisionResults(Struct):
     """A decision or an error for each row."""
 
-    results: list[DecisionReply | ErrorReply]
+    results: list[Decided | ErrorReply]
 
 
 class RewardResults(Struct):
     """A reward or an error for each row."""
 
-    results: list[RewardReply | ErrorReply]
+    results: list[Rewarded | ErrorReply]
 
 
 encode = msgspec.json.Encoder().encode
-decode_decision = msgspec.json.Decoder(DecisionRequest).decode
-decode_reward = msgspec.json.Decoder(RewardRequest).decode
+decode_decision = msgspec.json.Decoder(Ask).decode
+decode_reward = msgspec.json.Decoder(Told).decode
 decode_decisions = msgspec.json.Decoder(DecisionBatch).decode
 decode_rewards = msgspec.json.Decoder(RewardBatch).decode
+decode_spec = msgspec.json.Decoder(StreamSpec).decode
 decode_arm = msgspec.json.Decoder(ArmRequest).decode
 
 
