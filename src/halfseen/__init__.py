@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from halfseen.health import Finding, Health, Verdict
     from halfseen.identify.em import FitResult, fit
     from halfseen.model import LinearGaussianModel
+    from halfseen.service.client import AsyncClient, Client, ServiceUnreachable
+    from halfseen.service.errors import ServiceError
 
 _HOMES = {
     "Agent": "agent",
     "AgentSpec": "experiments.specs",
+    "AsyncClient": "service.client",
     "Belief": "beliefs",
+    "Client": "service.client",
     "Decision": "decision",
     "Examination": "experiments.examine",
     "Finding": "health",
@@ -39,6 +43,8 @@ _HOMES = {
     "Leaderboard": "experiments.leaderboard",
     "LinearGaussianModel": "model",
     "Result": "experiments.result",
+    "ServiceError": "service.errors",
+    "ServiceUnreachable": "service.client",
     "Verdict": "health",
     "catalog": "catalogue",
     "examine": "experiments.examine",
@@ -53,7 +59,9 @@ _HOMES = {
 __all__ = [
     "Agent",
     "AgentSpec",
+    "AsyncClient",
     "Belief",
+    "Client",
     "Decision",
     "Examination",
     "Finding",
@@ -64,6 +72,8 @@ __all__ = [
     "Leaderboard",
     "LinearGaussianModel",
     "Result",
+    "ServiceError",
+    "ServiceUnreachable",
     "Verdict",
     "__version__",
     "catalog",

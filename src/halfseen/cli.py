@@ -60,6 +60,8 @@ def build_app() -> typer.Typer:
     from halfseen.commands.lists import agents, worlds
     from halfseen.commands.reproduce import reproduce
     from halfseen.commands.run import run
+    from halfseen.commands.serve import serve
+    from halfseen.commands.token import token_app
     from halfseen.commands.version import halfseen_app
 
     app = typer.Typer(
@@ -68,8 +70,9 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(halfseen_app)
-    for command in (reproduce, run, leaderboard, health, agents, worlds):
+    for command in (reproduce, run, leaderboard, health, serve, agents, worlds):
         app.command()(command)
+    app.add_typer(token_app, name="token")
     return app
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from fastapi import FastAPI, Request
@@ -17,6 +17,8 @@ from starlette.routing import Router
 from starlette.types import ASGIApp
 
 import halfseen
+from halfseen.journal.journal import Token
+from halfseen.journal.opening import open_journal
 from halfseen.service.auth import Guard
 from halfseen.service.engine import Engine
 from halfseen.service.errors import ServiceError
@@ -116,21 +118,23 @@ def _answer_errors(app: FastAPI, meter: Meter) -> None:
 @asynccontextmanager
 async def running(options: ServeOptions) -> AsyncIterator[ASGIApp]:
     """The application with its engine open, and what keeps its tokens fresh; closed in good order."""
-    engine = await Engine.open(options.database, options.settings)
-    try:
-        guard = Guard(
-            engine.tokens, open_at_first=options.loopback, always_open=options.no_auth, rate=options.limits.rate
-        )
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as closing:
+        engine = await Engine.open(options.database, options.settings)
+        closing.push_async_callback(engine.close)
+        reader = closing.enter_context(ThreadPoolExecutor(1, "halfseen-tokens"))  # a journal is one thread's at a time
+        journal = await loop.run_in_executor(reader, open_journal, options.database)
+        closing.callback(journal.close)
+
+        async def load() -> list[Token]:
+            return await loop.run_in_executor(reader, journal.tokens)
+
+        limits = options.limits
+        guard = Guard(load, open_at_first=options.loopback, always_open=options.no_auth, rate=limits.rate)
         await guard.refresh()
         fresh = asyncio.create_task(guard.keep_fresh())
-        try:
-            yield assemble(engine, guard, options.limits)
-        finally:
-            fresh.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await fresh
-    finally:
-        await engine.close()
+        closing.callback(fresh.cancel)
+        yield assemble(engine, guard, limits)
 
 
 def create_app(options: ServeOptions) -> ASGIApp:

@@ -8,14 +8,15 @@ import hmac
 import ipaddress
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from halfseen.errors import invalid
+from halfseen.journal.journal import Token
 from halfseen.service.errors import ServiceError
+from halfseen.service.specs import NAME
 
 SCOPES = ("read", "decide", "admin")
 PREFIX = "halfseen"
@@ -24,50 +25,54 @@ _ASK_AGAIN = 0.5  # seconds between two looks for a token that is not known here
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-@dataclass(frozen=True)
-class Token:
-    """What is kept of a token: never the token itself."""
+def live(token: Token, now: float) -> bool:
+    return token.revoked is None and (token.expires is None or 1e6 * now < token.expires)
 
-    id: str
-    digest: str  # SHA-256 of the secret part, in hex
-    scopes: tuple[str, ...]
-    streams: tuple[str, ...]  # the streams it is for; none: all
-    created: float
-    expires: float | None
-    revoked: float | None = None
 
-    def live(self, now: float) -> bool:
-        return self.revoked is None and (self.expires is None or now < self.expires)
-
-    def may(self, scope: str) -> bool:
-        return scope in self.scopes or "admin" in self.scopes
+def may(token: Token, scope: str) -> bool:
+    """Whoever rules may also read and decide; reading and deciding are apart."""
+    return scope in token.scopes or "admin" in token.scopes
 
 
 def new_token(
-    scopes: Iterable[str], streams: Iterable[str] = (), *, days: float | None = None, now: float | None = None
+    scopes: Sequence[str],
+    streams: Sequence[str] = (),
+    *,
+    name: str = "",
+    days: float | None = None,
+    now: float | None = None,
 ) -> tuple[str, Token]:
     """The token, to be shown once, and what is kept of it.
 
     The secret is 256 random bits, so a plain SHA-256 is the right hash: there is no dictionary to try, and a slow hash
     would only make every request slow.
     """
-    scopes = tuple(scopes)
     for scope in scopes:
         if scope not in SCOPES:
             raise invalid("scope", f"'{scope}'", f"one of: {', '.join(SCOPES)}")
     if not scopes:
         raise invalid("scope", "none", f"at least one of: {', '.join(SCOPES)}")
+    for stream in streams:
+        if not NAME.fullmatch(stream):
+            raise invalid("stream", f"'{stream}'", "the name of a stream")
     if days is not None and not 0 < days <= 36_500:
         raise invalid("expires", days, "days, more than 0 and at most 36500")
     created = time.time() if now is None else now
-    public, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-    expires = None if days is None else created + 86_400 * days
-    kept = Token(public, _digest(secret), tuple(dict.fromkeys(scopes)), tuple(dict.fromkeys(streams)), created, expires)
-    return f"{PREFIX}_{public}_{secret}", kept
+    identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    kept = Token(
+        identity,
+        name,
+        _digest(secret),
+        list(dict.fromkeys(scopes)),
+        list(dict.fromkeys(streams)) or None,
+        int(1e6 * created),
+        None if days is None else int(1e6 * (created + 86_400 * days)),
+    )
+    return f"{PREFIX}_{identity}_{secret}", kept
 
 
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("latin-1", "replace")).digest()
 
 
 class Guard:
@@ -127,7 +132,7 @@ class Guard:
             self._check_origin(headers)
             return None
         token = self._known(next((value for name, value in headers if name == b"authorization"), b""))
-        if not token.may(scope):
+        if not may(token, scope):
             got = f"a token for {', '.join(token.scopes)}"
             raise ServiceError(403, "forbidden", f"token: got {got}; want one for {scope}")
         if token.streams and stream is not None and stream not in token.streams:
@@ -146,10 +151,10 @@ class Guard:
         public, _, secret = rest.partition("_")
         token = self._tokens.get(public)
         # The same work whether the token is known or not, and a comparison that does not stop at the first difference.
-        same = hmac.compare_digest(_digest(secret), token.digest if token else _NOBODY)
+        same = hmac.compare_digest(_digest(secret), token.sha256 if token else _NOBODY)
         if token is None or not same or prefix != PREFIX:
             raise _NotKnown(401, "unauthorised", "token: got one that is not known; want one from 'halfseen token create'")
-        if not token.live(self._clock()):
+        if not live(token, self._clock()):
             ended = "revoked" if token.revoked is not None else "expired"
             raise ServiceError(401, "unauthorised", f"token: got one that is {ended}; want a live one")
         return token
@@ -208,18 +213,19 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def seen(token: Token, now: float) -> dict[str, Any]:
+def shown(token: Token, now: float) -> dict[str, Any]:
     """What may be shown of a token."""
-    state = "live" if token.live(now) else "revoked" if token.revoked is not None else "expired"
+    state = "live" if live(token, now) else "revoked" if token.revoked is not None else "expired"
     return {
         "id": token.id,
+        "name": token.name,
         "scopes": ", ".join(token.scopes),
-        "streams": ", ".join(token.streams) or "all",
-        "created": _day(token.created),
-        "expires": "never" if token.expires is None else _day(token.expires),
+        "streams": "all" if token.streams is None else ", ".join(token.streams),
+        "created": _moment(token.created),
+        "expires": "never" if token.expires is None else _moment(token.expires),
         "state": state,
     }
 
 
-def _day(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)) + " UTC"
+def _moment(microseconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(microseconds / 1e6))

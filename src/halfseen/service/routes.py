@@ -9,7 +9,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from halfseen.journal.events import as_line
-from halfseen.service.auth import Guard, Token
+from halfseen.journal.journal import Token
+from halfseen.service.auth import Guard
 from halfseen.service.docs_page import STYLE, page
 from halfseen.service.engine import Engine
 from halfseen.service.errors import ServiceError
