@@ -27,7 +27,7 @@ def refused(answer: httpx.Response, status: int, code: str, *words: str) -> None
     assert body["error"]["code"] == code
     message = body["error"]["message"]
     assert "\n" not in message
-    for word in ("; want", *words):
+    for word in (": ", *words):
         assert word in message, message
 
 

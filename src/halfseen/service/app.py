@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -17,8 +16,6 @@ from starlette.routing import Router
 from starlette.types import ASGIApp
 
 import halfseen
-from halfseen.journal.journal import Token
-from halfseen.journal.opening import open_journal
 from halfseen.service.auth import Guard
 from halfseen.service.engine import Engine
 from halfseen.service.errors import ServiceError
@@ -118,19 +115,11 @@ def _answer_errors(app: FastAPI, meter: Meter) -> None:
 @asynccontextmanager
 async def running(options: ServeOptions) -> AsyncIterator[ASGIApp]:
     """The application with its engine open, and what keeps its tokens fresh; closed in good order."""
-    loop = asyncio.get_running_loop()
+    limits = options.limits
     async with AsyncExitStack() as closing:
-        engine = await Engine.open(options.database, options.settings)
+        engine = await Engine.open(options.database, replace(options.settings, max_streams=limits.streams))
         closing.push_async_callback(engine.close)
-        reader = closing.enter_context(ThreadPoolExecutor(1, "halfseen-tokens"))  # a journal is one thread's at a time
-        journal = await loop.run_in_executor(reader, open_journal, options.database)
-        closing.callback(journal.close)
-
-        async def load() -> list[Token]:
-            return await loop.run_in_executor(reader, journal.tokens)
-
-        limits = options.limits
-        guard = Guard(load, open_at_first=options.loopback, always_open=options.no_auth, rate=limits.rate)
+        guard = Guard(engine.tokens, open_at_first=options.loopback, always_open=options.no_auth, rate=limits.rate)
         await guard.refresh()
         fresh = asyncio.create_task(guard.keep_fresh())
         closing.callback(fresh.cancel)

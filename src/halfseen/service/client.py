@@ -1,7 +1,8 @@
 """The client of the service, as calls that wait and as calls that are awaited. It needs httpx and nothing else.
 
-Every call may be sent again without harm, and is, when the service does not answer or is busy: a decision carries a key
-of its own, the same reward again is no second reward, and the same stream again is the same stream.
+A call is sent again when the service does not answer or is busy, which does no harm: a decision carries a key of its
+own, the same reward again is no second reward, the same stream or arm again is the same. Only an arm without a name, the
+next number, is asked for once.
 """
 
 from __future__ import annotations
@@ -225,10 +226,10 @@ class Client(_Shared):
         return dict(self._do(_Call("DELETE", _stream(name))))
 
     def add_arm(self, stream: str, arm: str | None = None) -> dict[str, Any]:
-        return dict(self._do(_Call("POST", _stream(stream, "/arms"), {"arm": arm}, safe=False)))
+        return dict(self._do(_Call("POST", _stream(stream, "/arms"), {"arm": arm}, safe=arm is not None)))
 
     def retire_arm(self, stream: str, arm: int | str) -> dict[str, Any]:
-        return dict(self._do(_Call("DELETE", _stream(stream, f"/arms/{quote(str(arm), safe='')}"), safe=False)))
+        return dict(self._do(_Call("DELETE", _stream(stream, f"/arms/{quote(str(arm), safe='')}"))))
 
     def decide(
         self,
@@ -304,10 +305,10 @@ class AsyncClient(_Shared):
         return dict(await self._do(_Call("DELETE", _stream(name))))
 
     async def add_arm(self, stream: str, arm: str | None = None) -> dict[str, Any]:
-        return dict(await self._do(_Call("POST", _stream(stream, "/arms"), {"arm": arm}, safe=False)))
+        return dict(await self._do(_Call("POST", _stream(stream, "/arms"), {"arm": arm}, safe=arm is not None)))
 
     async def retire_arm(self, stream: str, arm: int | str) -> dict[str, Any]:
-        return dict(await self._do(_Call("DELETE", _stream(stream, f"/arms/{quote(str(arm), safe='')}"), safe=False)))
+        return dict(await self._do(_Call("DELETE", _stream(stream, f"/arms/{quote(str(arm), safe='')}"))))
 
     async def decide(
         self,

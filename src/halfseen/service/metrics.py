@@ -46,8 +46,17 @@ class Meter:
                 lines.append(f'{name}_bucket{{route="{route}",le="{bound}",{worker}}} {total}')
             lines.append(f'{name}_sum{{route="{route}",{worker}}} {self._sums[route]}')
             lines.append(f'{name}_count{{route="{route}",{worker}}} {total}')
+        for key, number in sorted(measurements["counts"].items()):
+            lines += [f"# TYPE halfseen_{key}_total counter", f"halfseen_{key}_total{{{worker}}} {number}"]
         for key, value in sorted(measurements.items()):
-            if isinstance(value, bool | int | float):
-                kind = "counter" if key.endswith("_total") else "gauge"
-                lines += [f"# TYPE halfseen_{key} {kind}", f"halfseen_{key}{{{worker}}} {float(value):g}"]
+            if isinstance(value, int | float):
+                lines += [f"# TYPE halfseen_{key} gauge", f"halfseen_{key}{{{worker}}} {value}"]
+        for key, summary in sorted(measurements["latencies"].items()):
+            name = f"halfseen_{key}_seconds"
+            lines.append(f"# TYPE {name} summary")
+            for word, value in summary.items():
+                if word.startswith("p"):
+                    lines.append(f'{name}{{quantile="{int(word[1:]) / 100:g}",{worker}}} {value}')
+                else:
+                    lines.append(f"{name}_{word}{{{worker}}} {value}")
         return "\n".join(lines) + "\n"
