@@ -62,6 +62,7 @@ class Rewarded(Struct, frozen=True):
     """A reward: given in time, the default after the wait, or late. `folded`: the agent has learnt from it."""
 
     decision: str
+    round: int  # of the decision
     value: float
     how: Literal["given", "default", "late"]
     folded: bool

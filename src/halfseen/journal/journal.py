@@ -163,12 +163,10 @@ class Journal(ABC):
             self._insert(
                 [(stream, e.seq, e.time, e.kind, e.id, e.key, encode(e.content), e.blob) for stream, e in events]
             )
-        self._update(
-            [
-                (_json(s.arms), s.version, s.decisions, s.rewards, s.updated, int(s.retired), s.id)
-                for s in streams
-            ]
-        )  # fmt: skip
+        if streams:
+            self._update(
+                [(_json(s.arms), s.version, s.decisions, s.rewards, s.updated, int(s.retired), s.id) for s in streams]
+            )
 
     def events(self, stream_id: int, after: int = 0, limit: int = PAGE) -> list[Event]:
         """The next events of a stream, in order."""

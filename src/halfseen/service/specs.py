@@ -44,10 +44,14 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def check(self) -> None:
         """Refuse what no agent is asked about; the rest is refused when the agent is made."""
         if not NAME.fullmatch(self.name):
-            raise invalid("name", repr(self.name), "up to 100 letters, digits, '.', '_' and '-', a letter or digit first")
+            raise invalid(
+                "name", repr(self.name), "up to 100 letters, digits, '.', '_' and '-', a letter or digit first"
+            )
         names = self.features
         if names is not None and (not names or "" in names or len(set(names)) < len(names)):
-            raise invalid("observed", repr(self.observed), "a count of at least 1, or names that differ from each other")
+            raise invalid(
+                "observed", repr(self.observed), "a count of at least 1, or names that differ from each other"
+            )
         if self.reward_wait is not None and not 0 < self.reward_wait < math.inf:
             raise invalid("reward_wait", self.reward_wait, "seconds above 0, or nothing")
         if self.default_reward is not None:

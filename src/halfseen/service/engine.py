@@ -1,0 +1,317 @@
+"""The engine: many callers, one journal. An answer is given when its event is on disk, and commits are shared.
+
+One task takes all that waits and hands it to one thread, which locks the streams concerned, folds what other processes
+have added, steps the batch and commits. While it does, the next batch gathers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from halfseen.errors import HalfseenError
+from halfseen.health import Health
+from halfseen.journal.events import Event, JournalAway
+from halfseen.journal.journal import Journal, StreamRow, Token
+from halfseen.journal.opening import open_journal
+from halfseen.service.errors import ServiceError, refusal
+from halfseen.service.identification import Identification
+from halfseen.service.measured import Latencies
+from halfseen.service.specs import Arm, Ask, Decided, Rewarded, Settings, StreamSpec, StreamView, Told
+from halfseen.service.store import Store, view_of
+from halfseen.service.work import Create, Work
+
+T = TypeVar("T")
+
+
+class Engine:
+    """Streams of decisions on one journal. Open one with `await Engine.open(url)`, and close it."""
+
+    def __init__(self, store: Store, reader: Journal, settings: Settings) -> None:
+        self._store, self._reader, self._settings = store, reader, settings
+        self._queue: deque[Work] = deque()
+        self._rows_waiting = 0
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._available = True
+        self._desk_thread = ThreadPoolExecutor(1, "halfseen-desk")
+        self._reader_thread = ThreadPoolExecutor(1, "halfseen-reader")
+        self._counts: Counter[str] = Counter()
+        self._latencies = {name: Latencies() for name in ("decide", "reward", "commit")}
+        self._tasks = [asyncio.create_task(self._drain()), asyncio.create_task(self._sweep())]
+        self._identification = Identification() if settings.identify else None
+        if self._identification is not None:
+            self._tasks.append(asyncio.create_task(self._identify()))
+
+    @classmethod
+    async def open(cls, url: str | Path, settings: Settings | None = None) -> Engine:
+        """The engine on the journal at `url`: the path of an SQLite file, or postgresql://…"""
+        chosen = Settings() if settings is None else settings
+
+        def connect() -> tuple[Journal, Journal]:
+            journal = open_journal(url, lock_seconds=chosen.lock_seconds)
+            try:
+                return journal, journal.another()
+            except BaseException:
+                journal.close()
+                raise
+
+        journal, reader = await asyncio.to_thread(connect)
+        return cls(Store(journal, chosen), reader, chosen)
+
+    # ------------------------------------------------------------------ decisions and rewards
+
+    async def decide(self, name: str, ask: Ask) -> Decided:
+        """Choose an arm."""
+        return _raised((await self.decide_all(name, [ask]))[0])
+
+    async def decide_all(self, name: str, asks: Sequence[Ask]) -> list[Decided | ServiceError]:
+        """Choose many arms of one stream, in order; each is an answer or a refusal of its own."""
+        return await self._rows("decide", name, asks)
+
+    async def reward(self, name: str, told: Told) -> Rewarded:
+        """Credit a reward."""
+        return _raised((await self.reward_all(name, [told]))[0])
+
+    async def reward_all(self, name: str, told: Sequence[Told]) -> list[Rewarded | ServiceError]:
+        """Credit many rewards of one stream, in order; each is an answer or a refusal of its own."""
+        return await self._rows("reward", name, told)
+
+    async def _rows(self, what: str, name: str, rows: Sequence[Any]) -> list[Any]:
+        began = time.perf_counter()
+        work = Work.of(what, name, rows, asyncio.get_running_loop().create_future())
+        results: list[Any] = await self._submit(work)
+        refused = sum(isinstance(result, ServiceError) for result in results)
+        self._counts[f"{what}s"] += len(results) - refused
+        self._counts["refused"] += refused
+        self._latencies[what].add(time.perf_counter() - began)
+        return results
+
+    # ------------------------------------------------------------------ streams
+
+    async def create_stream(self, spec: StreamSpec) -> StreamView:
+        """Make a stream. The same specification again gives the stream there is; another one of that name is refused."""
+        create = await asyncio.to_thread(Create.checked, spec)
+        return await self._one(Work(spec.name, create.act, self._future(), creates=create))
+
+    async def streams(self, after: str = "", limit: int = 100) -> list[StreamView]:
+        """Streams by name, those after `after`."""
+        rows = await self._read(lambda reader: reader.streams(after, limit))
+        return [view_of(row) for row in rows]
+
+    async def stream(self, name: str) -> StreamView:
+        return view_of(await self._read(lambda reader: _row(reader, name)))
+
+    async def retire_stream(self, name: str) -> StreamView:
+        """No more decisions; rewards of earlier ones are still taken."""
+        return await self._one(Work(name, lambda desk: [desk.retire()], self._future()))
+
+    async def add_arm(self, name: str, arm: Arm | None = None, params: list[float] | None = None) -> StreamView:
+        """One more arm: a new name, or where arms are numbers the next of them. An arm that is there is left alone."""
+        return await self._one(Work(name, lambda desk: [desk.add_arm(arm, params)], self._future()))
+
+    async def retire_arm(self, name: str, arm: Arm) -> StreamView:
+        """Never choose an arm again."""
+        return await self._one(Work(name, lambda desk: [desk.retire_arm(arm)], self._future()))
+
+    async def _one(self, work: Work) -> StreamView:
+        """Submit work on a stream itself; the stream afterwards."""
+        (result,) = await self._submit(work)
+        _raised(result)
+        return await self.stream(work.name)
+
+    async def health(self, name: str) -> Health:
+        """What the agent of a stream has to say about itself."""
+        agent = await self._on_desk(lambda: self._store.copy(name))
+        return await asyncio.to_thread(agent.health)
+
+    async def events(self, name: str, after: int = 0, limit: int = 1000) -> list[Event]:
+        """The next events of a stream, in order."""
+        return await self._read(lambda reader: reader.events(_row(reader, name).id, after, limit))
+
+    async def snapshot(self, name: str) -> None:
+        """Keep the state of a stream as it is, so that it need not be folded from further back."""
+        await self._on_desk(lambda: self._store.keep(name))
+
+    # ------------------------------------------------------------------ tokens
+
+    async def tokens(self) -> list[Token]:
+        return await self._read(lambda reader: reader.tokens())
+
+    async def add_token(self, token: Token) -> None:
+        await self._on_desk(lambda: self._store.changed(lambda journal: journal.add_token(token)))
+
+    async def revoke_token(self, identity: str) -> bool:
+        """Whether there was such a token that was still in force."""
+        now = time.time_ns() // 1000
+        return await self._on_desk(lambda: self._store.changed(lambda journal: journal.revoke_token(identity, now)))
+
+    # ------------------------------------------------------------------ the engine itself
+
+    def ready(self) -> bool:
+        """Whether the database was there when last asked."""
+        return self._available and not self._closing
+
+    def measurements(self) -> dict[str, Any]:
+        """Counters since the engine was opened, what is the case now, and latencies in seconds."""
+        return {
+            "counts": dict(self._counts) | self._store.counts,
+            "waiting_rows": self._rows_waiting,
+            "resident_streams": len(self._store.residents),
+            "resident_bytes": self._store.nbytes,
+            "latencies": {name: latencies.summary() for name, latencies in self._latencies.items()},
+        }
+
+    async def close(self) -> None:
+        """Answer what waits, keep snapshots, let go of the database."""
+        if self._closing:
+            return
+        self._closing = True
+        while self._queue or self._rows_waiting:
+            self._wake.set()
+            await asyncio.sleep(0.005)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._identification is not None:
+            await asyncio.to_thread(self._identification.close)
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(HalfseenError):
+            await loop.run_in_executor(self._desk_thread, self._store.keep_all)
+        await loop.run_in_executor(self._desk_thread, self._store.close)
+        await loop.run_in_executor(self._reader_thread, self._reader.close)
+        self._desk_thread.shutdown()
+        self._reader_thread.shutdown()
+
+    # ------------------------------------------------------------------ inside
+
+    def _future(self) -> asyncio.Future[list[Any]]:
+        return asyncio.get_running_loop().create_future()
+
+    async def _submit(self, work: Work) -> list[Any]:
+        if self._closing:
+            raise refusal("unavailable", "service: it is shutting down; try another worker, or again later")
+        if self._rows_waiting + work.size > self._settings.queue_rows:
+            self._counts["busy"] += work.size
+            if work.size > self._settings.queue_rows:
+                raise refusal("too_large", f"rows: got {work.size} at once; want at most {self._settings.queue_rows}")
+            raise refusal("busy", f"service: {self._rows_waiting} rows are waiting; try again later")
+        self._rows_waiting += work.size
+        self._queue.append(work)
+        self._wake.set()
+        return await work.future
+
+    async def _drain(self) -> None:
+        """Take all that waits, have it done, answer. For ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._wake.wait()
+            batch = self._taken()
+            if not batch:
+                self._wake.clear()
+                continue
+            began = time.perf_counter()
+            try:
+                results = await loop.run_in_executor(self._desk_thread, self._store.step, batch)
+                self._available = True
+            except Exception as error:
+                self._available = self._available and not isinstance(error, JournalAway)
+                results = [_failed(error)] * len(batch)
+            self._latencies["commit"].add(time.perf_counter() - began)
+            self._counts["commits"] += 1
+            for work, result in zip(batch, results, strict=True):
+                self._rows_waiting -= work.size
+                if work.future.done():  # the caller has gone
+                    continue
+                if isinstance(result, BaseException):
+                    work.future.set_exception(result)
+                else:
+                    work.future.set_result(result)
+
+    def _taken(self) -> list[Work]:
+        batch: list[Work] = []
+        rows = 0
+        while self._queue and (not batch or rows + self._queue[0].size <= self._settings.batch_rows):
+            batch.append(self._queue.popleft())
+            rows += batch[-1].size
+        return batch
+
+    async def _sweep(self) -> None:
+        """Now and then: reward waits that are over, and whether a database that was away is back."""
+        while True:
+            await asyncio.sleep(self._settings.sweep_seconds)
+            try:
+                if not self._available:
+                    await self._on_desk(self._store.ping)
+                for name in await self._on_desk(self._store.overdue):
+                    await self._submit(Work(name, lambda desk: [None], self._future(), size=0))
+                await self._on_desk(self._store.keep_due)
+            except ServiceError:
+                continue
+
+    async def _identify(self) -> None:
+        """One model after another, of the streams that want one, in turn."""
+        assert self._identification is not None
+        while True:
+            name = self._store.next_due()
+            if name is None:
+                await asyncio.sleep(0.02)
+                continue
+            with contextlib.suppress(ServiceError):
+                job = await self._on_desk(lambda name=name: self._store.claim(name))
+                if job is None:
+                    continue
+                model = await asyncio.to_thread(self._identification.find, job.agent)
+                if model is None:
+                    self._counts["identifications_failed"] += 1
+                    continue
+                accept = Work(name, lambda desk, job=job, model=model: [desk.accept(model, job.seen, job.after)],
+                              self._future(), size=0)  # fmt: skip
+                (accepted,) = await self._submit(accept)
+                self._counts["models_accepted"] += accepted is True
+
+    async def _on_desk(self, act: Callable[[], T]) -> T:
+        """Do something in the thread that owns the agents."""
+        return await self._guarded(asyncio.get_running_loop().run_in_executor(self._desk_thread, act))
+
+    async def _read(self, act: Callable[[Journal], T]) -> T:
+        return await self._guarded(asyncio.get_running_loop().run_in_executor(self._reader_thread, act, self._reader))
+
+    async def _guarded(self, doing: Awaitable[T]) -> T:
+        try:
+            result = await doing
+        except HalfseenError as error:
+            if isinstance(error, JournalAway):
+                self._available = False
+            raise _failed(error) from None
+        return result
+
+
+def _row(reader: Journal, name: str) -> StreamRow:
+    row = reader.stream(name) if name.isprintable() else None
+    if row is None:
+        raise refusal("not_found", f"stream: got '{name[:100]}'; there is no such stream")
+    return row
+
+
+def _failed(error: Exception) -> Exception:
+    """What callers are told when a whole batch, or something beside the batches, went wrong."""
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, JournalAway):
+        return refusal("unavailable", str(error))
+    if isinstance(error, HalfseenError):
+        return refusal("internal", str(error))
+    return refusal("internal", f"service: {type(error).__name__}: {error}")
+
+
+def _raised(result: T | ServiceError) -> T:
+    if isinstance(result, ServiceError):
+        raise result
+    return result

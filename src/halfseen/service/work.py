@@ -1,0 +1,72 @@
+"""What waits in the engine's queue."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from halfseen.errors import HalfseenError
+from halfseen.service.desk import Desk, answered
+from halfseen.service.errors import refusal
+from halfseen.service.resident import Resident
+from halfseen.service.specs import StreamSpec
+
+
+@dataclass(eq=False)
+class Work:
+    """Something to do to one stream, and who waits for it. A reply for each row; `act` refuses or raises none of them."""
+
+    name: str
+    act: Callable[[Desk], list[Any]]
+    future: asyncio.Future[list[Any]]
+    size: int = 1
+    keys: Sequence[str | None] = ()
+    decisions: Sequence[str] = ()
+    creates: Create | None = None
+
+    @classmethod
+    def of(cls, what: str, name: str, rows: Sequence[Any], future: asyncio.Future[list[Any]]) -> Work:
+        """Decisions or rewards."""
+        if what == "decide":
+            keys = [ask.key for ask in rows if ask.key is not None]
+            act = lambda desk: [answered(desk.decide, ask) for ask in rows]  # noqa: E731
+            return cls(name, act, future, len(rows), keys=keys)
+        act = lambda desk: [answered(desk.reward, told) for told in rows]  # noqa: E731
+        return cls(name, act, future, len(rows), decisions=[told.decision for told in rows])
+
+
+@dataclass(eq=False)
+class Create:
+    """A stream to be made, and its state at the beginning."""
+
+    spec: StreamSpec  # with its seed
+    resident: Resident
+    seed_given: bool
+
+    @classmethod
+    def checked(cls, spec: StreamSpec) -> Create:
+        """Make the agent, to know that it can be made."""
+        try:
+            spec.check()
+            seed_given = spec.seed is not None
+            if not seed_given:
+                spec = msgspec.structs.replace(spec, seed=secrets.randbits(53))  # exact in every JSON reader
+            msgspec.json.encode(spec)
+            return cls(spec, Resident(spec), seed_given)
+        except HalfseenError as error:
+            raise refusal("invalid", str(error)) from None
+        except (TypeError, ValueError, OverflowError, MemoryError) as error:
+            raise refusal("invalid", f"stream: got a specification that cannot be used ({error})") from None
+
+    def act(self, desk: Desk) -> list[Any]:
+        """Whether the stream there is now is the one asked for."""
+        there = desk.resident.spec
+        mine = self.spec if self.seed_given else msgspec.structs.replace(self.spec, seed=there.seed)
+        if msgspec.json.encode(mine, order="deterministic") == msgspec.json.encode(there, order="deterministic"):
+            return [None]
+        return [refusal("conflict", f"name: got '{there.name}', a stream of another specification; want a new name")]
