@@ -1,6 +1,6 @@
 """Endpoints that do nothing, under the server and the settings of `halfseen serve`: what decisions are measured by.
 
-    python -m benchmarks.empty_services fastapi|plain PORT
+python -m benchmarks.empty_services fastapi|plain PORT
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ class _Connection(asyncio.Protocol):
 
 
 def request(path: str, body: bytes) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+    fields = ("Host: 127.0.0.1", "Content-Type: application/json", f"Content-Length: {len(body)}")
+    return "\r\n".join((f"POST {path} HTTP/1.1", *fields, "", "")).encode() + body
 
 
 def drive(port: int, requests: list[bytes], *, connections: int, seconds: float) -> Load:

@@ -142,7 +142,9 @@ def answering(*answers: tuple[int, bytes]) -> Iterator[tuple[str, list[bytes]]]:
                 while b"\r\n\r\n" not in asked or not asked.endswith((b"}", b"\r\n\r\n")):
                     asked += caller.recv(65_536)
                 heard.append(asked)
-                head = f"HTTP/1.1 {status} x\r\ncontent-length: {len(body)}\r\nretry-after: 0\r\nconnection: close\r\n\r\n"
+                head = (
+                    f"HTTP/1.1 {status} x\r\ncontent-length: {len(body)}\r\nretry-after: 0\r\nconnection: close\r\n\r\n"
+                )
                 caller.sendall(head.encode() + body)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -185,9 +187,12 @@ def test_what_is_wrong_is_not_asked_again() -> None:
 
 def test_an_answer_that_is_not_the_service_s_is_said_to_be_so() -> None:
     for body in (b"<html>a proxy's page</html>", b"[]", b'{"error": "x"}'):
-        with answering((500, body)) as (url, _), hs.Client(url) as client:
-            with pytest.raises(hs.ServiceError, match="500 from .* that is not halfseen's"):
-                client.decide("s", [1.0])
+        with (
+            answering((500, body)) as (url, _),
+            hs.Client(url) as client,
+            pytest.raises(hs.ServiceError, match="that is not halfseen's"),
+        ):
+            client.decide("s", [1.0])
 
 
 def test_nobody_there() -> None:

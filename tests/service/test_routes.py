@@ -265,7 +265,7 @@ def test_a_client_that_leaves_in_the_middle_does_no_harm(http: httpx.Client) -> 
     where = urlsplit(str(http.base_url))
     for part in (b"", b'{"observation": [1', b'{"observation": [1, 2]}'):
         with socket.create_connection((where.hostname, where.port)) as connection:
-            head = f"POST /v1/streams/left/decisions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 23\r\n\r\n"
+            head = "POST /v1/streams/left/decisions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 23\r\n\r\n"
             connection.sendall(head.encode() + part)
     assert http.post("/v1/streams/left/decisions", json={"observation": [1, 2]}).status_code == 200
 
@@ -275,7 +275,9 @@ def test_numbers_come_back_as_they_are_kept(http: httpx.Client) -> None:
     make(http, "exact")
     answer = http.post("/v1/streams/exact/decisions", json={"observation": [0.1 + 0.2, 1e-300]}).json()
     value = 1 / 3
-    assert http.post("/v1/streams/exact/rewards", json={"decision": answer["id"], "value": value}).json()["value"] == value
+    assert (
+        http.post("/v1/streams/exact/rewards", json={"decision": answer["id"], "value": value}).json()["value"] == value
+    )
     lines = [json.loads(line) for line in http.get("/v1/streams/exact/journal").text.splitlines()]
     assert [line["kind"] for line in lines] == ["created", "decided", "rewarded"]
     assert lines[1]["observation"] == [0.1 + 0.2, 1e-300]

@@ -20,7 +20,9 @@ Database = Annotated[
 
 def serve(
     database: Database = "halfseen.db",
-    host: Annotated[str, typer.Option(help="Where to listen. Other machines are let in only with tokens.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Where to listen. Other machines are let in only with tokens.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.")] = 8400,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Processes; more than one need PostgreSQL.")] = 1,
     no_auth: Annotated[

@@ -36,7 +36,9 @@ def _journal(database: str) -> Iterator[Journal]:
 
 @token_app.command()
 def create(
-    scope: Annotated[list[str], typer.Option(help="read, decide or admin, which may do all; several times for several.")],
+    scope: Annotated[
+        list[str], typer.Option(help="read, decide or admin, which may do all; several times for several.")
+    ],
     stream: Annotated[
         list[str] | None, typer.Option(help="Only for this stream; several times for several.", show_default="all")
     ] = None,

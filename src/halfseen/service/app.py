@@ -20,12 +20,13 @@ from halfseen.service.auth import Guard
 from halfseen.service.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.hot import hot_routes
+from halfseen.service.journal_routes import journal_routes
 from halfseen.service.limits import Limits
 from halfseen.service.metrics import Meter
 from halfseen.service.openapi import describe
 from halfseen.service.routes import service_routes, stream_routes
 from halfseen.service.specs import Settings
-from halfseen.service.wire import error_body
+from halfseen.service.wire import error_body, own_error
 
 log = logging.getLogger("halfseen.service")
 
@@ -65,6 +66,7 @@ def assemble(engine: Engine, guard: Guard, limits: Limits) -> ASGIApp:
         redoc_url=None,
     )
     app.include_router(stream_routes(engine, guard, limits))
+    app.include_router(journal_routes(engine, guard, limits))
     app.include_router(service_routes(engine, guard, meter, lambda: describe(app)))
     _answer_errors(app, meter)
     return Router(hot_routes(engine, guard, meter, limits), default=app, redirect_slashes=False)
@@ -109,7 +111,7 @@ def _answer_errors(app: FastAPI, meter: Meter) -> None:
     @app.exception_handler(Exception)
     async def failed(request: Request, _: Exception) -> Response:
         log.exception("a request to %s failed", request.scope.get("route", ""))
-        return answer(ServiceError(500, "internal", "service: got an error of its own; want a report of it"))
+        return answer(own_error())
 
 
 @asynccontextmanager

@@ -113,7 +113,9 @@ class Guard:
             except Exception:  # whatever a database can raise; the next turn tries again
                 continue
 
-    async def admit(self, headers: Iterable[tuple[bytes, bytes]], scope: str, stream: str | None = None) -> Token | None:
+    async def admit(
+        self, headers: Iterable[tuple[bytes, bytes]], scope: str, stream: str | None = None
+    ) -> Token | None:
         """The token of a request that may go on, None where none is asked for. 401, 403 or 429 otherwise."""
         try:
             return self.check(headers, scope, stream)
@@ -153,7 +155,9 @@ class Guard:
         # The same work whether the token is known or not, and a comparison that does not stop at the first difference.
         same = hmac.compare_digest(_digest(secret), token.sha256 if token else _NOBODY)
         if token is None or not same or prefix != PREFIX:
-            raise _NotKnown(401, "unauthorised", "token: got one that is not known; want one from 'halfseen token create'")
+            raise _NotKnown(
+                401, "unauthorised", "token: got one that is not known; want one from 'halfseen token create'"
+            )
         if not live(token, self._clock()):
             ended = "revoked" if token.revoked is not None else "expired"
             raise ServiceError(401, "unauthorised", f"token: got one that is {ended}; want a live one")

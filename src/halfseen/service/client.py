@@ -1,13 +1,14 @@
 """The client of the service, as calls that wait and as calls that are awaited. It needs httpx and nothing else.
 
 A call is sent again when the service does not answer or is busy, which does no harm: a decision carries a key of its
-own, the same reward again is no second reward, the same stream or arm again is the same. Only an arm without a name, the
-next number, is asked for once.
+own, the same reward again is no second reward, the same stream or arm again is the same. Only an arm without a name,
+the next number, is asked for once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import random
@@ -27,7 +28,7 @@ except ImportError as error:
     raise missing_extra(error.name or "httpx", "service", "halfseen.Client") from None
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 Observation = Sequence[float | None] | Mapping[str, float | None]
 _AGAIN = {429, 502, 503, 504}
@@ -158,12 +159,11 @@ class _Shared:
     def _meaning(self, answer: httpx.Response | None, error: httpx.HTTPError | None, turns: int) -> Any:
         if answer is None:
             times = "once" if turns == 1 else f"{turns} times"
-            said = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise ServiceUnreachable(f"url: got no answer from {self.url}, asked {times} ({said}); want a service there")
-        try:
+            why = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise ServiceUnreachable(f"url: got no answer from {self.url}, asked {times} ({why}); want a service there")
+        said: Any = None
+        with contextlib.suppress(ValueError):
             said = answer.json()
-        except ValueError:
-            said = None
         if answer.is_success and said is not None:
             return said
         detail = said.get("error") if isinstance(said, dict) else None

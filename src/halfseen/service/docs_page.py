@@ -1,4 +1,4 @@
-"""The page at /docs: the OpenAPI description as plain HTML, with a line of curl for each route. No script, no network."""
+"""The page at /docs: the OpenAPI description as plain HTML, with a line of curl for each route and no script."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def _section(path: str, method: str, operation: dict[str, Any], schemas: dict[st
             line.append(f"  -d '{json.dumps(content['example'])}'")
         else:
             line.append("  --data-binary @body")
-    parts.append(f"<pre>{escape(' \\\n'.join(line))}</pre><ul>")
+    curl = escape(" \\\n".join(line))
+    parts.append(f"<pre>{curl}</pre><ul>")
     for status, answer in sorted(operation.get("responses", {}).items()):
         shape = next((content.get("schema", {}) for content in answer.get("content", {}).values()), None)
         known = f": {_type(shape)}" if shape and int(status) < 400 else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TypeVar
 
@@ -28,6 +28,7 @@ from halfseen.service.wire import (
     decode_rewards,
     encode,
     error_body,
+    own_error,
     parse,
     read_body,
     reply,
@@ -57,8 +58,7 @@ class HotRoute:
             status, answer = error.status, error_body(error)
         except Exception:
             log.exception("a request to %s failed", self._route)  # the route and the trace, nothing of the request
-            error = ServiceError(500, "internal", "service: got an error of its own; want a report of it")
-            status, answer = 500, error_body(error)
+            status, answer = 500, error_body(own_error())
         await reply(send, answer, status)
         self._meter.time(self._route, status, perf_counter() - began)
 
@@ -105,7 +105,7 @@ def _rows(
     return rows, errors
 
 
-def _merged(answers: list[object], errors: dict[int, ServiceError]) -> bytes:
+def _merged(answers: Sequence[object], errors: dict[int, ServiceError]) -> bytes:
     """All rows in the order they came in."""
     results: list[object] = list(answers)
     for place, error in sorted(errors.items()):

@@ -26,4 +26,3 @@ class Limits:
             least = 0 if field.name == "rate" else 1
             if not value >= least:
                 raise invalid(field.name, value, f"a number of at least {least}")
-

@@ -78,8 +78,9 @@ _PAID = {"decision": "0190a5b2-3c4d-7e5f-8a6b-7c8d9e0f1a2b", "value": 1.5}
 _HOT_PATHS = {
     "/v1/streams/{name}/decisions": _hot(
         "Decide",
-        "An arm for what is seen now. An observation is a list, or an object by feature; null, or a feature left out, is "
-        "not seen. Answered once it is on disk. The same key again gives the same decision again. Needs the scope decide.",
+        "An arm for what is seen now. An observation is a list, or an object by feature; null, or a feature left out, "
+        "is not seen. Answered once it is on disk. The same key again gives the same decision again. "
+        "Needs the scope decide.",
         ref(Ask),
         Decided,
         _ASKED,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
-from halfseen.journal.events import as_line
 from halfseen.journal.journal import Token
 from halfseen.service.auth import Guard
 from halfseen.service.docs_page import STYLE, page
@@ -41,6 +40,7 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
     router = APIRouter(tags=["streams"])
     reads, rules = Depends(needs(guard, "read")), Depends(needs(guard, "admin"))
     Page = Annotated[int, Query(ge=1, le=limits.page)]
+    usual = min(100, limits.page)
     After = Annotated[str, Query(max_length=200, description="The last name of the page before")]
 
     @router.post(
@@ -57,9 +57,7 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
         return json_reply(await engine.create_stream(spec), 201)
 
     @router.get("/v1/streams", responses=answers(Streams))
-    async def list_streams(
-        after: After = "", limit: Page = min(100, limits.page), token: Token | None = reads
-    ) -> Response:
+    async def list_streams(after: After = "", limit: Page = usual, token: Token | None = reads) -> Response:
         """Streams by name, a page at a time."""
         if token is not None and token.streams:
             names = sorted(name for name in token.streams if name > after)
@@ -128,9 +126,7 @@ def _as_arm(text: str, view: StreamView) -> Arm:
     return next((arm for arm in view.arms if str(arm) == text), text)
 
 
-def service_routes(
-    engine: Engine, guard: Guard, meter: Meter, description: Callable[[], dict[str, Any]]
-) -> APIRouter:
+def service_routes(engine: Engine, guard: Guard, meter: Meter, description: Callable[[], dict[str, Any]]) -> APIRouter:
     router = APIRouter(tags=["service"])
 
     @router.get("/healthz")

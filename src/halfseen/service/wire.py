@@ -17,6 +17,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
 
+
 class DecisionBatch(Struct, forbid_unknown_fields=True):
     """Decisions in order; a row that is refused leaves the others as they are."""
 
@@ -151,6 +152,11 @@ async def reply(send: Send, body: bytes, status: int = 200) -> None:
             headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def own_error() -> ServiceError:
+    """Said of what nobody foresaw: nothing of the inside."""
+    return ServiceError(500, "internal", "service: got an error of its own; want a report of it")
 
 
 def error_body(error: ServiceError) -> bytes:
