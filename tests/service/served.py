@@ -80,6 +80,9 @@ class Served:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
+        self._listener.join(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -59,7 +60,7 @@ def assemble(engine: Engine, guard: Guard, limits: Limits) -> ASGIApp:
     meter = Meter()
     app = FastAPI(
         title="halfseen",
-        version=halfseen.__version__,
+        version=_version(),
         description="Decisions when you see only half of the context: ask for an arm, reward it later.",
         openapi_url=None,
         docs_url=None,
@@ -70,6 +71,13 @@ def assemble(engine: Engine, guard: Guard, limits: Limits) -> ASGIApp:
     app.include_router(service_routes(engine, guard, meter, lambda: describe(app)))
     _answer_errors(app, meter)
     return Router(hot_routes(engine, guard, meter, limits), default=app, redirect_slashes=False)
+
+
+def _version() -> str:
+    try:
+        return str(halfseen.__version__)
+    except PackageNotFoundError:  # run from its sources
+        return "unreleased"
 
 
 def _answer_errors(app: FastAPI, meter: Meter) -> None:

@@ -19,8 +19,9 @@ from halfseen.service.openapi import answers, body_of, ref, refusals
 from halfseen.service.specs import StreamSpec, StreamView
 from halfseen.service.wire import ArmRequest, Streams, decode_arm, decode_spec, encode, parse, read_body
 
-_PAGE = 500  # events read at a time for an export
 Arm = int | str
+_LONGEST_NAME = 100  # of an arm or a feature
+After = Annotated[str, Query(max_length=200, description="The last name of the page before")]
 
 
 def json_reply(value: object, status: int = 200) -> Response:
@@ -39,9 +40,7 @@ def needs(guard: Guard, scope: str) -> Callable[[Request], Awaitable[Token | Non
 def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
     router = APIRouter(tags=["streams"])
     reads, rules = Depends(needs(guard, "read")), Depends(needs(guard, "admin"))
-    Page = Annotated[int, Query(ge=1, le=limits.page)]
-    usual = min(100, limits.page)
-    After = Annotated[str, Query(max_length=200, description="The last name of the page before")]
+    usual_page = Query(min(100, limits.page), ge=1, le=limits.page)
 
     @router.post(
         "/v1/streams", status_code=201, responses=answers(StreamView, 201), openapi_extra=body_of(ref(StreamSpec))
@@ -52,12 +51,12 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
         await guard.admit(headers, "admin")
         spec = parse(decode_spec, await read_body(request.scope, request.receive, limits.body_bytes))
         await guard.admit(headers, "admin", spec.name)  # a token for some streams makes no others
-        _check_size("observed", spec.observed, limits.observed)
-        _check_size("arms", spec.arms, limits.arms)
+        _check("observed", spec.observed, limits.observed)
+        _check("arms", spec.arms, limits.arms)
         return json_reply(await engine.create_stream(spec), 201)
 
     @router.get("/v1/streams", responses=answers(Streams))
-    async def list_streams(after: After = "", limit: Page = usual, token: Token | None = reads) -> Response:
+    async def list_streams(after: After = "", limit: int = usual_page, token: Token | None = reads) -> Response:
         """Streams by name, a page at a time."""
         if token is not None and token.streams:
             names = sorted(name for name in token.streams if name > after)
@@ -86,6 +85,8 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
     async def add_arm(name: str, request: Request) -> Response:
         """One more arm: a new name, or null where arms are numbers."""
         asked = parse(decode_arm, await read_body(request.scope, request.receive, limits.body_bytes))
+        if asked.arm is not None:
+            _check_name("arm", asked.arm)
         view = await engine.stream(name)
         if len(view.arms) >= limits.arms:
             raise ServiceError(413, "too_large", f"arms: got {len(view.arms) + 1}; want at most {limits.arms}")
@@ -106,10 +107,19 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
     return router
 
 
-def _check_size(argument: str, given: int | list[str], most: int) -> None:
+def _check(argument: str, given: int | list[str], most: int) -> None:
     size = given if isinstance(given, int) else len(given)
     if size > most:
         raise ServiceError(413, "too_large", f"{argument}: got {size}; want at most {most}")
+    for name in () if isinstance(given, int) else given:
+        _check_name(argument, name)
+
+
+def _check_name(argument: str, name: str) -> None:
+    """Names go into addresses and onto pages, and one database takes no zero bytes."""
+    if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
+        wanted = f"1 to {_LONGEST_NAME} printable characters"
+        raise ServiceError(422, "invalid", f"{argument}: got {name[:60]!a}; want {wanted}")
 
 
 async def _if_there(engine: Engine, name: str) -> StreamView | None:
