@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 import uuid
@@ -68,6 +69,20 @@ def test_arrays_and_nan_are_taken_as_an_agent_takes_them(service: Served) -> Non
             client.decide("lists", [float("inf"), 0])
 
 
+def _message(plug: socket.socket) -> bytes:
+    """A whole request or reply, head and body; nothing if the other end has gone."""
+    heard = b""
+    while True:
+        head, end, body = heard.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head.lower())
+        if end and len(body) >= (int(length[1]) if length else 0):
+            return heard
+        part = plug.recv(65_536)
+        if not part:
+            return b""
+        heard += part
+
+
 @contextmanager
 def losing_answers(target: str, lose: int) -> Iterator[tuple[str, list[int]]]:
     """A way to the service that passes requests on and drops the first answers: done, but nobody was told."""
@@ -82,12 +97,9 @@ def losing_answers(target: str, lose: int) -> Iterator[tuple[str, list[int]]]:
             except OSError:
                 return
             with caller, socket.create_connection((where.hostname, where.port)) as service:
-                while True:
-                    asked = caller.recv(65_536)
-                    if not asked:
-                        break
+                while asked := _message(caller):
                     service.sendall(asked)
-                    answer = service.recv(65_536)
+                    answer = _message(service)
                     passed[0] += 1
                     if passed[0] <= lose:
                         break
@@ -138,10 +150,7 @@ def answering(*answers: tuple[int, bytes]) -> Iterator[tuple[str, list[bytes]]]:
             except OSError:
                 return
             with caller:
-                asked = b""
-                while b"\r\n\r\n" not in asked or not asked.endswith((b"}", b"\r\n\r\n")):
-                    asked += caller.recv(65_536)
-                heard.append(asked)
+                heard.append(_message(caller))
                 head = (
                     f"HTTP/1.1 {status} x\r\ncontent-length: {len(body)}\r\nretry-after: 0\r\nconnection: close\r\n\r\n"
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from service.served import Served
 
@@ -46,7 +46,7 @@ def test_no_request_made_from_it_breaks_the_service(service: Served, http: httpx
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        @operation.as_strategy_decorator
+        @given(case=operation.as_strategy())
         def attempt(case: schemathesis.Case) -> None:
             nonlocal tried
             tried += 1

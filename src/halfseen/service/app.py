@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -28,8 +27,6 @@ from halfseen.service.openapi import describe
 from halfseen.service.routes import service_routes, stream_routes
 from halfseen.service.specs import Settings
 from halfseen.service.wire import error_body, own_error
-
-log = logging.getLogger("halfseen.service")
 
 # Sent with every reply, by the server itself: a middleware would cost every decision a layer.
 HEADERS = [
@@ -117,8 +114,7 @@ def _answer_errors(app: FastAPI, meter: Meter) -> None:
         return answer(ServiceError(error.status_code, "invalid", f"request: {error.detail}"))
 
     @app.exception_handler(Exception)
-    async def failed(request: Request, _: Exception) -> Response:
-        log.exception("a request to %s failed", request.scope.get("route", ""))
+    async def failed(_: Request, __: Exception) -> Response:  # the server logs where it came from
         return answer(own_error())
 
 

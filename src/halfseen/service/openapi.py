@@ -9,13 +9,10 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from halfseen.service.specs import Ask, Decided, Rewarded, StreamSpec, StreamView, Told
-from halfseen.service.wire import ArmRequest, DecisionResults, ErrorReply, RewardResults, Streams
+from halfseen.service.wire import ArmRequest, ErrorReply, Streams
 
 _REF = "#/components/schemas/{name}"
-_TYPES = (
-    *(Ask, Told, Decided, Rewarded, DecisionResults, RewardResults, StreamSpec, StreamView, Streams, ArmRequest),
-    ErrorReply,
-)
+_TYPES = (Ask, Told, Decided, Rewarded, StreamSpec, StreamView, Streams, ArmRequest, ErrorReply)
 _REFUSALS = {
     "400": "The body is not JSON",
     "401": "No token, or one that is unknown, expired or revoked",
@@ -38,9 +35,9 @@ def body_of(schema: dict[str, Any], media: str = "application/json") -> dict[str
     return {"requestBody": {"required": True, "content": {media: {"schema": schema}}}}
 
 
-def answers(kind: type, status: int = 200, description: str = "As asked") -> dict[int | str, dict[str, Any]]:
+def answers(kind: type, status: int = 200) -> dict[int | str, dict[str, Any]]:
     """For `responses`: what a route answers, and how it refuses."""
-    return {status: _content(ref(kind), description), **refusals()}
+    return {status: _content(ref(kind), "As asked"), **refusals()}
 
 
 def refusals() -> dict[int | str, dict[str, Any]]:
@@ -51,7 +48,8 @@ def _content(schema: dict[str, Any], description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def _hot(summary: str, description: str, schema: dict[str, Any], reply: type, example: Any) -> dict[str, Any]:
+def _hot(summary: str, description: str, schema: dict[str, Any], reply: dict[str, Any], example: Any) -> dict[str, Any]:
+    responses = {200: _content(reply, "As asked"), **refusals()}
     content = {"schema": schema, "example": example}
     name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "description": "The stream"}
     return {
@@ -62,7 +60,7 @@ def _hot(summary: str, description: str, schema: dict[str, Any], reply: type, ex
             "operationId": summary.lower().replace(" ", "_"),
             "parameters": [name],
             "requestBody": {"required": True, "content": {"application/json": content}},
-            "responses": {str(status): answer for status, answer in answers(reply).items()},
+            "responses": {str(status): answer for status, answer in responses.items()},
             "security": [{"token": []}],
         }
     }
@@ -71,6 +69,11 @@ def _hot(summary: str, description: str, schema: dict[str, Any], reply: type, ex
 def _batch(field: str, row: type) -> dict[str, Any]:
     rows = {"type": "array", "items": ref(row)}
     return {"type": "object", "properties": {field: rows}, "required": [field], "additionalProperties": False}
+
+
+def _results(row: type) -> dict[str, Any]:
+    rows = {"type": "array", "items": {"anyOf": [ref(row), ref(ErrorReply)]}}
+    return {"type": "object", "properties": {"results": rows}, "required": ["results"]}
 
 
 _ASKED = {"observation": [0.3, None, 1.2]}
@@ -82,7 +85,7 @@ _HOT_PATHS = {
         "is not seen. Answered once it is on disk. The same key again gives the same decision again. "
         "Needs the scope decide.",
         ref(Ask),
-        Decided,
+        ref(Decided),
         _ASKED,
     ),
     "/v1/streams/{name}/rewards": _hot(
@@ -90,7 +93,7 @@ _HOT_PATHS = {
         "What a decision brought: now, late, out of order. The same value again is fine, another is a conflict. "
         "Needs the scope decide.",
         ref(Told),
-        Rewarded,
+        ref(Rewarded),
         _PAID,
     ),
     "/v1/streams/{name}/decisions/batch": _hot(
@@ -98,7 +101,7 @@ _HOT_PATHS = {
         "Decisions in order, each with its own result; a row that is refused leaves the others as they are. "
         "Needs the scope decide.",
         _batch("decisions", Ask),
-        DecisionResults,
+        _results(Decided),
         {"decisions": [_ASKED, {"observation": {"price": 0.3}}]},
     ),
     "/v1/streams/{name}/rewards/batch": _hot(
@@ -106,7 +109,7 @@ _HOT_PATHS = {
         "Rewards in order, each with its own result; a row that is refused leaves the others as they are. "
         "Needs the scope decide.",
         _batch("rewards", Told),
-        RewardResults,
+        _results(Rewarded),
         {"rewards": [_PAID]},
     ),
 }

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from halfseen.service.errors import ServiceError
-from halfseen.service.specs import Ask, Decided, Rewarded, StreamSpec, StreamView, Told
+from halfseen.service.specs import Ask, StreamSpec, StreamView, Told
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -54,18 +54,6 @@ class Streams(Struct):
 
     streams: list[StreamView]
     after: str | None
-
-
-class DecisionResults(Struct):
-    """A decision or an error for each row."""
-
-    results: list[Decided | ErrorReply]
-
-
-class RewardResults(Struct):
-    """A reward or an error for each row."""
-
-    results: list[Rewarded | ErrorReply]
 
 
 encode = msgspec.json.Encoder().encode
