@@ -1,4 +1,4 @@
-"""Ids of decisions: UUIDv7, so that their order is the order of time; within a stream strictly, whatever the clock does."""
+"""Ids of decisions: UUIDv7, in the order of time; within a stream strictly so, whatever the clock does."""
 
 from __future__ import annotations
 

@@ -114,22 +114,12 @@ class Journal(ABC):
 
     def create(self, row: StreamRow) -> bool:
         """Add a stream, whose `id` is then known; False if there is one of that name."""
-        made = self._rows(
-            "INSERT INTO streams (name, spec, arms, version, decisions, rewards, created, updated, identifying, retired)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING id",
-            (
-                row.name,
-                row.spec,
-                _json(row.arms),
-                row.version,
-                row.decisions,
-                row.rewards,
-                row.created,
-                row.updated,
-                row.identifying,
-                int(row.retired),
-            ),
+        sql = (
+            "INSERT INTO streams (name, spec, arms, version, decisions, rewards, created, updated, identifying,"
+            " retired) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING id"
         )
+        counts = (row.version, row.decisions, row.rewards, row.created, row.updated, row.identifying)
+        made = self._rows(sql, (row.name, row.spec, _json(row.arms), *counts, int(row.retired)))
         if made:
             row.id = made[0][0]
         return bool(made)
@@ -184,10 +174,8 @@ class Journal(ABC):
         if not keys:
             return []
         condition, values = self._any("key", keys)
-        return [
-            _event(row)
-            for row in self._rows(f"SELECT {_EVENT} FROM events WHERE stream_id = ? AND {condition}", [stream_id, *values])
-        ]  # fmt: skip
+        sql = f"SELECT {_EVENT} FROM events WHERE stream_id = ? AND {condition}"
+        return [_event(row) for row in self._rows(sql, [stream_id, *values])]
 
     def about(self, stream_id: int, decisions: Sequence[str]) -> list[Event]:
         """Those decisions and what became of them, in order."""
@@ -205,8 +193,9 @@ class Journal(ABC):
     def keep_snapshot(self, stream_id: int, seq: int, state: bytes) -> None:
         """Replace the snapshot of a stream, unless there is a later one."""
         self._rows(
-            "INSERT INTO snapshots (stream_id, seq, state, sha256) VALUES (?, ?, ?, ?) ON CONFLICT (stream_id) DO UPDATE"
-            " SET seq = excluded.seq, state = excluded.state, sha256 = excluded.sha256 WHERE snapshots.seq < excluded.seq",
+            "INSERT INTO snapshots (stream_id, seq, state, sha256) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (stream_id) DO UPDATE SET seq = excluded.seq, state = excluded.state,"
+            " sha256 = excluded.sha256 WHERE snapshots.seq <= excluded.seq",
             (stream_id, seq, state, hashlib.sha256(state).digest()),
         )
 
@@ -216,10 +205,6 @@ class Journal(ABC):
         if not rows or hashlib.sha256(rows[0][1]).digest() != bytes(rows[0][2]):
             return None
         return int(rows[0][0]), bytes(rows[0][1])
-
-    def drop_snapshot(self, stream_id: int) -> None:
-        """Forget one that is of no use, so that a new one takes its place."""
-        self._rows("DELETE FROM snapshots WHERE stream_id = ? RETURNING stream_id", (stream_id,))
 
     # ------------------------------------------------------------------ tokens
 
@@ -247,7 +232,10 @@ def _json(value: object) -> str:
 
 def _stream(row: Any) -> StreamRow:
     arms = [(arm, active) for arm, active in msgspec.json.decode(row[3])]
-    return StreamRow(row[0], row[1], row[2], arms, *row[4:10], retired=bool(row[10]))
+    identity, name, spec, _, version, decisions, rewards, created, updated, identifying, retired = row
+    return StreamRow(
+        identity, name, spec, arms, version, decisions, rewards, created, updated, identifying, bool(retired)
+    )
 
 
 def _event(row: Any) -> Event:

@@ -87,7 +87,8 @@ class PostgresJournal(Journal):
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         self._rows(
-            f"INSERT INTO events (stream_id, seq, time, kind, id, key, payload, blob) SELECT * FROM {_unnest(_EVENT_TYPES)}",
+            "INSERT INTO events (stream_id, seq, time, kind, id, key, payload, blob)"
+            f" SELECT * FROM {_unnest(_EVENT_TYPES)}",
             [list(column) for column in zip(*rows, strict=True)],
         )
 

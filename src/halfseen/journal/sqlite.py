@@ -1,4 +1,4 @@
-"""The journal in a file. Written ahead (WAL) and synced at every commit: a power cut loses nothing that was committed."""
+"""The journal in a file, written ahead (WAL) and synced at every commit: a power cut loses no commit."""
 
 from __future__ import annotations
 

@@ -68,6 +68,9 @@ class Desk:
         elif isinstance(content, events.Expired) and content.decision in self._outcomes:
             self._outcomes[content.decision] = Outcome(self._outcomes[content.decision].round, expired=True)
 
+    def look_around(self) -> None:
+        """Nothing but what is done whenever a stream is looked at: rewards that are overdue."""
+
     def begin(self) -> None:
         """The first event of a stream."""
         self._happened(events.Created(msgspec.to_builtins(self.resident.spec)))

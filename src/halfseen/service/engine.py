@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from halfseen.health import Health
 from halfseen.journal.events import Event, JournalAway
 from halfseen.journal.journal import Journal, StreamRow, Token
 from halfseen.journal.opening import open_journal
+from halfseen.service.desk import Desk
 from halfseen.service.errors import ServiceError, refusal
 from halfseen.service.identification import Identification
 from halfseen.service.measured import Latencies
@@ -96,7 +98,7 @@ class Engine:
     # ------------------------------------------------------------------ streams
 
     async def create_stream(self, spec: StreamSpec) -> StreamView:
-        """Make a stream. The same specification again gives the stream there is; another one of that name is refused."""
+        """Make a stream. The same specification again gives the stream there is; another of that name is refused."""
         create = await asyncio.to_thread(Create.checked, spec)
         return await self._one(Work(spec.name, create.act, self._future(), creates=create))
 
@@ -110,15 +112,15 @@ class Engine:
 
     async def retire_stream(self, name: str) -> StreamView:
         """No more decisions; rewards of earlier ones are still taken."""
-        return await self._one(Work(name, lambda desk: [desk.retire()], self._future()))
+        return await self._one(Work.alone(name, Desk.retire, self._future()))
 
     async def add_arm(self, name: str, arm: Arm | None = None, params: list[float] | None = None) -> StreamView:
         """One more arm: a new name, or where arms are numbers the next of them. An arm that is there is left alone."""
-        return await self._one(Work(name, lambda desk: [desk.add_arm(arm, params)], self._future()))
+        return await self._one(Work.alone(name, partial(Desk.add_arm, arm=arm, params=params), self._future()))
 
     async def retire_arm(self, name: str, arm: Arm) -> StreamView:
         """Never choose an arm again."""
-        return await self._one(Work(name, lambda desk: [desk.retire_arm(arm)], self._future()))
+        return await self._one(Work.alone(name, partial(Desk.retire_arm, arm=arm), self._future()))
 
     async def _one(self, work: Work) -> StreamView:
         """Submit work on a stream itself; the stream afterwards."""
@@ -250,7 +252,7 @@ class Engine:
                 if not self._available:
                     await self._on_desk(self._store.ping)
                 for name in await self._on_desk(self._store.overdue):
-                    await self._submit(Work(name, lambda desk: [None], self._future(), size=0))
+                    await self._submit(Work.alone(name, Desk.look_around, self._future(), size=0))
                 await self._on_desk(self._store.keep_due)
             except ServiceError:
                 continue
@@ -264,16 +266,15 @@ class Engine:
                 await asyncio.sleep(0.02)
                 continue
             with contextlib.suppress(ServiceError):
-                job = await self._on_desk(lambda name=name: self._store.claim(name))
+                job = await self._on_desk(partial(self._store.claim, name))
                 if job is None:
                     continue
                 model = await asyncio.to_thread(self._identification.find, job.agent)
                 if model is None:
                     self._counts["identifications_failed"] += 1
                     continue
-                accept = Work(name, lambda desk, job=job, model=model: [desk.accept(model, job.seen, job.after)],
-                              self._future(), size=0)  # fmt: skip
-                (accepted,) = await self._submit(accept)
+                accept = partial(Desk.accept, model=model, seen=job.seen, after=job.after)
+                (accepted,) = await self._submit(Work.alone(name, accept, self._future(), size=0))
                 self._counts["models_accepted"] += accepted is True
 
     async def _on_desk(self, act: Callable[[], T]) -> T:

@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
-from typing import BinaryIO
+from typing import IO
 
 _LENGTH = struct.Struct(">Q")
 
@@ -68,13 +68,13 @@ class Identification:
         self._end()
 
 
-def _write(pipe: BinaryIO, content: bytes) -> None:
+def _write(pipe: IO[bytes], content: bytes) -> None:
     pipe.write(_LENGTH.pack(len(content)))
     pipe.write(content)
     pipe.flush()
 
 
-def _read(pipe: BinaryIO) -> bytes:
+def _read(pipe: IO[bytes]) -> bytes:
     head = pipe.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         raise EOFError

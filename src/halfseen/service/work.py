@@ -19,7 +19,7 @@ from halfseen.service.specs import StreamSpec
 
 @dataclass(eq=False)
 class Work:
-    """Something to do to one stream, and who waits for it. A reply for each row; `act` refuses or raises none of them."""
+    """Something to do to one stream, and who waits for it. `act` gives an answer or a refusal for each row."""
 
     name: str
     act: Callable[[Desk], list[Any]]
@@ -28,6 +28,11 @@ class Work:
     keys: Sequence[str | None] = ()
     decisions: Sequence[str] = ()
     creates: Create | None = None
+
+    @classmethod
+    def alone(cls, name: str, act: Callable[[Desk], Any], future: asyncio.Future[list[Any]], *, size: int = 1) -> Work:
+        """One thing to do."""
+        return cls(name, lambda desk: [answered(act, desk)], future, size)
 
     @classmethod
     def of(cls, what: str, name: str, rows: Sequence[Any], future: asyncio.Future[list[Any]]) -> Work:
