@@ -94,8 +94,8 @@ class SqliteJournal(Journal):
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
         with self._told():
             self._connection.executemany(
-                "UPDATE streams SET arms = ?, version = ?, decisions = ?, rewards = ?, updated = ?, retired = ?"
-                " WHERE id = ?",
+                "UPDATE streams SET arms = ?, version = ?, decisions = ?, rewards = ?, updated = ?, identifying = ?,"
+                " retired = ? WHERE id = ?",
                 rows,
             )
 

@@ -6,6 +6,7 @@ was here before.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -136,30 +137,35 @@ class Resident:
         return next(iter(self.waiting.values())).time <= now - int(self.spec.reward_wait * 1_000_000)
 
     def packed(self) -> bytes:
-        """All of it as bytes: a snapshot."""
+        """All of it as bytes, quickly; `snapshot` of them is what is kept."""
         books = {name: getattr(self, name) for name in _BOOKS}
         arrays = {
-            "agent": np.frombuffer(self.agent.packed(), dtype=np.uint8),
+            "agent": np.frombuffer(self.agent.packed(small=False), dtype=np.uint8),
             "ids": np.array(list(self.waiting), dtype="S36"),
             "rounds": np.array([one.round for one in self.waiting.values()], dtype=np.int64),
             "times": np.array([one.time for one in self.waiting.values()], dtype=np.int64),
         }
-        return savefile.packed(books, arrays, small=False)  # the agent is small already
+        return savefile.packed(books, arrays, small=False)
 
     @classmethod
     def unpacked(cls, spec: StreamSpec, content: bytes) -> Resident:
         """From a snapshot; a HalfseenError if it is of no use to this version."""
-        books, arrays = savefile.unpacked(content, "snapshot")
         try:
+            books, arrays = savefile.unpacked(zlib.decompress(content), "snapshot")
             resident = cls(spec, unpacked(arrays["agent"].tobytes(), "snapshot"))
             for name in _BOOKS:
                 setattr(resident, name, books[name])
             rows = zip(arrays["ids"], arrays["rounds"].tolist(), arrays["times"].tolist(), strict=True)
             resident.waiting = {identity.decode(): Waiting(number, time) for identity, number, time in rows}
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (zlib.error, LookupError, TypeError, ValueError, AttributeError) as error:
             raise SaveFileError(f"snapshot: got one that does not fit together ({error})") from None
         resident.kept = resident.version
         return resident
+
+
+def snapshot(packed: bytes) -> bytes:
+    """What is kept of a packed resident. It takes its time, and no thread has to wait for it."""
+    return zlib.compress(packed, 1)
 
 
 def pack_model(model: Mapping[str, Any]) -> bytes:
