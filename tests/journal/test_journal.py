@@ -81,9 +81,8 @@ def test_a_decision_and_a_key_are_there_once(journal):
 
 
 def test_what_is_not_committed_has_not_happened(journal, database):
-    with pytest.raises(JournalError), journal.transaction():
-        journal.create(row := new_row())
-        journal.append([row], [(row.id, decided(1, next_id(1, None)))] * 2)
+    with pytest.raises(JournalError):
+        written(journal, new_row(), [decided(1, next_id(1, None))] * 2)
     assert journal.streams() == []
     other = open_journal(database)
     journal.begin()
