@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from halfseen.decision import Decision, weigh
 from halfseen.errors import DecisionError, HalfseenError
 from halfseen.journal import events
 from halfseen.journal.events import Event
@@ -33,6 +34,16 @@ class Outcome(NamedTuple):
     expired: bool = False
 
 
+class Made:
+    """A decision whose answer waits for its propensities, which are worked out for many at once."""
+
+    __slots__ = ("answer", "ask", "decision", "observation")
+    answer: Decided
+
+    def __init__(self, ask: Ask, observation: Floats, decision: Decision) -> None:
+        self.ask, self.observation, self.decision = ask, observation, decision
+
+
 class Desk:
     """Requests of one stream in, answers out; what happened is in `new`, which is to be committed before any answer.
 
@@ -45,6 +56,8 @@ class Desk:
         self.new: list[Event] = []
         self._by_key: dict[str, tuple[str, events.Decided]] = {}
         self._outcomes: dict[str, Outcome] = {}  # of decisions that do not wait
+        self._made: list[Made] = []
+        self._made_keys: set[str] = set()
         self._expire()
 
     def look_up(self, keys: Iterable[str | None], decisions: Iterable[str]) -> None:
@@ -84,11 +97,14 @@ class Desk:
 
     # ------------------------------------------------------------------ decisions
 
-    def decide(self, ask: Ask) -> Decided:
+    def decide(self, ask: Ask) -> Decided | Made:
+        """Choose an arm. What is made is answered by `settle`, at the latest when something else happens."""
         resident, agent = self.resident, self.resident.agent
         if ask.key is not None:
             if not _is_key(ask.key):
                 raise refusal("invalid", f"key: got {ask.key[:40]!r}; want 1 to {MOST_KEY} printable characters")
+            if ask.key in self._made_keys:
+                self.settle()
             known = self._by_key.get(ask.key)
             if known is not None:
                 identity, made = known
@@ -96,23 +112,36 @@ class Desk:
         if resident.retired:
             raise refusal("conflict", f"stream: got '{self.row.name}', which is retired; want one in use")
         y = self._observation(ask.observation)
-        decision = agent.decide(y, available=ask.available)
-        propensities = decision.propensities.tolist()
-        content = events.Decided(
-            round=decision.id,
-            observation=[value if value == value else None for value in y.tolist()],
-            arm=decision.arm,
-            propensity=propensities[decision.index],
-            propensities=propensities,
-            expected=decision.expected.tolist(),
-            available=ask.available,
-            key=ask.key,
-        )
-        identity = next_id(self.now // 1000, resident.last_id)
-        self._happened(content, identity)
+        made = Made(ask, y, agent.decide(y, available=ask.available))
+        self._made.append(made)
         if ask.key is not None:
-            self._by_key[ask.key] = (identity, content)
-        return Decided(identity, content.arm, content.propensity, propensities, content.expected)
+            self._made_keys.add(ask.key)
+        return made
+
+    def settle(self) -> None:
+        """Record what was decided, and answer it."""
+        waiting, self._made = self._made, []
+        self._made_keys.clear()
+        weigh([made.decision for made in waiting])
+        for made in waiting:
+            ask, decision = made.ask, made.decision
+            propensities, arm, expected = decision.propensities.tolist(), decision.arm, decision.expected.tolist()
+            propensity = propensities[decision.index]
+            content = events.Decided(
+                round=decision.id,
+                observation=[value if value == value else None for value in made.observation.tolist()],
+                arm=arm,
+                propensity=propensity,
+                propensities=propensities,
+                expected=expected,
+                available=ask.available,
+                key=ask.key,
+            )
+            identity = next_id(self.now // 1000, self.resident.last_id)
+            self._happened(content, identity)
+            if ask.key is not None:
+                self._by_key[ask.key] = (identity, content)
+            made.answer = Decided(identity, arm, propensity, propensities, expected)
 
     def _observation(self, given: Any) -> Floats:
         """y, (k,), with NaN for what was not seen."""
@@ -235,6 +264,8 @@ class Desk:
         return True
 
     def _happened(self, content: events.Content, identity: str | None = None, blob: bytes | None = None) -> Event:
+        if self._made:  # in the order in which it came
+            self.settle()
         event = Event(self.resident.version + 1, self.now, identity, content, blob)
         self.resident.note(event)
         self.new.append(event)

@@ -16,7 +16,7 @@ from halfseen.catalogue import unpacked
 from halfseen.errors import HalfseenError
 from halfseen.journal.events import JournalAway, JournalError
 from halfseen.journal.journal import Journal, StreamRow
-from halfseen.service.desk import Desk
+from halfseen.service.desk import Desk, Made
 from halfseen.service.errors import ServiceError, refusal
 from halfseen.service.resident import Resident, snapshot
 from halfseen.service.specs import Settings, StreamSpec, StreamView
@@ -127,7 +127,9 @@ class Store:
         desk.look_up(
             [key for work in works for key in work.keys], [one for work in works for one in work.decisions]
         )  # fmt: skip
-        return [work.act(desk) for work in works]
+        answers = [work.act(desk) for work in works]
+        desk.settle()
+        return [[one.answer if type(one) is Made else one for one in rows] for rows in answers]
 
     # ------------------------------------------------------------------ residents
 
