@@ -66,6 +66,7 @@ def server_settings(access_log: bool = False, workers: int = 1) -> dict[str, Any
         "server_header": False,
         "headers": HEADERS,
         "ws": "none",
+        "proxy_headers": False,  # nobody here asks for the caller's address
         "timeout_graceful_shutdown": _GRACE,
         "backlog": 2048,
     }
