@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from halfseen.errors import HalfseenError
 from halfseen.health import Health
+from halfseen.journal import transfer
 from halfseen.journal.events import Event, JournalAway
 from halfseen.journal.journal import Journal, StreamRow, Token
 from halfseen.journal.opening import open_journal
@@ -26,7 +27,7 @@ from halfseen.service.desk import Desk
 from halfseen.service.errors import ServiceError, refusal
 from halfseen.service.identification import Identification
 from halfseen.service.measured import Latencies
-from halfseen.service.resident import snapshot
+from halfseen.service.resident import bring_up, snapshot
 from halfseen.service.specs import Arm, Ask, Decided, Rewarded, Settings, StreamSpec, StreamView, Told
 from halfseen.service.store import Store, view_of
 from halfseen.service.work import Create, Work
@@ -148,6 +149,33 @@ class Engine:
         stream_id, version, packed = await self._on_desk(lambda: self._store.packed(name))
         state = await asyncio.to_thread(snapshot, packed)
         await self._on_desk(lambda: self._store.keep(name, stream_id, version, state))
+
+    async def export(self, path: Path, names: Sequence[str] = ()) -> int:
+        """Write streams (all, if none are named) to a file, .ndjson or .parquet; the number of them."""
+        return await self._guarded(
+            asyncio.to_thread(self._beside, lambda journal: transfer.export(journal, path, names))
+        )
+
+    async def bring_in(self, path: Path) -> dict[str, int]:
+        """Add the streams of such a file, all or none; events of each. Decisions of others wait for it to be done."""
+
+        def added(journal: Journal) -> dict[str, int]:
+            try:
+                return transfer.bring_in(journal, transfer.read(path), bring_up)
+            except JournalAway:
+                raise
+            except HalfseenError as error:
+                raise refusal("invalid", str(error)) from None
+
+        return await self._guarded(asyncio.to_thread(self._beside, added))
+
+    def _beside(self, act: Callable[[Journal], T]) -> T:
+        """Do something that takes long on a connection of its own."""
+        journal = self._reader.another()
+        try:
+            return act(journal)
+        finally:
+            journal.close()
 
     # ------------------------------------------------------------------ tokens
 
