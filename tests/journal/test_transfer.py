@@ -98,8 +98,9 @@ def damaged(lines: list[dict], how: str) -> list[dict]:
         return [line for line in lines if line["seq"] != 3]
     if how == "no beginning":
         return lines[1:]
+    decided = [line for line in lines if line["kind"] == "decided"]
     if how == "an arm that never was":
-        lines[4]["arm"] = "nobody"
+        decided[2]["arm"] = "nobody"
     if how == "time goes back":
         lines[4]["time"] = "2001-01-01T00:00:00Z"
     if how == "a name that is none":
@@ -111,7 +112,7 @@ def damaged(lines: list[dict], how: str) -> list[dict]:
     if how == "a kind that is none":
         lines[4]["kind"] = "guessed"
     if how == "numbers that are none":
-        lines[2]["propensity"] = "much"
+        decided[2]["propensity"] = "much"
     return lines
 
 
