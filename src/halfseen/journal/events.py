@@ -48,14 +48,14 @@ class Retired(Struct, frozen=True):
 
 
 class Decided(Struct, frozen=True, omit_defaults=True):
-    """A decision, with all that was known about it. Lists are by arm; None is what was not seen."""
+    """A decision, with all that was known about it. Lists are by arm; None is what was not seen, or is no number."""
 
     round: int
     observation: list[float | None]
     arm: Arm
     propensity: float
     propensities: list[float]
-    expected: list[float]
+    expected: list[float | None]
     available: list[Arm] | None = None
     key: str | None = None
 

@@ -141,9 +141,9 @@ class Desk:
 
     def reward(self, told: Told) -> Rewarded:
         resident = self.resident
-        value = float(told.value)
-        if not abs(value) <= LIMIT:
+        if type(told.value) not in (int, float) or not abs(told.value) <= LIMIT:
             raise refusal("invalid", f"value: got {told.value!r}; want a number within ±{LIMIT:g}")
+        value = float(told.value)
         waiting = resident.waiting.get(told.decision)
         if waiting is not None:
             return self._credit(told.decision, waiting.round, value, "given", fold=True)

@@ -33,6 +33,7 @@ from halfseen.service.store import Store, view_of
 from halfseen.service.work import Create, Work
 
 T = TypeVar("T")
+_TOGETHER = 200  # streams that are looked through in one transaction
 _LOG = logging.getLogger("halfseen.service")
 
 
@@ -290,8 +291,11 @@ class Engine:
                 if not self._available:
                     await self._on_desk(self._store.ping)
                     self._available = True
-                for name in await self._on_desk(self._store.overdue):
-                    await self._submit(Work.alone(name, Desk.look_around, self._future(), size=0))
+                overdue = await self._on_desk(self._store.overdue)
+                for start in range(0, len(overdue), _TOGETHER):
+                    names = overdue[start : start + _TOGETHER]
+                    looks = [Work.alone(name, Desk.look_around, self._future(), size=0) for name in names]
+                    await asyncio.gather(*[self._submit(look) for look in looks])
                 for name in await self._on_desk(self._store.to_keep):
                     await self.snapshot(name)
             except Exception as error:

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from halfseen.errors import invalid
 from halfseen.journal.events import NAME
 from halfseen.journal.events import Arm as Arm
+from halfseen.kernels.checks import LIMIT
 
 MOST_KEY = 200  # characters of an idempotency key
 
@@ -56,8 +57,8 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.default_reward is not None:
             if self.reward_wait is None:
                 raise invalid("default_reward", self.default_reward, "a reward_wait with it")
-            if not math.isfinite(self.default_reward):
-                raise invalid("default_reward", self.default_reward, "a finite number, or nothing")
+            if not abs(self.default_reward) <= LIMIT:
+                raise invalid("default_reward", self.default_reward, f"a number within ±{LIMIT:g}, or nothing")
         if self.late_rewards == "fold" and self.default_reward is not None:
             raise invalid(
                 "late_rewards", "'fold' with a default reward", "'record', or no default: what was learnt stays learnt"
@@ -94,7 +95,7 @@ class Decided(Struct, frozen=True):
     arm: Arm
     propensity: float
     propensities: list[float]
-    expected: list[float]
+    expected: list[float | None]  # None where it is beyond all numbers
     repeated: bool = False  # the key was known: this is the decision made then
 
 
