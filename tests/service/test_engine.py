@@ -190,14 +190,20 @@ def test_concurrent_callers_share_commits_and_a_failure_of_one_stream_is_its_own
 
 
 @pytest.mark.parametrize("agent", ["ts-pco", "adaptive", "pco-greedy"])
-def test_numbers_at_the_edge_do_not_spoil_the_record(tmp_path, agent):
-    url = str(tmp_path / "j.db")
+def test_numbers_at_the_edge_do_not_spoil_the_record(tmp_path, agent, monkeypatch):
+    url, clock = str(tmp_path / "j.db"), [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
 
     async def scenario(engine):
-        await engine.create_stream(spec(agent=agent))
-        for value in (1e100, -1e100, 1e-300, 1e100, 0.0):
+        await engine.create_stream(spec(agent=agent, reward_wait=60.0, default_reward=0.5))
+        for value in (1e100, -1e100, 1e-300, 0.0):
             made = await engine.decide("one", Ask([value, -value, None], key=str(value)))
-            await engine.reward("one", Told(made.id, value))
+            rewarded = await engine.reward("one", Told(made.id, value))
+            assert rewarded.folded == (agent == "adaptive" or abs(value) < 1)  # recorded all the same
+        last = await engine.decide("one", Ask([1e100, 1.0, 1.0]))
+        clock[0] += 61_000_000_000
+        await engine.decide("one", Ask([1.0, 1.0, 1.0]))
+        assert (await engine.reward("one", Told(last.id, 0.25))).how == "late"
         assert same(held(engine, "one"), refolded(url, "one"))
         assert (await engine.decide("one", Ask(observation(1), key="0.0"))).repeated
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from halfseen.errors import DecisionError, HalfseenError
+from halfseen.errors import HalfseenError
 from halfseen.journal import events
 from halfseen.journal.events import Event
 from halfseen.journal.ids import next_id
@@ -167,7 +167,7 @@ class Desk:
         if fold:
             try:
                 self.resident.agent.learn(number, value)
-            except DecisionError:  # more were waiting than the agent keeps
+            except HalfseenError:  # more were waiting than the agent keeps, or it cannot learn from such a context
                 folded = False
         content = events.Rewarded(identity, number, value, how, folded)
         self._remember(self._happened(content, identity))
