@@ -40,7 +40,7 @@ def played(tmp_path_factory) -> str:
         from halfseen.service.work import Work
 
         model = pack_model(agent.model())
-        (accepted,) = await engine._submit(
+        (accepted,) = await engine._drain.submit(
             Work.alone("numbers", lambda desk: Desk.accept(desk, model, 5, 0), engine._future())
         )
         assert accepted is True
