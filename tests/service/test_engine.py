@@ -133,7 +133,7 @@ def test_rewards_repeated_conflicting_unknown_and_reordered(database):
         ):
             await refused(engine.reward("one", Told(strange, 1.0)), "not_found", 404)
         await refused(engine.reward("two", Told(made[0].id, 0.25)), "not_found", 404)
-        for value in (float("nan"), float("inf"), 1e301):
+        for value in (float("nan"), float("inf"), 1e101, 10**400, True, "1.5"):
             await refused(engine.reward("one", Told(made[0].id, value)), "invalid", 422)
         assert (await engine.stream("one")).rewards == 6
         assert same(held(engine, "one"), refolded(database, "one"))
@@ -187,6 +187,27 @@ def test_concurrent_callers_share_commits_and_a_failure_of_one_stream_is_its_own
             assert same(held(engine, name), refolded(database, name))
 
     with_engine(database, scenario)
+
+
+@pytest.mark.parametrize("agent", ["ts-pco", "adaptive", "pco-greedy"])
+def test_numbers_at_the_edge_do_not_spoil_the_record(tmp_path, agent, monkeypatch):
+    url, clock = str(tmp_path / "j.db"), [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def scenario(engine):
+        await engine.create_stream(spec(agent=agent, reward_wait=60.0, default_reward=0.5))
+        for value in (1e100, -1e100, 1e-300, 0.0):
+            made = await engine.decide("one", Ask([value, -value, None], key=str(value)))
+            rewarded = await engine.reward("one", Told(made.id, value))
+            assert rewarded.folded == (agent == "adaptive" or abs(value) < 1)  # recorded all the same
+        last = await engine.decide("one", Ask([1e100, 1.0, 1.0]))
+        clock[0] += 61_000_000_000
+        await engine.decide("one", Ask([1.0, 1.0, 1.0]))
+        assert (await engine.reward("one", Told(last.id, 0.25))).how == "late"
+        assert same(held(engine, "one"), refolded(url, "one"))
+        assert (await engine.decide("one", Ask(observation(1), key="0.0"))).repeated
+
+    with_engine(url, scenario)
 
 
 def test_the_reward_wait_with_a_default(database, monkeypatch):
@@ -287,7 +308,7 @@ def test_streams_are_made_once(database):
         {"options": {"seed": 1}}, {"agent": "kf-ts"}, {"agent": "kf-ts", "options": {"model": {"D": [[1]]}}},
         {"agent": "kf-ts", "options": {"model": {"transition": [[1]], "process_cov": [[1]]}}},
         {"seed": -1}, {"seed": 2**64}, {"reward_wait": 0.0}, {"reward_wait": float("nan")}, {"default_reward": 1.0},
-        {"reward_wait": 1.0, "default_reward": float("inf")},
+        {"reward_wait": 1.0, "default_reward": float("inf")}, {"reward_wait": 1.0, "default_reward": 1e101},
         {"reward_wait": 1.0, "default_reward": 1.0, "late_rewards": "fold"}, {"options": {"max_pending": "many"}},
     ],
 )  # fmt: skip

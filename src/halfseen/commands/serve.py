@@ -8,14 +8,11 @@ from urllib.parse import urlsplit
 
 import typer
 
+from halfseen.commands.journal import Database
 from halfseen.errors import invalid, missing_extra, unknown
 
 if TYPE_CHECKING:
     from halfseen.service.limits import Limits
-
-Database = Annotated[
-    str, typer.Option(help="A file, or postgresql://user@host/name.", envvar="HALFSEEN_DATABASE", show_envvar=True)
-]
 
 
 def serve(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from halfseen.commands.serve import Database
+from halfseen.commands.journal import Database
 from halfseen.errors import missing_extra, unknown
 from halfseen.table import Table
 from halfseen.terminal import print_table

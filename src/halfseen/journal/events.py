@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from msgspec import Struct
 from halfseen.errors import HalfseenError
 
 Arm = int | str
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a stream
 
 
 class JournalError(HalfseenError):
@@ -46,14 +48,14 @@ class Retired(Struct, frozen=True):
 
 
 class Decided(Struct, frozen=True, omit_defaults=True):
-    """A decision, with all that was known about it. Lists are by arm; None is what was not seen."""
+    """A decision, with all that was known about it. Lists are by arm; None is what was not seen, or is no number."""
 
     round: int
     observation: list[float | None]
     arm: Arm
     propensity: float
     propensities: list[float]
-    expected: list[float]
+    expected: list[float | None]
     available: list[Arm] | None = None
     key: str | None = None
 

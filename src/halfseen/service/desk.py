@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from halfseen.decision import Decision, weigh
-from halfseen.errors import DecisionError, HalfseenError
+from halfseen.errors import HalfseenError
 from halfseen.journal import events
 from halfseen.journal.events import Event
 from halfseen.journal.ids import next_id
@@ -170,9 +170,9 @@ class Desk:
 
     def reward(self, told: Told) -> Rewarded:
         resident = self.resident
-        value = float(told.value)
-        if not abs(value) <= LIMIT:
+        if type(told.value) not in (int, float) or not abs(told.value) <= LIMIT:
             raise refusal("invalid", f"value: got {told.value!r}; want a number within ±{LIMIT:g}")
+        value = float(told.value)
         waiting = resident.waiting.get(told.decision)
         if waiting is not None:
             return self._credit(told.decision, waiting.round, value, "given", fold=True)
@@ -196,7 +196,7 @@ class Desk:
         if fold:
             try:
                 self.resident.agent.learn(number, value)
-            except DecisionError:  # more were waiting than the agent keeps
+            except HalfseenError:  # more were waiting than the agent keeps, or it cannot learn from such a context
                 folded = False
         content = events.Rewarded(identity, number, value, how, folded)
         self._remember(self._happened(content, identity))

@@ -1,7 +1,7 @@
 """The engine: many callers, one journal. An answer is given when its event is on disk, and commits are shared.
 
-One task takes all that waits and hands it to one thread, which locks the streams concerned, folds what other processes
-have added, steps the batch and commits. While it does, the next batch gathers.
+One task (drain.py) takes all that waits and hands it to one thread (store.py), which locks the streams concerned, folds
+what other processes have added, steps the batch and commits. While it does, the next batch gathers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,19 +19,22 @@ from typing import Any, TypeVar
 
 from halfseen.errors import HalfseenError
 from halfseen.health import Health
+from halfseen.journal import transfer
 from halfseen.journal.events import Event, JournalAway
 from halfseen.journal.journal import Journal, StreamRow, Token
 from halfseen.journal.opening import open_journal
 from halfseen.service.desk import Desk
+from halfseen.service.drain import Drain
 from halfseen.service.errors import ServiceError, refusal
 from halfseen.service.identification import Identification
 from halfseen.service.measured import Latencies
-from halfseen.service.resident import snapshot
+from halfseen.service.resident import bring_up, snapshot
 from halfseen.service.specs import Arm, Ask, Decided, Rewarded, Settings, StreamSpec, StreamView, Told
 from halfseen.service.store import Store, view_of
 from halfseen.service.work import Create, Work
 
 T = TypeVar("T")
+_TOGETHER = 200  # streams that are looked through in one transaction
 _LOG = logging.getLogger("halfseen.service")
 
 
@@ -40,18 +43,13 @@ class Engine:
 
     def __init__(self, store: Store, reader: Journal, settings: Settings) -> None:
         self._store, self._reader, self._settings = store, reader, settings
-        self._queue: deque[Work] = deque()
-        self._rows_waiting = 0
-        self._wake = asyncio.Event()
-        self._closing = False
-        self._available = True
         self._desk_thread = ThreadPoolExecutor(1, "halfseen-desk")
         self._reader_thread = ThreadPoolExecutor(1, "halfseen-reader")
+        self._drain = Drain(store, self._desk_thread, settings)
         self._counts: Counter[str] = Counter()
-        self._latencies = {name: Latencies() for name in ("decide", "reward", "commit")}
-        self._wanted = asyncio.Event()  # models
+        self._latencies = {"decide": Latencies(), "reward": Latencies()}
         self._identification = Identification() if settings.identify else None
-        self._tasks = [asyncio.create_task(self._drain()), asyncio.create_task(self._sweep())]
+        self._tasks = [asyncio.create_task(self._drain.run()), asyncio.create_task(self._sweep())]
         if self._identification is not None:
             self._tasks.append(asyncio.create_task(self._identify(self._identification)))
 
@@ -94,7 +92,7 @@ class Engine:
             return []
         began = time.perf_counter()
         work = Work.of(what, name, rows, asyncio.get_running_loop().create_future())
-        results: list[Any] = await self._submit(work)
+        results: list[Any] = await self._drain.submit(work)
         refused = sum(isinstance(result, ServiceError) for result in results)
         self._counts[f"{what}s"] += len(results) - refused
         self._counts["refused"] += refused
@@ -130,7 +128,7 @@ class Engine:
 
     async def _one(self, work: Work) -> StreamView:
         """Submit work on a stream itself; the stream afterwards."""
-        (result,) = await self._submit(work)
+        (result,) = await self._drain.submit(work)
         _raised(result)
         return await self.stream(work.name)
 
@@ -149,6 +147,33 @@ class Engine:
         state = await asyncio.to_thread(snapshot, packed)
         await self._on_desk(lambda: self._store.keep(name, stream_id, version, state))
 
+    async def export(self, path: Path, names: Sequence[str] = ()) -> int:
+        """Write streams (all, if none are named) to a file, .ndjson or .parquet; the number of them."""
+        return await self._guarded(
+            asyncio.to_thread(self._beside, lambda journal: transfer.export(journal, path, names))
+        )
+
+    async def bring_in(self, path: Path) -> dict[str, int]:
+        """Add the streams of such a file, all or none; events of each. Decisions of others wait for it to be done."""
+
+        def added(journal: Journal) -> dict[str, int]:
+            try:
+                return transfer.bring_in(journal, transfer.read(path), bring_up)
+            except JournalAway:
+                raise
+            except HalfseenError as error:
+                raise refusal("invalid", str(error)) from None
+
+        return await self._guarded(asyncio.to_thread(self._beside, added))
+
+    def _beside(self, act: Callable[[Journal], T]) -> T:
+        """Do something that takes long on a connection of its own."""
+        journal = self._reader.another()
+        try:
+            return act(journal)
+        finally:
+            journal.close()
+
     # ------------------------------------------------------------------ tokens
 
     async def tokens(self) -> list[Token]:
@@ -166,26 +191,26 @@ class Engine:
 
     def ready(self) -> bool:
         """Whether the database was there when last asked."""
-        return self._available and not self._closing
+        return self._drain.available and not self._drain.closing
 
     def measurements(self) -> dict[str, Any]:
         """Counters since the engine was opened, what is the case now, and latencies in seconds."""
         return {
-            "counts": dict(self._counts) | self._store.counts,
-            "waiting_rows": self._rows_waiting,
+            "counts": self._counts + self._drain.counts + self._store.counts,
+            "waiting_rows": self._drain.rows_waiting,
             "resident_streams": len(self._store.residents),
             "resident_bytes": self._store.nbytes,
-            "latencies": {name: latencies.summary() for name, latencies in self._latencies.items()},
+            "latencies": {
+                name: latencies.summary()
+                for name, latencies in {**self._latencies, "commit": self._drain.commits}.items()
+            },
         }
 
     async def close(self) -> None:
         """Answer what waits, keep snapshots, let go of the database."""
-        if self._closing:
+        if self._drain.closing:
             return
-        self._closing = True
-        while self._queue or self._rows_waiting:
-            self._wake.set()
-            await asyncio.sleep(0.005)
+        await self._drain.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -204,66 +229,19 @@ class Engine:
     def _future(self) -> asyncio.Future[list[Any]]:
         return asyncio.get_running_loop().create_future()
 
-    async def _submit(self, work: Work) -> list[Any]:
-        if self._closing:
-            raise refusal("unavailable", "service: it is shutting down; try another worker, or again later")
-        if self._rows_waiting + work.size > self._settings.queue_rows:
-            self._counts["busy"] += work.size
-            if work.size > self._settings.queue_rows:
-                raise refusal("too_large", f"rows: got {work.size} at once; want at most {self._settings.queue_rows}")
-            raise refusal("busy", f"service: {self._rows_waiting} rows are waiting; try again later")
-        self._rows_waiting += work.size
-        self._queue.append(work)
-        self._wake.set()
-        return await work.future
-
-    async def _drain(self) -> None:
-        """Take all that waits, have it done, answer. For ever."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await self._wake.wait()
-            batch = self._taken()
-            if not batch:
-                self._wake.clear()
-                continue
-            began = time.perf_counter()
-            try:
-                results = await loop.run_in_executor(self._desk_thread, self._store.step, batch)
-                self._available = True
-            except Exception as error:
-                self._available = self._available and not isinstance(error, JournalAway)
-                results = [_failed(error)] * len(batch)
-            self._latencies["commit"].add(time.perf_counter() - began)
-            self._counts["commits"] += 1
-            if self._store.due:
-                self._wanted.set()
-            for work, result in zip(batch, results, strict=True):
-                self._rows_waiting -= work.size
-                if work.future.done():  # the caller has gone
-                    continue
-                if isinstance(result, BaseException):
-                    work.future.set_exception(result)
-                else:
-                    work.future.set_result(result)
-
-    def _taken(self) -> list[Work]:
-        batch: list[Work] = []
-        rows = 0
-        while self._queue and (not batch or rows + self._queue[0].size <= self._settings.batch_rows):
-            batch.append(self._queue.popleft())
-            rows += batch[-1].size
-        return batch
-
     async def _sweep(self) -> None:
         """Now and then: reward waits that are over, snapshots, and whether a database that was away is back."""
         while True:
             await asyncio.sleep(self._settings.sweep_seconds)
             try:
-                if not self._available:
+                if not self._drain.available:
                     await self._on_desk(self._store.ping)
-                    self._available = True
-                for name in await self._on_desk(self._store.overdue):
-                    await self._submit(Work.alone(name, Desk.look_around, self._future(), size=0))
+                    self._drain.available = True
+                overdue = await self._on_desk(self._store.overdue)
+                for start in range(0, len(overdue), _TOGETHER):
+                    names = overdue[start : start + _TOGETHER]
+                    looks = [Work.alone(name, Desk.look_around, self._future(), size=0) for name in names]
+                    await asyncio.gather(*[self._drain.submit(look) for look in looks])
                 for name in await self._on_desk(self._store.to_keep):
                     await self.snapshot(name)
             except Exception as error:
@@ -272,8 +250,8 @@ class Engine:
     async def _identify(self, identification: Identification) -> None:
         """One model after another, of the streams that want one, in turn."""
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._drain.wanted.wait()
+            self._drain.wanted.clear()
             try:
                 while (job := await self._on_desk(self._store.claim_next)) is not None:
                     model = await asyncio.to_thread(identification.find, job.agent)
@@ -281,7 +259,7 @@ class Engine:
                         self._counts["identifications_failed"] += 1
                         continue
                     accept = partial(Desk.accept, model=model, seen=job.seen, after=job.after)
-                    (accepted,) = await self._submit(Work.alone(job.name, accept, self._future(), size=0))
+                    (accepted,) = await self._drain.submit(Work.alone(job.name, accept, self._future(), size=0))
                     self._counts["models_accepted"] += accepted is True
             except Exception as error:
                 self._report("identification", error)
@@ -301,12 +279,9 @@ class Engine:
 
     async def _guarded(self, doing: Awaitable[T]) -> T:
         try:
-            result = await doing
+            return await doing
         except HalfseenError as error:
-            if isinstance(error, JournalAway):
-                self._available = False
-            raise _failed(error) from None
-        return result
+            raise self._drain.failure(error) from None
 
 
 def _row(reader: Journal, name: str) -> StreamRow:
@@ -314,17 +289,6 @@ def _row(reader: Journal, name: str) -> StreamRow:
     if row is None:
         raise refusal("not_found", f"stream: got '{name[:100]}'; there is no such stream")
     return row
-
-
-def _failed(error: Exception) -> Exception:
-    """What callers are told when a whole batch, or something beside the batches, went wrong."""
-    if isinstance(error, ServiceError):
-        return error
-    if isinstance(error, JournalAway):
-        return refusal("unavailable", str(error))
-    if isinstance(error, HalfseenError):
-        return refusal("internal", str(error))
-    return refusal("internal", f"service: {type(error).__name__}: {error}")
 
 
 def _raised(result: T | ServiceError) -> T:

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from halfseen import savefile
@@ -18,6 +19,7 @@ from halfseen.catalogue import CATALOG, make, unpacked
 from halfseen.errors import HalfseenError, SaveFileError, invalid
 from halfseen.journal import events
 from halfseen.journal.events import Event
+from halfseen.journal.journal import Journal, StreamRow
 from halfseen.model import LinearGaussianModel
 from halfseen.service.specs import Arm, StreamSpec
 
@@ -161,6 +163,25 @@ class Resident:
             raise SaveFileError(f"snapshot: got one that does not fit together ({error})") from None
         resident.kept = resident.version
         return resident
+
+
+def refolded(journal: Journal, row: StreamRow) -> Resident:
+    """A stream as it follows from the journal alone; an error if it does not."""
+    try:
+        resident = Resident(msgspec.json.decode(row.spec, type=StreamSpec))
+    except msgspec.MsgspecError as error:
+        raise events.JournalError(f"stream '{row.name}': got a specification that cannot be read ({error})") from None
+    resident.fold(journal.all_events(row.id))
+    return resident
+
+
+def bring_up(journal: Journal, row: StreamRow) -> None:
+    """Fold a stream that has just been brought in, to know that it can be, and keep a snapshot of it."""
+    try:
+        resident = refolded(journal, row)
+    except HalfseenError as error:
+        raise events.JournalError(f"stream '{row.name}': got a record that does not fold ({error})") from None
+    journal.keep_snapshot(row.id, resident.version, snapshot(resident.packed()))
 
 
 def snapshot(packed: bytes) -> bytes:

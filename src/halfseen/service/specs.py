@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
 from halfseen.errors import invalid
+from halfseen.journal.events import NAME
+from halfseen.journal.events import Arm as Arm
+from halfseen.kernels.checks import LIMIT
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MOST_KEY = 200  # characters of an idempotency key
 
-Arm = int | str
 Observation = list[float | None] | dict[str, float | None]
 
 
@@ -57,8 +57,8 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.default_reward is not None:
             if self.reward_wait is None:
                 raise invalid("default_reward", self.default_reward, "a reward_wait with it")
-            if not math.isfinite(self.default_reward):
-                raise invalid("default_reward", self.default_reward, "a finite number, or nothing")
+            if not abs(self.default_reward) <= LIMIT:
+                raise invalid("default_reward", self.default_reward, f"a number within ±{LIMIT:g}, or nothing")
         if self.late_rewards == "fold" and self.default_reward is not None:
             raise invalid(
                 "late_rewards", "'fold' with a default reward", "'record', or no default: what was learnt stays learnt"
@@ -95,7 +95,7 @@ class Decided(Struct, frozen=True):
     arm: Arm
     propensity: float
     propensities: list[float]
-    expected: list[float]
+    expected: list[float | None]  # None where it is beyond all numbers
     repeated: bool = False  # the key was known: this is the decision made then
 
 
@@ -123,7 +123,7 @@ class Settings:
     queue_rows: int = 10_000  # that may wait; more are refused with 503
     batch_rows: int = 2_000  # that share one commit at most
     resident_bytes: int = 1 << 30  # of agents kept in memory; the least recently used go first
-    snapshot_every: int = 10_000  # events of a stream
+    snapshot_every: int = 5_000  # events of a stream
     max_streams: int = 100_000
     identify: bool = True  # models in a process beside this one
     sweep_seconds: float = 1.0  # between looks for reward waits that are over
