@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,7 +31,8 @@ def weigh(decisions: Sequence[Decision]) -> None:
             by_arms.setdefault(decision._choices.means.shape[1], []).append(decision)
     for alike in by_arms.values():
         parts = zip(*(decision._choices for decision in alike), strict=True)
-        together = Choices(*(None if part[0] is None else np.concatenate(part) for part in parts))
+        fields: list[Any] = [None if part[0] is None else np.concatenate(part) for part in parts]
+        together = Choices(*fields)
         shares = alike[0]._agent.policy.propensities(together)
         shares.setflags(write=False)
         for decision, own in zip(alike, shares, strict=True):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 import socket
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+
+from service.served import serving
 
 
 def make(http: httpx.Client, name: str, **spec: object) -> dict[str, object]:
@@ -283,3 +286,35 @@ def test_numbers_come_back_as_they_are_kept(http: httpx.Client) -> None:
     assert lines[1]["observation"] == [0.1 + 0.2, 1e-300]
     assert lines[1]["propensities"] == answer["propensities"]
     assert lines[2]["value"] == value
+
+
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+def test_a_journal_goes_out_and_comes_in_again(http: httpx.Client, tmp_path: Path, form: str) -> None:
+    """The stream brought in is the one that left: its next decision is the same."""
+    name = f"moved-{form}"
+    make(http, name, arms=3)
+    for t in range(30):
+        made = http.post(f"/v1/streams/{name}/decisions", json={"observation": [t % 3, None]}).json()
+        http.post(f"/v1/streams/{name}/rewards", json={"decision": made["id"], "value": t / 7})
+    out = http.get(f"/v1/streams/{name}/journal", params={"format": form})
+    assert out.status_code == 200, out.text
+    refused(http.post("/v1/journal", content=out.content), 422, "invalid", name)
+    with serving(tmp_path) as other:
+        arrived = httpx.post(other.url + "/v1/journal", content=out.content, timeout=60)
+        assert arrived.status_code == 201, arrived.text
+        assert arrived.json() == {"streams": {name: 61}}
+        here = http.post(f"/v1/streams/{name}/decisions", json={"observation": [1, 2]}).json()
+        there = httpx.post(other.url + f"/v1/streams/{name}/decisions", json={"observation": [1, 2]}).json()
+        del here["id"], there["id"]
+        assert here == there
+        whole = httpx.get(other.url + "/v1/journal", params={"format": form})
+        assert whole.status_code == 200
+        assert len(whole.content) > 1_000
+
+
+@pytest.mark.parametrize("body", [b"", b"hello", b"{}\n", b"PAR1 or so", b'{"stream": "x", "seq": 1}\n', b"\xff\n"])
+def test_what_is_no_journal_is_not_brought_in(http: httpx.Client, body: bytes) -> None:
+    before = http.get("/v1/streams", params={"limit": 1000}).json()
+    answer = http.post("/v1/journal", content=body)
+    assert 400 <= answer.status_code < 500, answer.text
+    assert http.get("/v1/streams", params={"limit": 1000}).json() == before

@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from halfseen.errors import invalid
+from halfseen.journal.events import NAME
 from halfseen.journal.journal import Token
 from halfseen.service.errors import ServiceError
-from halfseen.service.specs import NAME
 
 SCOPES = ("read", "decide", "admin")
 PREFIX = "halfseen"

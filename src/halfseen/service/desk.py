@@ -112,11 +112,11 @@ class Desk:
         if resident.retired:
             raise refusal("conflict", f"stream: got '{self.row.name}', which is retired; want one in use")
         y = self._observation(ask.observation)
-        made = Made(ask, y, agent.decide(y, available=ask.available))
-        self._made.append(made)
+        fresh = Made(ask, y, agent.decide(y, available=ask.available))
+        self._made.append(fresh)
         if ask.key is not None:
             self._made_keys.add(ask.key)
-        return made
+        return fresh
 
     def settle(self) -> None:
         """Record what was decided, and answer it."""

@@ -37,6 +37,15 @@ def needs(guard: Guard, scope: str) -> Callable[[Request], Awaitable[Token | Non
     return admitted
 
 
+def whole(guard: Guard, scope: str) -> Callable[[Request], Awaitable[Token | None]]:
+    """A dependency: the token of the request, which is for all streams."""
+
+    async def admitted(request: Request) -> Token | None:
+        return await guard.admit(request.scope["headers"], scope, "*")  # the name of no stream
+
+    return admitted
+
+
 def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
     router = APIRouter(tags=["streams"])
     reads, rules = Depends(needs(guard, "read")), Depends(needs(guard, "admin"))
@@ -151,7 +160,7 @@ def service_routes(engine: Engine, guard: Guard, meter: Meter, description: Call
             raise ServiceError(503, "unavailable", "database: got no answer; want it back")
         return {"status": "ready"}
 
-    @router.get("/metrics", response_class=PlainTextResponse, dependencies=[Depends(needs(guard, "read"))])
+    @router.get("/metrics", response_class=PlainTextResponse, dependencies=[Depends(whole(guard, "read"))])
     async def metrics() -> Response:
         """Counters and latencies of this worker, for Prometheus."""
         return Response(meter.text(engine.measurements()), media_type=CONTENT_TYPE)

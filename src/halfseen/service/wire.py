@@ -106,24 +106,24 @@ async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
     message = await receive()
     body: bytes = message.get("body", b"")
     if len(body) > most:
-        raise _too_large(most)
+        raise too_large(most)
     if not message.get("more_body", False):
         return body
     for name, value in scope["headers"]:
         if name == b"content-length" and (not value.isdigit() or len(value) > 18 or int(value) > most):
-            raise _too_large(most)
+            raise too_large(most)
     parts, length = [body], len(body)
     while message.get("more_body", False):
         message = await receive()
         part: bytes = message.get("body", b"")
         length += len(part)
         if length > most:
-            raise _too_large(most)
+            raise too_large(most)
         parts.append(part)
     return b"".join(parts)
 
 
-def _too_large(most: int) -> ServiceError:
+def too_large(most: int) -> ServiceError:
     return ServiceError(413, "too_large", f"body: got more than {most} bytes; want at most that")
 
 
