@@ -1,4 +1,4 @@
-"""From the last decisions of a stream to what the charts show: pure functions, whose results go over the wire as JSON."""
+"""From the last decisions of a stream to what the charts show: pure functions; their results go out as JSON."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ ENOUGH = 50  # effective sample size from which an interval means something
 _AGES = ((1, "under 1 s"), (10, "1–10 s"), (60, "10–60 s"), (600, "1–10 min"), (3_600, "10–60 min"), (86_400, "1–24 h"))
 _OLDEST = "over 24 h"
 _MICRO = 1e6
+_MOST_COVARIANCES = 4_000_000  # numbers in the covariances of a filter: of a large context, the last rounds only
 
 Numbers = list[float | None]  # null where there is no number
 
@@ -135,12 +136,11 @@ def series(
 ) -> Series:
     """Everything, in at most `points` points a chart; `now` in microseconds."""
     rows = list(window.rows.values())
-    first, last = (rows[0], rows[-1]) if rows else (None, None)
     shown = Shown(
         len(rows),
-        first and first.round,
-        last and last.round,
-        first and first.time / _MICRO,
+        rows[0].round if rows else None,
+        rows[-1].round if rows else None,
+        rows[0].time / _MICRO if rows else None,
         window.version,
         window.reaches_back,
     )
@@ -189,7 +189,7 @@ def block_ends(count: int, points: int) -> Ints:
     if count == 0:
         return np.zeros(0, dtype=np.int64)
     length = max(-(-count // max(1, points)), round(count ** (1 / 3)))
-    return np.minimum(np.arange(1, -(-count // length) + 1) * length, count)
+    return np.asarray(np.minimum(np.arange(1, -(-count // length) + 1) * length, count))
 
 
 def running_ratio(above: Floats, below: Floats, starts: Ints) -> Line:
@@ -225,13 +225,13 @@ def _uniform(paid: Sequence[Row], values: Floats, starts: Ints) -> Uniform:
         pass
     elif uncovered > UNCOVERED:
         note = (
-            f"{100 * uncovered:.0f} % of what a uniform policy would have chosen had no chance here: propensities alone "
-            "cannot tell what it would have earned. The dashed line fills in what the agent expects of those arms."
+            f"{100 * uncovered:.0f} % of what a uniform policy would have chosen had no chance here: propensities "
+            "alone cannot tell what it would have earned. The dashed line fills in what the agent expects of those arms."
         )
     elif effective < ENOUGH:
         note = (
-            f"The estimate for a uniform policy rests on an effective {effective:.0f} rewards of {len(paid):,}: too few "
-            "to rely on its interval."
+            f"The estimate for a uniform policy rests on an effective {effective:.0f} rewards of {len(paid):,}: too "
+            "few to rely on its interval."
         )
     return Uniform(
         running_ratio(weights * values, one, starts),
@@ -274,6 +274,7 @@ def estimated(rows: Sequence[Row], context: Context, points: int, coordinate: in
         why = context.why or "No decisions yet."
         return Estimated(list(context.coordinates), 0, [], nothing, [], why)
     at = min(max(0, coordinate), len(context.coordinates) - 1)
+    rows = rows[-max(100, _MOST_COVARIANCES // len(context.coordinates) ** 2) :]
     ys = np.stack([row.observation for row in rows])
     mean, std = context.filter(ys, at)
     half = float(stats.norm.ppf(0.5 + CONFIDENCE / 2)) * std
