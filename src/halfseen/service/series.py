@@ -226,7 +226,7 @@ def _uniform(paid: Sequence[Row], values: Floats, starts: Ints) -> Uniform:
     elif uncovered > UNCOVERED:
         note = (
             f"{100 * uncovered:.0f} % of what a uniform policy would have chosen had no chance here: propensities "
-            "alone cannot tell what it would have earned. The dashed line fills in what the agent expects of those arms."
+            "alone cannot tell what it would have earned. The dashed line fills in what the agent expects of them."
         )
     elif effective < ENOUGH:
         note = (

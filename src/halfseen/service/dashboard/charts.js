@@ -1,0 +1,92 @@
+// Charts by plotly, which is fetched when a stream is first looked at. Colours are those of the style sheet.
+
+let loading = null;
+
+// plotly's map library puts a style element into the head as soon as it is read. There are no maps here, and the
+// page's policy would refuse the element with a complaint, so it is dropped.
+function withoutStyles() {
+  const head = document.head;
+  head.appendChild = (node) => (node instanceof HTMLStyleElement ? node : Node.prototype.appendChild.call(head, node));
+  return () => delete head.appendChild;
+}
+
+export function loadPlotly() {
+  loading ??= new Promise((resolve) => {
+    const restore = withoutStyles();
+    const script = document.createElement("script");
+    script.src = "/dashboard/plotly.min.js";
+    script.addEventListener("load", () => resolve((restore(), window.Plotly ?? null)));
+    script.addEventListener("error", () => {
+      restore();
+      script.remove();
+      loading = null; // the next look tries again
+      resolve(null);
+    });
+    document.head.append(script);
+  });
+  return loading;
+}
+
+const PALETTE = {
+  light: ["#1d5fa8", "#d17a00", "#1f8a5b", "#b03a5b", "#6a51a3", "#7a6a2f", "#1a8f9c", "#a04a1f", "#5b6b7d", "#c2408f", "#3f7d20", "#8c6bb1"],
+  dark: ["#7db3f5", "#f2b04f", "#6fd0a2", "#f08aa6", "#b9a3ef", "#d3c27a", "#6fd6e0", "#e69a74", "#aab6c4", "#ee9ad0", "#a3d67f", "#cbb2ea"],
+};
+
+export function theme() {
+  const style = getComputedStyle(document.documentElement);
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const get = (name) => style.getPropertyValue(`--${name}`).trim();
+  return { ink: get("ink"), soft: get("soft"), grid: get("grid"), card: get("card"), line: get("line"), one: get("series-1"), two: get("series-2"), three: get("series-3"), palette: dark ? PALETTE.dark : PALETTE.light };
+}
+
+function faint(colour, opacity) {
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  return `rgba(${r}, ${g}, ${b}, ${opacity})`;
+}
+
+// Two traces: the band, and the line in it.
+export function banded(x, line, name, colour, dash = "solid") {
+  const band = { x, mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, type: "scatter" };
+  return [
+    { ...band, y: line.low },
+    { ...band, y: line.high, fill: "tonexty", fillcolor: faint(colour, 0.18) },
+    lined(x, line.value, name, colour, dash),
+  ];
+}
+
+export function lined(x, y, name, colour, dash = "solid") {
+  return { x, y, name, type: "scatter", mode: x.length === 1 ? "markers" : "lines", line: { color: colour, width: 2, dash }, marker: { color: colour } };
+}
+
+export function stacked(x, y, name, colour, pattern) {
+  return { x, y, name, type: "scatter", mode: "lines", stackgroup: "all", line: { width: 0.5, color: colour }, fillcolor: faint(colour, 0.75), fillpattern: pattern ? { shape: pattern } : undefined };
+}
+
+export function bars(x, y, colour) {
+  return { x, y, type: "bar", marker: { color: colour }, text: y.map((n) => (n ? String(n) : "")), textposition: "outside", cliponaxis: false };
+}
+
+export async function draw(element, traces, { x, y, range, legend = true, categories = false, percent = false, log = false }) {
+  const plotly = await loadPlotly();
+  if (plotly === null) {
+    element.textContent = "The charts cannot be loaded: the package plotly is missing where the service runs (pip install 'halfseen[service]'). The numbers are in the table below.";
+    return;
+  }
+  const look = theme();
+  const axis = { gridcolor: look.grid, linecolor: look.line, zerolinecolor: look.grid, fixedrange: true, automargin: true, tickfont: { size: 12 }, title: { font: { size: 12, color: look.soft }, standoff: 6 } };
+  const layout = {
+    autosize: true,
+    margin: { l: 8, r: 12, t: 8, b: 8 },
+    paper_bgcolor: "rgba(0, 0, 0, 0)",
+    plot_bgcolor: "rgba(0, 0, 0, 0)",
+    font: { family: "system-ui, sans-serif", color: look.ink, size: 12 },
+    hovermode: "x unified",
+    hoverlabel: { bgcolor: look.card, bordercolor: look.line, font: { color: look.ink, size: 12 } },
+    dragmode: false,
+    showlegend: legend,
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 12 } },
+    xaxis: { ...axis, title: { ...axis.title, text: x }, type: categories ? "category" : "linear", tickformat: categories ? undefined : ",d" },
+    yaxis: { ...axis, title: { ...axis.title, text: y }, range, tickformat: percent ? ".0%" : undefined, rangemode: categories ? "tozero" : "normal", type: log ? "log" : "linear" },
+  };
+  await plotly.react(element, traces, layout, { displayModeBar: false, responsive: true, doubleClick: false, scrollZoom: false });
+}
