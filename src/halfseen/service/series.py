@@ -268,7 +268,10 @@ def shares(rows: Sequence[Row], arms: Sequence[Arm], points: int) -> Shares:
 
 
 def estimated(rows: Sequence[Row], context: Context, points: int, coordinate: int) -> Estimated:
-    """`coordinate` of the context along the decisions shown, thinned to `points`."""
+    """`coordinate` of the context in the last `points` decisions: it moves too quickly to be thinned.
+
+    The filter runs through all that are shown, so that it has settled when those begin.
+    """
     nothing = Line([], [], [])
     if context.filter is None or not rows:
         why = context.why or "No decisions yet."
@@ -278,7 +281,7 @@ def estimated(rows: Sequence[Row], context: Context, points: int, coordinate: in
     ys = np.stack([row.observation for row in rows])
     mean, std = context.filter(ys, at)
     half = float(stats.norm.ppf(0.5 + CONFIDENCE / 2)) * std
-    picked = _even_ends(len(rows), points, least=1) - 1
+    picked = np.arange(max(0, len(rows) - points), len(rows))
     seen = ys[picked, at] if at < ys.shape[1] else np.full(len(picked), np.nan)
     line = Line(_numbers(mean[picked]), _numbers((mean - half)[picked]), _numbers((mean + half)[picked]))
     return Estimated(list(context.coordinates), at, [rows[i].round for i in picked], line, _numbers(seen))

@@ -59,11 +59,20 @@ export function lined(x, y, name, colour, dash = "solid") {
 }
 
 export function stacked(x, y, name, colour, pattern) {
-  return { x, y, name, type: "scatter", mode: "lines", stackgroup: "all", line: { width: 0.5, color: colour }, fillcolor: faint(colour, 0.75), fillpattern: pattern ? { shape: pattern } : undefined };
+  return { x, y, name, type: "scatter", mode: "lines", stackgroup: "all", line: { width: 0.5, color: colour }, fillcolor: faint(colour, 0.75), fillpattern: pattern ? { shape: pattern, fgcolor: colour, bgcolor: faint(colour, 0.35), size: 7, solidity: 0.3 } : undefined };
 }
 
 export function bars(x, y, colour) {
   return { x, y, type: "bar", marker: { color: colour }, text: y.map((n) => (n ? String(n) : "")), textposition: "outside", cliponaxis: false };
+}
+
+// The range that lines with bands need, but for the first tenth of the points, whose intervals are wide.
+export function settledRange(lines) {
+  const late = lines.flatMap((line) => line.slice(Math.floor(line.length / 10))).filter((value) => value !== null);
+  if (lines[0].length < 10 || late.length === 0) return undefined;
+  const [low, high] = [Math.min(...late), Math.max(...late)];
+  const room = 0.08 * (high - low) || 1;
+  return [low - room, high + room];
 }
 
 export async function draw(element, traces, { x, y, range, legend = true, categories = false, percent = false, log = false }) {
@@ -73,6 +82,8 @@ export async function draw(element, traces, { x, y, range, legend = true, catego
     return;
   }
   const look = theme();
+  const xs = traces[0].x;
+  const xRange = categories || xs.length < 2 ? undefined : [xs[0], xs.at(-1)];
   const axis = { gridcolor: look.grid, linecolor: look.line, zerolinecolor: look.grid, fixedrange: true, automargin: true, tickfont: { size: 12 }, title: { font: { size: 12, color: look.soft }, standoff: 6 } };
   const layout = {
     autosize: true,
@@ -85,7 +96,7 @@ export async function draw(element, traces, { x, y, range, legend = true, catego
     dragmode: false,
     showlegend: legend,
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 12 } },
-    xaxis: { ...axis, title: { ...axis.title, text: x }, type: categories ? "category" : "linear", tickformat: categories ? undefined : ",d" },
+    xaxis: { ...axis, title: { ...axis.title, text: x }, range: xRange, type: categories ? "category" : "linear", tickformat: categories ? undefined : ",~r" },
     yaxis: { ...axis, title: { ...axis.title, text: y }, range, tickformat: percent ? ".0%" : undefined, rangemode: categories ? "tozero" : "normal", type: log ? "log" : "linear" },
   };
   await plotly.react(element, traces, layout, { displayModeBar: false, responsive: true, doubleClick: false, scrollZoom: false });

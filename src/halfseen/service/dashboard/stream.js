@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { Card } from "./card.js";
-import { banded, bars, lined, stacked, theme } from "./charts.js";
+import { banded, bars, lined, settledRange, stacked, theme } from "./charts.js";
 import { ago, count, duration, make, moment, number, percent, setText } from "./dom.js";
 import { HealthCard } from "./health.js";
 
@@ -17,13 +17,12 @@ export function streamPage(name) {
   const choice = make("div", { class: "choice", hidden: true }, make("label", { for: "coordinate" }, "Coordinate"), select);
   const rewards = new Card("Rewards", "Mean of all rewards shown, with its 95 % interval, against what choosing at random would have earned by the propensities.", { wide: true });
   const arms = new Card("Share of each arm", "How often each arm was chosen, decision by decision.");
-  const context = new Card("Estimated context", "As the model in force now sees it from the observations shown, with its 95 % band; dots are what was seen.", { choice });
+  const context = new Card("Estimated context", "The last decisions as the model in force now sees them from the observations, with its 95 % band; dots are what was seen.", { choice });
   const waiting = new Card("Waiting for rewards", "Decisions shown that have no reward yet, by age.");
   const latency = new Card("Latency", "Time from a decision asked for to its answer on disk: all streams of the worker that answers, since this page was opened.");
   const health = new HealthCard();
   const samples = [];
   let wanted = 0;
-  let refresh = () => {};
 
   async function update(signal) {
     const found = await ask(`${path}/series?points=${POINTS}&coordinate=${wanted}`, signal);
@@ -38,10 +37,9 @@ export function streamPage(name) {
       showLatency(latency, samples),
     ]);
   }
-  refresh = () => update().catch(() => {}); // the next turn says what is wrong
   select.addEventListener("change", () => {
     wanted = Number(select.value);
-    refresh();
+    update().catch(() => {}); // the next turn says what is wrong
   });
 
   return {
@@ -69,7 +67,7 @@ class Tiles {
     const texts = [
       [count(shown.decisions), shown.all ? "all there are" : "the last ones"],
       interval(rewards.mean),
-      interval(uniform, rewards.uniform.told ? "" : "by the agent's expectations"),
+      interval(uniform, rewards.uniform.told ? "" : "as the agent expects"),
       [count(waiting.count), waiting.oldest === null ? "none" : `oldest ${duration(waiting.oldest)}`],
       decide?.count ? [duration(decide.p99), `half within ${duration(decide.p50)}`] : ["–", "none asked yet"],
     ];
@@ -88,7 +86,7 @@ function interval(line, instead = "") {
 
 function showLead(lead, shown, now) {
   if (!shown.decisions) return setText(lead, "No decisions yet.");
-  const span = `Decisions ${count(shown.first)} to ${count(shown.last)}, from ${ago(now - shown.since)} on`;
+  const span = `Decisions ${count(shown.first)} to ${count(shown.last)}, the first of them ${ago(now - shown.since)}`;
   setText(lead, shown.all ? `${span}: all there are.` : `${span}: the last ones; older ones are in the journal.`);
 }
 
@@ -105,12 +103,12 @@ function showRewards(card, found, path) {
     traces: () => {
       const look = theme();
       return [
-        ...(main ? banded(found.round, main, "uniform policy", look.two) : [lined(found.round, uniform.dr.value, "uniform policy, by the agent's expectations", look.two, "dash")]),
+        ...(main ? banded(found.round, main, "uniform policy", look.two) : [lined(found.round, uniform.dr.value, "uniform policy, as expected", look.two, "dash")]),
         lined(found.round, found.recent, `last ${count(found.span)}`, look.three, "dot"),
         ...banded(found.round, found.mean, "this stream", look.one),
       ];
     },
-    options: { x: "decision", y: "reward" },
+    options: { x: "decision", y: "reward", range: settledRange([found.mean.low, found.mean.high, ...(main ? [main.low, main.high] : [uniform.dr.value])]) },
     headings: ["Decision", "Time", "Rewards", "Mean", "Low", "High", `Last ${found.span}`, "Uniform (self-normalised)", "Low", "High", "Uniform (IPS)", "Uniform (doubly robust)"],
     rows: () =>
       found.round.map((round, at) => [
@@ -199,7 +197,7 @@ function showLatency(card, samples) {
         lined(x, of("reward", "p99"), "reward, p99", look.three, "dot"),
       ];
     },
-    options: { x: "seconds from now", y: "milliseconds" },
+    options: { x: "seconds from now", y: "milliseconds", log: true },
     headings: ["Seconds from now", "Decide p50", "Decide p90", "Decide p99", "Reward p50", "Reward p99"],
     rows: () => samples.map((one, at) => [String(x[at]), ...["p50", "p90", "p99"].map((q) => duration(one.decide?.[q])), ...["p50", "p99"].map((q) => duration(one.reward?.[q]))]).reverse(),
   });
