@@ -44,7 +44,10 @@ function faint(colour, opacity) {
   return `rgba(${r}, ${g}, ${b}, ${opacity})`;
 }
 
-// Two traces: the band, and the line in it.
+// plotly reads a little markup in what it writes; names are only ever text.
+const escaped = (text) => text.replace(/[&<>]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[sign]);
+
+// A band, and the line in it.
 export function banded(x, line, name, colour, dash = "solid") {
   const band = { x, mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, type: "scatter" };
   return [
@@ -55,11 +58,11 @@ export function banded(x, line, name, colour, dash = "solid") {
 }
 
 export function lined(x, y, name, colour, dash = "solid") {
-  return { x, y, name, type: "scatter", mode: x.length === 1 ? "markers" : "lines", line: { color: colour, width: 2, dash }, marker: { color: colour } };
+  return { x, y, name: escaped(name), type: "scatter", mode: x.length === 1 ? "markers" : "lines", line: { color: colour, width: 2, dash }, marker: { color: colour } };
 }
 
 export function stacked(x, y, name, colour, pattern) {
-  return { x, y, name, type: "scatter", mode: "lines", stackgroup: "all", line: { width: 0.5, color: colour }, fillcolor: faint(colour, 0.75), fillpattern: pattern ? { shape: pattern, fgcolor: colour, bgcolor: faint(colour, 0.35), size: 7, solidity: 0.3 } : undefined };
+  return { x, y, name: escaped(name), type: "scatter", mode: "lines", stackgroup: "all", line: { width: 0.5, color: colour }, fillcolor: faint(colour, 0.75), fillpattern: pattern ? { shape: pattern, fgcolor: colour, bgcolor: faint(colour, 0.35), size: 7, solidity: 0.3 } : undefined };
 }
 
 export function bars(x, y, colour) {
@@ -97,7 +100,7 @@ export async function draw(element, traces, { x, y, range, legend = true, catego
     showlegend: legend,
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 12 } },
     xaxis: { ...axis, title: { ...axis.title, text: x }, range: xRange, type: categories ? "category" : "linear", tickformat: categories ? undefined : ",~r" },
-    yaxis: { ...axis, title: { ...axis.title, text: y }, range, tickformat: percent ? ".0%" : undefined, rangemode: categories ? "tozero" : "normal", type: log ? "log" : "linear" },
+    yaxis: { ...axis, title: { ...axis.title, text: escaped(y) }, range, tickformat: percent ? ".0%" : undefined, rangemode: categories ? "tozero" : "normal", type: log ? "log" : "linear" },
   };
   await plotly.react(element, traces, layout, { displayModeBar: false, responsive: true, doubleClick: false, scrollZoom: false });
 }
