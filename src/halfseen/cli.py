@@ -56,6 +56,7 @@ def build_app() -> typer.Typer:
     except ImportError as error:
         raise missing_extra(error.name or "typer", "experiments", "the command line") from None
     from halfseen.commands.health import health
+    from halfseen.commands.journal import export_journal, import_journal
     from halfseen.commands.leaderboard import leaderboard
     from halfseen.commands.lists import agents, worlds
     from halfseen.commands.reproduce import reproduce
@@ -70,6 +71,8 @@ def build_app() -> typer.Typer:
     app.callback()(halfseen_app)
     for command in (reproduce, run, leaderboard, health, agents, worlds):
         app.command()(command)
+    app.command("export")(export_journal)
+    app.command("import")(import_journal)
     return app
 
 

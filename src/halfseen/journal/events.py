@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from msgspec import Struct
 from halfseen.errors import HalfseenError
 
 Arm = int | str
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a stream
 
 
 class JournalError(HalfseenError):

@@ -82,7 +82,7 @@ class Journal(ABC):
 
     @abstractmethod
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
-        """Update streams: arms, version, decisions, rewards, updated, retired, id."""
+        """Update streams: arms, version, decisions, rewards, updated, identifying, retired, id."""
 
     @abstractmethod
     def _any(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
@@ -155,7 +155,10 @@ class Journal(ABC):
             )
         if streams:
             self._update(
-                [(_json(s.arms), s.version, s.decisions, s.rewards, s.updated, int(s.retired), s.id) for s in streams]
+                [
+                    (_json(s.arms), s.version, s.decisions, s.rewards, s.updated, s.identifying, int(s.retired), s.id)
+                    for s in streams
+                ]
             )
 
     def events(self, stream_id: int, after: int = 0, limit: int = PAGE) -> list[Event]:

@@ -15,7 +15,7 @@ from halfseen.journal.schema import MIGRATIONS, pending
 _WORDS = {"serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "integer": "BIGINT", "bytes": "BYTEA"}
 _MIGRATING = 7_309_940_213_865_423_457  # the advisory lock under which tables are made
 _EVENT_TYPES = ("bigint", "bigint", "bigint", "text", "text", "text", "text", "bytea")
-_STREAM_TYPES = ("text", "bigint", "bigint", "bigint", "bigint", "bigint", "bigint")
+_STREAM_TYPES = ("text", *["bigint"] * 7)
 
 
 class PostgresJournal(Journal):
@@ -24,10 +24,17 @@ class PostgresJournal(Journal):
     def __init__(self, url: str, *, lock_seconds: float) -> None:
         self._url, self._lock_seconds = url, lock_seconds
         self._connection: psycopg.Connection[Any] | None = None
-        self._migrate()
+        self._inside = False  # a transaction
+        try:
+            self._migrate()
+        except BaseException:
+            self.close()
+            raise
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
+            if self._inside:  # what was locked is locked no more
+                raise psycopg.OperationalError("the connection was lost in the middle of a transaction")
             milliseconds = int(1000 * self._lock_seconds)
             self._connection = psycopg.connect(
                 self._url,
@@ -63,20 +70,35 @@ class PostgresJournal(Journal):
                 self._rows("UPDATE schema_version SET version = ?", (len(MIGRATIONS),))
 
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        statement = sql.replace("?", "%s").encode()
         with self._told():
-            cursor = self._connected().execute(sql.replace("?", "%s").encode(), parameters, binary=True)
-            return cursor.fetchall() if cursor.description else []
+            try:
+                return self._fetched(statement, parameters)
+            except psycopg.OperationalError:
+                lost = self._connection is not None and self._connection.closed
+                if self._inside or not lost:
+                    raise
+                return self._fetched(statement, parameters)  # a server that was restarted since the last time
+
+    def _fetched(self, statement: bytes, parameters: Sequence[Any]) -> list[Any]:
+        cursor = self._connected().execute(statement, parameters, binary=True)
+        return cursor.fetchall() if cursor.description else []
 
     def begin(self) -> None:
         self._rows("BEGIN")
+        self._inside = True
 
     def commit(self) -> None:
         self._rows("COMMIT")
+        self._inside = False
 
     def rollback(self) -> None:
-        with contextlib.suppress(psycopg.Error):
-            if self._connection is not None and not self._connection.closed:
+        self._inside = False
+        if self._connection is not None and not self._connection.closed:
+            try:
                 self._connection.execute("ROLLBACK")
+            except psycopg.Error:
+                self._connection.close()
 
     def _lock(self, names: Sequence[str]) -> list[Any]:
         return self._rows(
@@ -95,8 +117,8 @@ class PostgresJournal(Journal):
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
         self._rows(
             "UPDATE streams SET arms = n.arms, version = n.version, decisions = n.decisions, rewards = n.rewards,"
-            f" updated = n.updated, retired = n.retired FROM {_unnest(_STREAM_TYPES)}"
-            " AS n (arms, version, decisions, rewards, updated, retired, id) WHERE streams.id = n.id",
+            f" updated = n.updated, identifying = n.identifying, retired = n.retired FROM {_unnest(_STREAM_TYPES)}"
+            " AS n (arms, version, decisions, rewards, updated, identifying, retired, id) WHERE streams.id = n.id",
             [list(column) for column in zip(*rows, strict=True)],
         )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,21 @@ class SqliteJournal(Journal):
             return self._connection.execute(sql, parameters).fetchall()
 
     def begin(self) -> None:
-        self._rows("BEGIN IMMEDIATE")
+        """SQLite's own way to wait looks up to ten times a second: beside a busy process it would wait for ever."""
+        end = time.monotonic() + self._lock_seconds
+        self._rows("PRAGMA busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                    if not busy or time.monotonic() > end:
+                        raise JournalAway(f"database: '{self._path}' cannot be used now: {error}") from None
+                time.sleep(random.uniform(0.0002, 0.002))
+        finally:
+            self._rows(f"PRAGMA busy_timeout = {int(1000 * self._lock_seconds)}")
 
     def commit(self) -> None:
         self._rows("COMMIT")
@@ -94,8 +110,8 @@ class SqliteJournal(Journal):
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
         with self._told():
             self._connection.executemany(
-                "UPDATE streams SET arms = ?, version = ?, decisions = ?, rewards = ?, updated = ?, retired = ?"
-                " WHERE id = ?",
+                "UPDATE streams SET arms = ?, version = ?, decisions = ?, rewards = ?, updated = ?, identifying = ?,"
+                " retired = ? WHERE id = ?",
                 rows,
             )
 

@@ -229,6 +229,7 @@ class Desk:
         """Go on with a model found from the events up to `seen`, unless another came after model `after`."""
         if self.resident.model_seq != after or self.resident.retired:
             return False
+        self.row.identifying = 0
         self.resident.agent.accept(unpack_model(model))
         self._happened(events.ModelAccepted(seen), blob=model)
         return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 from halfseen.agent import Agent
 from halfseen.errors import HalfseenError
 from halfseen.health import Health
+from halfseen.journal import transfer
 from halfseen.journal.events import Event, JournalAway
 from halfseen.journal.journal import Journal, StreamRow, Token
 from halfseen.journal.opening import open_journal
@@ -26,11 +28,13 @@ from halfseen.service.desk import Desk
 from halfseen.service.errors import ServiceError, refusal
 from halfseen.service.identification import Identification
 from halfseen.service.measured import Latencies
+from halfseen.service.resident import bring_up, snapshot
 from halfseen.service.specs import Arm, Ask, Decided, Rewarded, Settings, StreamSpec, StreamView, Told
 from halfseen.service.store import Store, view_of
 from halfseen.service.work import Create, Work
 
 T = TypeVar("T")
+_LOG = logging.getLogger("halfseen.service")
 
 
 class Engine:
@@ -47,10 +51,11 @@ class Engine:
         self._reader_thread = ThreadPoolExecutor(1, "halfseen-reader")
         self._counts: Counter[str] = Counter()
         self._latencies = {name: Latencies() for name in ("decide", "reward", "commit")}
-        self._tasks = [asyncio.create_task(self._drain()), asyncio.create_task(self._sweep())]
+        self._wanted = asyncio.Event()  # models
         self._identification = Identification() if settings.identify else None
+        self._tasks = [asyncio.create_task(self._drain()), asyncio.create_task(self._sweep())]
         if self._identification is not None:
-            self._tasks.append(asyncio.create_task(self._identify()))
+            self._tasks.append(asyncio.create_task(self._identify(self._identification)))
 
     @classmethod
     async def open(cls, url: str | Path, settings: Settings | None = None) -> Engine:
@@ -87,6 +92,8 @@ class Engine:
         return await self._rows("reward", name, told)
 
     async def _rows(self, what: str, name: str, rows: Sequence[Any]) -> list[Any]:
+        if not rows:
+            return []
         began = time.perf_counter()
         work = Work.of(what, name, rows, asyncio.get_running_loop().create_future())
         results: list[Any] = await self._submit(work)
@@ -143,7 +150,36 @@ class Engine:
 
     async def snapshot(self, name: str) -> None:
         """Keep the state of a stream as it is, so that it need not be folded from further back."""
-        await self._on_desk(lambda: self._store.keep(name))
+        stream_id, version, packed = await self._on_desk(lambda: self._store.packed(name))
+        state = await asyncio.to_thread(snapshot, packed)
+        await self._on_desk(lambda: self._store.keep(name, stream_id, version, state))
+
+    async def export(self, path: Path, names: Sequence[str] = ()) -> int:
+        """Write streams (all, if none are named) to a file, .ndjson or .parquet; the number of them."""
+        return await self._guarded(
+            asyncio.to_thread(self._beside, lambda journal: transfer.export(journal, path, names))
+        )
+
+    async def bring_in(self, path: Path) -> dict[str, int]:
+        """Add the streams of such a file, all or none; events of each. Decisions of others wait for it to be done."""
+
+        def added(journal: Journal) -> dict[str, int]:
+            try:
+                return transfer.bring_in(journal, transfer.read(path), bring_up)
+            except JournalAway:
+                raise
+            except HalfseenError as error:
+                raise refusal("invalid", str(error)) from None
+
+        return await self._guarded(asyncio.to_thread(self._beside, added))
+
+    def _beside(self, act: Callable[[Journal], T]) -> T:
+        """Do something that takes long on a connection of its own."""
+        journal = self._reader.another()
+        try:
+            return act(journal)
+        finally:
+            journal.close()
 
     # ------------------------------------------------------------------ tokens
 
@@ -231,6 +267,8 @@ class Engine:
                 results = [_failed(error)] * len(batch)
             self._latencies["commit"].add(time.perf_counter() - began)
             self._counts["commits"] += 1
+            if self._store.due:
+                self._wanted.set()
             for work, result in zip(batch, results, strict=True):
                 self._rows_waiting -= work.size
                 if work.future.done():  # the caller has gone
@@ -249,37 +287,42 @@ class Engine:
         return batch
 
     async def _sweep(self) -> None:
-        """Now and then: reward waits that are over, and whether a database that was away is back."""
+        """Now and then: reward waits that are over, snapshots, and whether a database that was away is back."""
         while True:
             await asyncio.sleep(self._settings.sweep_seconds)
             try:
                 if not self._available:
                     await self._on_desk(self._store.ping)
+                    self._available = True
                 for name in await self._on_desk(self._store.overdue):
                     await self._submit(Work.alone(name, Desk.look_around, self._future(), size=0))
-                await self._on_desk(self._store.keep_due)
-            except ServiceError:
-                continue
+                for name in await self._on_desk(self._store.to_keep):
+                    await self.snapshot(name)
+            except Exception as error:
+                self._report("sweep", error)
 
-    async def _identify(self) -> None:
+    async def _identify(self, identification: Identification) -> None:
         """One model after another, of the streams that want one, in turn."""
-        assert self._identification is not None
         while True:
-            name = self._store.next_due()
-            if name is None:
-                await asyncio.sleep(0.02)
-                continue
-            with contextlib.suppress(ServiceError):
-                job = await self._on_desk(partial(self._store.claim, name))
-                if job is None:
-                    continue
-                model = await asyncio.to_thread(self._identification.find, job.agent)
-                if model is None:
-                    self._counts["identifications_failed"] += 1
-                    continue
-                accept = partial(Desk.accept, model=model, seen=job.seen, after=job.after)
-                (accepted,) = await self._submit(Work.alone(name, accept, self._future(), size=0))
-                self._counts["models_accepted"] += accepted is True
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                while (job := await self._on_desk(self._store.claim_next)) is not None:
+                    model = await asyncio.to_thread(identification.find, job.agent)
+                    if model is None:
+                        self._counts["identifications_failed"] += 1
+                        continue
+                    accept = partial(Desk.accept, model=model, seen=job.seen, after=job.after)
+                    (accepted,) = await self._submit(Work.alone(job.name, accept, self._future(), size=0))
+                    self._counts["models_accepted"] += accepted is True
+            except Exception as error:
+                self._report("identification", error)
+
+    def _report(self, task: str, error: Exception) -> None:
+        """Something that nobody waits for went wrong: it is counted, and tried again later."""
+        self._counts[f"{task}_errors"] += 1
+        if not isinstance(error, ServiceError) or error.code == "internal":
+            _LOG.error("%s: %s: %s", task, type(error).__name__, error)
 
     async def _on_desk(self, act: Callable[[], T]) -> T:
         """Do something in the thread that owns the agents."""

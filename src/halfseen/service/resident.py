@@ -6,9 +6,11 @@ was here before.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from halfseen import savefile
@@ -17,6 +19,7 @@ from halfseen.catalogue import CATALOG, make, unpacked
 from halfseen.errors import HalfseenError, SaveFileError, invalid
 from halfseen.journal import events
 from halfseen.journal.events import Event
+from halfseen.journal.journal import Journal, StreamRow
 from halfseen.model import LinearGaussianModel
 from halfseen.service.specs import Arm, StreamSpec
 
@@ -136,30 +139,54 @@ class Resident:
         return next(iter(self.waiting.values())).time <= now - int(self.spec.reward_wait * 1_000_000)
 
     def packed(self) -> bytes:
-        """All of it as bytes: a snapshot."""
+        """All of it as bytes, quickly; `snapshot` of them is what is kept."""
         books = {name: getattr(self, name) for name in _BOOKS}
         arrays = {
-            "agent": np.frombuffer(self.agent.packed(), dtype=np.uint8),
+            "agent": np.frombuffer(self.agent.packed(small=False), dtype=np.uint8),
             "ids": np.array(list(self.waiting), dtype="S36"),
             "rounds": np.array([one.round for one in self.waiting.values()], dtype=np.int64),
             "times": np.array([one.time for one in self.waiting.values()], dtype=np.int64),
         }
-        return savefile.packed(books, arrays, small=False)  # the agent is small already
+        return savefile.packed(books, arrays, small=False)
 
     @classmethod
     def unpacked(cls, spec: StreamSpec, content: bytes) -> Resident:
         """From a snapshot; a HalfseenError if it is of no use to this version."""
-        books, arrays = savefile.unpacked(content, "snapshot")
         try:
+            books, arrays = savefile.unpacked(zlib.decompress(content), "snapshot")
             resident = cls(spec, unpacked(arrays["agent"].tobytes(), "snapshot"))
             for name in _BOOKS:
                 setattr(resident, name, books[name])
             rows = zip(arrays["ids"], arrays["rounds"].tolist(), arrays["times"].tolist(), strict=True)
             resident.waiting = {identity.decode(): Waiting(number, time) for identity, number, time in rows}
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (zlib.error, LookupError, TypeError, ValueError, AttributeError) as error:
             raise SaveFileError(f"snapshot: got one that does not fit together ({error})") from None
         resident.kept = resident.version
         return resident
+
+
+def refolded(journal: Journal, row: StreamRow) -> Resident:
+    """A stream as it follows from the journal alone; an error if it does not."""
+    try:
+        resident = Resident(msgspec.json.decode(row.spec, type=StreamSpec))
+    except msgspec.MsgspecError as error:
+        raise events.JournalError(f"stream '{row.name}': got a specification that cannot be read ({error})") from None
+    resident.fold(journal.all_events(row.id))
+    return resident
+
+
+def bring_up(journal: Journal, row: StreamRow) -> None:
+    """Fold a stream that has just been brought in, to know that it can be, and keep a snapshot of it."""
+    try:
+        resident = refolded(journal, row)
+    except HalfseenError as error:
+        raise events.JournalError(f"stream '{row.name}': got a record that does not fold ({error})") from None
+    journal.keep_snapshot(row.id, resident.version, snapshot(resident.packed()))
+
+
+def snapshot(packed: bytes) -> bytes:
+    """What is kept of a packed resident. It takes its time, and no thread has to wait for it."""
+    return zlib.compress(packed, 1)
 
 
 def pack_model(model: Mapping[str, Any]) -> bytes:

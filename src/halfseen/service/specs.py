@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
 from halfseen.errors import invalid
+from halfseen.journal.events import NAME
+from halfseen.journal.events import Arm as Arm
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MOST_KEY = 200  # characters of an idempotency key
 
-Arm = int | str
 Observation = list[float | None] | dict[str, float | None]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -16,18 +18,20 @@ from halfseen.journal.events import JournalAway, JournalError
 from halfseen.journal.journal import Journal, StreamRow
 from halfseen.service.desk import Desk
 from halfseen.service.errors import ServiceError, refusal
-from halfseen.service.resident import Resident
+from halfseen.service.resident import Resident, snapshot
 from halfseen.service.specs import Settings, StreamSpec, StreamView
 from halfseen.service.work import Work
 
 T = TypeVar("T")
 _CLAIM = 60_000_000  # microseconds that a process has to find a model before another may try
+_PATIENCE = 5_000_000  # before it looks again whether another process has found one
 _WORTH_KEEPING = 50  # events since the last snapshot, below which folding them is as quick as writing one
 
 
 class Job(NamedTuple):
     """A copy of an agent whose model is to be found."""
 
+    name: str
     agent: bytes
     seen: int  # events it has lived through
     after: int  # the last model it has
@@ -41,14 +45,15 @@ class Store:
         self.residents: OrderedDict[str, Resident] = OrderedDict()
         self.nbytes = 0
         self._sizes: dict[str, int] = {}
-        self._due: OrderedDict[str, None] = OrderedDict()
+        self.due: OrderedDict[str, None] = OrderedDict()  # streams that want a model
+        self._patience: dict[str, int] = {}  # until when another process is left to find one
         self.counts: Counter[str] = Counter()
 
     # ------------------------------------------------------------------ a batch
 
     def step(self, batch: Sequence[Work]) -> list[Any]:
         """Do all of it in one transaction; results a work, after the commit. If that fails, nothing has happened."""
-        now = time.time_ns() // 1000
+        now = _now()
         by_name: dict[str, list[int]] = {}
         for place, work in enumerate(batch):
             by_name.setdefault(work.name, []).append(place)
@@ -82,7 +87,8 @@ class Store:
         self.counts["events"] += len(entries)
         for name, desk in desks.items():
             self._use(name, desk.resident)
-        self._make_room()
+        with contextlib.suppress(JournalAway):  # the batch is committed, whatever becomes of this
+            self._make_room()
         return results
 
     def _create(self, batch: Sequence[Work], now: int) -> dict[str, Resident]:
@@ -132,7 +138,7 @@ class Store:
             if resident.version > row.version:  # a database that was put back to an earlier day
                 resident = self._loaded(row)
             resident.fold(self._journal.all_events(row.id, resident.version))
-            if resident.version != row.version:
+            if resident.version < row.version:
                 raise JournalError(f"journal: stream '{row.name}' has {resident.version} events; want {row.version}")
         return resident
 
@@ -155,8 +161,8 @@ class Store:
         self.residents.move_to_end(name)
         self.nbytes += resident.nbytes - self._sizes.get(name, 0)
         self._sizes[name] = resident.nbytes
-        if resident.agent.refit_due and not resident.retired:
-            self._due.setdefault(name)
+        if resident.agent.refit_due and not resident.retired and self._patience.get(name, 0) <= _now():
+            self.due.setdefault(name)
 
     def _forget(self, name: str) -> None:
         if self.residents.pop(name, None) is not None:
@@ -167,7 +173,8 @@ class Store:
         while self.nbytes > self._settings.resident_bytes and len(self.residents) > 1:
             name, resident = next(iter(self.residents.items()))
             if resident.version - resident.kept >= _WORTH_KEEPING:
-                self._keep(name, resident)
+                stream_id, version, packed = self.packed(name)
+                self.keep(name, stream_id, version, snapshot(packed))
             self._forget(name)
             self.counts["evictions"] += 1
 
@@ -187,52 +194,48 @@ class Store:
 
     # ------------------------------------------------------------------ now and then
 
-    def keep(self, name: str) -> None:
-        """Write a snapshot of a stream."""
-        _, resident = self._present(name)
-        self._keep(name, resident)
+    def packed(self, name: str) -> tuple[int, int, bytes]:
+        """For a snapshot of a stream as it is now: its number, version and content."""
+        row, resident = self._present(name)
+        return row.id, resident.version, resident.packed()
 
-    def _keep(self, name: str, resident: Resident) -> None:
-        state = resident.packed()
+    def keep(self, name: str, stream_id: int, version: int, state: bytes) -> None:
+        """Write a snapshot."""
         with self._journal.transaction():
-            row = self._journal.stream(name)
-            if row is not None:
-                self._journal.keep_snapshot(row.id, resident.version, state)
-        resident.kept = resident.version
+            self._journal.keep_snapshot(stream_id, version, state)
+        if name in self.residents:
+            self.residents[name].kept = version
         self.counts["snapshots"] += 1
 
-    def keep_due(self) -> None:
-        """Write the snapshots whose time has come."""
-        for name, resident in list(self.residents.items()):
-            if resident.version - resident.kept >= self._settings.snapshot_every:
-                self._keep(name, resident)
+    def to_keep(self) -> list[str]:
+        """The streams whose snapshots are due."""
+        every = self._settings.snapshot_every
+        return [name for name, resident in self.residents.items() if resident.version - resident.kept >= every]
 
     def keep_all(self) -> None:
         """Write the snapshots that save a fold."""
-        for name, resident in self.residents.items():
-            if resident.version - resident.kept >= _WORTH_KEEPING:
-                self._keep(name, resident)
+        for name in [name for name, one in self.residents.items() if one.version - one.kept >= _WORTH_KEEPING]:
+            stream_id, version, packed = self.packed(name)
+            self.keep(name, stream_id, version, snapshot(packed))
 
     def overdue(self) -> list[str]:
         """The streams in memory with a decision whose reward wait is over."""
-        now = time.time_ns() // 1000
+        now = _now()
         return [name for name, resident in self.residents.items() if resident.is_overdue(now)]
 
-    def next_due(self) -> str | None:
-        """The stream that has waited longest for a model."""
-        return self._due.popitem(last=False)[0] if self._due else None
-
-    def claim(self, name: str) -> Job | None:
-        """A copy of an agent that wants a model, unless another process is looking for one."""
-        row, resident = self._present(name)
-        self._due.pop(name, None)
-        if not resident.agent.refit_due or resident.retired:
-            return None
-        now = time.time_ns() // 1000
-        with self._journal.transaction():
-            if not self._journal.claim(row.id, now, now + _CLAIM):
-                return None
-        return Job(resident.agent.packed(small=False), resident.version, resident.model_seq)
+    def claim_next(self) -> Job | None:
+        """A copy of the agent that has waited longest for a model, if no other process is looking for it."""
+        while self.due:
+            name = self.due.popitem(last=False)[0]
+            row, resident = self._present(name)
+            now = _now()
+            if row.identifying > now:
+                self._patience[name] = min(row.identifying, now + _PATIENCE)
+            elif resident.agent.refit_due and not resident.retired:
+                self._patience.pop(name, None)
+                if self.changed(partial(Journal.claim, stream_id=row.id, now=now, until=now + _CLAIM)):
+                    return Job(name, resident.agent.packed(small=False), resident.version, resident.model_seq)
+        return None
 
     def ping(self) -> None:
         self._journal.ping()
@@ -244,6 +247,10 @@ class Store:
 
     def close(self) -> None:
         self._journal.close()
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
 
 
 def view_of(row: StreamRow) -> StreamView:

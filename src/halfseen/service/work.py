@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from halfseen.errors import HalfseenError
 from halfseen.service.desk import Desk, answered
 from halfseen.service.errors import refusal
-from halfseen.service.resident import Resident
+from halfseen.service.resident import Resident, make_agent
 from halfseen.service.specs import StreamSpec
 
 
@@ -55,17 +56,21 @@ class Create:
 
     @classmethod
     def checked(cls, spec: StreamSpec) -> Create:
-        """Make the agent, to know that it can be made."""
+        """Make the agent, and another that decides once: to know that they can, and to have their kernels loaded."""
         try:
             spec.check()
             seed_given = spec.seed is not None
             if not seed_given:
                 spec = msgspec.structs.replace(spec, seed=secrets.randbits(53))  # exact in every JSON reader
             msgspec.json.encode(spec)
+            trial = make_agent(spec)
+            decision = trial.decide(np.zeros(trial.policy.streams.observed))
+            decision.propensities.sum()
+            trial.learn(decision.id, 0.0)
             return cls(spec, Resident(spec), seed_given)
         except HalfseenError as error:
             raise refusal("invalid", str(error)) from None
-        except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        except (TypeError, ValueError, OverflowError, MemoryError, np.linalg.LinAlgError) as error:
             raise refusal("invalid", f"stream: got a specification that cannot be used ({error})") from None
 
     def act(self, desk: Desk) -> list[Any]:
