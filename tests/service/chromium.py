@@ -94,7 +94,9 @@ class Chromium:
             if value:
                 return value
             if time.monotonic() > deadline:
-                raise AssertionError(f"never true: {expression}\n{self.run('document.body.innerText')}\n{self.complaints()}")
+                raise AssertionError(
+                    f"never true: {expression}\n{self.run('document.body.innerText')}\n{self.complaints()}"
+                )
             time.sleep(0.1)
 
     def open(self, url):

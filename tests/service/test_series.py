@@ -94,7 +94,9 @@ def test_a_window_read_in_parts_is_the_window_read_at_once():
     parts.add(record.events[1:3])
     parts.add(record.events[3:])
     rows = [list(one.rows.values()) for one in (whole, parts)]
-    assert [(r.id, r.place, r.choices, r.reward) for r in rows[0]] == [(r.id, r.place, r.choices, r.reward) for r in rows[1]]
+    assert [(r.id, r.place, r.choices, r.reward) for r in rows[0]] == [
+        (r.id, r.place, r.choices, r.reward) for r in rows[1]
+    ]
     assert whole.arms == parts.arms == ["a", "b", "c"]
     assert whole.version == parts.version == len(record.events)
     assert whole.reaches_back
@@ -227,6 +229,14 @@ def test_what_propensities_do_not_cover_is_said():
     assert found.uniform.uncovered == pytest.approx(1 / 3)
     assert found.uniform.dr.value[-1] == pytest.approx(-1 / 3, abs=0.1)  # what is expected is right here
     assert found.uniform.snips.value[-1] > 0.3  # and without it, far off: hence not told
+
+
+def test_arms_that_had_hardly_a_chance_are_said():
+    """Propensities above the least that counts, and still too small ever to be drawn."""
+    found = series.rewards(paid_rows(3000, policy=(0.7 - 1e-5, 0.3, 1e-5)), 100)
+    assert found.uniform.uncovered == 0.0
+    assert not found.uniform.told
+    assert "average 0.6" in found.uniform.note
 
 
 def test_few_effective_rewards_are_said():

@@ -220,13 +220,20 @@ def _uniform(paid: Sequence[Row], values: Floats, starts: Ints) -> Uniform:
     largest = weights.max(initial=0.0)
     scaled = weights / largest if largest > 0 else weights  # squares of large weights stay finite
     effective = float(scaled.sum() ** 2 / (scaled**2).sum()) if largest > 0 else 0.0
-    note = None
+    weighed = running_ratio(weights, one, starts)
+    told, note = uncovered is not None and uncovered <= UNCOVERED, None
     if uncovered is None:
         pass
-    elif uncovered > UNCOVERED:
+    elif not told:
         note = (
             f"{100 * uncovered:.0f} % of what a uniform policy would have chosen had no chance here: propensities "
             "alone cannot tell what it would have earned. The dashed line fills in what the agent expects of them."
+        )
+    elif _falls_short(weighed):
+        told = False
+        note = (
+            f"Weights for a uniform policy should average 1 and average {weighed.value[-1]:.2f}: some arms had hardly "
+            "a chance here: what it would have earned cannot be told. The dashed line fills in what the agent expects."
         )
     elif effective < ENOUGH:
         note = (
@@ -239,9 +246,15 @@ def _uniform(paid: Sequence[Row], values: Floats, starts: Ints) -> Uniform:
         running_ratio(level + weights * (values - expected), one, starts),
         uncovered,
         effective,
-        uncovered is not None and uncovered <= UNCOVERED,
+        told,
         note,
     )
+
+
+def _falls_short(weighed: Line) -> bool:
+    """Whether the mean weight is below 1 by more than chance: 4 standard errors."""
+    value, high = (line[-1] if line else None for line in (weighed.value, weighed.high))
+    return value is not None and high is not None and 1 - value > 2 * (high - value)
 
 
 # ---------------------------------------------------------------------- arms, context, delays, what waits
@@ -281,10 +294,10 @@ def estimated(rows: Sequence[Row], context: Context, points: int, coordinate: in
     ys = np.stack([row.observation for row in rows])
     mean, std = context.filter(ys, at)
     half = float(stats.norm.ppf(0.5 + CONFIDENCE / 2)) * std
-    picked = np.arange(max(0, len(rows) - points), len(rows))
-    seen = ys[picked, at] if at < ys.shape[1] else np.full(len(picked), np.nan)
-    line = Line(_numbers(mean[picked]), _numbers((mean - half)[picked]), _numbers((mean + half)[picked]))
-    return Estimated(list(context.coordinates), at, [rows[i].round for i in picked], line, _numbers(seen))
+    last = slice(-points, None)
+    seen = ys[last, at] if at < ys.shape[1] else np.full(len(ys[last]), np.nan)
+    line = Line(_numbers(mean[last]), _numbers((mean - half)[last]), _numbers((mean + half)[last]))
+    return Estimated(list(context.coordinates), at, [row.round for row in rows[last]], line, _numbers(seen))
 
 
 def delays(rows: Sequence[Row], points: int) -> Delays:

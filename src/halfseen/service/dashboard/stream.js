@@ -63,11 +63,10 @@ class Tiles {
 
   show({ shown, rewards, waiting, service }) {
     const decide = service.latencies.decide;
-    const uniform = rewards.uniform.told ? rewards.uniform.snips : rewards.uniform.dr;
     const texts = [
       [count(shown.decisions), shown.all ? "all there are" : "the last ones"],
       interval(rewards.mean),
-      interval(uniform, rewards.uniform.told ? "" : "as the agent expects"),
+      rewards.uniform.told || !rewards.round.length ? interval(rewards.uniform.snips) : ["–", "propensities cannot tell"],
       [count(waiting.count), waiting.oldest === null ? "none" : `oldest ${duration(waiting.oldest)}`],
       decide?.count ? [duration(decide.p99), `half within ${duration(decide.p50)}`] : ["–", "none asked yet"],
     ];
@@ -78,10 +77,10 @@ class Tiles {
   }
 }
 
-function interval(line, instead = "") {
+function interval(line) {
   const [value, low, high] = [line.value.at(-1), line.low.at(-1), line.high.at(-1)];
   if (value === undefined || value === null) return ["–", "no rewards yet"];
-  return [number(value), instead || (low === null || low === undefined ? "" : `${number(low)} to ${number(high)}`)];
+  return [number(value), low === null || low === undefined ? "" : `${number(low)} to ${number(high)}`];
 }
 
 function showLead(lead, shown, now) {
@@ -98,12 +97,12 @@ function showRewards(card, found, path) {
   const main = uniform.told ? uniform.snips : null;
   const last = (line) => `${number(line.value.at(-1))} (${number(line.low.at(-1))} to ${number(line.high.at(-1))})`;
   return card.show({
-    summary: `mean ${last(found.mean)}, uniform policy ${last(main ?? uniform.dr)}, after ${count(found.count.at(-1))} rewards`,
+    summary: `mean ${last(found.mean)}, uniform policy ${main ? last(main) : "cannot be told from the propensities"}, after ${count(found.count.at(-1))} rewards`,
     note: uniform.note,
     traces: () => {
       const look = theme();
       return [
-        ...(main ? banded(found.round, main, "uniform policy", look.two) : [lined(found.round, uniform.dr.value, "uniform policy, as expected", look.two, "dash")]),
+        ...(main ? banded(found.round, main, "uniform policy", look.two) : [lined(found.round, uniform.dr.value, "uniform policy, as the agent expects", look.two, "dash")]),
         lined(found.round, found.recent, `last ${count(found.span)}`, look.three, "dot"),
         ...banded(found.round, found.mean, "this stream", look.one),
       ];
