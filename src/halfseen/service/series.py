@@ -23,6 +23,7 @@ ENOUGH = 50  # effective sample size from which an interval means something
 _AGES = ((1, "under 1 s"), (10, "1–10 s"), (60, "10–60 s"), (600, "1–10 min"), (3_600, "10–60 min"), (86_400, "1–24 h"))
 _OLDEST = "over 24 h"
 _MICRO = 1e6
+_WARM_UP = 500  # rounds of a filter before those that are shown
 _MOST_COVARIANCES = 4_000_000  # numbers in the covariances of a filter: of a large context, the last rounds only
 
 Numbers = list[float | None]  # null where there is no number
@@ -283,14 +284,14 @@ def shares(rows: Sequence[Row], arms: Sequence[Arm], points: int) -> Shares:
 def estimated(rows: Sequence[Row], context: Context, points: int, coordinate: int) -> Estimated:
     """`coordinate` of the context in the last `points` decisions: it moves too quickly to be thinned.
 
-    The filter runs through all that are shown, so that it has settled when those begin.
+    The filter starts earlier, so that it has settled when those begin.
     """
     nothing = Line([], [], [])
     if context.filter is None or not rows:
         why = context.why or "No decisions yet."
         return Estimated(list(context.coordinates), 0, [], nothing, [], why)
     at = min(max(0, coordinate), len(context.coordinates) - 1)
-    rows = rows[-max(100, _MOST_COVARIANCES // len(context.coordinates) ** 2) :]
+    rows = rows[-min(points + _WARM_UP, max(100, _MOST_COVARIANCES // len(context.coordinates) ** 2)) :]
     ys = np.stack([row.observation for row in rows])
     mean, std = context.filter(ys, at)
     half = float(stats.norm.ppf(0.5 + CONFIDENCE / 2)) * std

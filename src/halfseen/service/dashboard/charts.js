@@ -78,6 +78,14 @@ export function settledRange(lines) {
   return [low - room, high + room];
 }
 
+// Every tick of a logarithmic axis with its whole number: 1, 2, 5, 10 …, or only powers of ten where there are many.
+function logTicks(values) {
+  const seen = values.filter((value) => value > 0);
+  const many = Math.max(...seen) / Math.min(...seen) > 300;
+  const ticks = [-2, -1, 0, 1, 2, 3, 4, 5].flatMap((power) => (many ? [1] : [1, 2, 5]).map((first) => Number(`${first}e${power}`)));
+  return { tickmode: "array", tickvals: ticks, ticktext: ticks.map((tick) => tick.toLocaleString("en")) };
+}
+
 export async function draw(element, traces, { x, y, range, legend = true, categories = false, percent = false, log = false }) {
   const plotly = await loadPlotly();
   if (plotly === null) {
@@ -100,7 +108,7 @@ export async function draw(element, traces, { x, y, range, legend = true, catego
     showlegend: legend,
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 12 } },
     xaxis: { ...axis, title: { ...axis.title, text: x }, range: xRange, type: categories ? "category" : "linear", tickformat: categories ? undefined : ",~r" },
-    yaxis: { ...axis, title: { ...axis.title, text: escaped(y) }, range, tickformat: percent ? ".0%" : undefined, rangemode: categories ? "tozero" : "normal", type: log ? "log" : "linear" },
+    yaxis: { ...axis, title: { ...axis.title, text: escaped(y) }, range, tickformat: percent ? ".0%" : undefined, rangemode: categories ? "tozero" : "normal", type: log ? "log" : "linear", ...(log ? logTicks(traces.flatMap((trace) => trace.y)) : {}) },
   };
   await plotly.react(element, traces, layout, { displayModeBar: false, responsive: true, doubleClick: false, scrollZoom: false });
 }

@@ -163,10 +163,11 @@ function showContext(card, choice, select, found) {
 function showWaiting(card, found, shown, delays) {
   if (!shown.decisions) return card.nothing("No decisions yet.");
   const took = delays.p50.length ? ` Rewards come after ${duration(delays.p50.at(-1))}; nine of ten within ${duration(delays.p90.at(-1))}.` : "";
-  if (!found.count) return card.nothing(`None: every decision shown has its reward, or its wait is over.${took}`);
+  setText(card.about, `Decisions shown that have no reward yet, by age.${took}`);
+  if (!found.count) return card.nothing("None: every decision shown has its reward, or its wait is over.");
   return card.show({
     summary: `${count(found.count)} wait, the oldest for ${duration(found.oldest)}`,
-    note: took.trim() || "No reward has come for any decision shown.",
+    note: took ? null : "No reward has come for any decision shown.",
     traces: () => [bars(found.ages, found.counts, theme().one)],
     options: { x: "age", y: "decisions", legend: false, categories: true },
     headings: ["Age or decision", "How many, or age and arm"],

@@ -116,9 +116,9 @@ class Watcher:
         most, window = events_read(view), watched.window
         if window is None or not 0 <= view.version - window.version <= most or watched.created != view.created:
             record = await self._events(view.name, max(0, view.version - most), view.version)
-            watched.window, watched.created = Window(view, record), view.created
+            watched.window, watched.created = await asyncio.to_thread(Window, view, record), view.created
             return
-        window.add(await self._events(view.name, window.version, view.version))
+        await asyncio.to_thread(window.add, await self._events(view.name, window.version, view.version))
 
     async def _events(self, name: str, after: int, last: int) -> list[Event]:
         """Those after `after` up to `last`, page by page."""
