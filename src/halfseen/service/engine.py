@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from halfseen.agent import Agent
 from halfseen.errors import HalfseenError
 from halfseen.health import Health
 from halfseen.journal import transfer
@@ -134,8 +135,11 @@ class Engine:
 
     async def health(self, name: str) -> Health:
         """What the agent of a stream has to say about itself."""
-        agent = await self._on_desk(lambda: self._store.copy(name))
-        return await asyncio.to_thread(agent.health)
+        return await asyncio.to_thread((await self.agent(name)).health)
+
+    async def agent(self, name: str) -> Agent:
+        """A copy of the agent of a stream as it is now, to look at."""
+        return await self._on_desk(lambda: self._store.copy(name))
 
     async def events(self, name: str, after: int = 0, limit: int = 1000) -> list[Event]:
         """The next events of a stream, in order."""
