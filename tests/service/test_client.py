@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -33,6 +34,7 @@ def test_a_stream_by_calls_that_wait(service: Served) -> None:
         assert client.add_arm("sync", "c/d")["active"] == ["a", "b", "c/d"]
         assert client.retire_arm("sync", "c/d")["active"] == ["a", "b"]
         assert client.stream("sync")["decisions"] == 1
+        assert client.health("sync")["facts"]["rewards"] == 1
         assert "sync" in [view["name"] for view in client.streams()]
         assert client.retire_stream("sync")["retired"]
 
@@ -225,3 +227,13 @@ def test_a_client_shows_no_token() -> None:
     for bad in ({"url": "ftp://x"}, {"retries": -1}):
         with pytest.raises(hs.HalfseenError):
             hs.Client(**bad)
+
+
+def test_the_code_in_the_documents_runs(service: Served) -> None:
+    page = (Path(hs.__file__).parents[2] / "docs/how-to/serve.md").read_text()
+    blocks = re.findall(r"```py\n(.*?)```", page, flags=re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block.replace("http://127.0.0.1:8400", service.url), "serve.md", "exec"), {})
+    with hs.Client(service.url) as client:
+        assert client.stream("prices")["rewards"] == 1

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 import halfseen
 from halfseen.service.auth import Guard
+from halfseen.service.dashboard.routes import CONTENT_SECURITY_POLICY, dashboard_routes
 from halfseen.service.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.hot import hot_routes
@@ -24,17 +25,13 @@ from halfseen.service.journal_routes import journal_routes
 from halfseen.service.limits import Limits
 from halfseen.service.metrics import Meter
 from halfseen.service.openapi import describe
-from halfseen.service.routes import service_routes, stream_routes
+from halfseen.service.routes import read_guard, service_routes, stream_routes
 from halfseen.service.specs import Settings
 from halfseen.service.wire import error_body, own_error
 
 # Sent with every reply, by the server itself: a middleware would cost every decision a layer.
 HEADERS = [
-    (
-        "content-security-policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-        "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    ),
+    ("content-security-policy", CONTENT_SECURITY_POLICY),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
     ("cache-control", "no-store"),
@@ -66,6 +63,7 @@ def assemble(engine: Engine, guard: Guard, limits: Limits) -> ASGIApp:
     app.include_router(stream_routes(engine, guard, limits))
     app.include_router(journal_routes(engine, guard, limits))
     app.include_router(service_routes(engine, guard, meter, lambda: describe(app)))
+    app.router.routes.extend(dashboard_routes(engine, read_guard(guard)))
     _answer_errors(app, meter)
     return Router(hot_routes(engine, guard, meter, limits), default=app, redirect_slashes=False)
 

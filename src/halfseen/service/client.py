@@ -231,6 +231,10 @@ class Client(_Shared):
     def retire_arm(self, stream: str, arm: int | str) -> dict[str, Any]:
         return dict(self._do(_Call("DELETE", _stream(stream, f"/arms/{quote(str(arm), safe='')}"))))
 
+    def health(self, stream: str) -> dict[str, Any]:
+        """What the agent says of itself: notes, facts, findings."""
+        return dict(self._do(_Call("GET", _stream(stream, "/health"))))
+
     def decide(
         self,
         stream: str,
@@ -309,6 +313,9 @@ class AsyncClient(_Shared):
 
     async def retire_arm(self, stream: str, arm: int | str) -> dict[str, Any]:
         return dict(await self._do(_Call("DELETE", _stream(stream, f"/arms/{quote(str(arm), safe='')}"))))
+
+    async def health(self, stream: str) -> dict[str, Any]:
+        return dict(await self._do(_Call("GET", _stream(stream, "/health"))))
 
     async def decide(
         self,

@@ -115,6 +115,42 @@ _HOT_PATHS = {
 }
 
 
+def _look(summary: str, description: str, *, of_stream: bool, **query: str) -> dict[str, Any]:
+    """A route of the dashboard's, whose answers are for it to draw."""
+    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "description": "The stream"}
+    rest = [{"name": key, "in": "query", "schema": {"type": kind}} for key, kind in query.items()]
+    responses = {200: _content({"type": "object"}, "As asked"), **refusals()}
+    return {
+        "get": {
+            "tags": ["watching"],
+            "summary": summary,
+            "description": description,
+            "operationId": summary.lower().replace(" ", "_"),
+            "parameters": [*([name] if of_stream else []), *rest],
+            "responses": {str(status): answer for status, answer in responses.items()},
+            "security": [{"token": []}],
+        }
+    }
+
+
+_LOOKS = {
+    "/v1/overview": _look(
+        "Overview", "Streams at a glance. Needs the scope read.", of_stream=False, after="string", limit="integer"
+    ),
+    "/v1/streams/{name}/series": _look(
+        "Series",
+        "What the page draws: rewards against the uniform policy's estimate, arms, the context, latency, open "
+        "decisions; of the last ones. Needs the scope read.",
+        of_stream=True,
+        points="integer",
+        coordinate="integer",
+    ),
+    "/v1/streams/{name}/health": _look(
+        "Health", "What the agent says of its model and arms. Needs the scope read.", of_stream=True
+    ),
+}
+
+
 def describe(app: FastAPI) -> dict[str, Any]:
     """The whole description. FastAPI's route for errors of its own is left out: it never answers in that shape."""
     found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
@@ -127,4 +163,5 @@ def describe(app: FastAPI) -> dict[str, Any]:
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     paths = found.setdefault("paths", {})
     paths.update(_HOT_PATHS)
+    paths.update(_LOOKS)
     return found

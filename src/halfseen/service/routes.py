@@ -46,6 +46,15 @@ def whole(guard: Guard, scope: str) -> Callable[[Request], Awaitable[Token | Non
     return admitted
 
 
+def read_guard(guard: Guard) -> Callable[[Request, str | None], Awaitable[Token | None]]:
+    """For routes that ask by themselves: whether a request may read a stream."""
+
+    async def admitted(request: Request, stream: str | None) -> Token | None:
+        return await guard.admit(request.scope["headers"], "read", stream)
+
+    return admitted
+
+
 def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
     router = APIRouter(tags=["streams"])
     reads, rules = Depends(needs(guard, "read")), Depends(needs(guard, "admin"))
