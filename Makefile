@@ -4,7 +4,7 @@ BENCH := .venv-bench
 BIN := $(VENV)/bin
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: reproduce test test-all bench clean
+.PHONY: reproduce test test-all bench clean system-packages
 
 reproduce: $(VENV)/.experiments  ## the paper's experiment: figure, tables, verdicts in results/paper
 	$(BIN)/halfseen reproduce
@@ -21,6 +21,9 @@ test-all: test  ## the same and the tests that take minutes
 
 bench: $(BENCH)/.peers  ## us beside our peers, in an environment of its own; JOBS="em-2000 …" for some of it
 	$(BENCH)/bin/halfseen bench $(JOBS)
+
+system-packages:  ## what the tests want and pip does not have: a PostgreSQL server to start; for Debian, as root
+	apt-get install --yes postgresql
 
 clean:
 	rm -rf $(VENV) $(BENCH) build dist

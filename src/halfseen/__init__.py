@@ -27,12 +27,16 @@ if TYPE_CHECKING:
     from halfseen.health import Finding, Health, Verdict
     from halfseen.identify.em import FitResult, fit
     from halfseen.model import LinearGaussianModel
+    from halfseen.service.client import AsyncClient, Client, ServiceUnreachable
+    from halfseen.service.errors import ServiceError
     from halfseen.tracker import Tracker
 
 _HOMES = {
     "Agent": "agent",
     "AgentSpec": "experiments.specs",
+    "AsyncClient": "service.client",
     "Belief": "beliefs",
+    "Client": "service.client",
     "Decision": "decision",
     "Decisions": "fleet.decisions",
     "Evaluation": "experiments.evaluate",
@@ -47,6 +51,8 @@ _HOMES = {
     "LinearGaussianModel": "model",
     "Result": "experiments.result",
     "Tracker": "tracker",
+    "ServiceError": "service.errors",
+    "ServiceUnreachable": "service.client",
     "Verdict": "health",
     "catalog": "catalogue",
     "evaluate": "experiments.evaluate",
@@ -62,7 +68,9 @@ _HOMES = {
 __all__ = [
     "Agent",
     "AgentSpec",
+    "AsyncClient",
     "Belief",
+    "Client",
     "Decision",
     "Decisions",
     "Evaluation",
@@ -76,6 +84,8 @@ __all__ = [
     "Leaderboard",
     "LinearGaussianModel",
     "Result",
+    "ServiceError",
+    "ServiceUnreachable",
     "Tracker",
     "Verdict",
     "__version__",

@@ -21,7 +21,7 @@ from halfseen.health import LONG, Finding, Health, Verdict
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
 from halfseen.ledger import Ledger
 from halfseen.policy import Policy
-from halfseen.randomness import Floats
+from halfseen.randomness import Floats, Ints
 
 _SINCE_ARMS_COME_AND_GO = {"active", "missed", "silent", "rewards"}  # of the state: older files do without
 
@@ -301,10 +301,7 @@ class Agent:
             for t in range(len(ys)):
                 shown = None if xs is None else xs[t : t + 1]
                 chance = None if chances is None else chances[t : t + 1]
-                rounds, features = self.policy.relive(
-                    ys[t : t + 1], places[t : t + 1], contexts=shown, propensities=chance
-                )
-                number = self._ledger.open(rounds, places[t : t + 1], features)
+                number = self._relive(ys[t : t + 1], places[t : t + 1], shown, chance)
                 if not np.isnan(values[t]):
                     self.learn(number, values[t])
         except HalfseenError:
@@ -312,12 +309,31 @@ class Agent:
             raise
         return self
 
+    def retrace(self, observation: ArrayLike, arm: Arm, *, propensity: float | None = None) -> int:
+        """One round of a record: see y_t and take `arm` as played; the id that its reward is credited to.
+
+        What `fold` does for many rounds, without the copy of the state that lets it refuse a history halfway.
+        """
+        y = inputs.row("observation", observation, self.policy.streams.observed)
+        if self.policy.estimator.reveals_context:
+            raise invalid("arm", f"a record for '{self.name}'", "agent.fold with contexts: it decides on them")
+        place = np.array([self._arms.place("arm", arm)])
+        return self._relive(y, place, None, None if propensity is None else np.array([propensity]))
+
+    def _relive(self, y: Floats, place: Ints, context: Floats | None, propensity: Floats | None) -> int:
+        rounds, features = self.policy.relive(y, place, contexts=context, propensities=propensity)
+        return self._ledger.open(rounds, place, features)
+
     def save(self, path: str | Path) -> None:
         """Write the whole agent to a file; `halfseen.load` gives it back and it goes on bit for bit."""
         if not isinstance(path, str | Path):
             raise invalid("path", repr(path), "the path of a file")
+        savefile.write_atomically(Path(path), self.packed())
+
+    def packed(self, *, small: bool = True) -> bytes:
+        """The whole agent as the content of such a file; not `small` is larger and quicker to make."""
         added = {"added": self._added} if self._added else {}
-        savefile.write(Path(path), self._recipe | added, self.state())
+        return savefile.packed(self._recipe | added, self.state(), small=small)
 
     def state(self) -> dict[str, Any]:
         """A copy of every array the agent carries from round to round, by name."""

@@ -254,7 +254,15 @@ def _made(
 
 def load(path: str | Path) -> Agent:
     """The agent saved in a file, exactly as it was."""
-    recipe, state = savefile.read(Path(path))
+    return _loaded(*savefile.read(Path(path)), str(path))
+
+
+def unpacked(content: bytes, source: str) -> Agent:
+    """The agent that `Agent.packed` has packed; `source` is what errors call it."""
+    return _loaded(*savefile.unpacked(content, source), source)
+
+
+def _loaded(recipe: dict[str, Any], state: dict[str, Any], path: str) -> Agent:
     try:
         added = recipe.pop("added", ())
         fixed = {name: recipe.pop(name) for name in ("name", "observed", "arms", "seed", "max_pending")}

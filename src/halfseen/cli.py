@@ -58,10 +58,13 @@ def build_app() -> typer.Typer:
     from halfseen.commands.bench import bench
     from halfseen.commands.evaluate import evaluate
     from halfseen.commands.health import health
+    from halfseen.commands.journal import export_journal, import_journal
     from halfseen.commands.leaderboard import leaderboard
     from halfseen.commands.lists import agents, worlds
     from halfseen.commands.reproduce import reproduce
     from halfseen.commands.run import run
+    from halfseen.commands.serve import serve
+    from halfseen.commands.token import token_app
     from halfseen.commands.version import halfseen_app
     from halfseen.commands.warmup import warmup
 
@@ -71,8 +74,11 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(halfseen_app)
-    for command in (reproduce, run, leaderboard, health, evaluate, bench, warmup, agents, worlds):
+    for command in (reproduce, run, leaderboard, health, serve, evaluate, bench, warmup, agents, worlds):
         app.command()(command)
+    app.command("export")(export_journal)
+    app.command("import")(import_journal)
+    app.add_typer(token_app, name="token")
     return app
 
 

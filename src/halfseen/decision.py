@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,6 +21,22 @@ class Owner(Protocol):
 
     @property
     def arms(self) -> tuple[Arm, ...]: ...
+
+
+def weigh(decisions: Sequence[Decision]) -> None:
+    """Work out the propensities of decisions of one agent, all that have the same arms at once."""
+    by_arms: dict[int, list[Decision]] = {}
+    for decision in decisions:
+        if decision._propensities is None:
+            by_arms.setdefault(decision._choices.means.shape[1], []).append(decision)
+    for alike in by_arms.values():
+        parts = zip(*(decision._choices for decision in alike), strict=True)
+        fields: list[Any] = [None if part[0] is None else np.concatenate(part) for part in parts]
+        together = Choices(*fields)
+        shares = alike[0]._agent.policy.propensities(together)
+        shares.setflags(write=False)
+        for decision, own in zip(alike, shares, strict=True):
+            decision._propensities = own
 
 
 class Decision:

@@ -60,6 +60,17 @@ def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, ki
 
     A fleet is written as it is, without compression and straight to the disk: it may be most of the memory.
     """
+    write_atomically(path, lambda file: _fill(file, recipe, state, kind, small=kind == FORMAT))
+
+
+def packed(recipe: Mapping[str, Any], state: Mapping[str, Any], *, small: bool = True) -> bytes:
+    """The content of a save file; not `small` is larger and quicker."""
+    buffer = io.BytesIO()
+    _fill(buffer, recipe, state, FORMAT, small=small)
+    return buffer.getvalue()
+
+
+def _fill(file: IO[bytes], recipe: Mapping[str, Any], state: Mapping[str, Any], kind: str, *, small: bool) -> None:
     arrays: dict[str, Any] = {}
     header = {
         "format": kind,
@@ -67,16 +78,12 @@ def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, ki
         "recipe": _pack(recipe, arrays),
         "state": _pack(dict(state), arrays),
     }
-    compression = zipfile.ZIP_DEFLATED if kind == FORMAT else zipfile.ZIP_STORED
-
-    def fill(file: IO[bytes]) -> None:
-        with zipfile.ZipFile(file, "w", compression, compresslevel=1) as archive:
-            archive.writestr(_HEADER, json.dumps(header))
-            for name, array in arrays.items():
-                with archive.open(name, "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-
-    write_atomically(path, fill)
+    method = zipfile.ZIP_DEFLATED if small else zipfile.ZIP_STORED
+    with zipfile.ZipFile(file, "w", method, compresslevel=1) as archive:
+        archive.writestr(_HEADER, json.dumps(header))
+        for name, array in arrays.items():
+            with archive.open(name, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def kind_of(path: Path) -> str | None:
@@ -98,7 +105,22 @@ def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def read(path: Path, *, kind: str = FORMAT) -> tuple[dict[str, Any], dict[str, Any]]:
     """The recipe and state of a save file."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file:
+            return _read(file, str(path), kind)
+    except FileNotFoundError:
+        raise SaveFileError(f"file: got '{path}'; there is no such file") from None
+    except OSError as error:
+        raise SaveFileError(f"file: got '{path}'; cannot read it: {error.strerror}") from None
+
+
+def unpacked(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The recipe and state in the content of a save file; `path` is what errors call it."""
+    return _read(io.BytesIO(content), path, FORMAT)
+
+
+def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        with zipfile.ZipFile(file) as archive:
             header = json.loads(archive.read(_HEADER))
             if header.get("format") != kind:
                 raise SaveFileError(f"file: got '{path}', which is {header.get('format')!r}; want a {kind} file")
@@ -111,10 +133,6 @@ def read(path: Path, *, kind: str = FORMAT) -> tuple[dict[str, Any], dict[str, A
                 return np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
 
             return _unpack(header["recipe"], array), _unpack(header["state"], array)
-    except FileNotFoundError:
-        raise SaveFileError(f"file: got '{path}'; there is no such file") from None
-    except OSError as error:
-        raise SaveFileError(f"file: got '{path}'; cannot read it: {error.strerror}") from None
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -124,6 +142,7 @@ def read(path: Path, *, kind: str = FORMAT) -> tuple[dict[str, Any], dict[str, A
         EOFError,
         AttributeError,
         RuntimeError,
+        OSError,
     ):
         raise SaveFileError(f"file: got '{path}', truncated or damaged; want a whole {kind} file") from None
 

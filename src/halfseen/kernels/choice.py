@@ -154,7 +154,7 @@ def _win_probabilities(scores, stds, law, available, probabilities):  # type: ig
         share *= below
 
 
-@njit(**_KERNEL)
+@njit(**_KERNEL, nogil=True)  # it takes longest by far: other threads may go on
 def win_probabilities(means, variances, widths, law, available, probabilities):  # type: ignore[no-untyped-def]
     """The probability with which `pick` chooses each arm, exact up to quadrature (below 1e-10); (n, K), in place."""
     n, arms = means.shape

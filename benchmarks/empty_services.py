@@ -1,0 +1,55 @@
+"""Endpoints that do nothing, under the server and the settings of `halfseen serve`: what decisions are measured by.
+
+python -m benchmarks.empty_services fastapi|plain PORT
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+from starlette.routing import Route, Router
+
+from halfseen.service.serving import server_settings
+from halfseen.service.wire import decode_decision, parse, read_body, reply
+
+
+class Asked(BaseModel):
+    observation: list[float | None] | dict[str, float | None]
+    available: list[int | str] | None = None
+    key: str | None = None
+
+
+class Answered(BaseModel):
+    ok: bool
+
+
+def fastapi_empty() -> Any:
+    """FastAPI's own way: pydantic in, pydantic out."""
+    app = FastAPI()
+
+    @app.post("/v1/streams/{name}/decisions")
+    async def decide(name: str, asked: Asked) -> Answered:
+        return Answered(ok=True)
+
+    return app
+
+
+def plain_empty() -> Any:
+    """The stack of the hot routes: a plain route, msgspec, and nothing behind it."""
+
+    class Endpoint:
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            parse(decode_decision, await read_body(scope, receive, 1_048_576))
+            await reply(send, b'{"ok":true}')
+
+    return Router([Route("/v1/streams/{name}/decisions", Endpoint(), methods=None)], redirect_slashes=False)
+
+
+if __name__ == "__main__":
+    kind, port = sys.argv[1], int(sys.argv[2])
+    made = {"fastapi": fastapi_empty, "plain": plain_empty}[kind]()
+    uvicorn.run(made, host="127.0.0.1", port=port, lifespan="off", **server_settings())

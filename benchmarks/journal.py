@@ -1,0 +1,214 @@
+"""The journal and the engine: commits that are shared, a long stream made ready, many streams in memory.
+
+    python -m benchmarks.journal [shared] [long] [many]
+
+Not a job among the others: it is ours alone, and takes minutes. Prints a table; writes results/bench/journal.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from halfseen.journal import events
+from halfseen.journal.events import Event
+from halfseen.journal.ids import next_id
+from halfseen.journal.journal import StreamRow
+from halfseen.journal.opening import open_journal
+from halfseen.journal.sqlite import SqliteJournal
+from halfseen.service.engine import Engine
+from halfseen.service.resident import Resident, snapshot
+from halfseen.service.specs import Ask, Settings, StreamSpec, Told
+from halfseen.table import Table
+
+OBSERVED, LATENT, ARMS = 10, 20, 15
+CALLERS, SLOWER = 64, 0.002  # seconds that are added to every commit
+LONG, MANY = 1_000_000, 10_000
+SINCE = Settings().snapshot_every - 1  # events after the last snapshot: as many as there can be
+SEED = 3
+
+
+class SlowDisk(SqliteJournal):
+    """SQLite as it is, on a disk whose sync takes 2 ms more. The sleep lets other threads run, as a sync does."""
+
+    def commit(self) -> None:
+        time.sleep(SLOWER)
+        super().commit()
+
+
+def shared() -> list[dict[str, Any]]:
+    """Requests a second of 64 callers on one stream, commits shared against one commit a request."""
+    from halfseen.service.store import Store
+
+    async def rate(batch_rows: int, requests: int) -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            settings = Settings(identify=False, batch_rows=batch_rows)
+            path = Path(folder) / "j.db"
+            journal = SlowDisk(path, lock_seconds=10.0)
+            engine = Engine(Store(journal, settings), journal.another(), settings)
+            await engine.create_stream(StreamSpec(name="s", observed=LATENT, arms=ARMS, agent="ts-pco", seed=SEED))
+            rng = np.random.default_rng(SEED)
+            ys = rng.normal(size=(requests, LATENT)).tolist()
+
+            async def call(mine: list[list[float]]) -> None:
+                for y in mine:
+                    await engine.decide("s", Ask(y))
+
+            await call(ys[:3])
+            began = time.perf_counter()
+            await asyncio.gather(*[call(ys[caller::CALLERS]) for caller in range(CALLERS)])
+            seconds = time.perf_counter() - began
+            await engine.close()
+            return requests / seconds
+
+    alone, together = [], []
+    for _ in range(3):  # interleaved, the best of each
+        alone.append(asyncio.run(rate(1, 192)))
+        together.append(asyncio.run(rate(2_000, 3_200)))
+    times = max(together) / max(alone)
+    return [
+        {
+            "what": f"one commit a request, {CALLERS} callers, sync + 2 ms",
+            "value": f"{max(alone):.0f} /s",
+            "wanted": "",
+        },
+        {"what": "commits shared", "value": f"{max(together):.0f} /s", "wanted": ""},
+        {"what": "ratio", "value": f"{times:.1f}", "wanted": "≥ 10"},
+    ]
+
+
+def _record(spec: StreamSpec, count: int) -> Iterator[Event]:
+    """`count` events: a stream whose arms were drawn by lot, every decision rewarded."""
+    rng = np.random.default_rng(SEED)
+    k = int(spec.observed)  # type: ignore[call-overload]
+    yield Event(1, 1, None, events.Created(msgspec.to_builtins(spec)))
+    shares, expected = [1 / ARMS] * ARMS, [0.0] * ARMS
+    identity, seq, number = None, 1, 0
+    while seq < count:
+        number += 1
+        identity = next_id(seq, identity)
+        y, arm = rng.normal(size=k), int(rng.integers(ARMS))
+        seq += 1
+        decided = events.Decided(number, y.tolist(), arm, 1 / ARMS, shares, expected)
+        yield Event(seq, 1000 * seq, identity, decided)
+        if seq < count:
+            seq += 1
+            reward = events.Rewarded(identity, number, float(y[arm % k] + rng.normal()), "given", True)
+            yield Event(seq, 1000 * seq, identity, reward)
+
+
+def _ready(agent: str, observed: int, count: int) -> dict[str, Any]:
+    """Seconds from opening the database to the first answer of a stream with `count` events."""
+    spec = StreamSpec(name="s", observed=observed, arms=ARMS, agent=agent, seed=SEED)
+    with tempfile.TemporaryDirectory() as folder:
+        url = str(Path(folder) / "j.db")
+        journal = open_journal(url)
+        row = StreamRow(
+            0, "s", msgspec.json.encode(spec).decode(), [(arm, True) for arm in range(ARMS)], 0, 0, 0, 1, 1
+        )  # fmt: skip
+        resident, held = Resident(spec), []
+        with journal.transaction():
+            journal.create(row)
+            for event in _record(spec, count):
+                resident.fold([event])
+                held.append((row.id, event))
+                if len(held) == 10_000 or event.seq == count:
+                    row.version, row.decisions, row.rewards = event.seq, resident.decisions, resident.rewards
+                    row.updated = event.time
+                    journal.append([row], held)
+                    held = []
+                if event.seq == count - SINCE:
+                    journal.keep_snapshot(row.id, event.seq, snapshot(resident.packed()))
+        journal.close()
+
+        async def first_answer() -> float:
+            began = time.perf_counter()
+            engine = await Engine.open(url, Settings(identify=False, snapshot_every=10**9))
+            await engine.decide("s", Ask([0.1] * observed))
+            seconds = time.perf_counter() - began
+            assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
+            engine._store.residents.clear()  # nothing to keep: the next repeat is to find the same
+            await engine.close()
+            return seconds
+
+        seconds = min(asyncio.run(first_answer()) for _ in range(3))
+    what = f"{agent} with {count:,} events, {SINCE:,} of them since its snapshot, to its first answer"
+    return {"what": what, "value": f"{seconds:.2f} s", "wanted": "< 2 s"}
+
+
+def long() -> list[dict[str, Any]]:
+    """A stream with a million events; and one of `adaptive`, whose state is bounded by its history, not by its age."""
+    return [_ready("ts-pco", LATENT, LONG), _ready("adaptive", OBSERVED, 40_000)]
+
+
+def many() -> list[dict[str, Any]]:
+    """Memory of a process that holds 10,000 streams of `kf-ts`, each of which has decided and been rewarded."""
+    rng = np.random.default_rng(SEED)
+    model = {
+        "transition": (0.9 * np.linalg.qr(rng.normal(size=(LATENT, LATENT)))[0]).tolist(),
+        "process_cov": np.eye(LATENT).tolist(),
+        "observation_cov": (0.5 * np.eye(OBSERVED)).tolist(),
+    }
+
+    async def hold() -> tuple[float, float, int]:
+        with tempfile.TemporaryDirectory() as folder:
+            engine = await Engine.open(Path(folder) / "j.db", Settings(identify=False))
+            empty = _resident_memory()
+
+            async def one(name: str) -> None:
+                options = {"model": model}
+                spec = StreamSpec(name=name, observed=OBSERVED, arms=ARMS, agent="kf-ts", options=options, seed=SEED)
+                await engine.create_stream(spec)
+                for _ in range(2):
+                    decision = await engine.decide(name, Ask([0.1] * OBSERVED))
+                    await engine.reward(name, Told(decision.id, 0.5))
+
+            for start in range(0, MANY, 200):
+                await asyncio.gather(*[one(f"s{number}") for number in range(start, start + 200)])
+            held = engine.measurements()["resident_streams"]
+            used = _resident_memory()
+            await engine.close()
+            return empty, used, held
+
+    empty, used, held = asyncio.run(hold())
+    adaptive = Resident(StreamSpec(name="s", observed=OBSERVED, arms=ARMS, agent="adaptive", seed=SEED)).nbytes
+    streams = f"{held:,} streams of kf-ts held (d = 20, k = 10, K = 15)"
+    return [
+        {"what": f"memory with {streams}", "value": f"{used:.2f} GB", "wanted": "< 2 GB"},
+        {"what": "before the first of them", "value": f"{empty:.2f} GB", "wanted": ""},
+        {"what": "one stream of adaptive (k = 10, K = 15)", "value": f"{adaptive / 1e6:.1f} MB", "wanted": ""},
+    ]
+
+
+def _resident_memory() -> float:
+    """Gigabytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e9
+
+
+JOBS = {"shared": shared, "long": long, "many": many}
+
+
+def main(names: list[str]) -> None:
+    unknown = [name for name in names if name not in JOBS]
+    if unknown:
+        sys.exit(f"error: job: got '{unknown[0]}'; want some of: {', '.join(JOBS)}")
+    rows = [row for name in names or JOBS for row in JOBS[name]()]
+    print(Table(rows).markdown())
+    folder = Path("results/bench")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "journal.json").write_text(json.dumps({"cores": os.cpu_count(), "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

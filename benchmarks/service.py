@@ -1,0 +1,167 @@
+"""Decisions per second over HTTP, beside endpoints that do nothing: one load generator, one worker each, in turn.
+
+python -m benchmarks.service [SECONDS] [REPEATS]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.load import Load, drive, request
+from halfseen.table import Table
+
+OBSERVED, ARMS, CONNECTIONS = 20, 15, 64
+STREAM = {"name": "load", "observed": OBSERVED, "arms": ARMS, "agent": "ts-pco", "seed": 1}
+PATH = "/v1/streams/load/decisions"
+FASTAPI, PLAIN = "empty, FastAPI and pydantic", "empty, plain route and msgspec"
+SQLITE, POSTGRES = "decisions on SQLite", "decisions on PostgreSQL"
+
+
+def bodies() -> list[bytes]:
+    draw = random.Random(0)
+    seen = [[round(draw.gauss(0, 1), 6) for _ in range(OBSERVED)] for _ in range(256)]
+    return [request(PATH, json.dumps({"observation": row}).encode()) for row in seen]
+
+
+@contextlib.contextmanager
+def started(command: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command], cwd=folder, env=os.environ, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+@contextlib.contextmanager
+def empty(kind: str) -> Iterator[int]:
+    port = free_port()
+    with started(["benchmarks.empty_services", kind, str(port)], Path.cwd()):
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.05)
+        yield port
+
+
+@contextlib.contextmanager
+def served(database: str) -> Iterator[int]:
+    with started(["halfseen.cli", "serve", "--port", "0", "--database", database], Path.cwd()) as process:
+        assert process.stderr is not None
+        found = None
+        while not found:
+            line = process.stderr.readline()
+            if not line:
+                raise RuntimeError("the service did not start")
+            found = re.search(r"listens on http://127.0.0.1:(\d+)", line)
+        port = int(found[1])
+        httpx.post(f"http://127.0.0.1:{port}/v1/streams", json=STREAM, timeout=60).raise_for_status()
+        yield port
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[str | None]:
+    """The address of a database on a server of our own; None where there is no PostgreSQL."""
+    try:
+        from tests.postgres_server import Server
+
+        server = Server()
+    except BaseException as error:  # pytest's own kind of failure is no Exception
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        print(f"PostgreSQL is not measured: {error}", file=sys.stderr)
+        yield None
+        return
+    try:
+        server.start()
+        yield server.database()
+    finally:
+        server.remove()
+
+
+def measure(seconds: float, repeats: int) -> dict[str, list[Load]]:
+    """Everything runs at the same time; one after the other is under load, round after round."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        ports = {
+            FASTAPI: stack.enter_context(empty("fastapi")),
+            PLAIN: stack.enter_context(empty("plain")),
+            SQLITE: stack.enter_context(served(str(Path(folder) / "load.db"))),
+        }
+        database = stack.enter_context(postgres())
+        if database:
+            ports[POSTGRES] = stack.enter_context(served(database))
+        asked = bodies()
+        for port in ports.values():
+            drive(port, asked, connections=CONNECTIONS, seconds=min(1.0, seconds))  # warm
+        loads: dict[str, list[Load]] = {name: [] for name in ports}
+        for _ in range(repeats):
+            for name, port in ports.items():
+                loads[name].append(drive(port, asked, connections=CONNECTIONS, seconds=seconds))
+        for name, runs in loads.items():
+            refused = sum(load.refused for load in runs)
+            if refused:
+                raise RuntimeError(f"{name}: {refused} requests were refused")
+        return loads
+
+
+def summary(loads: dict[str, list[Load]]) -> list[dict[str, Any]]:
+    """Each judged by its best round, as whatever else the machine does can only slow it down."""
+    rate = {name: max(load.per_second for load in runs) for name, runs in loads.items()}
+    p50, p99 = (
+        {name: min(load.percentile(share) for load in runs) for name, runs in loads.items()} for share in (0.5, 0.99)
+    )
+    return [
+        {
+            "endpoint": name,
+            "requests/s": f"{rate[name]:,.0f}",
+            "× FastAPI's": f"{rate[name] / rate[FASTAPI]:.2f}",
+            "× plain": f"{rate[name] / rate[PLAIN]:.2f}",
+            "p50 ms": f"{p50[name]:.1f}",
+            "p99 ms": f"{p99[name]:.1f}",
+            "p99 × plain": f"{p99[name] / p99[PLAIN]:.2f}",
+        }
+        for name in loads
+    ]
+
+
+def main(arguments: list[str]) -> None:
+    seconds = float(arguments[0]) if arguments else 2.0
+    repeats = int(arguments[1]) if len(arguments) > 1 else 9
+    loads = measure(seconds, repeats)
+    print(Table(summary(loads)).markdown())
+    print(
+        f"\nOne worker, d = {OBSERVED}, K = {ARMS}, agent {STREAM['agent']}, {CONNECTIONS} connections, every commit "
+        f"synced; best of {repeats} rounds of {seconds:g} s each, in turn."
+    )
+    folder = Path("results/bench")
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {name: [[load.per_second, load.percentile(0.5), load.percentile(0.99)] for load in runs]
+            for name, runs in loads.items()}  # fmt: skip
+    (folder / "service.json").write_text(json.dumps(kept, indent=1))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,252 @@
+"""What the engine asks of a database. Two dialects answer: sqlite.py and postgres.py.
+
+A journal is one connection, used by one thread at a time. All that changes it happens between `begin` and `commit`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from halfseen.journal.events import Arm, Event, decode, encode
+
+PAGE = 5_000  # events read at a time
+_EVENT = "seq, time, kind, id, payload, blob"
+_STREAM = "id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired"
+_TOKEN = "id, name, sha256, scopes, streams, created, expires, revoked"
+
+
+class StreamRow(Struct):
+    """A stream as the journal lists it."""
+
+    id: int
+    name: str
+    spec: str  # JSON
+    arms: list[tuple[Arm, bool]]  # all there have ever been, and whether each is active
+    version: int
+    decisions: int
+    rewards: int
+    created: int
+    updated: int
+    identifying: int = 0  # until when a process is looking for a model of it
+    retired: bool = False
+
+
+class Token(Struct, frozen=True):
+    """A bearer token at rest. `streams` None is all of them; times are microseconds since 1970, UTC."""
+
+    id: str
+    name: str
+    sha256: bytes
+    scopes: list[str]
+    streams: list[str] | None
+    created: int
+    expires: int | None = None
+    revoked: int | None = None
+
+
+class Journal(ABC):
+    """One connection to the record."""
+
+    # ------------------------------------------------------------------ what dialects supply
+
+    @abstractmethod
+    def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Run a statement; its rows. Parameters are written `?`."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Start a transaction."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make it durable: on return it survives a power cut."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Undo it; never raises."""
+
+    @abstractmethod
+    def _lock(self, names: Sequence[str]) -> list[Any]:
+        """The rows of those streams, which nobody else changes before the transaction ends."""
+
+    @abstractmethod
+    def _insert(self, rows: list[tuple[Any, ...]]) -> None:
+        """Insert events."""
+
+    @abstractmethod
+    def _update(self, rows: list[tuple[Any, ...]]) -> None:
+        """Update streams: arms, version, decisions, rewards, updated, identifying, retired, id."""
+
+    @abstractmethod
+    def _any(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+        """A condition that `column` is among the values, and its parameters."""
+
+    @abstractmethod
+    def ping(self) -> None:
+        """Raise JournalAway unless the database answers; comes back by itself when it does."""
+
+    @abstractmethod
+    def another(self) -> Journal:
+        """One more connection to the same database."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    # ------------------------------------------------------------------ streams
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Begin; commit at the end, or undo everything."""
+        self.begin()
+        try:
+            yield
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+
+    def create(self, row: StreamRow) -> bool:
+        """Add a stream, whose `id` is then known; False if there is one of that name."""
+        sql = (
+            "INSERT INTO streams (name, spec, arms, version, decisions, rewards, created, updated, identifying,"
+            " retired) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING id"
+        )
+        counts = (row.version, row.decisions, row.rewards, row.created, row.updated, row.identifying)
+        made = self._rows(sql, (row.name, row.spec, _json(row.arms), *counts, int(row.retired)))
+        if made:
+            row.id = made[0][0]
+        return bool(made)
+
+    def lock(self, names: Iterable[str]) -> dict[str, StreamRow]:
+        """Those of the streams that there are, to be changed by this transaction alone."""
+        return {row[1]: _stream(row) for row in self._lock(sorted(set(names)))}
+
+    def stream(self, name: str) -> StreamRow | None:
+        rows = self._rows(f"SELECT {_STREAM} FROM streams WHERE name = ?", (name,))
+        return _stream(rows[0]) if rows else None
+
+    def streams(self, after: str = "", limit: int = 100) -> list[StreamRow]:
+        """Streams by name, those after `after`."""
+        sql = f"SELECT {_STREAM} FROM streams WHERE name > ? ORDER BY name LIMIT ?"
+        return [_stream(row) for row in self._rows(sql, (after, limit))]
+
+    def count(self) -> int:
+        return int(self._rows("SELECT count(*) FROM streams")[0][0])
+
+    def claim(self, stream_id: int, now: int, until: int) -> bool:
+        """Take it on to find a model of a stream, unless another process has. A claim ends by itself."""
+        sql = "UPDATE streams SET identifying = ? WHERE id = ? AND identifying <= ? RETURNING id"
+        return bool(self._rows(sql, (until, stream_id, now)))
+
+    # ------------------------------------------------------------------ events
+
+    def append(self, streams: Sequence[StreamRow], events: Sequence[tuple[int, Event]]) -> None:
+        """Add events (with the ids of their streams), and what has become of the streams."""
+        if events:
+            self._insert(
+                [(stream, e.seq, e.time, e.kind, e.id, e.key, encode(e.content), e.blob) for stream, e in events]
+            )
+        if streams:
+            self._update(
+                [
+                    (_json(s.arms), s.version, s.decisions, s.rewards, s.updated, s.identifying, int(s.retired), s.id)
+                    for s in streams
+                ]
+            )
+
+    def events(self, stream_id: int, after: int = 0, limit: int = PAGE) -> list[Event]:
+        """The next events of a stream, in order."""
+        sql = f"SELECT {_EVENT} FROM events WHERE stream_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+        return [_event(row) for row in self._rows(sql, (stream_id, after, limit))]
+
+    def all_events(self, stream_id: int, after: int = 0) -> Iterator[Event]:
+        """All events from there on, read page by page."""
+        while page := self.events(stream_id, after):
+            yield from page
+            after = page[-1].seq
+
+    def with_keys(self, stream_id: int, keys: Sequence[str]) -> list[Event]:
+        """The decisions made under those idempotency keys."""
+        if not keys:
+            return []
+        condition, values = self._any("key", keys)
+        sql = f"SELECT {_EVENT} FROM events WHERE stream_id = ? AND {condition}"
+        return [_event(row) for row in self._rows(sql, [stream_id, *values])]
+
+    def about(self, stream_id: int, decisions: Sequence[str]) -> list[Event]:
+        """Those decisions and what became of them, in order."""
+        if not decisions:
+            return []
+        condition, values = self._any("id", decisions)
+        found: list[Event] = []
+        for kinds in ("kind = 'decided'", "kind IN ('rewarded', 'expired')"):  # as the indexes have it
+            sql = f"SELECT {_EVENT} FROM events WHERE stream_id = ? AND {kinds} AND {condition} ORDER BY seq"
+            found += [_event(row) for row in self._rows(sql, [stream_id, *values])]
+        return found
+
+    # ------------------------------------------------------------------ snapshots
+
+    def keep_snapshot(self, stream_id: int, seq: int, state: bytes) -> None:
+        """Replace the snapshot of a stream, unless there is a later one."""
+        self._rows(
+            "INSERT INTO snapshots (stream_id, seq, state, sha256) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (stream_id) DO UPDATE SET seq = excluded.seq, state = excluded.state,"
+            " sha256 = excluded.sha256 WHERE snapshots.seq <= excluded.seq",
+            (stream_id, seq, state, hashlib.sha256(state).digest()),
+        )
+
+    def snapshot(self, stream_id: int) -> tuple[int, bytes] | None:
+        """The last snapshot of a stream; None if there is none, or if it is not what was written."""
+        rows = self._rows("SELECT seq, state, sha256 FROM snapshots WHERE stream_id = ?", (stream_id,))
+        if not rows or hashlib.sha256(rows[0][1]).digest() != bytes(rows[0][2]):
+            return None
+        return int(rows[0][0]), bytes(rows[0][1])
+
+    # ------------------------------------------------------------------ tokens
+
+    def tokens(self) -> list[Token]:
+        """All of them, the revoked and the expired too, oldest first."""
+        return [_token(row) for row in self._rows(f"SELECT {_TOKEN} FROM tokens ORDER BY created, id")]
+
+    def add_token(self, token: Token) -> None:
+        streams = None if token.streams is None else _json(token.streams)
+        self._rows(
+            f"INSERT INTO tokens ({_TOKEN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+            (token.id, token.name, token.sha256, _json(token.scopes), streams, token.created, token.expires,
+             token.revoked),
+        )  # fmt: skip
+
+    def revoke_token(self, identity: str, now: int) -> bool:
+        """Whether there was such a token that was still in force."""
+        sql = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL RETURNING id"
+        return bool(self._rows(sql, (now, identity)))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _stream(row: Any) -> StreamRow:
+    arms = [(arm, active) for arm, active in msgspec.json.decode(row[3])]
+    identity, name, spec, _, version, decisions, rewards, created, updated, identifying, retired = row
+    return StreamRow(
+        identity, name, spec, arms, version, decisions, rewards, created, updated, identifying, bool(retired)
+    )
+
+
+def _event(row: Any) -> Event:
+    seq, time, kind, identity, payload, blob = row
+    return Event(seq, time, identity, decode(kind, payload), None if blob is None else bytes(blob))
+
+
+def _token(row: Any) -> Token:
+    identity, name, digest, scopes, streams, created, expires, revoked = row
+    allowed = None if streams is None else msgspec.json.decode(streams)
+    return Token(identity, name, bytes(digest), msgspec.json.decode(scopes), allowed, created, expires, revoked)

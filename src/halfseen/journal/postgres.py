@@ -1,0 +1,144 @@
+"""The journal in PostgreSQL: many processes, each stream locked by the one that is writing to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+
+from halfseen.journal.events import JournalAway, JournalError
+from halfseen.journal.journal import Journal
+from halfseen.journal.schema import MIGRATIONS, pending
+
+_WORDS = {"serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "integer": "BIGINT", "bytes": "BYTEA"}
+_MIGRATING = 7_309_940_213_865_423_457  # the advisory lock under which tables are made
+_EVENT_TYPES = ("bigint", "bigint", "bigint", "text", "text", "text", "text", "bytea")
+_STREAM_TYPES = ("text", *["bigint"] * 7)
+
+
+class PostgresJournal(Journal):
+    """A journal in the database at `url`. A connection that was lost is made again by the next `begin` or read."""
+
+    def __init__(self, url: str, *, lock_seconds: float) -> None:
+        self._url, self._lock_seconds = url, lock_seconds
+        self._connection: psycopg.Connection[Any] | None = None
+        self._inside = False  # a transaction
+        try:
+            self._migrate()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            if self._inside:  # what was locked is locked no more
+                raise psycopg.OperationalError("the connection was lost in the middle of a transaction")
+            milliseconds = int(1000 * self._lock_seconds)
+            self._connection = psycopg.connect(
+                self._url,
+                autocommit=True,
+                connect_timeout=max(2, round(self._lock_seconds)),
+                application_name="halfseen",
+                options=f"-c lock_timeout={milliseconds} -c synchronous_commit=on",
+            )
+        return self._connection
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors of the driver in the words of the journal, without what the address may hold."""
+        try:
+            yield
+        except (psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.DataError) as error:
+            raise JournalError(f"journal: {_line(error)}") from None
+        except psycopg.Error as error:
+            raise JournalAway(f"database: PostgreSQL cannot be used now: {_line(error)}") from None
+
+    def _migrate(self) -> None:
+        with self.transaction():
+            self._rows("SELECT pg_advisory_xact_lock(?)", (_MIGRATING,))
+            self._rows("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
+            found = self._rows("SELECT version FROM schema_version")
+            version = found[0][0] if found else 0
+            for migration in pending(version):
+                for statement in migration:
+                    self._rows(statement.format(**_WORDS))
+            if not found:
+                self._rows("INSERT INTO schema_version VALUES (?)", (len(MIGRATIONS),))
+            elif version < len(MIGRATIONS):
+                self._rows("UPDATE schema_version SET version = ?", (len(MIGRATIONS),))
+
+    def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        statement = sql.replace("?", "%s").encode()
+        with self._told():
+            try:
+                return self._fetched(statement, parameters)
+            except psycopg.OperationalError:
+                lost = self._connection is not None and self._connection.closed
+                if self._inside or not lost:
+                    raise
+                return self._fetched(statement, parameters)  # a server that was restarted since the last time
+
+    def _fetched(self, statement: bytes, parameters: Sequence[Any]) -> list[Any]:
+        cursor = self._connected().execute(statement, parameters, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+    def begin(self) -> None:
+        self._rows("BEGIN")
+        self._inside = True
+
+    def commit(self) -> None:
+        self._rows("COMMIT")
+        self._inside = False
+
+    def rollback(self) -> None:
+        self._inside = False
+        if self._connection is not None and not self._connection.closed:
+            try:
+                self._connection.execute("ROLLBACK")
+            except psycopg.Error:
+                self._connection.close()
+
+    def _lock(self, names: Sequence[str]) -> list[Any]:
+        return self._rows(
+            "SELECT id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired"
+            " FROM streams WHERE name = ANY(?) ORDER BY name FOR UPDATE",
+            (list(names),),
+        )
+
+    def _insert(self, rows: list[tuple[Any, ...]]) -> None:
+        self._rows(
+            "INSERT INTO events (stream_id, seq, time, kind, id, key, payload, blob)"
+            f" SELECT * FROM {_unnest(_EVENT_TYPES)}",
+            [list(column) for column in zip(*rows, strict=True)],
+        )
+
+    def _update(self, rows: list[tuple[Any, ...]]) -> None:
+        self._rows(
+            "UPDATE streams SET arms = n.arms, version = n.version, decisions = n.decisions, rewards = n.rewards,"
+            f" updated = n.updated, identifying = n.identifying, retired = n.retired FROM {_unnest(_STREAM_TYPES)}"
+            " AS n (arms, version, decisions, rewards, updated, identifying, retired, id) WHERE streams.id = n.id",
+            [list(column) for column in zip(*rows, strict=True)],
+        )
+
+    def _any(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+        return f"{column} = ANY(?)", [list(values)]
+
+    def ping(self) -> None:
+        self._rows("SELECT 1")
+
+    def another(self) -> PostgresJournal:
+        return PostgresJournal(self._url, lock_seconds=self._lock_seconds)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _unnest(types: Sequence[str]) -> str:
+    return f"unnest({', '.join(f'?::{kind}[]' for kind in types)})"
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

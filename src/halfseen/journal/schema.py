@@ -1,0 +1,71 @@
+"""The tables, as a list of migrations. A database says how many of them it has had."""
+
+from __future__ import annotations
+
+from halfseen.journal.events import JournalError
+
+# Both databases read this SQL but for the words in braces. A migration that has been released is never changed.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE streams (
+            id {serial},
+            name TEXT NOT NULL UNIQUE,
+            spec TEXT NOT NULL,
+            arms TEXT NOT NULL,
+            version {integer} NOT NULL,
+            decisions {integer} NOT NULL,
+            rewards {integer} NOT NULL,
+            created {integer} NOT NULL,
+            updated {integer} NOT NULL,
+            identifying {integer} NOT NULL,
+            retired {integer} NOT NULL
+        )
+        """,
+        """
+        CREATE TABLE events (
+            stream_id {integer} NOT NULL REFERENCES streams (id),
+            seq {integer} NOT NULL,
+            time {integer} NOT NULL,
+            kind TEXT NOT NULL,
+            id TEXT,
+            key TEXT,
+            payload TEXT NOT NULL,
+            blob {bytes},
+            PRIMARY KEY (stream_id, seq)
+        )
+        """,
+        "CREATE UNIQUE INDEX events_decided ON events (stream_id, id) WHERE kind = 'decided'",
+        "CREATE INDEX events_outcome ON events (stream_id, id) WHERE kind IN ('rewarded', 'expired')",
+        "CREATE UNIQUE INDEX events_key ON events (stream_id, key) WHERE key IS NOT NULL",
+        """
+        CREATE TABLE snapshots (
+            stream_id {integer} PRIMARY KEY REFERENCES streams (id),
+            seq {integer} NOT NULL,
+            state {bytes} NOT NULL,
+            sha256 {bytes} NOT NULL
+        )
+        """,
+        """
+        CREATE TABLE tokens (
+            id TEXT PRIMARY KEY,
+            name TEXT NOT NULL,
+            sha256 {bytes} NOT NULL,
+            scopes TEXT NOT NULL,
+            streams TEXT,
+            created {integer} NOT NULL,
+            expires {integer},
+            revoked {integer}
+        )
+        """,
+    ),
+)
+
+
+def pending(version: int, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> tuple[tuple[str, ...], ...]:
+    """The migrations that a database of `version` still wants; one that has had more than there are is refused."""
+    if version > len(migrations):
+        raise JournalError(
+            f"database: got one of version {version}; this halfseen knows versions up to {len(migrations)}: upgrade it"
+        )
+    return migrations[version:]

@@ -1,0 +1,132 @@
+"""The journal in a file, written ahead (WAL) and synced at every commit: a power cut loses no commit."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from halfseen.journal.events import JournalAway, JournalError
+from halfseen.journal.journal import Journal
+from halfseen.journal.schema import MIGRATIONS, pending
+
+_WORDS = {"serial": "INTEGER PRIMARY KEY", "integer": "INTEGER", "bytes": "BLOB"}
+_MOST_PARAMETERS = 30_000  # SQLite takes 32,766
+_CHECKPOINT_PAGES = 4_000  # of the WAL, 16 MB, before it is copied into the file
+
+
+class SqliteJournal(Journal):
+    """A journal in the file `path`, made if it is not there."""
+
+    def __init__(self, path: Path, *, lock_seconds: float) -> None:
+        self._path, self._lock_seconds = path, lock_seconds
+        try:
+            self._connection = sqlite3.connect(
+                path, timeout=lock_seconds, isolation_level=None, check_same_thread=False, cached_statements=64
+            )
+        except sqlite3.Error as error:
+            raise JournalAway(f"database: got '{path}'; cannot open it: {error}") from None
+        try:
+            with self._told():
+                for pragma in (
+                    "journal_mode = WAL",
+                    "synchronous = FULL",
+                    "foreign_keys = ON",
+                    f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+                ):
+                    self._connection.execute(f"PRAGMA {pragma}")
+            self._migrate()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _migrate(self) -> None:
+        if self._version() == len(MIGRATIONS):
+            return
+        with self.transaction():
+            for migration in pending(self._version()):
+                for statement in migration:
+                    self._rows(statement.format(**_WORDS))
+            self._rows(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+    def _version(self) -> int:
+        return int(self._rows("PRAGMA user_version")[0][0])
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors of the driver in the words of the journal."""
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            raise JournalError(f"journal: {error}") from None
+        except sqlite3.Error as error:
+            raise JournalAway(f"database: '{self._path}' cannot be used now: {error}") from None
+
+    def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        with self._told():
+            return self._connection.execute(sql, parameters).fetchall()
+
+    def begin(self) -> None:
+        """SQLite's own way to wait looks up to ten times a second: beside a busy process it would wait for ever."""
+        end = time.monotonic() + self._lock_seconds
+        self._rows("PRAGMA busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                    if not busy or time.monotonic() > end:
+                        raise JournalAway(f"database: '{self._path}' cannot be used now: {error}") from None
+                time.sleep(random.uniform(0.0002, 0.002))
+        finally:
+            self._rows(f"PRAGMA busy_timeout = {int(1000 * self._lock_seconds)}")
+
+    def commit(self) -> None:
+        self._rows("COMMIT")
+
+    def rollback(self) -> None:
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _lock(self, names: Sequence[str]) -> list[Any]:
+        condition, values = self._any("name", names)  # BEGIN IMMEDIATE has locked everything
+        return self._rows(
+            "SELECT id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired"
+            f" FROM streams WHERE {condition}",
+            values,
+        )
+
+    def _insert(self, rows: list[tuple[Any, ...]]) -> None:
+        with self._told():
+            self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def _update(self, rows: list[tuple[Any, ...]]) -> None:
+        with self._told():
+            self._connection.executemany(
+                "UPDATE streams SET arms = ?, version = ?, decisions = ?, rewards = ?, updated = ?, identifying = ?,"
+                " retired = ? WHERE id = ?",
+                rows,
+            )
+
+    def _any(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+        if len(values) > _MOST_PARAMETERS:
+            raise JournalError(f"journal: got {len(values)} values to look up; want at most {_MOST_PARAMETERS}")
+        return f"{column} IN ({', '.join('?' * len(values))})", list(values)
+
+    def ping(self) -> None:
+        self.begin()  # that it can be read is not enough
+        self.rollback()
+
+    def another(self) -> SqliteJournal:
+        return SqliteJournal(self._path, lock_seconds=self._lock_seconds)
+
+    def close(self) -> None:
+        self.rollback()
+        self._connection.close()

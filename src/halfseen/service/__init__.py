@@ -1,0 +1,1 @@
+"""The decision service: streams of decisions whose every event is on disk before it is answered."""

@@ -1,0 +1,142 @@
+"""The application: hot routes first, FastAPI behind them, one engine and one guard for both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Router
+from starlette.types import ASGIApp
+
+import halfseen
+from halfseen.service.auth import Guard
+from halfseen.service.dashboard.routes import CONTENT_SECURITY_POLICY, dashboard_routes
+from halfseen.service.engine import Engine
+from halfseen.service.errors import ServiceError
+from halfseen.service.hot import hot_routes
+from halfseen.service.journal_routes import journal_routes
+from halfseen.service.limits import Limits
+from halfseen.service.metrics import Meter
+from halfseen.service.openapi import describe
+from halfseen.service.routes import read_guard, service_routes, stream_routes
+from halfseen.service.specs import Settings
+from halfseen.service.wire import error_body, own_error
+
+# Sent with every reply, by the server itself: a middleware would cost every decision a layer.
+HEADERS = [
+    ("content-security-policy", CONTENT_SECURITY_POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-store"),
+]
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How the service is run."""
+
+    database: str = "halfseen.db"
+    loopback: bool = True  # reached from this machine only
+    no_auth: bool = False
+    limits: Limits = field(default_factory=Limits)
+    settings: Settings = field(default_factory=Settings)
+
+
+def assemble(engine: Engine, guard: Guard, limits: Limits) -> ASGIApp:
+    """The routes around an open engine. What the hot ones do not know goes on to FastAPI."""
+    meter = Meter()
+    app = FastAPI(
+        title="halfseen",
+        version=_version(),
+        description="Decisions when you see only half of the context: ask for an arm, reward it later.",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.include_router(stream_routes(engine, guard, limits))
+    app.include_router(journal_routes(engine, guard, limits))
+    app.include_router(service_routes(engine, guard, meter, lambda: describe(app)))
+    app.router.routes.extend(dashboard_routes(engine, read_guard(guard)))
+    _answer_errors(app, meter)
+    return Router(hot_routes(engine, guard, meter, limits), default=app, redirect_slashes=False)
+
+
+def _version() -> str:
+    try:
+        return str(halfseen.__version__)
+    except PackageNotFoundError:  # run from its sources
+        return "unreleased"
+
+
+def _answer_errors(app: FastAPI, meter: Meter) -> None:
+    """One shape for all refusals."""
+
+    def answer(error: ServiceError) -> Response:
+        meter.count("other", error.status)
+        headers = {"retry-after": "1"} if error.status in (429, 503) else {}
+        if error.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        if error.status == 413:
+            headers["connection"] = "close"
+        return Response(error_body(error), error.status, headers, "application/json")
+
+    @app.exception_handler(ServiceError)
+    async def refused(_: Request, error: ServiceError) -> Response:
+        return answer(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"][1:]) or "request"
+        given = str(first.get("input"))[:60]
+        said = str(first["msg"]).removeprefix("Input should be ").replace("Input", "it")
+        return answer(ServiceError(422, "invalid", f"{place}: got '{given}'; want {said}"))
+
+    @app.exception_handler(HTTPException)
+    async def unrouted(request: Request, error: HTTPException) -> Response:
+        path = request.url.path
+        if error.status_code == 404:
+            return answer(ServiceError(404, "not_found", f"path: got '{path}'; want one of those at /docs"))
+        if error.status_code == 405:
+            allowed = (error.headers or {}).get("allow", "another")
+            found = answer(ServiceError(405, "not_allowed", f"method: got {request.method}; want {allowed}"))
+            found.headers["allow"] = allowed
+            return found
+        return answer(ServiceError(error.status_code, "invalid", f"request: {error.detail}"))
+
+    @app.exception_handler(Exception)
+    async def failed(_: Request, __: Exception) -> Response:  # the server logs where it came from
+        return answer(own_error())
+
+
+@asynccontextmanager
+async def running(options: ServeOptions) -> AsyncIterator[ASGIApp]:
+    """The application with its engine open, and what keeps its tokens fresh; closed in good order."""
+    limits = options.limits
+    async with AsyncExitStack() as closing:
+        engine = await Engine.open(options.database, replace(options.settings, max_streams=limits.streams))
+        closing.push_async_callback(engine.close)
+        guard = Guard(engine.tokens, open_at_first=options.loopback, always_open=options.no_auth, rate=limits.rate)
+        await guard.refresh()
+        fresh = asyncio.create_task(guard.keep_fresh())
+        closing.callback(fresh.cancel)
+        yield assemble(engine, guard, limits)
+
+
+def create_app(options: ServeOptions) -> ASGIApp:
+    """For a worker process, which opens its engine when it starts and closes it when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(app: Router) -> AsyncIterator[None]:
+        async with running(options) as inner:
+            app.default = inner
+            yield
+
+    return Router(lifespan=lifespan, redirect_slashes=False)

@@ -1,0 +1,57 @@
+// Elements and how numbers, times and ages are written. Text goes in as text, never as markup.
+
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+// Only what differs is touched, so that a screen reader and a selection are left alone.
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+export function number(value) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e9)) return value.toExponential(2);
+  return plain.format(value);
+}
+
+export const count = (value) => whole.format(value);
+export const percent = (value) => `${plain.format(Math.round(1000 * value) / 10)} %`;
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 1e-3) return `${number(Math.round(seconds * 1e6))} µs`;
+  if (seconds < 1) return `${number(Math.round(seconds * 1e4) / 10)} ms`;
+  if (seconds < 90) return `${number(Math.round(seconds * 10) / 10)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} days`;
+}
+
+export function ago(seconds) {
+  return seconds < 1.5 ? "just now" : `${duration(Math.max(0, Math.round(seconds)))} ago`;
+}
+
+export function moment(seconds) {
+  return new Date(1000 * seconds).toLocaleString([], { dateStyle: "short", timeStyle: "medium" });
+}
+
+// Fills a table body: rows of cells, each a text, or {text, number}. The first cell is the row's heading.
+export function fillTable(table, headings, rows) {
+  const heading = (text, at) => make("th", { scope: "col", class: at > 0 ? "number" : null }, text);
+  const line = (cells) =>
+    make("tr", {}, cells.map((cell, at) => (at ? make("td", { class: "number" }, cell) : make("th", { scope: "row" }, cell))));
+  const head = make("thead", {}, make("tr", {}, headings.map(heading)));
+  const body = make("tbody", {}, rows.map(line));
+  const caption = table.querySelector("caption");
+  table.replaceChildren(...(caption ? [caption] : []), head, body);
+}

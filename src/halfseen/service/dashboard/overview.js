@@ -1,0 +1,82 @@
+// All streams at a glance.
+
+import { ask } from "./api.js";
+import { ago, count, duration, make, number, percent, setText } from "./dom.js";
+
+const LIMIT = 100;
+const HEADINGS = ["Stream", "Agent", "Arms", "Decisions", "Per second", "Rewards", "Last event"];
+
+export function overviewPage() {
+  const lead = make("p", { class: "lead" }, "Loading…");
+  const body = make("tbody");
+  const table = make(
+    "table",
+    { class: "streams", hidden: true },
+    make("thead", {}, make("tr", {}, HEADINGS.map((text, at) => make("th", { scope: "col", class: at > 1 ? "number" : null }, text)))),
+    body,
+  );
+  const next = make("button", { type: "button", hidden: true }, "Next streams");
+  const first = make("button", { type: "button", hidden: true }, "First streams");
+  const empty = emptyState();
+  const rows = new Map();
+  let [after, following] = ["", null];
+  let before = null;
+
+  async function update(signal) {
+    const found = await ask(`/v1/overview?limit=${LIMIT}&after=${encodeURIComponent(after)}`, signal);
+    following = found.after;
+    const names = found.streams.map((stream) => stream.name);
+    const nothing = names.length === 0 && after === "";
+    empty.hidden = !nothing;
+    table.hidden = nothing;
+    next.hidden = following === null;
+    first.hidden = after === "";
+    for (const [name, row] of rows) if (!names.includes(name)) rows.delete(name) && row.line.remove();
+    found.streams.forEach((stream, at) => {
+      const row = rows.get(stream.name) ?? newRow(stream);
+      rows.set(stream.name, row);
+      if (body.children[at] !== row.line) body.insertBefore(row.line, body.children[at] ?? null);
+      const then = before?.streams.find((one) => one.name === stream.name);
+      const rate = then ? (stream.decisions - then.decisions) / (found.now - before.now) : null;
+      setText(row.arms, count(stream.arms));
+      setText(row.decisions, count(stream.decisions));
+      setText(row.rate, rate === null ? "–" : number(Math.round(10 * rate) / 10));
+      setText(row.rewards, stream.decisions ? `${count(stream.rewards)} (${percent(stream.rewards / stream.decisions)})` : "0");
+      setText(row.last, stream.retired ? "retired" : ago(found.now - stream.updated));
+    });
+    before = found;
+    const decide = found.service.latencies.decide;
+    const speed = decide?.count ? ` Decisions take ${duration(decide.p50)}, the slowest of a hundred ${duration(decide.p99)}.` : "";
+    const more = following === null && after === "" ? "" : ", by name";
+    const what = names.length === 1 ? "1 stream" : `${count(names.length)} streams`;
+    setText(lead, nothing ? "No streams yet." : `${what}${more}.${speed}`);
+  }
+
+  function turn(to) {
+    after = to;
+    before = null;
+    return update();
+  }
+  next.addEventListener("click", () => turn(following).catch(() => {}));
+  first.addEventListener("click", () => turn("").catch(() => {}));
+
+  return { elements: [make("h1", {}, "Streams"), lead, empty, table, make("p", { class: "pages" }, first, next)], update };
+}
+
+function newRow(stream) {
+  const cell = (label) => make("td", { class: "number", "data-label": label });
+  const link = make("a", { href: `#/streams/${encodeURIComponent(stream.name)}` }, stream.name);
+  const [arms, decisions, rate, rewards, last] = HEADINGS.slice(2).map(cell);
+  const agent = make("td", { "data-label": "Agent" }, stream.agent);
+  return { line: make("tr", {}, make("th", { scope: "row" }, link), agent, arms, decisions, rate, rewards, last), arms, decisions, rate, rewards, last };
+}
+
+function emptyState() {
+  const json = "-H 'content-type: application/json'";
+  const lines = [
+    `curl ${location.origin}/v1/streams ${json} \\`,
+    `  -d '{"name": "prices", "observed": 3, "arms": ["low", "middle", "high"]}'`,
+    `curl ${location.origin}/v1/streams/prices/decisions ${json} -d '{"observation": [0.3, null, 1.2]}'`,
+  ];
+  return make("div", { hidden: true }, make("p", {}, "Make one and ask it for a first decision; it appears here by itself:"), make("pre", {}, lines.join("\n")));
+}

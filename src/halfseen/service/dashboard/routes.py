@@ -1,0 +1,122 @@
+"""The page, its files, and the three questions it asks. All of it reads; nothing here changes a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import importlib.util
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from halfseen.journal.journal import Token
+from halfseen.service.dashboard.watch import Watcher
+from halfseen.service.engine import Engine
+from halfseen.service.errors import ServiceError, refusal
+from halfseen.service.series import MOST_POINTS
+
+# Checks that a request may read a stream (None: any), raises ServiceError if not, and gives its token if it has one.
+ReadGuard = Callable[[Request, str | None], Awaitable[Token | None]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_HERE = Path(__file__).parent
+_PLOTLY = "plotly.min.js"
+_MOST_LISTED = 1_000
+_ENCODE = msgspec.json.Encoder().encode
+
+
+def dashboard_routes(engine: Engine, guard: ReadGuard) -> list[Route]:
+    """Routes for an application that answers a ServiceError; files need no token, numbers do."""
+    watcher = Watcher(engine)
+
+    async def overview(request: Request) -> Response:
+        token = await guard(request, None)
+        limit = _number(request, "limit", 100, 1, _MOST_LISTED)
+        after = request.query_params.get("after", "")
+        return _reply(await watcher.overview(after, limit, token.streams if token is not None else None))
+
+    async def stream_series(request: Request) -> Response:
+        name = request.path_params["name"]
+        await guard(request, name)
+        points = _number(request, "points", 300, 1, MOST_POINTS)
+        coordinate = _number(request, "coordinate", 0, 0, 1_000_000)
+        return _reply(await watcher.series(name, points, coordinate))
+
+    async def stream_health(request: Request) -> Response:
+        name = request.path_params["name"]
+        await guard(request, name)
+        return _reply(await watcher.health(name))
+
+    async def page(request: Request) -> Response:
+        return await _file(request, "index.html")
+
+    async def file(request: Request) -> Response:
+        return await _file(request, request.path_params["file"])
+
+    return [
+        Route("/", page),
+        Route("/dashboard/{file}", file),
+        Route("/v1/overview", overview),
+        Route("/v1/streams/{name}/series", stream_series),
+        Route("/v1/streams/{name}/health", stream_health),
+    ]
+
+
+def _reply(value: object) -> Response:
+    return Response(_ENCODE(value), media_type="application/json")
+
+
+def _number(request: Request, name: str, default: int, least: int, most: int) -> int:
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    if not (given.isascii() and given.isdigit() and len(given) < 10 and least <= int(given) <= most):
+        raise refusal("invalid", f"{name}: got '{given[:40]}'; want an integer from {least} to {most}")
+    return int(given)
+
+
+async def _file(request: Request, name: str) -> Response:
+    found = _files().get(name)
+    if found is None:
+        raise ServiceError(404, "not_found", f"file: got '{name[:100]}'; there is no such file")
+    headers = {"content-security-policy": CONTENT_SECURITY_POLICY, "x-content-type-options": "nosniff"}
+    media_type = _TYPES[found.suffix]
+    if name == _PLOTLY:
+        headers |= {"vary": "accept-encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            body = await asyncio.to_thread(_compressed, found)
+            return Response(body, headers=headers | {"content-encoding": "gzip"}, media_type=media_type)
+    return Response(_content(found), headers=headers, media_type=media_type)
+
+
+@lru_cache(1)
+def _files() -> dict[str, Path]:
+    """Those that may be asked for, by name: no path is ever made from a request."""
+    found = {path.name: path for path in _HERE.iterdir() if path.suffix in _TYPES}
+    spec = importlib.util.find_spec("plotly")
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = Path(place) / "package_data" / _PLOTLY
+        if path.exists():
+            found[_PLOTLY] = path
+    return found
+
+
+@lru_cache(32)
+def _content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@lru_cache(1)
+def _compressed(path: Path) -> bytes:
+    """5 MB that a phone should not have to fetch."""
+    return gzip.compress(_content(path), 6, mtime=0)

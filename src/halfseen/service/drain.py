@@ -1,0 +1,100 @@
+"""The queue, and the task that empties it: all that waits is one batch, and one commit."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from concurrent.futures import Executor
+from typing import Any
+
+from halfseen.errors import HalfseenError
+from halfseen.journal.events import JournalAway
+from halfseen.service.errors import ServiceError, refusal
+from halfseen.service.measured import Latencies
+from halfseen.service.specs import Settings
+from halfseen.service.store import Store
+from halfseen.service.work import Work
+
+
+class Drain:
+    """Work in, answers out, once they are on disk. `thread` is the one that owns the store."""
+
+    def __init__(self, store: Store, thread: Executor, settings: Settings) -> None:
+        self._store, self._thread, self._settings = store, thread, settings
+        self._queue: deque[Work] = deque()
+        self._wake = asyncio.Event()
+        self.rows_waiting = 0
+        self.closing = False
+        self.available = True  # whether the database was there when last asked
+        self.wanted = asyncio.Event()  # set when a stream wants a model
+        self.counts: Counter[str] = Counter()
+        self.commits = Latencies()
+
+    async def submit(self, work: Work) -> list[Any]:
+        """The answers of a work, each a result or a refusal; refused altogether if too much is waiting."""
+        if self.closing:
+            raise refusal("unavailable", "service: it is shutting down; try another worker, or again later")
+        if self.rows_waiting + work.size > self._settings.queue_rows:
+            self.counts["busy"] += work.size
+            if work.size > self._settings.queue_rows:
+                raise refusal("too_large", f"rows: got {work.size} at once; want at most {self._settings.queue_rows}")
+            raise refusal("busy", f"service: {self.rows_waiting} rows are waiting; try again later")
+        self.rows_waiting += work.size
+        self._queue.append(work)
+        self._wake.set()
+        return await work.future
+
+    async def run(self) -> None:
+        """Take all that waits, have it done, answer. For ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._wake.wait()
+            batch = self._taken()
+            if not batch:
+                self._wake.clear()
+                continue
+            began = time.perf_counter()
+            try:
+                results = await loop.run_in_executor(self._thread, self._store.step, batch)
+                self.available = True
+            except Exception as error:
+                results = [self.failure(error)] * len(batch)
+            self.commits.add(time.perf_counter() - began)
+            self.counts["commits"] += 1
+            if self._store.due:
+                self.wanted.set()
+            for work, result in zip(batch, results, strict=True):
+                self.rows_waiting -= work.size
+                if work.future.done():  # the caller has gone
+                    continue
+                if isinstance(result, BaseException):
+                    work.future.set_exception(result)
+                else:
+                    work.future.set_result(result)
+
+    def _taken(self) -> list[Work]:
+        batch: list[Work] = []
+        rows = 0
+        while self._queue and (not batch or rows + self._queue[0].size <= self._settings.batch_rows):
+            batch.append(self._queue.popleft())
+            rows += batch[-1].size
+        return batch
+
+    async def close(self) -> None:
+        """Take nothing more, and wait until all is answered."""
+        self.closing = True
+        while self._queue or self.rows_waiting:
+            self._wake.set()
+            await asyncio.sleep(0.005)
+
+    def failure(self, error: Exception) -> ServiceError:
+        """What callers are told when a whole batch, or something beside the batches, went wrong."""
+        if isinstance(error, ServiceError):
+            return error
+        if isinstance(error, JournalAway):
+            self.available = False
+            return refusal("unavailable", str(error))
+        if isinstance(error, HalfseenError):
+            return refusal("internal", str(error))
+        return refusal("internal", f"service: {type(error).__name__}: {error}")

@@ -1,0 +1,154 @@
+"""Running the service: the socket, one process or several, and an end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from halfseen.errors import HalfseenError, invalid
+from halfseen.journal.opening import open_journal
+from halfseen.service.app import HEADERS, ServeOptions, create_app, running
+from halfseen.service.auth import is_loopback, live
+
+Announce = Callable[[str, bool], None]  # the address, and whether tokens are asked for
+_GRACE = 10  # seconds for requests under way when the service is asked to end
+
+
+def is_postgres(database: str) -> bool:
+    return database.startswith(("postgresql://", "postgres://"))
+
+
+def serve(
+    options: ServeOptions, *, host: str, port: int, workers: int = 1, access_log: bool = False, announce: Announce
+) -> None:
+    """Serve until SIGTERM or SIGINT. What is not safe is refused before anything listens."""
+    if workers > 1 and not is_postgres(options.database):
+        raise invalid("workers", workers, "1, or a database in PostgreSQL, which several can share")
+    loopback = is_loopback(host)
+    if options.no_auth and not loopback:
+        raise invalid("no-auth", f"with host {host}", "a loopback host such as 127.0.0.1")
+    journal = open_journal(options.database)  # makes or migrates the tables once, and says now what is wrong with them
+    try:
+        tokens = journal.tokens()
+    finally:
+        journal.close()
+    if not loopback and not any(live(token, time.time()) for token in tokens):
+        wanted = "a token first (halfseen token create --scope admin), or host 127.0.0.1"
+        raise invalid("host", f"{host} without a live token", wanted)
+    options = replace(options, loopback=loopback)
+    _warm_up()
+    listening = _bind(host, port)
+    config = server_settings(access_log, workers)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+    closed = not options.no_auth and (bool(tokens) or not loopback)
+    if workers > 1:
+        _serve_many(config, options, listening, lambda: announce(address, closed))
+    else:
+        _serve_one(config, options, listening, lambda: announce(address, closed))
+
+
+def server_settings(access_log: bool = False, workers: int = 1) -> dict[str, Any]:
+    """What uvicorn is told. No access log unless it is asked for: it costs two fifths of the speed."""
+    return {
+        "workers": workers,
+        "access_log": access_log,
+        "log_level": "info" if access_log else "warning",
+        "server_header": False,
+        "headers": HEADERS,
+        "ws": "none",
+        "proxy_headers": False,  # nobody here asks for the caller's address
+        "timeout_graceful_shutdown": _GRACE,
+        "backlog": 2048,
+    }
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(where)
+    except OSError as error:
+        raise invalid("port", f"{host}:{port} ({error.strerror or error})", "an address that is free") from None
+    listening.set_inheritable(True)
+    return listening
+
+
+def _warm_up() -> None:
+    """One round, so that the first request does not wait for kernels to be compiled, or read from their cache."""
+    from halfseen.catalogue import make
+
+    agent = make("adaptive", observed=1, arms=2, seed=0, refit="manual")
+    agent.learn(agent.decide([0.0]).id, 0.0)
+    agent.refit()
+    agent.learn(agent.decide([1.0]).id, 1.0)
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+
+def _serve_one(
+    config: dict[str, Any], options: ServeOptions, listening: socket.socket, ready: Callable[[], None]
+) -> None:
+    async def main() -> None:
+        async with running(options) as app:
+            await _Server(uvicorn.Config(app, lifespan="off", **config), ready).serve([listening])
+
+    # uvicorn ends in good order and then raises the signal again for whoever else listens: nobody does.
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: None)
+    loop_factory = uvicorn.Config(None, **config).get_loop_factory()  # type: ignore[arg-type]
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
+
+
+class _Workers(Multiprocess):
+    """Says when the first worker answers."""
+
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, ready: Callable[[], None]) -> None:
+        super().__init__(config, [listening])
+        self._ready = ready
+
+    def init_processes(self) -> None:
+        super().init_processes()
+        while not self.processes[0].wait_until_ready(1.0, self.should_exit):
+            self.handle_signals()
+            if self.should_exit.is_set():
+                return
+            if self.processes[0].exitcode is not None:
+                self.should_exit.set()
+                raise HalfseenError("workers: got one that ended before it answered; its own words are above")
+        self._ready()
+
+
+def _serve_many(
+    config: dict[str, Any], options: ServeOptions, listening: socket.socket, ready: Callable[[], None]
+) -> None:
+    app = functools.partial(create_app, options)
+    settings = uvicorn.Config(app, factory=True, lifespan="on", **config)
+    _Workers(settings, listening, ready).run()
+
+
+def stopped_words(options: ServeOptions) -> str:
+    """Said at the end; never a password."""
+    where = "PostgreSQL" if is_postgres(options.database) else os.path.abspath(options.database)
+    return f"stopped; everything answered is in {where}"

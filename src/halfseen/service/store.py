@@ -1,0 +1,277 @@
+"""The streams in memory and the journal they are folded from. One thread owns both."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from halfseen.agent import Agent
+from halfseen.catalogue import unpacked
+from halfseen.errors import HalfseenError
+from halfseen.journal.events import JournalAway, JournalError
+from halfseen.journal.journal import Journal, StreamRow
+from halfseen.service.desk import Desk, Made
+from halfseen.service.errors import ServiceError, refusal
+from halfseen.service.resident import Resident, snapshot
+from halfseen.service.specs import Settings, StreamSpec, StreamView
+from halfseen.service.work import Work
+
+T = TypeVar("T")
+_CLAIM = 60_000_000  # microseconds that a process has to find a model before another may try
+_PATIENCE = 5_000_000  # before it looks again whether another process has found one
+_WORTH_KEEPING = 50  # events since the last snapshot, below which folding them is as quick as writing one
+
+
+class Job(NamedTuple):
+    """A copy of an agent whose model is to be found."""
+
+    name: str
+    agent: bytes
+    seen: int  # events it has lived through
+    after: int  # the last model it has
+
+
+class Store:
+    """Agents by the names of their streams, the least recently used first."""
+
+    def __init__(self, journal: Journal, settings: Settings) -> None:
+        self._journal, self._settings = journal, settings
+        self.residents: OrderedDict[str, Resident] = OrderedDict()
+        self.nbytes = 0
+        self._sizes: dict[str, int] = {}
+        self.due: OrderedDict[str, None] = OrderedDict()  # streams that want a model
+        self._patience: dict[str, int] = {}  # until when another process is left to find one
+        self.counts: Counter[str] = Counter()
+
+    # ------------------------------------------------------------------ a batch
+
+    def step(self, batch: Sequence[Work]) -> list[Any]:
+        """Do all of it in one transaction; results a work, after the commit. If that fails, nothing has happened."""
+        now = _now()
+        by_name: dict[str, list[int]] = {}
+        for place, work in enumerate(batch):
+            by_name.setdefault(work.name, []).append(place)
+        results: list[Any] = [None] * len(batch)
+        desks: dict[str, Desk] = {}
+        try:
+            with self._journal.transaction():
+                fresh = self._create(batch, now)
+                rows = self._journal.lock(name for name in by_name if name.isprintable())
+                for name, places in by_name.items():
+                    works = [batch[place] for place in places]
+                    try:
+                        answers = self._serve(name, rows.get(name), fresh.get(name), works, desks, now)
+                    except JournalAway:
+                        raise
+                    except Exception as error:  # this stream only: the others of the batch have done nothing wrong
+                        self._forget(name)
+                        desks.pop(name, None)
+                        if name in fresh:
+                            raise
+                        answers = [_failure(error)] * len(works)
+                    for place, answer in zip(places, answers, strict=True):
+                        results[place] = answer
+                changed = [desk for desk in desks.values() if desk.new]
+                entries = [(desk.row.id, event) for desk in changed for event in desk.new]
+                self._journal.append([desk.settled() for desk in changed], entries)
+        except BaseException:
+            for name in by_name:
+                self._forget(name)
+            raise
+        self.counts["events"] += len(entries)
+        for name, desk in desks.items():
+            self._use(name, desk.resident)
+        with contextlib.suppress(JournalAway):  # the batch is committed, whatever becomes of this
+            self._make_room()
+        return results
+
+    def _create(self, batch: Sequence[Work], now: int) -> dict[str, Resident]:
+        """Add the streams that are to be made and are not there; their states, before their first event."""
+        wanted = {work.name: work.creates for work in batch if work.creates is not None}
+        made: dict[str, Resident] = {}
+        room = self._settings.max_streams - self._journal.count() if wanted else 0
+        for name in sorted(wanted):
+            create = wanted[name]
+            if create is None or len(made) >= room:
+                continue
+            spec = msgspec.json.encode(create.spec).decode()
+            row = StreamRow(0, name, spec, create.resident.arms, 0, 0, 0, now, now)
+            if self._journal.create(row):
+                made[name] = create.resident
+        return made
+
+    def _serve(
+        self,
+        name: str,
+        row: StreamRow | None,
+        fresh: Resident | None,
+        works: Sequence[Work],
+        desks: dict[str, Desk],
+        now: int,
+    ) -> list[Any]:
+        """The answers of one stream, which is locked."""
+        if row is None:
+            missing = refusal("not_found", f"stream: got '{name[:100]}'; there is no such stream")
+            full = refusal("too_large", f"streams: there are {self._settings.max_streams} already, as many as may be")
+            return [[full if work.creates else missing] * max(1, work.size) for work in works]
+        resident = fresh or self._caught_up(row)
+        desk = desks[name] = Desk(row, resident, self._journal, now)
+        if fresh is not None:
+            desk.begin()
+        desk.look_up(
+            [key for work in works for key in work.keys], [one for work in works for one in work.decisions]
+        )  # fmt: skip
+        answers = [work.act(desk) for work in works]
+        desk.settle()
+        return [[one.answer if type(one) is Made else one for one in rows] for rows in answers]
+
+    # ------------------------------------------------------------------ residents
+
+    def _caught_up(self, row: StreamRow) -> Resident:
+        """The stream as it is now: what is in memory, or a snapshot, and the events since."""
+        resident = self.residents.get(row.name) or self._loaded(row)
+        if resident.version != row.version:
+            if resident.version > row.version:  # a database that was put back to an earlier day
+                resident = self._loaded(row)
+            resident.fold(self._journal.all_events(row.id, resident.version))
+            if resident.version < row.version:
+                raise JournalError(f"journal: stream '{row.name}' has {resident.version} events; want {row.version}")
+        return resident
+
+    def _loaded(self, row: StreamRow) -> Resident:
+        self.counts["loads"] += 1
+        spec = msgspec.json.decode(row.spec, type=StreamSpec)
+        kept = self._journal.snapshot(row.id)
+        if kept is not None:
+            try:
+                resident = Resident.unpacked(spec, kept[1])
+                if resident.version == kept[0] <= row.version:
+                    return resident
+            except HalfseenError:
+                pass  # of another version of this package: the journal has it all
+        self.counts["loads_without_snapshot"] += 1
+        return Resident(spec)
+
+    def _use(self, name: str, resident: Resident) -> None:
+        self.residents[name] = resident
+        self.residents.move_to_end(name)
+        self.nbytes += resident.nbytes - self._sizes.get(name, 0)
+        self._sizes[name] = resident.nbytes
+        if resident.agent.refit_due and not resident.retired and self._patience.get(name, 0) <= _now():
+            self.due.setdefault(name)
+
+    def _forget(self, name: str) -> None:
+        if self.residents.pop(name, None) is not None:
+            self.nbytes -= self._sizes.pop(name)
+
+    def _make_room(self) -> None:
+        """Let go of agents that were not used for longest; what they are is in the journal."""
+        while self.nbytes > self._settings.resident_bytes and len(self.residents) > 1:
+            name, resident = next(iter(self.residents.items()))
+            if resident.version - resident.kept >= _WORTH_KEEPING:
+                stream_id, version, packed = self.packed(name)
+                self.keep(name, stream_id, version, snapshot(packed))
+            self._forget(name)
+            self.counts["evictions"] += 1
+
+    def _present(self, name: str) -> tuple[StreamRow, Resident]:
+        """A stream as it is now, without changing it."""
+        row = self._journal.stream(name) if name.isprintable() else None
+        if row is None:
+            raise refusal("not_found", f"stream: got '{name[:100]}'; there is no such stream")
+        resident = self._caught_up(row)
+        self._use(name, resident)
+        return row, resident
+
+    def copy(self, name: str) -> Agent:
+        """The agent of a stream as it is now, to be used elsewhere."""
+        _, resident = self._present(name)
+        return unpacked(resident.agent.packed(small=False), "copy")
+
+    # ------------------------------------------------------------------ now and then
+
+    def packed(self, name: str) -> tuple[int, int, bytes]:
+        """For a snapshot of a stream as it is now: its number, version and content."""
+        row, resident = self._present(name)
+        return row.id, resident.version, resident.packed()
+
+    def keep(self, name: str, stream_id: int, version: int, state: bytes) -> None:
+        """Write a snapshot."""
+        with self._journal.transaction():
+            self._journal.keep_snapshot(stream_id, version, state)
+        if name in self.residents:
+            self.residents[name].kept = version
+        self.counts["snapshots"] += 1
+
+    def to_keep(self) -> list[str]:
+        """The streams whose snapshots are due."""
+        every = self._settings.snapshot_every
+        return [name for name, resident in self.residents.items() if resident.version - resident.kept >= every]
+
+    def keep_all(self) -> None:
+        """Write the snapshots that save a fold."""
+        for name in [name for name, one in self.residents.items() if one.version - one.kept >= _WORTH_KEEPING]:
+            stream_id, version, packed = self.packed(name)
+            self.keep(name, stream_id, version, snapshot(packed))
+
+    def overdue(self) -> list[str]:
+        """The streams in memory with a decision whose reward wait is over."""
+        now = _now()
+        return [name for name, resident in self.residents.items() if resident.is_overdue(now)]
+
+    def claim_next(self) -> Job | None:
+        """A copy of the agent that has waited longest for a model, if no other process is looking for it."""
+        while self.due:
+            name = self.due.popitem(last=False)[0]
+            row, resident = self._present(name)
+            now = _now()
+            if row.identifying > now:
+                self._patience[name] = min(row.identifying, now + _PATIENCE)
+            elif resident.agent.refit_due and not resident.retired:
+                self._patience.pop(name, None)
+                if self.changed(partial(Journal.claim, stream_id=row.id, now=now, until=now + _CLAIM)):
+                    return Job(name, resident.agent.packed(small=False), resident.version, resident.model_seq)
+        return None
+
+    def ping(self) -> None:
+        self._journal.ping()
+
+    def changed(self, act: Callable[[Journal], T]) -> T:
+        """Change something of the journal that is no event."""
+        with self._journal.transaction():
+            return act(self._journal)
+
+    def close(self) -> None:
+        self._journal.close()
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def view_of(row: StreamRow) -> StreamView:
+    """A row of the journal for callers."""
+    return StreamView(
+        name=row.name,
+        spec=msgspec.json.decode(row.spec, type=StreamSpec),
+        arms=[arm for arm, _ in row.arms],
+        active=[arm for arm, active in row.arms if active],
+        version=row.version,
+        decisions=row.decisions,
+        rewards=row.rewards,
+        created=row.created,
+        updated=row.updated,
+        retired=row.retired,
+    )
+
+
+def _failure(error: Exception) -> ServiceError:
+    if isinstance(error, ServiceError):
+        return error
+    return refusal("internal", f"service: {type(error).__name__}: {error}")

@@ -1,0 +1,80 @@
+"""What tests of the engine share."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from halfseen.journal.opening import open_journal
+from halfseen.service.engine import Engine
+from halfseen.service.resident import Resident
+from halfseen.service.specs import Settings, StreamSpec
+
+PLAIN = {"identify": False, "sweep_seconds": 0.05}
+
+
+def spec(name: str = "one", **changes: Any) -> StreamSpec:
+    return StreamSpec(**{"name": name, "observed": 3, "arms": ["a", "b", "c"], "agent": "ts-pco", "seed": 5} | changes)
+
+
+@asynccontextmanager
+async def opened(url: str, **settings: Any):
+    engine = await Engine.open(url, Settings(**PLAIN | settings))
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+def with_engine(url: str, scenario: Callable[[Engine], Awaitable[Any]], **settings: Any) -> Any:
+    """Run a scenario on an engine of its own."""
+
+    async def run() -> Any:
+        async with opened(url, **settings) as engine:
+            return await scenario(engine)
+
+    return asyncio.run(run())
+
+
+def observation(number: int, entries: int = 3) -> list[float | None]:
+    """One of a fixed sequence; an entry is missing now and then."""
+    drawn = np.random.default_rng([7, number]).normal(size=entries).tolist()
+    return [None if (number + place) % 11 == 0 else value for place, value in enumerate(drawn)]
+
+
+def pay(identity: str) -> float:
+    """A reward that everybody can work out from the id of the decision."""
+    return int(hashlib.sha256(identity.encode()).hexdigest()[:8], 16) / 2**32 - 0.5
+
+
+def refolded(url: str, name: str) -> Resident:
+    """The stream as it follows from the journal alone."""
+    journal = open_journal(url)
+    try:
+        row = journal.stream(name)
+        resident = Resident(msgspec.json.decode(row.spec, type=StreamSpec))
+        resident.fold(journal.all_events(row.id))
+        return resident
+    finally:
+        journal.close()
+
+
+def held(engine: Engine, name: str) -> Resident:
+    """The stream as the engine has it in memory."""
+    return engine._store.residents[name]
+
+
+def same(one: Resident, other: Resident) -> bool:
+    """Whether two streams are in the same state, bit for bit."""
+    books = all(
+        getattr(one, name) == getattr(other, name)
+        for name in ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq", "waiting", "arms")
+    )
+    mine, theirs = one.agent.state(), other.agent.state()
+    return books and mine.keys() == theirs.keys() and all(mine[key].tobytes() == theirs[key].tobytes() for key in mine)

@@ -1,0 +1,36 @@
+"""Ids are UUIDv7 and only ever go up."""
+
+from __future__ import annotations
+
+import uuid
+
+from halfseen.journal.ids import next_id, stamp_of
+
+
+def test_an_id_is_a_version_7_uuid_of_its_millisecond():
+    identity = next_id(1_700_000_000_123, None)
+    parsed = uuid.UUID(identity)
+    assert str(parsed) == identity
+    assert parsed.version == 7
+    assert parsed.variant == uuid.RFC_4122
+    assert parsed.int >> 80 == 1_700_000_000_123
+
+
+def test_ids_of_one_stream_go_up_when_the_clock_stands_still_or_goes_back():
+    previous = next_id(1_000, None)
+    for clock in (1_000, 1_000, 999, 3, 1_001, 500):
+        following = next_id(clock, previous)
+        assert following > previous
+        assert stamp_of(following) > stamp_of(previous)
+        previous = following
+
+
+def test_more_ids_than_a_millisecond_has_run_over_into_the_next():
+    previous, seen = None, set()
+    for _ in range(5_000):
+        previous = next_id(7, previous)
+        seen.add(previous)
+    assert len(seen) == 5_000
+    assert sorted(seen)[-1] == previous
+    assert uuid.UUID(previous).int >> 80 == 8
+    assert uuid.UUID(previous).version == 7

@@ -1,0 +1,210 @@
+"""Both databases keep the same promises."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from halfseen.errors import InvalidInput
+from halfseen.journal import events, schema
+from halfseen.journal.events import Event, JournalAway, JournalError
+from halfseen.journal.ids import next_id
+from halfseen.journal.journal import Journal, StreamRow, Token
+from halfseen.journal.opening import open_journal
+
+
+@pytest.fixture
+def journal(database):
+    opened = open_journal(database, lock_seconds=1.0)
+    yield opened
+    opened.close()
+
+
+def new_row(name: str = "one") -> StreamRow:
+    return StreamRow(0, name, "{}", [("up", True), ("down", False)], 0, 0, 0, 10, 10)
+
+
+def decided(seq: int, identity: str, key: str | None = None) -> Event:
+    content = events.Decided(
+        round=seq, observation=[0.1 + 0.2, None, -1e300], arm="up", propensity=1 / 3, propensities=[1 / 3, 2 / 3],
+        expected=[5e-324, -0.0], available=["up"], key=key,
+    )  # fmt: skip
+    return Event(seq, 1000 + seq, identity, content)
+
+
+def written(journal: Journal, row: StreamRow, record: list[Event]) -> None:
+    with journal.transaction():
+        if row.id == 0:
+            assert journal.create(row)
+        (locked,) = journal.lock([row.name]).values()
+        locked.version = record[-1].seq
+        journal.append([locked], [(row.id, event) for event in record])
+
+
+def test_events_come_back_exactly(journal):
+    row, identity = new_row(), next_id(1, None)
+    record = [
+        Event(1, 1001, None, events.Created({"name": "one", "observed": 3})),
+        decided(2, identity, key="k"),
+        Event(3, 1003, identity, events.Rewarded(identity, 2, 0.1, "given", True)),
+        Event(4, 1004, None, events.ArmAdded("left")),
+        Event(5, 1005, None, events.ArmRetired("left")),
+        Event(6, 1006, None, events.ModelAccepted(5), b"\x00\xffbytes"),
+        Event(7, 1007, identity, events.Expired(identity)),
+        Event(8, 1008, None, events.Retired()),
+    ]
+    written(journal, row, record)
+    assert journal.events(row.id) == record
+    assert journal.events(row.id, after=6, limit=1) == record[6:7]
+    assert list(journal.all_events(row.id, after=2)) == record[2:]
+    assert journal.with_keys(row.id, ["k", "other"]) == [record[1]]
+    assert journal.about(row.id, [identity]) == [record[1], record[2], record[6]]
+    assert journal.about(row.id + 1, [identity]) == []
+    assert journal.stream("one").version == 8
+    assert journal.stream("one").arms == [("up", True), ("down", False)]
+
+
+def test_lines_come_back_exactly():
+    identity = next_id(5, None)
+    for event in (decided(2, identity, "key"), Event(3, 7, None, events.ModelAccepted(2), b"\x00\x01")):
+        assert events.from_line(events.as_line("one", event)) == ("one", event)
+
+
+def test_a_decision_and_a_key_are_there_once(journal):
+    row, identity = new_row(), next_id(1, None)
+    written(journal, row, [decided(1, identity, "k")])
+    for again in (decided(2, identity), decided(2, next_id(2, None), "k"), decided(1, next_id(3, None))):
+        with pytest.raises(JournalError):
+            written(journal, row, [again])
+    assert [event.seq for event in journal.events(row.id)] == [1]
+
+
+def test_what_is_not_committed_has_not_happened(journal, database):
+    with pytest.raises(JournalError):
+        written(journal, new_row(), [decided(1, next_id(1, None))] * 2)
+    assert journal.streams() == []
+    other = open_journal(database)
+    journal.begin()
+    journal.create(new_row("later"))
+    assert other.streams() == []
+    journal.commit()
+    assert [row.name for row in other.streams()] == ["later"]
+    other.close()
+
+
+def test_streams_are_listed_by_name_and_made_once(journal):
+    for name in ("b", "a", "c"):
+        with journal.transaction():
+            assert journal.create(new_row(name))
+    with journal.transaction():
+        assert not journal.create(new_row("b"))
+    assert [row.name for row in journal.streams(limit=2)] == ["a", "b"]
+    assert [row.name for row in journal.streams(after="b")] == ["c"]
+    assert journal.count() == 3
+    assert journal.stream("d") is None
+
+
+def test_a_locked_stream_is_waited_for_and_then_given_up(journal, database):
+    with journal.transaction():
+        journal.create(new_row())
+    other = open_journal(database, lock_seconds=0.2)
+    journal.begin()
+    journal.lock(["one"])
+    with pytest.raises(JournalAway), other.transaction():
+        other.lock(["one"])
+    journal.commit()
+    with other.transaction():
+        assert "one" in other.lock(["one"])
+    other.close()
+
+
+def test_a_claim_is_for_one_and_ends(journal):
+    row = new_row()
+    with journal.transaction():
+        journal.create(row)
+    with journal.transaction():
+        assert journal.claim(row.id, now=100, until=200)
+        assert not journal.claim(row.id, now=199, until=300)
+        assert journal.claim(row.id, now=200, until=300)
+
+
+def test_snapshots_are_replaced_by_later_ones_only(journal):
+    row = new_row()
+    with journal.transaction():
+        journal.create(row)
+        journal.keep_snapshot(row.id, 5, b"five")
+        journal.keep_snapshot(row.id, 4, b"four")
+    assert journal.snapshot(row.id) == (5, b"five")
+    with journal.transaction():
+        journal._rows("UPDATE snapshots SET state = ? RETURNING seq", (b"fivE",))
+    assert journal.snapshot(row.id) is None
+    with journal.transaction():
+        journal.keep_snapshot(row.id, 5, b"again")
+    assert journal.snapshot(row.id) == (5, b"again")
+
+
+def test_tokens(journal):
+    token = Token("a", "for tests", b"\x01" * 32, ["read", "decide"], ["one"], 5, expires=9)
+    with journal.transaction():
+        journal.add_token(token)
+        journal.add_token(Token("b", "all", b"\x02" * 32, ["admin"], None, 6))
+    assert journal.tokens()[0] == token
+    assert journal.tokens()[1].streams is None
+    with journal.transaction():
+        assert journal.revoke_token("a", 7)
+        assert not journal.revoke_token("a", 8)
+        assert not journal.revoke_token("c", 8)
+    assert journal.tokens()[0].revoked == 7
+
+
+def test_a_database_of_a_newer_version_is_refused_in_one_line(database, monkeypatch):
+    newer = (*schema.MIGRATIONS, ("CREATE TABLE more (id {integer})",))
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", newer)
+    monkeypatch.setattr(schema.pending, "__defaults__", (newer,))
+    open_journal(database).close()
+    monkeypatch.undo()
+    with pytest.raises(JournalError, match="version 2; this halfseen knows versions up to 1") as refused:
+        open_journal(database)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_older_database_is_brought_up_to_date_and_keeps_what_it_has(database, monkeypatch):
+    journal = open_journal(database)
+    written(journal, row := new_row(), [decided(1, next_id(1, None))])
+    journal.close()
+    newer = (*schema.MIGRATIONS, ("CREATE TABLE more (id {integer}, state {bytes})",))
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", newer)
+    monkeypatch.setattr(schema.pending, "__defaults__", (newer,))
+    for _ in range(2):  # the second time there is nothing to do
+        journal = open_journal(database)
+        assert len(journal.events(row.id)) == 1
+        journal._rows("SELECT id, state FROM more")
+        journal.close()
+
+
+def test_commits_are_synced(tmp_path):
+    journal = open_journal(tmp_path / "j.db")
+    assert journal._rows("PRAGMA journal_mode")[0][0] == "wal"
+    assert journal._rows("PRAGMA synchronous")[0][0] == 2  # FULL
+    journal.close()
+
+
+def test_addresses_that_are_no_database_are_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="mysql") as refused:
+        open_journal("mysql://root:secret@host/db")
+    assert "secret" not in str(refused.value)
+    with pytest.raises(JournalAway, match="cannot open"):
+        open_journal(tmp_path / "no" / "folder" / "j.db")
+    (tmp_path / "text.db").write_text("this is no database, " * 100)
+    with pytest.raises(JournalAway, match="not a database"):
+        open_journal(tmp_path / "text.db")
+    with pytest.raises(JournalAway, match="PostgreSQL") as away:
+        open_journal(f"postgresql://someone:secret@/x?host={tmp_path}", lock_seconds=1.0)
+    assert "secret" not in str(away.value)
+    with sqlite3.connect(tmp_path / "other.db") as other:  # a database of something else
+        other.execute("CREATE TABLE events (a)")
+    with pytest.raises(JournalAway, match="already exists"):
+        open_journal(tmp_path / "other.db")

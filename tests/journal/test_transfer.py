@@ -1,0 +1,177 @@
+"""Out of one database and into another: the same events, and the same state."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from engine_tools import observation, pay, refolded, same, spec, with_engine
+
+from halfseen.cli import run_app
+from halfseen.errors import HalfseenError, InvalidInput
+from halfseen.journal.events import JournalError
+from halfseen.journal.opening import open_journal
+from halfseen.journal.transfer import bring_in, export, read
+from halfseen.service.errors import ServiceError
+from halfseen.service.resident import bring_up
+from halfseen.service.specs import Ask, Told
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory) -> str:
+    """Two streams with all kinds of events."""
+    url = str(tmp_path_factory.mktemp("played") / "j.db")
+
+    async def scenario(engine):
+        await engine.create_stream(spec("names", observed=["x", "y", "z"], reward_wait=0.001, default_reward=0.5))
+        await engine.create_stream(spec("numbers", arms=3, agent="adaptive", options={"latent": 3}))
+        for name in ("names", "numbers"):
+            made = [await engine.decide(name, Ask(observation(t), key=f"k{t}")) for t in range(12)]
+            for decision in made[:10]:
+                await engine.reward(name, Told(decision.id, pay(decision.id)))
+        await engine.add_arm("names", "d")
+        await engine.retire_arm("names", "a")
+        await engine.decide("names", Ask(observation(20), ["b", "d"]))
+        await engine.retire_stream("names")
+        agent = await engine._on_desk(lambda: engine._store.copy("numbers"))
+        agent.refit()
+        from halfseen.service.desk import Desk
+        from halfseen.service.resident import pack_model
+        from halfseen.service.work import Work
+
+        model = pack_model(agent.model())
+        (accepted,) = await engine._drain.submit(
+            Work.alone("numbers", lambda desk: Desk.accept(desk, model, 5, 0), engine._future())
+        )
+        assert accepted is True
+        await engine.decide("numbers", Ask(observation(21)))
+
+    with_engine(url, scenario)
+    return url
+
+
+def record_of(url: str) -> dict:
+    journal = open_journal(url)
+    try:
+        return {row.name: (row.arms, row.decisions, row.rewards, row.version, row.created, row.updated, row.retired,
+                           list(journal.all_events(row.id))) for row in journal.streams()}  # fmt: skip
+    finally:
+        journal.close()
+
+
+@pytest.mark.parametrize("ending", ["ndjson", "parquet"])
+def test_there_and_back(played, database, tmp_path, ending):
+    file = tmp_path / f"out.{ending}"
+    source, target = open_journal(played), open_journal(database)
+    assert export(source, file) == 2
+    found = bring_in(target, read(file), bring_up)
+    source.close()
+    assert found == {name: part[3] for name, part in record_of(played).items()}
+    assert record_of(database) == record_of(played)
+    kinds = {event.kind for part in record_of(played).values() for event in part[-1]}
+    assert kinds >= {"created", "decided", "rewarded", "arm_added", "arm_retired", "retired", "model_accepted"}
+    for name in ("names", "numbers"):
+        assert same(refolded(played, name), refolded(database, name))
+        assert target.snapshot(target.stream(name).id)[0] == found[name]
+    with pytest.raises(JournalError, match="there is one of that name"):
+        bring_in(target, read(file), bring_up)
+    target.close()
+
+
+def test_a_parquet_file_is_a_table_of_decisions(played, tmp_path):
+    pandas_free = pytest.importorskip("pyarrow.parquet")
+    journal = open_journal(played)
+    export(journal, tmp_path / "names.parquet", ["names"])
+    journal.close()
+    rows = pandas_free.read_table(tmp_path / "names.parquet").to_pylist()
+    record = record_of(played)["names"][-1]
+    decided = [event for event in record if event.kind == "decided"]
+    assert [row["id"] for row in rows] == [event.id for event in decided]
+    assert rows[3]["observation"] == decided[3].content.observation
+    assert rows[3]["propensities"] == decided[3].content.propensities
+    assert rows[0]["how"] == "late"
+    assert rows[0]["reward"] == pay(rows[0]["id"])
+
+
+def damaged(lines: list[dict], how: str) -> list[dict]:
+    if how == "a gap":
+        return [line for line in lines if line["seq"] != 3]
+    if how == "no beginning":
+        return lines[1:]
+    decided = [line for line in lines if line["kind"] == "decided"]
+    if how == "an arm that never was":
+        decided[2]["arm"] = "nobody"
+    if how == "time goes back":
+        lines[4]["time"] = "2001-01-01T00:00:00Z"
+    if how == "a name that is none":
+        return [line | {"stream": "../etc"} for line in lines]
+    if how == "an agent that is none":
+        lines[0]["spec"]["agent"] = "nobody"
+    if how == "no specification":
+        lines[0]["spec"] = {"arms": 3}
+    if how == "a kind that is none":
+        lines[4]["kind"] = "guessed"
+    if how == "numbers that are none":
+        decided[2]["propensity"] = "much"
+    return lines
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["a gap", "no beginning", "an arm that never was", "time goes back", "a name that is none", "an agent that is none",
+     "no specification", "a kind that is none", "numbers that are none"],
+)  # fmt: skip
+def test_a_damaged_record_is_refused_and_leaves_nothing(played, tmp_path, how):
+    source, target = open_journal(played), open_journal(tmp_path / "target.db")
+    export(source, tmp_path / "out.ndjson", ["names"])
+    source.close()
+    lines = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
+    (tmp_path / "bad.ndjson").write_text("\n".join(map(json.dumps, damaged(lines, how))))
+    with pytest.raises(HalfseenError) as refused:
+        bring_in(target, read(tmp_path / "bad.ndjson"), bring_up)
+    assert "\n" not in str(refused.value)
+    assert target.count() == 0
+    target.close()
+
+
+def test_files_that_are_something_else(played, tmp_path):
+    journal = open_journal(played)
+    with pytest.raises(InvalidInput, match="ends in"):
+        export(journal, tmp_path / "out.csv")
+    with pytest.raises(InvalidInput, match="stream: got 'none'"):
+        export(journal, tmp_path / "out.ndjson", ["none"])
+    journal.close()
+    (tmp_path / "bad.ndjson").write_text("{not json\n")
+    (tmp_path / "bad.parquet").write_text("no table")
+    for name in ("bad.ndjson", "bad.parquet"):
+        with pytest.raises(HalfseenError):
+            list(read(tmp_path / name))
+
+
+def test_the_commands(played, tmp_path, capsys):
+    file, target = str(tmp_path / "out.ndjson"), str(tmp_path / "new.db")
+    assert run_app(["export", file, "--database", played]) == 0
+    assert "2 streams written" in capsys.readouterr().out
+    assert run_app(["import", file, "--database", target]) == 0
+    assert "names: " in capsys.readouterr().out
+    assert record_of(target) == record_of(played)
+    assert run_app(["import", file, "--database", target]) == 2
+    assert "there is one of that name" in capsys.readouterr().err
+    assert run_app(["export", file, "--database", str(tmp_path / "none.db")]) == 2
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_the_engine_exports_and_brings_in(played, tmp_path):
+    async def out(engine):
+        assert await engine.export(tmp_path / "out.parquet", ["numbers"]) == 1
+
+    async def back(engine):
+        found = await engine.bring_in(tmp_path / "out.parquet")
+        assert found == {"numbers": record_of(played)["numbers"][3]}
+        assert (await engine.decide("numbers", Ask(observation(1), key="k3"))).repeated
+        with pytest.raises(ServiceError) as raised:
+            await engine.bring_in(tmp_path / "out.parquet")
+        assert raised.value.status == 422
+
+    with_engine(played, out)
+    with_engine(str(tmp_path / "new.db"), back)

@@ -1,0 +1,143 @@
+"""A server that goes away and comes back; snapshots that are not what they were."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import zlib
+
+import pytest
+from engine_tools import held, observation, opened, pay, refolded, same, spec, with_engine
+from postgres_server import Server
+
+from halfseen import savefile
+from halfseen.journal.opening import open_journal
+from halfseen.service.errors import ServiceError
+from halfseen.service.specs import Ask, Told
+
+
+@pytest.fixture
+def server():
+    """One of this test's own, which it may stop."""
+    own = Server()
+    try:
+        own.start()
+        yield own
+    finally:
+        own.remove()
+
+
+def test_a_server_that_goes_away_and_comes_back(server):
+    url = server.database()
+
+    async def scenario():
+        acknowledged, refused = {}, []
+        async with opened(url, lock_seconds=5.0) as engine, opened(url, lock_seconds=5.0) as idle:
+            await engine.create_stream(spec())
+            await idle.stream("one")
+            going = True
+
+            async def call(caller: int) -> None:
+                number = 0
+                while going:
+                    number += 1
+                    try:
+                        decision = await engine.decide("one", Ask(observation(number), key=f"{caller}.{number}"))
+                        await engine.reward("one", Told(decision.id, pay(decision.id)))
+                        acknowledged[decision.id] = decision.arm
+                    except ServiceError as error:
+                        refused.append(error)
+                        await asyncio.sleep(0.01)
+
+            callers = [asyncio.create_task(call(caller)) for caller in range(4)]
+            for how in (signal.SIGQUIT, signal.SIGINT):  # the plug pulled, then a proper shutdown
+                had = len(acknowledged)
+                await until(lambda had=had: len(acknowledged) >= had + 20)
+                await asyncio.to_thread(server.stop, how)
+                await until(lambda: not engine.ready())
+                with pytest.raises(ServiceError) as raised:
+                    await engine.decide("one", Ask(observation(0)))
+                assert (raised.value.status, raised.value.code) == (503, "unavailable")
+                await asyncio.to_thread(server.start)
+                await until(engine.ready)
+            had = len(acknowledged)
+            await until(lambda: len(acknowledged) >= had + 20)
+            going = False
+            await asyncio.gather(*callers)
+            assert {error.code for error in refused} == {"unavailable"}
+            assert same(held(engine, "one"), refolded(url, "one"))
+            first = next(iter(acknowledged))
+            assert (await idle.reward("one", Told(first, pay(first)))).repeated  # at once: it was asked nothing before
+            record = await idle.events("one", limit=100_000)
+            decided = {event.id: event.content.arm for event in record if event.kind == "decided"}
+            rewarded = {event.id: event.content.value for event in record if event.kind == "rewarded"}
+            for identity, arm in acknowledged.items():
+                assert decided[identity] == arm
+                assert rewarded[identity] == pay(identity)
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_whose_server_is_away_idles_and_serves_again(server):
+    """Ready by itself, without a caller who has to fail first."""
+    url = server.database()
+
+    async def scenario(engine):
+        await engine.create_stream(spec())
+        await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(server.start)
+        assert (await engine.decide("one", Ask(observation(1)))).arm in ("a", "b", "c")
+
+    with_engine(url, scenario)
+
+
+async def until(condition, seconds: float = 60.0) -> None:
+    for _ in range(int(seconds / 0.01)):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to pass")
+
+
+def damaged(state: bytes) -> bytes:
+    return state[: len(state) // 2] + bytes([state[len(state) // 2] ^ 1]) + state[len(state) // 2 + 1 :]
+
+
+@pytest.mark.parametrize("how", ["a bit flipped", "cut short", "of another package", "of other books", "of the future"])
+def test_a_corrupted_snapshot_falls_back_to_the_journal(database, how):
+    async def play(engine):
+        await engine.create_stream(spec())
+        for t in range(60):
+            made = await engine.decide("one", Ask(observation(t)))
+            await engine.reward("one", Told(made.id, pay(made.id)))
+        await engine.snapshot("one")
+
+    with_engine(database, play)
+    journal = open_journal(database)
+    row = journal.stream("one")
+    seq, state = journal.snapshot(row.id)
+    with journal.transaction():
+        if how == "a bit flipped":
+            journal._rows("UPDATE snapshots SET state = ? RETURNING seq", (damaged(state),))
+        elif how == "cut short":
+            journal._rows("UPDATE snapshots SET state = ? RETURNING seq", (state[:100],))
+        elif how == "of the future":
+            journal._rows("UPDATE snapshots SET seq = ? RETURNING seq", (seq + 7,))
+        else:
+            other = b"something else" if how == "of another package" else zlib.compress(savefile.packed({"a": 1}, {}))
+            journal._rows("DELETE FROM snapshots RETURNING seq")
+            journal.keep_snapshot(row.id, seq, other)
+    journal.close()
+
+    async def again(engine):
+        await engine.decide("one", Ask(observation(61)))
+        assert engine.measurements()["counts"]["loads_without_snapshot"] == 1
+        assert same(held(engine, "one"), refolded(database, "one"))
+        if how != "of the future":
+            await engine.snapshot("one")  # a whole one takes its place
+
+    with_engine(database, again)
+    if how != "of the future":
+        journal = open_journal(database)
+        assert journal.snapshot(row.id)[0] == 122
+        journal.close()

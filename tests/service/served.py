@@ -1,0 +1,100 @@
+"""The service as a process of its own on the loopback, started and ended by a test."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import halfseen
+
+COMMAND = [sys.executable, "-m", "halfseen.cli"]
+SOURCE = str(Path(halfseen.__file__).parents[1])
+PATIENCE = 120.0  # seconds; kernels may have to be compiled
+
+
+def environment() -> dict[str, str]:
+    """As the tests were started, without what the caller may have set for a service."""
+    return {name: value for name, value in os.environ.items() if name != "HALFSEEN_DATABASE"} | {
+        "PYTHONPATH": SOURCE,
+        "COLUMNS": "160",
+        "NO_COLOR": "1",
+    }
+
+
+class Served:
+    """A running service; `said` is what it has written so far."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.said: list[str] = []
+        self.process = subprocess.Popen(
+            [*COMMAND, "serve", "--port", "0", *arguments],
+            cwd=folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        self.url = self._wait_for_address()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line)
+
+    def _wait_for_address(self) -> str:
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            found = re.search(r"listens on (\S+)", self.text)
+            if found:
+                return found[1]
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        self.kill()
+        raise AssertionError(f"the service did not start: {self.text}")
+
+    @property
+    def text(self) -> str:
+        return "".join(self.said)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code, after it was asked to end."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.process.wait(30)
+        self._listener.join(10)
+        return code
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+        self._listener.join(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[Served]:
+    service = Served(folder, *arguments)
+    try:
+        yield service
+    finally:
+        service.kill()
+
+
+def run_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
+    )
