@@ -221,9 +221,9 @@ def test_the_reward_wait_with_a_default(database, monkeypatch):
         await engine.reward("one", Told(second.id, 1.0))
         clock[0] += 59_000_000_000
         await asyncio.sleep(0.2)
-        assert held(engine, "one").version == 4
+        assert (await engine.stream("one")).version == 4
         clock[0] += 1_000_000_000
-        await _until(lambda: held(engine, "one").version == 5)  # without any caller
+        await _until_version(engine, "one", 5)  # without any caller
         contents = [event.content for event in await engine.events("one")]
         assert contents[-1] == events.Rewarded(first.id, 1, -0.5, "default", True)
         late = await engine.reward("one", Told(first.id, 2.0))
@@ -451,8 +451,8 @@ def test_closing_answers_what_waits_and_refuses_the_rest(tmp_path):
     asyncio.run(scenario())
 
 
-async def _until(condition, seconds: float = 20.0) -> None:
+async def _until_version(engine, name: str, version: int, seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
-    while not condition():
+    while (await engine.stream(name)).version != version:
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
