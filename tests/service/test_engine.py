@@ -398,16 +398,17 @@ def test_a_clock_that_goes_backwards(database, monkeypatch):
 
 def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(tmp_path):
     url = str(tmp_path / "j.db")
-    names = [f"s{i}" for i in range(6)]
+    names = [f"s{i}" for i in range(4)]
 
     async def scenario(engine):
         for name in names:
             await engine.create_stream(spec(name))
-        for t in range(40):
+        for t in range(26):
             for name in names:
                 made = await engine.decide(name, Ask(observation(t)))
                 await engine.reward(name, Told(made.id, pay(made.id)))
         assert engine.measurements()["resident_streams"] <= 3
+        assert engine.measurements()["counts"]["snapshots"] >= 4
         assert engine.measurements()["resident_bytes"] <= 70_000
         assert engine.measurements()["counts"]["evictions"] > 20
         for name in names:
