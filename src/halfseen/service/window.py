@@ -91,6 +91,7 @@ class Window:
         able = self._active if content.available is None else self._active & set(content.available)
         places = [place for place, arm in enumerate(self.arms) if arm in able or arm == content.arm]
         propensities = np.array(content.propensities)[places]
+        expected = np.array(content.expected, dtype=np.float64)  # NaN where the agent has none
         place = self.arms.index(content.arm)
         self.rows[event.id] = Row(
             id=event.id,
@@ -100,8 +101,8 @@ class Window:
             propensity=content.propensity,
             choices=len(places),
             uncovered=float((propensities < NO_CHANCE).mean()),
-            expected=content.expected[place],
-            expected_uniform=float(np.array(content.expected)[places].mean()),
+            expected=float(expected[place]),
+            expected_uniform=float(expected[places].mean()),
             observation=np.array(content.observation, dtype=np.float64),
         )
         if len(self.rows) > self.most:
