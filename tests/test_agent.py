@@ -348,14 +348,14 @@ def test_a_round_relived_is_a_round_folded(name):
         live.learn(decision.id, reward)
         arms.append(decision.arm)
         chances.append(decision.propensity)
-        relived.learn(relived.relive(y, decision.arm, propensity=decision.propensity), reward)
+        relived.learn(relived.retrace(y, decision.arm, propensity=decision.propensity), reward)
     folded.fold(ys, arms, paid, propensities=chances)
     for key, array in live.state().items():
         assert array.tobytes() == relived.state()[key].tobytes() == folded.state()[key].tobytes()
     before = relived.state()
     for wrong in ({"observation": [1.0], "arm": 0}, {"observation": ys[0], "arm": 9}):
         with pytest.raises(hs.HalfseenError):
-            relived.relive(**wrong)
+            relived.retrace(**wrong)
     assert all(array.tobytes() == relived.state()[key].tobytes() for key, array in before.items())
 
 
