@@ -106,6 +106,26 @@ def test_a_leaderboard(cluster: RealCluster, tmp_path: Path) -> None:
     assert len(names[0]) == 8  # of kf-ts and ts-pco
 
 
+def test_a_slice_that_was_taken_back_is_played_again(
+    cluster: RealCluster, alone: hs.Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that lost sight of the scheduler for a moment may have stopped for nothing."""
+    real, stopped = Dask._outcome, list[str]()
+
+    def outcome(self: Dask, future: Any) -> tuple[str, Any]:
+        found = real(self, future)
+        if len(stopped) < 2:
+            stopped.append(future.key)
+            return "stopped", None
+        return found
+
+    monkeypatch.setattr(Dask, "_outcome", outcome)
+    told = Progress()
+    assert_same_result(alone, run_experiment(PLAN, cluster=cluster.address, progress=told))
+    assert len(stopped) == 2
+    told.check(5 * 2 * 4 * 300)
+
+
 def test_what_is_raised_there_is_raised_here(cluster: RealCluster) -> None:
     with pytest.raises(hs.HalfseenError, match="world: got contexts beyond ±1e\\+100"):
         hs.run("ts-pco", world="paper:noise=1e250", rounds=10, seeds=1, cluster=cluster.address)

@@ -71,7 +71,16 @@ class Dask(Engine):
         return invalid("cluster", f"a worker{f' at {at}' if at else ''} with {got}", f"{want}, as here")
 
     def _slots(self) -> int:
-        return sum(self._client.nthreads().values())
+        with self._answering():
+            return sum(self._client.nthreads().values())
+
+    @contextlib.contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Around what only the scheduler can refuse."""
+        try:
+            yield
+        except (OSError, TimeoutError, distributed.client.FuturesCancelledError):
+            raise self._lost("no answer any more") from None
 
     def work_through(
         self,
@@ -81,8 +90,8 @@ class Dask(Engine):
         heard: Callable[[int, Done], None],
     ) -> None:
         finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        running: dict[str, tuple[int, Any]] = {}  # by key: the number of the piece, and its future
-        todo = enumerate(pieces)
+        running: dict[str, tuple[int, Work, Any]] = {}  # by key: the piece, numbered, and its future
+        todo, again, keys = enumerate(pieces), list[tuple[int, Work]](), itertools.count()
         worlds: dict[int, tuple[Any, Any]] = {}  # by identity: the world, kept alive, and its future
         played, sizes = _Played(), dict[int, int]()
         topic = f"halfseen-{uuid.uuid4().hex}"
@@ -93,30 +102,36 @@ class Dask(Engine):
         told = 0
         try:
             while True:
-                for number, piece in itertools.islice(todo, max(0, 2 * max(1, workers) - len(running))):
+                room = max(0, 2 * max(1, workers) - len(running))  # some wait there, so that nobody waits for us
+                taken, again = [*again, *itertools.islice(todo, max(0, room - len(again)))], []
+                for number, piece in taken:
                     sizes[number] = piece.size
                     if id(piece.world) not in worlds:
                         worlds[id(piece.world)] = (piece.world, self._send_world(piece.world))
                     payload = cloudpickle.dumps((work, replace(piece, world=None)))  # type: ignore[type-var]
-                    future = self._client.submit(
-                        send,
-                        **common,
-                        payload=payload,
-                        world=worlds[id(piece.world)][1],
-                        number=number,
-                        key=f"{topic}-{number}",
-                        pure=False,
-                    )
-                    running[future.key] = number, future
+                    with self._answering():
+                        future = self._client.submit(
+                            send,
+                            **common,
+                            payload=payload,
+                            world=worlds[id(piece.world)][1],
+                            number=number,
+                            key=f"{topic}-{next(keys)}",
+                            pure=False,
+                        )
+                    running[future.key] = number, piece, future
                     future.add_done_callback(finished.put)
                 if not running:
                     return
                 with contextlib.suppress(queue.Empty):
                     future = finished.get(timeout=_POLL_SECONDS)
-                    number, _ = running.pop(future.key)
-                    outcome = self._outcome(future)
-                    played.tell(number, sizes[number])
-                    heard(number, outcome)
+                    number, piece, _ = running.pop(future.key)
+                    kind, outcome = self._outcome(future)
+                    if kind == "stopped":  # Dask took it back, and then did not
+                        again.append((number, piece))
+                    else:
+                        played.tell(number, sizes[number])
+                        heard(number, outcome)
                 now = played.total()
                 tick(now - told)
                 told = now
@@ -125,29 +140,29 @@ class Dask(Engine):
                     seen = counted if workers else seen
                     if counted - seen > WORKER_SECONDS:
                         raise self._lost(f"no worker for {WORKER_SECONDS:.0f} s")
-        except (OSError, TimeoutError, distributed.client.FuturesCancelledError):
-            raise self._lost("no answer any more") from None
         finally:
             with contextlib.suppress(Exception):
-                self._client.cancel([future for _, future in running.values()])
+                self._client.cancel([future for *_, future in running.values()])
                 self._client.unsubscribe_topic(topic)
 
     def _send_world(self, world: Any) -> Any:
         """Once for all pieces, as it may be a large table; as a task, so that Dask can make it again if it is lost."""
         content = cloudpickle.dumps(world)
-        return self._client.submit(bytes, content, key=f"halfseen-world-{hashlib.sha256(content).hexdigest()}")
+        with self._answering():
+            return self._client.submit(bytes, content, key=f"halfseen-world-{hashlib.sha256(content).hexdigest()}")
 
-    def _outcome(self, future: Any) -> Any:
+    def _outcome(self, future: Any) -> tuple[str, Any]:
         if future.status in ("cancelled", "lost"):
             raise self._lost("no answer any more")
         try:
-            kind, content = future.result()
+            with self._answering():
+                kind, content = future.result()
+        except HalfseenError:
+            raise
         except distributed.KilledWorker:
             raise HalfseenError(
                 "several workers of the cluster were lost on the same slice: killed, or out of memory"
             ) from None
-        except distributed.client.FuturesCancelledError:
-            raise
         except Exception:
             self._check_workers()  # one that came later, perhaps
             raise
@@ -155,7 +170,7 @@ class Dask(Engine):
             raise self._stranger(content)
         if kind == "raised":
             raise pickle.loads(content)
-        return pickle.loads(content)
+        return kind, None if content is None else pickle.loads(content)
 
 
 class RemoteDask(Dask):

@@ -35,9 +35,10 @@ def identity() -> dict[str, str]:
 def errand(
     wanted: dict[str, str], whoami: Any, payload: bytes, world: bytes, number: int, topic: str, every: float
 ) -> tuple[str, Any]:
-    """Do a piece of work and say how far it is: ("done", outcome), ("raised", error), ("other", identity) or "stopped".
+    """Do a piece of work, and tell now and then how far it is.
 
-    Nothing is raised, so that workers have nothing to log.
+    What comes back is ("done", outcome), ("raised", error), ("other", identity) or ("stopped", None). Nothing is raised,
+    so that workers have nothing to log.
     """
     import dataclasses
     import pickle
