@@ -4,12 +4,12 @@ BENCH := .venv-bench
 BIN := $(VENV)/bin
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: reproduce test test-all bench clean system-packages
+.PHONY: reproduce test test-all bench servers system-packages clean
 
 reproduce: $(VENV)/.experiments  ## the paper's experiment: figure, tables, verdicts in results/paper
 	$(BIN)/halfseen reproduce
 
-test: $(VENV)/.test  ## style, types, layers, tests
+test: $(VENV)/.test servers  ## style, types, layers, tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -22,8 +22,12 @@ test-all: test  ## the same and the tests that take minutes
 bench: $(BENCH)/.peers  ## us beside our peers, in an environment of its own; JOBS="em-2000 …" for some of it
 	$(BENCH)/bin/halfseen bench $(JOBS)
 
-system-packages:  ## what the tests want and pip does not have: a PostgreSQL server to start; for Debian, as root
-	apt-get install --yes postgresql
+servers:  # what the tests start themselves and pip does not have
+	@{ command -v chromium && { command -v postgres || ls /usr/lib/postgresql/*/bin/postgres; }; } >/dev/null 2>&1 || $(MAKE) system-packages
+
+system-packages:  ## a PostgreSQL server and a browser for the tests to start; Debian, as root
+	apt-get update --quiet
+	apt-get install --yes --quiet --no-install-recommends postgresql chromium
 
 clean:
 	rm -rf $(VENV) $(BENCH) build dist
