@@ -35,7 +35,8 @@ def test_no_request_made_from_it_breaks_the_service(service: Served, http: httpx
     http.post("/v1/streams", json={"name": "0", "observed": 2, "arms": 2, "agent": "ts-pco"})
     schema = schemathesis.openapi.from_url(service.url + "/openapi.json")
     tried = 0
-    for found in schema.get_all_operations():
+    # what an import takes is no JSON: test_routes.py has bad ones of it
+    for found in schema.exclude(path="/v1/journal", method="POST").get_all_operations():
         operation = found.ok()
 
         @settings(

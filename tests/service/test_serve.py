@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
+from postgres_server import Server
 
+import halfseen as hs
 from service.served import Served, run_command, serving
 
 
@@ -101,6 +106,47 @@ def test_limits_are_set_where_it_is_started(tmp_path: Path) -> None:
         rows = {"decisions": [{"observation": [1]}] * 3}
         assert httpx.post(service.url + "/v1/streams/a/decisions/batch", json=rows).status_code == 413
         assert httpx.post(service.url + "/v1/streams/a/decisions", content=b" " * 501).status_code == 413
+
+
+def test_several_workers_share_the_streams_and_survive_each_other(tmp_path: Path, postgres: Server) -> None:
+    """Two processes on PostgreSQL; one of them is killed under load. Nothing that was answered is lost."""
+    answered: list[str] = []
+    stop = threading.Event()
+
+    def press(url: str) -> None:
+        with hs.Client(url, retries=10) as client:
+            while not stop.is_set():
+                answered.append(client.decide("s", [1.0, 2.0]).id)
+
+    def workers(url: str) -> set[int]:
+        texts = [httpx.get(url + "/metrics").text for _ in range(30)]
+        return {int(number) for text in texts for number in re.findall(r'worker="(\d+)"', text)}
+
+    with serving(tmp_path, "--database", postgres.database(), "--workers", "2") as service:
+        with hs.Client(service.url, retries=10) as client:
+            client.create_stream("s", observed=2, arms=2, agent="ts-pco")
+        callers = [threading.Thread(target=press, args=(service.url,)) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        _until(lambda: len(answered) >= 50 and len(workers(service.url)) == 2)
+        os.kill(min(workers(service.url)), signal.SIGKILL)
+        seen = len(answered)
+        _until(lambda: len(answered) >= seen + 50)
+        stop.set()
+        for caller in callers:
+            caller.join()
+        lines = httpx.get(service.url + "/v1/streams/s/journal", timeout=60).text.splitlines()
+        kept = [line["id"] for line in map(json.loads, lines) if line["kind"] == "decided"]
+        assert set(answered) <= set(kept)
+        assert len(set(kept)) == len(kept)
+        assert service.stop() == 0, service.text
+
+
+def _until(done: Callable[[], bool]) -> None:
+    until = time.monotonic() + 90
+    while not done():
+        assert time.monotonic() < until, "it took too long"
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Router
-from starlette.types import ASGIApp
 
 import halfseen
 from halfseen.service.auth import Guard
@@ -49,7 +48,7 @@ class ServeOptions:
     settings: Settings = field(default_factory=Settings)
 
 
-def assemble(engine: Engine, guard: Guard, limits: Limits) -> ASGIApp:
+def assemble(engine: Engine, guard: Guard, limits: Limits) -> Router:
     """The routes around an open engine. What the hot ones do not know goes on to FastAPI."""
     meter = Meter()
     app = FastAPI(
@@ -117,7 +116,7 @@ def _answer_errors(app: FastAPI, meter: Meter) -> None:
 
 
 @asynccontextmanager
-async def running(options: ServeOptions) -> AsyncIterator[ASGIApp]:
+async def running(options: ServeOptions) -> AsyncIterator[Router]:
     """The application with its engine open, and what keeps its tokens fresh; closed in good order."""
     limits = options.limits
     async with AsyncExitStack() as closing:
@@ -130,13 +129,14 @@ async def running(options: ServeOptions) -> AsyncIterator[ASGIApp]:
         yield assemble(engine, guard, limits)
 
 
-def create_app(options: ServeOptions) -> ASGIApp:
+def create_app(options: ServeOptions) -> Router:
     """For a worker process, which opens its engine when it starts and closes it when it ends."""
 
     @asynccontextmanager
-    async def lifespan(app: Router) -> AsyncIterator[None]:
+    async def lifespan(_: object) -> AsyncIterator[None]:
         async with running(options) as inner:
-            app.default = inner
+            outer.routes, outer.default = inner.routes, inner.default
             yield
 
-    return Router(lifespan=lifespan, redirect_slashes=False)
+    outer = Router(lifespan=lifespan, redirect_slashes=False)
+    return outer

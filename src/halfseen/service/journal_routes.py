@@ -25,12 +25,12 @@ NDJSON, PARQUET = "application/x-ndjson", "application/vnd.apache.parquet"
 Format = Annotated[
     Literal["ndjson", "parquet"], Query(alias="format", description="An event a line, or a decision a row")
 ]
-After = Annotated[int, Query(ge=0, le=2**62)]
+_CONTENT = {media: {"schema": {"type": "string", "format": "binary"}} for media in (NDJSON, PARQUET)}
 _FILES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The file", "content": {NDJSON: {}, PARQUET: {}}},
+    200: {"description": "The file", "content": _CONTENT},
     **refusals(),
 }
-_BODY = {"requestBody": {"required": True, "content": {NDJSON: {}, PARQUET: {}}}}
+_BODY = {"requestBody": {"required": True, "content": _CONTENT}}
 
 
 def journal_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
