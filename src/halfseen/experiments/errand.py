@@ -37,8 +37,8 @@ def errand(
 ) -> tuple[str, Any]:
     """Do a piece of work, and tell now and then how far it is.
 
-    What comes back is ("done", outcome), ("raised", error), ("other", identity) or ("stopped", None). Nothing is raised,
-    so that workers have nothing to log.
+    What comes back is ("done", outcome), ("raised", error), ("other", identity) or ("stopped", None). Nothing is
+    raised, so that workers have nothing to log.
     """
     import dataclasses
     import pickle
