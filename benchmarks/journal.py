@@ -131,19 +131,19 @@ def _ready(agent: str, observed: int, count: int) -> dict[str, Any]:
                     journal.keep_snapshot(row.id, event.seq, snapshot(resident.packed()))
         journal.close()
 
-        async def first_answer() -> float:
-            began = time.perf_counter()
+        async def first_answer() -> tuple[float, float]:
+            began, worked = time.perf_counter(), time.process_time()
             engine = await Engine.open(url, Settings(identify=False, snapshot_every=10**9))
             await engine.decide("s", Ask([0.1] * observed))
-            seconds = time.perf_counter() - began
+            seconds, work = time.perf_counter() - began, time.process_time() - worked
             assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
             engine._store.residents.clear()  # nothing to keep: the next repeat is to find the same
             await engine.close()
-            return seconds
+            return seconds, work
 
-        seconds = min(asyncio.run(first_answer()) for _ in range(3))
+        seconds, work = min(asyncio.run(first_answer()) for _ in range(3))
     what = f"{agent} with {count:,} events, {SINCE:,} of them since its snapshot, to its first answer"
-    return {"what": what, "value": f"{seconds:.2f} s", "wanted": "< 2 s"}
+    return {"what": what, "value": f"{seconds:.2f} s, {work:.2f} s of them at work", "wanted": "< 2 s"}
 
 
 def long() -> list[dict[str, Any]]:

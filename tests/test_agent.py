@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from settings import arm_params, frozen_state, make_small, small_model, story
+from settings import OBSERVED, arm_params, frozen_state, make_small, small_model, story, told
 
 import halfseen as hs
 
@@ -334,3 +334,38 @@ def test_a_state_without_an_arm_to_choose_is_refused():
         agent.restore({**agent.state(), "active": np.zeros((1, 4), dtype=np.bool_)})
     with pytest.raises(hs.HalfseenError, match=r"^state 'rewards'"):
         agent.restore({**agent.state(), "rewards": np.zeros((2, 2), dtype=np.int64)})
+
+
+@pytest.mark.parametrize("name", ["ts-pco", "meb", "adaptive"])
+def test_a_round_relived_is_a_round_folded(name):
+    rng = np.random.default_rng(3)
+    ys, paid = rng.normal(size=(12, OBSERVED)), rng.normal(size=12)
+    ys[4, 1] = np.nan
+    live, relived, folded = (hs.make(name, observed=OBSERVED, arms=3, seed=2, **told(name)) for _ in range(3))
+    arms, chances = [], []
+    for y, reward in zip(ys, paid, strict=True):
+        decision = live.decide(y)
+        live.learn(decision.id, reward)
+        arms.append(decision.arm)
+        chances.append(decision.propensity)
+        relived.learn(relived.relive(y, decision.arm, propensity=decision.propensity), reward)
+    folded.fold(ys, arms, paid, propensities=chances)
+    for key, array in live.state().items():
+        assert array.tobytes() == relived.state()[key].tobytes() == folded.state()[key].tobytes()
+    before = relived.state()
+    for wrong in ({"observation": [1.0], "arm": 0}, {"observation": ys[0], "arm": 9}):
+        with pytest.raises(hs.HalfseenError):
+            relived.relive(**wrong)
+    assert all(array.tobytes() == relived.state()[key].tobytes() for key, array in before.items())
+
+
+def test_an_agent_packed_is_the_agent_saved(tmp_path):
+    agent = hs.make("ts-pco", observed=OBSERVED, arms=["a", "b"], seed=2)
+    agent.learn(agent.decide([0.5] * OBSERVED).id, 1.0)
+    agent.add_arm("c")
+    agent.save(tmp_path / "saved.hs")
+    for small in (True, False):
+        (tmp_path / "packed.hs").write_bytes(agent.packed(small=small))
+        one, other = hs.load(tmp_path / "saved.hs"), hs.load(tmp_path / "packed.hs")
+        assert one.arms == other.arms == ("a", "b", "c")
+        assert all(array.tobytes() == other.state()[key].tobytes() for key, array in one.state().items())

@@ -54,6 +54,7 @@ def test_models_come_early_are_events_and_fold_exactly(database):
         await until(lambda: not held(engine, "one").agent.refit_due)
         await engine.add_arm("one", "d")
         await play(engine, "one", 3)
+        await until(lambda: not held(engine, "one").agent.refit_due)
         record = await engine.events("one")
         accepted = [event for event in record if event.kind == "model_accepted"]
         assert len(accepted) >= 2
