@@ -92,6 +92,7 @@ class Window:
         places = [place for place, arm in enumerate(self.arms) if arm in able or arm == content.arm]
         propensities = np.array(content.propensities)[places]
         place = self.arms.index(content.arm)
+        expected = np.array(content.expected, dtype=np.float64)  # NaN where the agent could not say
         self.rows[event.id] = Row(
             id=event.id,
             round=content.round,
@@ -100,8 +101,8 @@ class Window:
             propensity=content.propensity,
             choices=len(places),
             uncovered=float((propensities < NO_CHANCE).mean()),
-            expected=content.expected[place],
-            expected_uniform=float(np.array(content.expected)[places].mean()),
+            expected=float(expected[place]),
+            expected_uniform=float(expected[places].mean()),
             observation=np.array(content.observation, dtype=np.float64),
         )
         if len(self.rows) > self.most:
