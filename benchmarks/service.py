@@ -1,6 +1,6 @@
 """Decisions per second over HTTP, beside endpoints that do nothing: one load generator, one worker each, in turn.
 
-python -m benchmarks.service [SECONDS] [REPEATS]
+python -m benchmarks.service [SECONDS] [REPEATS] [AGENT]
 """
 
 from __future__ import annotations
@@ -150,6 +150,8 @@ def summary(loads: dict[str, list[Load]]) -> list[dict[str, Any]]:
 def main(arguments: list[str]) -> None:
     seconds = float(arguments[0]) if arguments else 2.0
     repeats = int(arguments[1]) if len(arguments) > 1 else 9
+    if len(arguments) > 2:
+        STREAM["agent"] = arguments[2]
     loads = measure(seconds, repeats)
     print(Table(summary(loads)).markdown())
     print(

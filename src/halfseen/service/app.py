@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -126,7 +127,20 @@ async def running(options: ServeOptions) -> AsyncIterator[Router]:
         await guard.refresh()
         fresh = asyncio.create_task(guard.keep_fresh())
         closing.callback(fresh.cancel)
-        yield assemble(engine, guard, limits)
+        application = assemble(engine, guard, limits)
+        calm_collector()
+        yield application
+
+
+def calm_collector() -> None:
+    """Let the garbage collector look less often, and never at what was there at the start.
+
+    Decisions that wait for a reward are many small objects and no cycles: to walk over all of them again and again
+    would take a third of the speed and make the slowest answers twice as slow.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 1_000)
 
 
 def create_app(options: ServeOptions) -> Router:

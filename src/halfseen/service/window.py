@@ -93,6 +93,7 @@ class Window:
         propensities = np.array(content.propensities)[places]
         expected = np.array(content.expected, dtype=np.float64)  # NaN where the agent has none
         place = self.arms.index(content.arm)
+        expected = np.array(content.expected, dtype=np.float64)  # NaN where the agent could not say
         self.rows[event.id] = Row(
             id=event.id,
             round=content.round,
