@@ -1,15 +1,14 @@
 """Contenders of one job take turns; each is judged by its best of several short runs, after agreeing on the result.
 
 Times are those of the processor, spent by this process in all its threads: a neighbour on the machine is not counted,
-and a second thread gains nothing. On a virtual machine that clock now and then loses some milliseconds, and the best
-time of all would be the one it lost most of. So a run is never shorter than SHORTEST, for anybody, and a best time
-that no other comes near is not believed.
+and a second thread gains nothing. No run is shorter than SHORTEST, for anybody: a shorter one is mostly the change
+from the caches of the contender before.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,6 @@ from halfseen.errors import HalfseenError
 
 REPEATS, QUICK_REPEATS = 7, 2
 SHORTEST = 0.03  # seconds of a run: work that takes less is done several times
-BELIEVED = 0.8  # a best time below this share of the second best is a slip of the clock
 
 Told = Callable[[str, float], None]  # what is being done, and the share of the job that is done by then
 
@@ -98,12 +96,13 @@ def measure(job: Job, told: Told = lambda _, __: None, *, quick: bool = False) -
                 continue
             samples[contender.name].append(taken / contender.units)
             done += 1
-    best = {contender.name: best_of(samples[contender.name] or [first[contender.name]]) for contender in running}
+    best = {contender.name: min(samples[contender.name] or [first[contender.name]]) for contender in running}
     return [
         {
             "contender": contender.name,
             "microseconds": 1e6 * best[contender.name],
             "times_ours": best[contender.name] / best[ours.name],
+            "samples": [1e6 * one for one in samples[contender.name] or [first[contender.name]]],
             "at_least": contender.at_least,
             "at_most": contender.at_most,
             "at_most_seconds": contender.at_most_seconds,
@@ -112,14 +111,6 @@ def measure(job: Job, told: Told = lambda _, __: None, *, quick: bool = False) -
         }
         for contender in running
     ]
-
-
-def best_of(samples: Sequence[float]) -> float:
-    """The smallest, unless it stands alone: then the next, and so on."""
-    ordered = sorted(samples)
-    while len(ordered) > 2 and ordered[0] < BELIEVED * ordered[1]:
-        del ordered[0]
-    return ordered[0]
 
 
 def _timed(contender: Contender, times: dict[str, int]) -> float:

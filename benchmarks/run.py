@@ -18,12 +18,13 @@ def run_jobs(
     jobs: Mapping[str, Callable[[bool], Job]], names: Sequence[str], starting: Starting, *, quick: bool = False
 ) -> dict[str, Any]:
     """Every job named, in turn. dgemm is timed before each of them and its best counts."""
-    products, done = [], []
+    products: dict[str, list[float]] = {}
+    done = []
     load = [_load()]
     for number, name in enumerate(names):
         told = starting(name, number, len(names))
         told("setting up", 0.0)
-        products += machine.dgemm_seconds()
+        products[f"before {name}"] = machine.dgemm_seconds()
         job = jobs[name](quick)
         rows = measure(job, told, quick=quick)
         done.append(
@@ -37,8 +38,8 @@ def run_jobs(
                 "contenders": rows,
             }
         )
-    products += machine.dgemm_seconds()
-    rate = machine.dgemm_rate(products)
+    products["at the end"] = machine.dgemm_seconds()
+    rate = machine.dgemm_rate([one for taken in products.values() for one in taken])
     for entry in done:
         add_shares(entry, rate)
     return {
@@ -46,6 +47,7 @@ def run_jobs(
         "quick": quick,
         "machine": machine.facts() | {"system": platform.system(), "load": [*load, _load()]},
         "dgemm_gflops": rate / 1e9,
+        "dgemm_seconds": products,
         "peers": peers.versions(),
         "jobs": done,
     }

@@ -55,7 +55,7 @@ def warm_up() -> float:
     """Seconds on the clock of `halfseen warmup` from an empty cache, on all processors there are."""
     with tempfile.TemporaryDirectory(prefix="halfseen-cold-") as folder:
         code = (
-            f"import os, sys; getattr(os, 'sched_setaffinity', print)(0, {processors or {0}}); "
+            f"import os, sys; getattr(os, 'sched_setaffinity', print)(0, {processors() or {0}}); "
             "from halfseen.cli import run_app; sys.exit(run_app(['warmup']))"
         )
         began = time.perf_counter()

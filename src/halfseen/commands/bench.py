@@ -28,7 +28,8 @@ def bench(
         )
     if str(CLONE) not in sys.path:
         sys.path.insert(0, str(CLONE))
-    _module("single_thread").settle()  # before NumPy is loaded
+    asked = ["bench", *(jobs or []), "--out", str(out), *["--quick"] * quick, *["--list"] * list_jobs]
+    _module("single_thread").settle(asked)
 
     from halfseen.experiments.files import check_folder
     from halfseen.terminal import print_written
