@@ -16,7 +16,7 @@ from halfseen.compiler import CACHE, QUIET
 from halfseen.errors import HalfseenError
 
 # Per group, to be compiled in one process because its kernels share what they call, the arguments of each kernel:
-# f float64, i int64, u uint64, b bool; with a digit, a C-contiguous array of so many dimensions. The longest first.
+# f float64, i int64, j int32, u uint64, b bool; with a digit, a C-contiguous array of so many dimensions. The longest first.
 GROUPS: tuple[dict[str, str], ...] = (
     {
         "kernels.kalman.advance_gain": "i1 f3 f3 f3 f3 f3 b1 b2",
@@ -92,6 +92,14 @@ GROUPS: tuple[dict[str, str], ...] = (
         "kernels.simulation.move_contexts": "f3 f3 f2",
         "kernels.linalg._above": "f2 f1",
     },
+    {
+        "kernels.waiting.enter_all": "i1 j1",
+        "kernels.waiting.open_decisions": "i1 i1 i1 f2 i i1 j1 j1 f2 j2 j1 j2 j1 i",
+        "kernels.waiting.find_decisions": "i1 i1 j1 b1 i1",
+        "kernels.waiting.close_decisions": "i1 i1 j1 j2 j1 j2 j1 i i1 i2",
+        "kernels.waiting.forget_streams": "i1 i1 j1 j2 j1 j2 j1 i",
+        "kernels.waiting.chains": "i1 j2 j2 i1",
+    },
 )
 
 
@@ -108,7 +116,7 @@ def _kernel(name: str) -> Any:
 def _types(letters: str) -> tuple[Any, ...]:
     from numba import types
 
-    scalars = {"f": types.float64, "i": types.int64, "u": types.uint64, "b": types.boolean}
+    scalars = {"f": types.float64, "i": types.int64, "j": types.int32, "u": types.uint64, "b": types.boolean}
     return tuple(
         types.Array(scalars[one[0]], int(one[1]), "C") if len(one) > 1 else scalars[one] for one in letters.split()
     )
