@@ -16,7 +16,7 @@ from halfseen.compiler import CACHE, QUIET
 from halfseen.errors import HalfseenError
 
 # Per group, to be compiled in one process because its kernels share what they call, the arguments of each kernel:
-# f float64, i int64, j int32, u uint64, b bool; with a digit, a C-contiguous array of so many dimensions. Longest first.
+# f float64, i int64, j int32, u uint64, b bool; with a digit, a C-contiguous array of so many dimensions; longest first
 GROUPS: tuple[dict[str, str], ...] = (
     {
         "kernels.kalman.advance_gain": "i1 f3 f3 f3 f3 f3 b1 b2",
