@@ -92,7 +92,7 @@ class Guard:
         self._tokens: dict[str, Token] = {}
         self._buckets: dict[str, tuple[float, float]] = {}  # token -> what is left of its rate, and when that was so
         self._rate = rate
-        self._read = -float("inf")
+        self._asked = -float("inf")  # when a token that was not known was last looked for
         self._reading = asyncio.Lock()
         self.required = not (always_open or open_at_first)
 
@@ -101,7 +101,6 @@ class Guard:
         async with self._reading:
             tokens = await self._load()
             self._tokens = {token.id: token for token in tokens}
-            self._read = self._clock()
             self.required = not self._always_open and (not self._open_at_first or bool(tokens))
 
     async def keep_fresh(self) -> None:
@@ -120,8 +119,9 @@ class Guard:
         try:
             return self.check(headers, scope, stream)
         except _NotKnown:
-            if self._clock() - self._read < _ASK_AGAIN:
+            if self._clock() - self._asked < _ASK_AGAIN:
                 raise
+        self._asked = self._clock()  # not when tokens were read last: this one may have been made since
         try:
             await self.refresh()
         except Exception:
