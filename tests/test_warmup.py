@@ -17,11 +17,11 @@ from halfseen.errors import HalfseenError
 SOURCE, TESTS = Path(halfseen.__file__).parents[1], Path(__file__).parent
 
 
-def run(*arguments: str, cache: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, cache: Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     own = {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}", "COLUMNS": "200"}
     inherited = {key: value for key, value in os.environ.items() if key != QUIET}
     return subprocess.run(
-        [sys.executable, *arguments], env=inherited | own | environment, capture_output=True, text=True, check=False
+        [sys.executable, *arguments], env=inherited | own, cwd=cwd, capture_output=True, text=True, check=False
     )
 
 
@@ -139,7 +139,7 @@ def test_after_warming_up_nothing_compiles(tmp_path):
     assert checked.stdout.endswith(f"kernels are compiled, in {cache}\n")
     script = work / "everything.py"
     script.write_text(EVERYTHING)
-    done = run(str(script), cache=cache)
+    done = run(str(script), cache=cache, cwd=work)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "[]"
     assert done.stderr == ""
