@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from engine_tools import held, opened, refolded, same, spec, with_engine
 
+from halfseen.service.identification import Identification
 from halfseen.service.specs import Ask, Told
 
 ADAPTIVE = {"agent": "adaptive", "observed": 2, "options": {"latent": 2, "history": 300}}
@@ -82,6 +83,30 @@ def test_a_process_that_dies_is_started_again(tmp_path):
         assert engine._identification.pid != pid
 
     with_engine(str(tmp_path / "j.db"), scenario, identify=True)
+
+
+def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quiet(tmp_path, monkeypatch):
+    died = []
+
+    def find(self, agent):
+        if not died:
+            self._started()
+            died.append(self.pid)
+            self._end()  # before it can answer
+            return None
+        return real(self, agent)
+
+    real = Identification.find
+    monkeypatch.setattr(Identification, "find", find)
+
+    async def scenario(engine):
+        await engine.create_stream(spec(**ADAPTIVE))
+        await play(engine, "one", 9)
+        await until(lambda: held(engine, "one").model_seq > 0, seconds=50.0)  # less than a claim lasts
+        assert engine._counts["identifications_failed"] == 1
+
+    with_engine(str(tmp_path / "j.db"), scenario, identify=True)
+    assert died
 
 
 def test_two_engines_do_not_look_for_the_same_model(tmp_path):

@@ -36,6 +36,7 @@ from halfseen.service.work import Create, Work
 
 T = TypeVar("T")
 _TOGETHER = 200  # streams that are looked through in one transaction
+_BEFORE_ANOTHER = 1.0  # seconds from the death of the process that identifies to the start of another
 _LOG = logging.getLogger("halfseen.service")
 
 
@@ -259,8 +260,11 @@ class Engine:
             try:
                 while (job := await self._on_desk(self._store.claim_next)) is not None:
                     model = await asyncio.to_thread(identification.find, job.agent)
-                    if model is None:
+                    if not model:
                         self._counts["identifications_failed"] += 1
+                        if model is None:  # nobody else will ask for it again if the stream is quiet
+                            await asyncio.sleep(_BEFORE_ANOTHER)
+                            await self._on_desk(partial(self._store.release, job.name))
                         continue
                     accept = partial(Desk.accept, model=model, seen=job.seen, after=job.after)
                     (accepted,) = await self._drain.submit(Work.alone(job.name, accept, self._future(), size=0))

@@ -26,13 +26,13 @@ class Identification:
         self._closed = False
 
     def find(self, agent: bytes) -> bytes | None:
-        """The model of a packed agent; None if the process did not live to tell."""
+        """The model of a packed agent, empty if none was found; None if the process did not live to tell."""
         try:
             process = self._started()
             assert process.stdin is not None
             assert process.stdout is not None
             _write(process.stdin, agent)
-            return _read(process.stdout) or None
+            return _read(process.stdout)
         except (OSError, EOFError, AssertionError):
             self._end()
             return None

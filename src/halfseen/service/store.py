@@ -239,6 +239,12 @@ class Store:
                     return Job(name, resident.agent.packed(small=False), resident.version, resident.model_seq)
         return None
 
+    def release(self, name: str) -> None:
+        """Give up a claim of `claim_next` and let the stream wait for a model again."""
+        row, _ = self._present(name)
+        self.changed(partial(Journal.claim, stream_id=row.id, now=_now() + _CLAIM, until=0))
+        self.due.setdefault(name)
+
     def ping(self) -> None:
         self._journal.ping()
 
