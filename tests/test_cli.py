@@ -330,6 +330,11 @@ def test_importing_is_cheap() -> None:
     assert subprocess.run([sys.executable, "-c", code], env=environment(), check=False).returncode == 0
 
 
+def test_the_list_of_commands_loads_no_numpy() -> None:
+    code = "import sys; from halfseen.cli import build_app; build_app(); sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=environment(), check=False).returncode == 0
+
+
 def test_lists() -> None:
     from halfseen.catalogue import CATALOG
     from halfseen.worlds import NAMED, RECORDED

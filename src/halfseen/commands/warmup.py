@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from halfseen.component import at_least
 from halfseen.terminal import duration, kernel_progress
 
 
@@ -16,6 +15,7 @@ def warmup(
     jobs: Annotated[int, typer.Option(help="Processes; 0 for one a processor.")] = 0,
 ) -> None:
     """Compile all numerical kernels now, for instance while an image is built."""
+    from halfseen.component import at_least
     from halfseen.warmup import cache_folder, compile_all, kernels, missing
 
     processes = at_least("jobs", jobs, 0) or None
