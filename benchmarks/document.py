@@ -17,15 +17,20 @@ from benchmarks import tables
 from halfseen.errors import HalfseenError
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "[//]: # (bench: begin)", "[//]: # (bench: end)"  # link definitions, which no reader of a page sees
 
 
-def between_markers(text: str, content: str, name: str) -> str:
-    """`text` with what stands between its markers replaced."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise HalfseenError(f"{name}: got no pair of markers; want one '{BEGIN}' and after it one '{END}'")
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{content}\n\n{END}{rest.partition(END)[2]}"
+def markers(subject: str) -> tuple[str, str]:
+    """Link definitions, which no reader of a page sees."""
+    return f"[//]: # ({subject}: begin)", f"[//]: # ({subject}: end)"
+
+
+def between_markers(text: str, content: str, name: str, *, subject: str = "bench") -> str:
+    """`text` with what stands between the markers of a subject replaced."""
+    begin, end = markers(subject)
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise HalfseenError(f"{name}: got no pair of markers; want one '{begin}' and after it one '{end}'")
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{content}\n\n{end}{rest.partition(end)[2]}"
 
 
 def write(folder: Path, root: Path = ROOT) -> None:

@@ -7,6 +7,7 @@ about in `rows` (n,), and its inputs and outputs are aligned with `rows`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -42,10 +43,14 @@ class Stateful:
     parts: ClassVar[tuple[str, ...]] = ()
     symmetric: ClassVar[tuple[str, ...]] = ()  # of the state: matrices that equal their transposes, to the last bit
     constant: ClassVar[tuple[str, ...]] = ()  # of the state: what never changes, and is the same in all streams
+    unused: ClassVar[Mapping[str, float]] = {}  # of the state: what grows along its second axis, and what fills that
     derived: ClassVar[tuple[str, ...]] = ()  # arrays that follow from the state of their stream: carried, never saved
 
     def settle(self) -> None:
         """Bring up to date what is no array of a stream's own, after arrays were written to from outside."""
+
+    def lengthen(self, slots: int) -> None:
+        """See to it that what is named in `unused` has at least so many slots along its second axis."""
 
     def state(self) -> State:
         arrays = {name: getattr(self, name) for name in self.state_names}
@@ -59,11 +64,15 @@ class Stateful:
             mine, given = getattr(self, name), np.asarray(state.get(name))
             if not self._fits(mine, given):
                 raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} {mine.shape}")
+        self.agree(state)
         for part in self.parts:
             getattr(self, part).check(state)
 
     def _fits(self, mine: NDArray[np.generic], given: NDArray[np.generic]) -> bool:
         return mine.dtype == given.dtype and mine.shape == given.shape
+
+    def agree(self, state: State) -> None:
+        """Refuse arrays that fit one by one and contradict each other."""
 
     def restore(self, state: State) -> None:
         for name in self.state_names:

@@ -10,6 +10,8 @@ from benchmarks.run import add_shares, aims, run_jobs
 
 from halfseen.errors import HalfseenError
 
+BEGIN, END = document.markers("bench")
+
 
 def row(name, microseconds, ours=2.0, **more):
     empty = {"at_least": None, "at_most": None, "at_most_seconds": None, "note": "", "differs": ""}
@@ -117,7 +119,7 @@ def test_documents_are_rewritten_between_their_markers(results, tmp_path):
     (tmp_path / "docs/figures").mkdir(parents=True)
     pages = [tmp_path / "README.md", tmp_path / "docs/performance.md"]
     for page in pages:
-        page.write_text(f"before\n\n{document.BEGIN}\n\nformer table\n\n{document.END}\n\nafter\n")
+        page.write_text(f"before\n\n{BEGIN}\n\nformer table\n\n{END}\n\nafter\n")
     report.save(results, tmp_path / "out")
     document.write(tmp_path / "out", tmp_path)
     written = [page.read_text() for page in pages]
@@ -139,11 +141,11 @@ def test_documents_are_left_alone_where_something_is_wrong(results, tmp_path):
         document.write(tmp_path / "quick", tmp_path)
     report.save(results, tmp_path / "out")
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/performance.md").write_text(f"{document.BEGIN}\n{document.END}\n")
+    (tmp_path / "docs/performance.md").write_text(f"{BEGIN}\n{END}\n")
     (tmp_path / "README.md").write_text("no markers")
     with pytest.raises(HalfseenError, match=r"README\.md: got no pair of markers"):
         document.write(tmp_path / "out", tmp_path)
-    assert (tmp_path / "docs/performance.md").read_text() == f"{document.BEGIN}\n{document.END}\n"
+    assert (tmp_path / "docs/performance.md").read_text() == f"{BEGIN}\n{END}\n"
 
 
 def test_our_own_documents_have_their_markers():

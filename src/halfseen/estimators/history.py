@@ -2,47 +2,88 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from typing import ClassVar
 
-from halfseen.component import Mask, Stateful, Streams
+import numpy as np
+from numpy.typing import NDArray
+
+from halfseen.component import Mask, State, Stateful, Streams
+from halfseen.errors import invalid
 from halfseen.randomness import Ints
 
 ENOUGH_TO_TELL = 10  # rounds, or rewards
 
 
+FIRST_SLOTS = 64
+
+
 class History(Stateful):
-    """Rounds lie in slots from 0 up; when all are taken the oldest third is forgotten. Memory never grows."""
+    """Rounds lie in slots from 0 up. Slots double as they are needed, up to half as many again as the rounds that
+    are used; when all are taken the oldest third is forgotten, and memory grows no further.
+    """
 
     state_names = ("ys", "arm", "reward", "belief", "count", "offset")
+    unused: ClassVar[Mapping[str, float]] = {"ys": np.nan, "arm": 0, "reward": np.nan, "belief": 0.0}
 
     def __init__(self, streams: Streams, rounds: int, width: int) -> None:
-        count, slots = streams.count, rounds + rounds // 2
+        count = streams.count
         self.rounds = rounds  # that are used at most
-        self.ys = np.full((count, slots, streams.observed), np.nan)
-        self.arm = np.zeros((count, slots), dtype=np.int64)
-        self.reward = np.full((count, slots), np.nan)
-        self.belief = np.zeros((count, slots, width))  # the feature each reward is credited with
+        self._most = rounds + rounds // 2
+        self.ys = np.empty((count, 0, streams.observed))
+        self.arm = np.empty((count, 0), dtype=np.int64)
+        self.reward = np.empty((count, 0))
+        self.belief = np.empty((count, 0, width))  # the feature each reward is credited with
         self.count = np.zeros(count, dtype=np.int64)  # slots taken
         self.offset = np.zeros(count, dtype=np.int64)  # rounds before slot 0
 
     def make_room(self, rows: Ints) -> None:
         """See to it that each of `rows` has a slot for its next round, which kernels.belief.open_round fills."""
-        slots = self.ys.shape[1]
+        slots = self.arm.shape[1]
         full = self.count[rows] == slots
-        if full.any():
-            for row in rows[full]:
-                self.forget(int(row), slots - self.rounds)
+        if not full.any():
+            return
+        if slots < self._most:
+            self.lengthen(min(max(FIRST_SLOTS, 2 * slots), self._most))
+            return
+        for row in rows[full]:
+            self.forget(int(row), slots - self.rounds)
+
+    def lengthen(self, slots: int) -> None:
+        """As many slots, the new ones unused; nothing where there are as many."""
+        more = slots - self.arm.shape[1]
+        if more > 0:
+            for name, value in self.unused.items():
+                old = getattr(self, name)
+                empty = np.full((len(old), more, *old.shape[2:]), value, dtype=old.dtype)
+                setattr(self, name, np.concatenate([old, empty], axis=1))
 
     def forget(self, row: int, slots: int) -> None:
         """Drop the oldest rounds of a stream."""
         kept = int(self.count[row]) - slots
-        for name in ("ys", "arm", "reward", "belief"):
+        for name, value in self.unused.items():
             array = getattr(self, name)[row]
             array[:kept] = array[slots : slots + kept].copy()
-        self.ys[row, kept:], self.reward[row, kept:], self.belief[row, kept:] = np.nan, np.nan, 0.0
-        self.arm[row, kept:] = 0
+            array[kept:] = value
         self.count[row] = kept
         self.offset[row] += slots
+
+    def state(self) -> State:
+        """Without the slots that no stream has used yet: how many there are is nobody's concern."""
+        used = int(self.count.max(initial=0))
+        return super().state() | {name: getattr(self, name)[:, :used] for name in self.unused}
+
+    def agree(self, state: State) -> None:
+        slots = [state[name].shape[1] for name in self.unused]
+        taken = int(state["count"].max(initial=0))
+        if len(set(slots)) != 1 or not taken <= slots[0] <= self._most:
+            raise invalid("state 'count'", f"{taken} rounds in slots {slots}", f"as many as slots, up to {self._most}")
+
+    def _fits(self, mine: NDArray[np.generic], given: NDArray[np.generic]) -> bool:
+        if mine.ndim < 2 or given.ndim != mine.ndim:
+            return super()._fits(mine, given)
+        rows, _slots, *width = given.shape
+        return mine.dtype == given.dtype and (rows, *width) == (len(mine), *mine.shape[2:])
 
     def slots(self, rows: Ints, rounds: Ints) -> Ints:
         """Where the rounds lie; negative when they are forgotten."""

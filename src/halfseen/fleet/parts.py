@@ -79,11 +79,14 @@ class Held(ABC):
 
     def fits(self, saved: Mapping[str, Array], count: int) -> None:
         """Refuse what is not what `save` gives of so many streams."""
+        holders = owners(self.part)
         for name, mine in self.save(np.zeros(0, dtype=np.int64)).items():
             given = np.asarray(saved.get(name))
-            if given.dtype != mine.dtype or given.shape != (count, *mine.shape[1:]):
-                wanted = f"{mine.dtype} {(count, *mine.shape[1:])}"
-                raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", wanted)
+            shape = (count, *mine.shape[1:])
+            if name in holders[name].unused and given.ndim == mine.ndim:  # it may be as long as it is
+                shape = (count, given.shape[1], *mine.shape[2:])
+            if given.dtype != mine.dtype or given.shape != shape:
+                raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} {shape}")
 
     def leave(self, rows: Ints) -> None:  # noqa: B027 most have nothing to do
         """Streams that are no more."""
@@ -105,24 +108,30 @@ class InPlace(Held):
 
     def grow(self, count: int, part: Stateful) -> None:
         old = self.arrays()
-        for name, owner in owners(part).items():
-            getattr(owner, name)[: len(old[name])] = old[name]
         self.part = part
-        self._settle()
+        self.load(np.arange(max(map(len, old.values()), default=0)), old)
 
     def take(self, rows: Ints, part: Stateful) -> None:
-        theirs = owners(part)
-        for name, array in self.arrays().items():
-            array[rows] = getattr(theirs[name], name)[: len(rows)]
-        self._settle()
+        self.load(rows, {name: getattr(owner, name)[: len(rows)] for name, owner in owners(part).items()})
 
     def save(self, rows: Ints) -> dict[str, Array]:
         return {name: array[rows] for name, array in self.arrays().items()}
 
     def load(self, rows: Ints, saved: Mapping[str, Array]) -> None:
-        for name, array in self.arrays().items():
-            array[rows] = saved[name]
+        for name, owner in owners(self.part).items():
+            if name in owner.unused:
+                slots = saved[name].shape[1]
+                owner.lengthen(slots)
+                getattr(owner, name)[rows, :slots] = saved[name]
+                getattr(owner, name)[rows, slots:] = owner.unused[name]
+            else:
+                getattr(owner, name)[rows] = saved[name]
         self._settle()
+
+    def fits(self, saved: Mapping[str, Array], count: int) -> None:
+        super().fits(saved, count)
+        for owner in owners(self.part).values():
+            owner.agree(dict(saved))
 
     def read(self, rows: Ints) -> dict[str, Array]:
         return {name: array[rows] for name, array in self.part.state().items()}
