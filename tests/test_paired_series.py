@@ -13,6 +13,7 @@ from halfseen.paired_series import (
     automatic_lags,
     block_bootstrap,
     block_length,
+    cautious_error,
     hac_mean,
     percentile_interval,
 )
@@ -118,3 +119,37 @@ def test_one_value_or_one_that_never_moves_has_no_t():
     still = hac_mean(np.full(50, 0.1))
     assert np.isnan(still.t)
     assert still.standard_error == 0.0
+
+
+def autoregressive(rng, n, slope):
+    """A stationary series of variance 1 / (1 − slope²) that follows its own past."""
+    x, noise = np.empty(n), rng.normal(size=n)
+    x[0] = noise[0] / np.sqrt(1.0 - slope**2)
+    for t in range(1, n):
+        x[t] = slope * x[t - 1] + noise[t]
+    return x
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.8])
+def test_the_cautious_error_is_that_of_a_long_series(slope):
+    """√n times it goes to 1/(1 − slope), the square root of 2π times the spectrum at 0."""
+    series = autoregressive(np.random.default_rng(3), 40_000, slope)
+    assert np.sqrt(len(series)) * cautious_error(series) == pytest.approx(1.0 / (1.0 - slope), rel=0.05)
+
+
+def test_the_cautious_error_covers_where_lags_reach_back_too_little():
+    rng, means, errors, plain = np.random.default_rng(4), [], [], []
+    for _ in range(400):
+        series = autoregressive(rng, 400, 0.8)
+        means.append(series.mean())
+        errors.append(cautious_error(series))
+        plain.append(hac_mean(series).standard_error)
+    covered = np.mean(np.abs(means) < 1.97 * np.array(errors))
+    assert covered > 0.95 - 4.0 * np.sqrt(0.95 * 0.05 / 400)
+    assert covered > np.mean(np.abs(means) < 1.97 * np.array(plain)) + 0.02
+
+
+@pytest.mark.parametrize("series", [np.ones(50), np.zeros(4), np.arange(6.0), np.sin(np.arange(300.0))])
+def test_the_cautious_error_of_odd_series_is_a_number(series):
+    assert np.isfinite(cautious_error(series))
+    assert cautious_error(series) >= hac_mean(series).standard_error

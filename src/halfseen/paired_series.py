@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import linalg, stats
 
 from halfseen.diagnostics import CONFIDENCE, Estimate
 from halfseen.randomness import Floats, Ints
@@ -64,6 +64,29 @@ def hac_mean(series: Floats, lags: int | None = None) -> SeriesMean:
         return SeriesMean(value, 0.0, np.nan, 1.0 if value == 0 or n < 2 else 0.0, lags)
     t = value / error
     return SeriesMean(value, error, t, float(2.0 * stats.t.sf(abs(t), n - 1)), lags)
+
+
+def cautious_error(series: Floats) -> float:
+    """The larger of two standard errors of the mean: Newey & West's, and den Haan & Levin's (1997) autoregressive one.
+
+    The second is that of x_t = Σ φ_j x_{t−j} + e_t (Yule and Walker's φ, the order by Akaike's criterion, at most
+    10 log₁₀ n): n·var = σ_e² / (1 − Σφ_j)². In a short series that lasts, Newey & West's lags reach back too little.
+    """
+    n = len(series)
+    plain = hac_mean(series).standard_error
+    gammas = autocovariances(series, int(min(n // 4, 10.0 * np.log10(n))))
+    if plain == 0.0:
+        return plain
+    best, variance = 0.0, gammas[0]
+    for order in range(1, len(gammas)):
+        slopes = linalg.solve_toeplitz(gammas[:order], gammas[1 : order + 1])
+        left = gammas[0] - slopes @ gammas[1 : order + 1]
+        if not left > 1e-12 * gammas[0]:  # the past says all there is to say: no noise to go by
+            break
+        criterion = n * np.log(left / gammas[0]) + 2 * order
+        if criterion < best:
+            best, variance = criterion, left / (1.0 - slopes.sum()) ** 2
+    return max(plain, float(np.sqrt(variance / n)))
 
 
 def block_length(series: Floats) -> int:

@@ -66,7 +66,7 @@ def test_a_good_model_makes_doubly_robust_narrow():
 
 def test_paired_differences_cover_and_know_that_they_are_paired():
     """Contexts are shared, so a difference is surer than one of two independent values."""
-    world, logs = World(rho=0.5), 100
+    world, logs = World(rho=0.8), 100
     truth = world.truth() - world.truth(World.logging)
     found, widths = [], []
     for seed in range(logs):

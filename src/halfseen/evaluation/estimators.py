@@ -10,7 +10,7 @@ from scipy import stats
 from halfseen.component import Mask
 from halfseen.diagnostics import CONFIDENCE, Estimate
 from halfseen.evaluation.log import Log
-from halfseen.paired_series import block_bootstrap, block_length, hac_mean, percentile_interval
+from halfseen.paired_series import block_bootstrap, block_length, cautious_error, hac_mean, percentile_interval
 from halfseen.randomness import Floats
 
 INTERVALS = ("hac", "bootstrap")
@@ -116,7 +116,7 @@ def _interval(series: Floats, size: float) -> Estimate:
     value = float(series.mean())
     if np.isnan(value) or len(series) < 3 or size < 2:
         return Estimate(value, np.nan, np.nan)
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, size - 1.0)) * hac_mean(series).standard_error
+    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, size - 1.0)) * cautious_error(series)
     return Estimate(value, value - half, value + half)
 
 
