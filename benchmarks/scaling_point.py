@@ -1,6 +1,6 @@
 """One point of the scaling curves, in a process of its own, so that its memory is its own.
 
-python -m benchmarks.scaling_point '{"agent": "kf-ts", "latent": 20, "observed": 10, "arms": 15, "streams": 1, "marks": [9]}'
+`benchmarks.scaling` starts it with the point as JSON.
 """
 
 from __future__ import annotations
