@@ -53,7 +53,8 @@ def _panel(axes: Any, entry: Mapping[str, Any]) -> None:
     names = [row["contender"] + (" *" if row["differs"] else "") for row in rows]
     values = [row["microseconds"] for row in rows]
     low = min(values) / 4
-    colours = [OURS] + [BASELINE if name.startswith("NumPy") else THEIRS for name in names[1:]]
+    kinds = {"NumPy": BASELINE, "halfseen": OURS}
+    colours = [next((kinds[kind] for kind in kinds if name.startswith(kind)), THEIRS) for name in names]
     places = range(len(rows))
     axes.barh(places, [value - low for value in values], left=low, color=colours, height=0.7)
     for place, row in zip(places, rows, strict=True):

@@ -8,6 +8,7 @@ from functools import partial
 from benchmarks import (
     adaptive,
     em,
+    fleet,
     kalman_series,
     kalman_step,
     linear_thompson,
@@ -32,6 +33,8 @@ JOBS: dict[str, Callable[[bool], Job]] = {
     "online-kf": partial(online.job, "kf-ts"),
     "online-emkf": partial(online.job, "emkf-ts"),
     "online-adaptive": online.adaptive_job,
+    "fleet-kf": partial(fleet.job, "kf-ts"),
+    "fleet-ts-pco": partial(fleet.job, "ts-pco"),
     "adaptive-1": partial(adaptive.amortised, 1),
     "adaptive-4": partial(adaptive.amortised, 4),
     "adaptive-decide": adaptive.slowest,

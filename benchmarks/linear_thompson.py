@@ -52,6 +52,12 @@ def job(quick: bool = False) -> Job:
         for c, reward in zip(contexts, rewards, strict=True):
             agent.learn(agent.decide(c).id, reward)
 
+    def with_propensities() -> None:
+        for c, reward in zip(contexts, rewards, strict=True):
+            decision = agent.decide(c)
+            _ = decision.propensities
+            agent.learn(decision.id, reward)
+
     def our_arms() -> np.ndarray:
         return (
             hs.make("ts-pco", observed=LATENT, arms=ARMS)
@@ -70,7 +76,8 @@ def job(quick: bool = False) -> Job:
         return np.einsum("aij,aj->ai", fresh.inverse, fresh.f)
 
     entrants = Entrants(
-        Contender("halfseen", ours, ROUNDS, "`ts-pco`", our_arms),
+        Contender("halfseen", ours, ROUNDS, "`ts-pco`, propensities not asked for", our_arms),
+        Contender("halfseen, with propensities", with_propensities, ROUNDS, "exact, of all arms", our_arms),
         Contender("NumPy, vectorised over arms", numpy_loop, ROUNDS, "no checks, no record of decisions", numpy_arms),
     )
     enter_all(entrants, record)

@@ -77,7 +77,7 @@ def aims(results: Mapping[str, Any]) -> list[dict[str, Any]]:
             if row["at_most"] is not None:
                 found.append(_aim(entry, row, f"≤ {row['at_most']:g} ×", f"{ratio:.2g} ×", ratio <= row["at_most"]))
             if (limit := row["at_most_seconds"]) is not None:
-                found.append(_aim(entry, row, f"≤ {limit:g} s", f"{seconds:.1f} s", seconds <= limit))
+                found.append(_aim(entry, row, f"≤ {limit:.3g} s", f"{seconds:.3g} s", seconds <= limit))
         if (limit := entry["flop_limit"]) is not None:
             times = 1.0 / rows[0]["dgemm_share"]
             aim = f"≤ {limit:g} × the flop limit"

@@ -23,7 +23,7 @@ def times(ratio: float) -> str:
 
 def aim_of(row: Mapping[str, Any]) -> str:
     bounds = (("≥", row["at_least"], "×"), ("≤", row["at_most"], "×"), ("≤", row["at_most_seconds"], "s"))
-    return ", ".join(f"{sign} {value:g} {unit}" for sign, value, unit in bounds if value is not None)
+    return ", ".join(f"{sign} {value:.3g} {unit}" for sign, value, unit in bounds if value is not None)
 
 
 def job_table(entry: Mapping[str, Any], *, remarks: bool = True) -> Table:

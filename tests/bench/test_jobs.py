@@ -20,7 +20,11 @@ def nobody(monkeypatch):
 def test_linear_thompson_without_peers_names_them(nobody):
     job = linear_thompson.job(True)
     rows = measure(job, quick=True)
-    assert [row["contender"] for row in rows] == ["halfseen", "NumPy, vectorised over arms"]
+    assert [row["contender"] for row in rows] == [
+        "halfseen",
+        "halfseen, with propensities",
+        "NumPy, vectorised over arms",
+    ]
     assert job.absent == [
         f"{name}: not installed"
         for name in ("mabwiser", "contextualbandits", "bayesianbandits", "river", "vowpalwabbit")

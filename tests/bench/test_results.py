@@ -79,7 +79,7 @@ def test_aims_say_what_is_met_and_what_is_not(results):
         ("one", "snail 2.0"): ("≥ 5 ×", "4 ×", False),
         ("one", "halfseen"): ("≤ 15 × the flop limit", "20.0 ×", False),
         ("start", "import halfseen"): ("≤ 2 ×", "0.5 ×", True),
-        ("start", "cold"): ("≤ 15 s", "16.0 s", False),
+        ("start", "cold"): ("≤ 15 s", "16 s", False),
     }
 
 

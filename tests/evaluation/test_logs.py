@@ -106,7 +106,7 @@ BAD_LINES = [
     ("[1, 2]", "no event; want a JSON object"),
     (b"\xff\xfe", "want an event as JSON"),
     (GOOD | {"kind": "dreamt"}, "kind 'dreamt'; want one of: created, decided"),
-    (GOOD | {"propensity": 0}, "propensity 0 of the arm played; want a probability above 0"),
+    (GOOD | {"propensity": 0}, "propensity 0 of the arm played; want a probability of at least 1e-100"),
     (GOOD | {"propensity": 1.2}, "propensity 1.2; want a probability from 0 to 1"),
     (GOOD | {"propensity": "much"}, "propensity 'much'; want a probability"),
     (GOOD | {"propensity": None}, "a decision without 'propensity'; want one with id, observation, arm"),
@@ -238,7 +238,10 @@ def test_numbers_are_arms_too():
     [
         (("arm,", "armed,"), "log.csv: got no column 'arm'; want columns arm, propensity, reward and those observed"),
         (("reward", "paid"), "log.csv: got no column 'reward'"),
-        (("buy,0.4", "buy,0"), "log.csv, row 1: got propensity 0.0 of the arm played; want a probability above 0"),
+        (
+            ("buy,0.4", "buy,0"),
+            "log.csv, row 1: got propensity 0.0 of the arm played; want a probability of at least 1e-100",
+        ),
         (("sell,0.7", "sell,1.7"), "log.csv, row 2: got propensity 1.7; want a probability from 0 to 1"),
         (("buy,0.1", "buy,"), "log.csv, row 3: got propensity None; want a probability from 0 to 1"),
         (("[0.7, 0.3]", "[0.7, 0.3"), "log.csv, row 2: got propensities '[0.7, 0.3'; want a list such as"),

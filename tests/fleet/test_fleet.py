@@ -307,3 +307,25 @@ def test_told_arms_are_held_once_for_all_streams():
     fleet = hs.Fleet("bayes", observed=OBSERVED, arms=ARMS, model=small_model(), arm_params=arm_params())
     fleet.add(1000)
     assert fleet.memory()["learner"] == 0
+
+
+def test_decisions_of_another_fleet_are_refused():
+    fleets = [hs.Fleet("ts-pco", observed=2, arms=3) for _ in range(2)]
+    made = []
+    for at, fleet in enumerate(fleets):
+        fleet.add(3, seeds=[at, at + 10, at + 20])
+        made.append(fleet.decide(np.ones((3, 2))))
+    before = {name: array.copy() for name, array in fleets[1].state().items()}
+    with pytest.raises(hs.errors.DecisionError, match="want some of <Fleet"):
+        fleets[1].learn(made[0], [1.0, 2.0, 3.0])
+    for name, array in fleets[1].state().items():
+        np.testing.assert_array_equal(array, before[name])
+    fleets[1].learn(made[1], [1.0, 2.0, 3.0])
+
+
+def test_no_stream_is_added_where_others_have_left():
+    fleet = hs.Fleet("ts-pco", observed=2, arms=3)
+    fleet.add(3)
+    fleet.remove([1])
+    assert len(fleet.add([])) == 0
+    assert fleet.add(2).tolist() == [3, 4]

@@ -11,7 +11,8 @@ from halfseen.cli import run_app
 from halfseen.errors import HalfseenError, InvalidInput
 from halfseen.journal.events import JournalError
 from halfseen.journal.opening import open_journal
-from halfseen.journal.transfer import bring_in, export, read
+from halfseen.journal.parquet import write_parquet
+from halfseen.journal.transfer import bring_in, chosen, export, read
 from halfseen.service.errors import ServiceError
 from halfseen.service.resident import bring_up
 from halfseen.service.specs import Ask, Told
@@ -175,3 +176,25 @@ def test_the_engine_exports_and_brings_in(played, tmp_path):
 
     with_engine(played, out)
     with_engine(str(tmp_path / "new.db"), back)
+
+
+def test_a_stream_that_goes_on_while_it_is_read(tmp_path):
+    """What is chosen is read up to where it was chosen: later rewards, and later decisions, are left to the next."""
+    url = str(tmp_path / "j.db")
+
+    async def scenario(engine):
+        await engine.create_stream(spec("busy"))
+        made = await engine.decide_all("busy", [Ask(observation(t)) for t in range(4)])
+        journal = open_journal(url)
+        rows = chosen(journal, ["busy"])
+        await engine.decide("busy", Ask(observation(5)))
+        await engine.reward("busy", Told(made[0].id, 1.0))
+        write_parquet(journal, rows, tmp_path / "out.parquet")
+        journal.close()
+
+    with_engine(url, scenario)
+    other = open_journal(str(tmp_path / "other.db"))
+    bring_in(other, read(tmp_path / "out.parquet"), bring_up)
+    (row,) = chosen(other, ["busy"])
+    assert [event.content.__class__.__name__ for event in other.all_events(row.id)] == ["Created"] + 4 * ["Decided"]
+    other.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +20,41 @@ def read_journal(path: Path, *, stream: str | None = None, arms: Any = None) -> 
 
     `arms`, a count or names, is for exports that begin after the stream was created.
     """
-    found: dict[str, None] = {}
-    reader: _Reader | None = None
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                where = f"{path}, line {number}"
-                event = _event(where, line)
-                name = str(event.get("stream"))
-                found[name] = None
-                if reader is None and stream in (None, name):
-                    reader = _Reader(str(path), name, arms)
-                if reader is not None and reader.stream == name:
-                    reader.take(where, event)
+            return read_events(str(path), _lines(path, file), stream=stream, arms=arms)
     except OSError as error:
         raise invalid("log", f"'{path}'", f"a file that can be read ({error.strerror})") from None
+
+
+def _lines(path: Path, file: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            yield where, event_of(where, line)
+
+
+def read_events(source: str, events: Iterator[tuple[str, dict[str, Any]]], *, stream: str | None, arms: Any) -> Log:
+    """The log of one stream from all events, in order, each with what messages call its place."""
+    found: dict[str, None] = {}
+    reader: _Reader | None = None
+    for where, event in events:
+        name = str(event.get("stream"))
+        found[name] = None
+        if reader is None and stream in (None, name):
+            reader = _Reader(source, name, arms)
+        if reader is not None and reader.stream == name:
+            reader.take(where, event)
     if not found:
-        raise invalid(str(path), "an empty file", "a journal, one event a line")
+        raise invalid(source, "an empty file", "a journal, one event a line")
     if stream is None and len(found) > 1:
-        raise invalid("stream", f"nothing, with {len(found)} streams in '{path}'", f"one of: {', '.join(found)}")
+        raise invalid("stream", f"nothing, with {len(found)} streams in '{source}'", f"one of: {', '.join(found)}")
     if reader is None:
         raise unknown("stream", stream, found)
     return reader.finish()
 
 
-def _event(where: str, line: bytes) -> dict[str, Any]:
+def event_of(where: str, line: bytes) -> dict[str, Any]:
     try:
         event = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:  # broken JSON, broken UTF-8, NaN

@@ -17,6 +17,7 @@ from halfseen.kernels.checks import LIMIT
 from halfseen.randomness import Floats, Ints
 
 ROUNDING = 1e-6  # probabilities may be off by this much
+LEAST_CHANCE = 1e-100  # of an arm that was played: nothing less likely has ever happened, and its weight has a square
 _EMPTY = (type(None), float, int)
 
 
@@ -221,8 +222,9 @@ def finite(where: str, what: str, value: Any) -> float:
 def played_with(where: str, propensity: Any) -> float:
     """The probability with which the arm of a decision was chosen."""
     chance = probability(where, "propensity", propensity)
-    if chance <= 0.0:
-        raise invalid(where, f"propensity {propensity!r} of the arm played", "a probability above 0")
+    if chance < LEAST_CHANCE:
+        wanted = f"a probability of at least {LEAST_CHANCE:g}"
+        raise invalid(where, f"propensity {propensity!r} of the arm played", wanted)
     return chance
 
 

@@ -26,7 +26,8 @@ def read_table(
 ) -> Log:
     """Columns `arm`, `propensity`, `reward` (empty: none came) and what was seen: those `observed`, else all whose
     names begin with "observation". If they are there: `propensities`, a list a row (JSON text in a CSV file) in the
-    order of the arms; `stream`; `how`; `time` and `reward_time`, without which rewards came at once.
+    order of the arms; `available`, a list a row of the arms there were to choose from; `stream`; `how`; `folded`, false
+    where a reward came too late to be learnt; `time` and `reward_time`, without which rewards came at once.
     """
     columns = read_columns(table)
     source = columns.source
@@ -37,12 +38,17 @@ def read_table(
     seen = _observations(columns, observed)[rows]
     played = [_plain(arm) for arm in _cells(columns, "arm", rows)]
     chances, paid = columns["propensity"][rows], columns["reward"][rows]
-    lists = _propensities(columns, rows)
+    lists, offered = _lists(columns, "propensities", rows), _lists(columns, "available", rows)
     where = [f"{source}, row {row + 1}" for row in rows]
     for at, chance in enumerate(chances):  # first of all, as they may have to tell the arms' order
         played_with(where[at], None if math.isnan(chance) else float(chance))
     builder = LogBuilder(source, _arms(source, played, chances, lists, arms), seen.shape[1])
     defaults = [how == "default" for how in _cells(columns, "how", rows)] if "how" in columns.names else None
+    learnt = (
+        [folded is not False for folded in map(_plain, _cells(columns, "folded", rows))]
+        if "folded" in columns.names
+        else None
+    )
     due = _due(columns, rows)
     arriving: dict[int, list[int]] = {}
     for at, reward in enumerate(paid):
@@ -51,10 +57,14 @@ def read_table(
     for at in range(len(rows)):
         given = None if lists is None else lists[at]
         y, chance = seen[at].tolist(), float(chances[at])
-        builder.decided(where[at], observation=y, arm=played[at], propensity=chance, propensities=given)
+        there = None if offered is None or offered[at] is None else [_plain(arm) for arm in offered[at]]
+        builder.decided(
+            where[at], observation=y, arm=played[at], propensity=chance, propensities=given, available=there
+        )
         for row in arriving.get(at, ()):
             is_default = defaults is not None and defaults[row]
-            builder.rewarded(where[row], row, float(paid[row]), default=is_default)
+            was_learnt = learnt is None or learnt[row]
+            builder.rewarded(where[row], row, float(paid[row]), default=is_default, learnt=was_learnt)
     return builder.finish()
 
 
@@ -91,18 +101,19 @@ def _observations(columns: Columns, observed: Sequence[str] | None) -> Floats:
     return np.column_stack([columns[name] for name in names])
 
 
-def _propensities(columns: Columns, rows: Ints) -> list[Any] | None:
-    if "propensities" not in columns.names:
+def _lists(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
+    """A column of lists, as text or not; None for an empty cell."""
+    if name not in columns.names:
         return None
     found = []
-    for row, cell in zip(rows, _cells(columns, "propensities", rows), strict=True):
+    for row, cell in zip(rows, _cells(columns, name, rows), strict=True):
         if isinstance(cell, str):
             try:
-                cell = json.loads(cell)
+                cell = json.loads(cell) if cell else None
             except ValueError:
-                shown = f"propensities '{cell}'"
+                shown = f"{name} '{cell}'"
                 raise invalid(f"{columns.source}, row {row + 1}", shown, "a list such as [0.2, 0.8]") from None
-        found.append(cell.tolist() if isinstance(cell, np.ndarray) else cell)
+        found.append(cell.tolist() if isinstance(cell, np.ndarray) else None if cell != cell else cell)
     return found
 
 

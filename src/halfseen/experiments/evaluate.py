@@ -11,7 +11,7 @@ import numpy as np
 
 from halfseen.component import positive, seed_number
 from halfseen.errors import invalid
-from halfseen.evaluation import journal_file, policies
+from halfseen.evaluation import journal_file, parquet_file, policies
 from halfseen.evaluation.estimators import ESTIMATORS, INTERVALS, PolicyValue, sample_of, value_of
 from halfseen.evaluation.log import Log, finite
 from halfseen.evaluation.reward_model import predicted_rewards
@@ -160,6 +160,8 @@ def read_log(
             return journal_file.read_journal(path, stream=stream, arms=named)
         if path.stat().st_size == 0:
             raise invalid(str(path), "an empty file", "a table with columns arm, propensity, reward, …")
+        if observed is None and path.suffix.lower() in parquet_file.FILE_ENDINGS and parquet_file.is_export(path):
+            return parquet_file.read_export(path, stream=stream, arms=named)
     return read_table(log, observed=observed, stream=stream, arms=named)
 
 

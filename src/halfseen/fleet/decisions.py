@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from halfseen.arms import Arm
 from halfseen.component import Choices
+from halfseen.errors import DecisionError
 from halfseen.randomness import Floats, Ints
 
 
@@ -17,12 +18,24 @@ class Decisions:
     """Arrays with one row a stream, in the order asked for. `ids` are what rewards are credited to."""
 
     def __init__(
-        self, ids: Ints, streams: Ints, arms: Sequence[Arm], parts: list[Choices], weigh: Callable[[Choices], Floats]
+        self,
+        ids: Ints,
+        streams: Ints,
+        arms: Sequence[Arm],
+        parts: list[Choices],
+        weigh: Callable[[Choices], Floats],
+        fleet: object,
     ) -> None:
         self.ids, self.streams = ids, streams
         self.indices: Ints = _joined([part.arms for part in parts], (0,), np.int64)  # places in the fleet's arms
-        self._arms, self._parts, self._weigh = arms, parts, weigh
+        self._arms, self._parts, self._weigh, self._fleet = arms, parts, weigh, fleet
         self._propensities: Floats | None = None
+
+    def ids_for(self, fleet: object) -> Ints:
+        """The ids, if the decisions are that fleet's own: numbers of streams begin at 0 in every fleet."""
+        if fleet is not self._fleet:
+            raise DecisionError(f"ids: got decisions of {self._fleet!r}; want some of {fleet!r}")
+        return self.ids
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -212,7 +212,7 @@ class Fleet:
         mask = None if available is None else checks.mask(available, self._arms, self._engine.active[rows])
         parts = self._engine.decide(rows, ys, shown, mask)
         ids = (numbers << ROUND_BITS) | self._engine.rounds[rows]
-        decisions = Decisions(ids, numbers, self.arms, parts, self._engine.propensities)
+        decisions = Decisions(ids, numbers, self.arms, parts, self._engine.propensities, self)
         at = 0
         for part in parts:
             upto = at + len(part.arms)
@@ -225,7 +225,7 @@ class Fleet:
 
         Those of one stream are learnt in the order given.
         """
-        numbers = ids.ids if isinstance(ids, Decisions) else checks.ids(ids)
+        numbers = ids.ids_for(self) if isinstance(ids, Decisions) else checks.ids(ids)
         values = inputs.numbers("rewards", rewards, "numbers, one a decision")
         if values.shape != numbers.shape:
             raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")

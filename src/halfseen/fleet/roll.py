@@ -57,7 +57,7 @@ class Roll:
 
     def free_rows(self, count: int) -> Ints:
         """Rows for so many more streams: those left by others first. `enter` takes them."""
-        old = self._vacant[-count:][::-1]
+        old = self._vacant[len(self._vacant) - min(count, len(self._vacant)) :][::-1]
         end = self._count + len(self._vacant)
         return np.array([*old, *range(end, end + count - len(old))], dtype=np.int64)
 

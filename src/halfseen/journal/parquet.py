@@ -38,6 +38,8 @@ def write_parquet(journal: Journal, rows: Sequence[StreamRow], path: Path) -> No
     for row in rows:
         last = rewards[row.id] = {}
         for event in journal.all_events(row.id):
+            if event.seq > row.version:  # it came while we were reading, as its decision may have
+                break
             if isinstance(event.content, events.Rewarded):
                 if event.content.decision in last:  # a default that a late reward came after
                     others.append(as_line(row.name, last[event.content.decision]))

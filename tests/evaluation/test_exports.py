@@ -1,0 +1,86 @@
+"""An engine's journal, exported both ways: one log."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+import halfseen as hs
+from halfseen.experiments.evaluate import read_log
+from halfseen.service.engine import Engine
+from halfseen.service.specs import Ask, Settings, StreamSpec, Told
+
+PAYS = {"a": 1.0, "b": 0.5, "c": 2.0, "d": 1.5}
+
+
+async def live(folder) -> None:
+    engine = await Engine.open(str(folder / "streams.db"), Settings(identify=False, sweep_seconds=3600))
+    draw = np.random.default_rng(0)
+    spec = {"observed": 2, "arms": ["a", "b", "c"], "agent": "ts-pco", "seed": 1}
+    await engine.create_stream(StreamSpec(name="offered", **spec))
+    await engine.create_stream(StreamSpec(name="late", **spec, reward_wait=0.01, default_reward=0.0))
+    for turn in range(30):
+        if turn == 10:
+            await engine.retire_arm("offered", "c")
+        if turn == 20:
+            await engine.add_arm("offered", "d")
+        there = ["a", "b"] if turn % 3 == 0 else None
+        asks = [Ask(draw.normal(size=2).tolist(), available=there) for _ in range(4)]
+        for made in await engine.decide_all("offered", asks):
+            await engine.reward("offered", Told(made.id, PAYS[made.arm] + 0.1 * draw.normal()))
+    for _ in range(6):
+        made = await engine.decide_all("late", [Ask(draw.normal(size=2).tolist()) for _ in range(5)])
+        await asyncio.sleep(0.03)
+        for one in made[1:]:
+            await engine.reward("late", Told(one.id, PAYS[one.arm]))
+    for ending in ("ndjson", "parquet"):
+        await engine.export(folder / f"journal.{ending}")
+    await engine.close()
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exports")
+    asyncio.run(live(folder))
+    return folder
+
+
+@pytest.mark.parametrize("stream", ["offered", "late"])
+def test_both_ways_give_one_log(exports, stream):
+    lines, rows = (read_log(exports / f"journal.{ending}", stream=stream) for ending in ("ndjson", "parquet"))
+    assert rows.arms == lines.arms
+    assert rows.first_arms == lines.first_arms
+    assert [step[:2] for step in rows.steps] == [step[:2] for step in lines.steps]
+    assert rows.defaults == lines.defaults
+    for name in ("observations", "played", "propensity", "propensities", "possible", "rewards"):
+        np.testing.assert_array_equal(getattr(rows, name), getattr(lines, name))
+
+
+def test_what_was_on_offer_is_what_a_policy_plays(exports):
+    log = read_log(exports / "journal.parquet", stream="offered")
+    assert not log.possible[40:, 2].any()  # retired
+    assert not log.possible[:80, 3].any()  # not there yet
+    assert not log.possible[0, 2]  # not on offer
+    found = {
+        ending: hs.evaluate(exports / f"journal.{ending}", ["uniform", "lag-ts"], stream="offered")
+        for ending in ("ndjson", "parquet")
+    }
+    for label in ("uniform", "lag-ts"):
+        one, other = (result.policies[label].values for result in found.values())
+        assert one == other
+
+
+def test_a_table_of_the_columns_knows_what_was_on_offer_and_what_was_learnt(exports):
+    from pyarrow import parquet
+
+    table = parquet.read_table(exports / "journal.parquet").replace_schema_metadata()
+    log = read_log(table, stream="late")
+    whole = read_log(exports / "journal.ndjson", stream="late")
+    np.testing.assert_array_equal(log.rewards, whole.rewards)
+    late = [step for step in log.steps if step.kind == 1]
+    assert len(late) == 6  # the defaults that nothing came after; what came too late was not learnt
+    assert (
+        read_log(table, stream="offered", arms=["a", "b", "c", "d"]).possible[0] == [True, True, False, False]
+    ).all()
