@@ -1,0 +1,125 @@
+"""Density and distribution function of the standard normal for a whole quadrature panel, without branches or calls.
+
+The loops are straight sums and products, which compilers turn into vector instructions: a tenth of the time of
+`math.erfc` and `math.exp` called one by one. Relative errors are below 5e-14 (tests/kernels/test_tails.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+from halfseen.compiler import njit
+from halfseen.kernels._types import Float, Matrix, Vector
+from halfseen.kernels.linalg import INNER
+
+END = 9.0  # beyond ±END a density is 0 and a distribution function 0 or 1: tails of 1e-19 are not seen
+_PEAK = 1.0 / math.sqrt(2.0 * math.pi)
+# Products and sums may be fused; sums are never reordered. Inlined, as only the innermost loop is made of vectors.
+_VECTOR = INNER | {"fastmath": {"contract"}}
+_INLINE = _VECTOR | {"inline": "always"}
+
+
+@njit(**_INLINE)
+def _bell(t: Float) -> Float:
+    """exp(−t²/2), |t| ≤ END: the 32nd power of the Taylor series of exp(−v) around v = 0.6328125, v = t²/64."""
+    v = 0.6328125 - t * t * 0.015625
+    p = v / 355687428096000.0 + 1.0 / 20922789888000.0
+    p = p * v + 1.0 / 1307674368000.0
+    p = p * v + 1.0 / 87178291200.0
+    p = p * v + 1.0 / 6227020800.0
+    p = p * v + 1.0 / 479001600.0
+    p = p * v + 1.0 / 39916800.0
+    p = p * v + 1.0 / 3628800.0
+    p = p * v + 1.0 / 362880.0
+    p = p * v + 1.0 / 40320.0
+    p = p * v + 1.0 / 5040.0
+    p = p * v + 1.0 / 720.0
+    p = p * v + 1.0 / 120.0
+    p = p * v + 1.0 / 24.0
+    p = p * v + 1.0 / 6.0
+    p = p * v + 0.5
+    p = p * v + 1.0
+    p = p * v + 1.0
+    p *= 0.5310959910353452  # exp(−0.6328125)
+    p *= p
+    p *= p
+    p *= p
+    p *= p
+    return p * p
+
+
+@njit(**_INLINE)
+def _mills(t: Float) -> Float:
+    """Q(t) exp(t²/2), Q the upper tail, 0 ≤ t ≤ END.
+
+    (t + 4) times it is a polynomial in u, which runs from 1 at t = 0 to −1 at t = END: its Chebyshev interpolant of
+    degree 18.
+    """
+    r = 1.0 / (t + 4.0)
+    u = r * (104.0 / 9.0) - 17.0 / 9.0
+    p = 6.739834421559384e-11 * u - 1.2790367595459285e-10
+    p = p * u + 4.978286788651799e-11
+    p = p * u + 1.7747592401543727e-09
+    p = p * u - 7.818495137862078e-09
+    p = p * u - 9.755742786709513e-09
+    p = p * u + 1.3494965107958328e-07
+    p = p * u - 6.621406842704776e-08
+    p = p * u - 1.9938495549802994e-06
+    p = p * u + 2.847843071070824e-06
+    p = p * u + 3.258385424044861e-05
+    p = p * u - 4.698371193705654e-05
+    p = p * u - 0.0006736780889283231
+    p = p * u - 0.0002643295696420049
+    p = p * u + 0.015058823959532163
+    p = p * u + 0.08809464873442566
+    p = p * u + 0.28530166828999454
+    p = p * u + 0.6275217633664049
+    p = p * u + 0.9849745962470156
+    return p * r
+
+
+@njit(**_INLINE)
+def _centre(t: Float) -> Float:
+    """P(|z| < t) for t ≤ 0.5 as its Taylor series: 1 − 2Q(t) would lose the digits of a small number."""
+    v = t * t * -0.5
+    p = v / 76204800.0 + 1.0 / 6894720.0
+    p = p * v + 1.0 / 685440.0
+    p = p * v + 1.0 / 75600.0
+    p = p * v + 1.0 / 9360.0
+    p = p * v + 1.0 / 1320.0
+    p = p * v + 1.0 / 216.0
+    p = p * v + 1.0 / 42.0
+    p = p * v + 0.1
+    p = p * v + 1.0 / 3.0
+    p = p * v + 1.0
+    return p * t * (2.0 * _PEAK)
+
+
+@njit(**_VECTOR)
+def normals(begin: float, offsets: Vector, inverse: float, a: int, density: Matrix, lower: Matrix) -> None:
+    """Density and P(z ≤ ·) at (begin + offset)·inverse for every offset, in row `a`; the density times `inverse`."""
+    for i in range(offsets.shape[0]):
+        z = (begin + offsets[i]) * inverse
+        t = z if z > 0.0 else -z
+        inside = t if t < END else END
+        bell = _bell(inside)
+        bell = bell if t < END else 0.0
+        tail = bell * _mills(inside)
+        density[a, i] = bell * (_PEAK * inverse)
+        lower[a, i] = 1.0 - tail if z > 0.0 else tail
+
+
+@njit(**_VECTOR)
+def half_normals(begin: float, offsets: Vector, inverse: float, a: int, density: Matrix, lower: Matrix) -> None:
+    """The same of |z|, at points that are not negative."""
+    for i in range(offsets.shape[0]):
+        t = (begin + offsets[i]) * inverse
+        t = t if t > 0.0 else 0.0
+        inside = t if t < END else END
+        bell = _bell(inside)
+        bell = bell if t < END else 0.0
+        beyond = 1.0 - 2.0 * bell * _mills(inside)
+        small = t if t < 0.5 else 0.5
+        density[a, i] = bell * (2.0 * _PEAK * inverse)
+        lower[a, i] = beyond if t > 0.5 else _centre(small)
+
