@@ -13,7 +13,7 @@ from halfseen.decision import Decision, weigh
 from halfseen.errors import HalfseenError
 from halfseen.journal import events
 from halfseen.journal.events import Event
-from halfseen.journal.ids import next_id
+from halfseen.journal.ids import next_ids
 from halfseen.journal.journal import Journal, StreamRow
 from halfseen.kernels.checks import LIMIT
 from halfseen.randomness import Floats
@@ -58,6 +58,7 @@ class Desk:
         self._outcomes: dict[str, Outcome] = {}  # of decisions that do not wait
         self._made: list[Made] = []
         self._made_keys: set[str] = set()
+        self._features, self._observed = resident.spec.features, resident.agent.policy.streams.observed
         self._expire()
 
     def look_up(self, keys: Iterable[str | None], decisions: Iterable[str]) -> None:
@@ -123,21 +124,16 @@ class Desk:
         waiting, self._made = self._made, []
         self._made_keys.clear()
         weigh([made.decision for made in waiting])
-        for made in waiting:
+        arms = self.resident.agent.arms
+        ids = next_ids(self.now // 1000, self.resident.last_id, len(waiting))
+        for identity, made in zip(ids, waiting, strict=True):
             ask, decision = made.ask, made.decision
-            propensities, arm, expected = decision.propensities.tolist(), decision.arm, decision.expected.tolist()
-            propensity = propensities[decision.index]
+            place, propensities, expected = decision.index, decision.propensities.tolist(), decision.expected.tolist()
+            arm, propensity = arms[place], propensities[place]
+            seen = made.observation.tolist()  # NaN becomes null when it is written
             content = events.Decided(
-                round=decision.id,
-                observation=[value if value == value else None for value in made.observation.tolist()],
-                arm=arm,
-                propensity=propensity,
-                propensities=propensities,
-                expected=expected,
-                available=ask.available,
-                key=ask.key,
+                decision.id, seen, arm, propensity, propensities, expected, ask.available, ask.key
             )
-            identity = next_id(self.now // 1000, self.resident.last_id)
             self._happened(content, identity)
             if ask.key is not None:
                 self._by_key[ask.key] = (identity, content)
@@ -145,7 +141,7 @@ class Desk:
 
     def _observation(self, given: Any) -> Floats:
         """y, (k,), with NaN for what was not seen."""
-        features = self.resident.spec.features
+        features = self._features
         if isinstance(given, dict):
             if features is None:
                 raise refusal(
@@ -161,9 +157,8 @@ class Desk:
             y = np.array(given, dtype=np.float64)
         except OverflowError:
             raise refusal("invalid", f"observation: got an entry too large; want numbers within ±{LIMIT:g}") from None
-        k = self.resident.agent.policy.streams.observed
-        if len(y) != k:
-            raise refusal("invalid", f"observation: got {len(y)} entries; want {k}")
+        if len(y) != self._observed:
+            raise refusal("invalid", f"observation: got {len(y)} entries; want {self._observed}")
         return y
 
     # ------------------------------------------------------------------ rewards

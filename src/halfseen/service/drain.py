@@ -30,9 +30,10 @@ class Drain:
         self.wanted = asyncio.Event()  # set when a stream wants a model
         self.counts: Counter[str] = Counter()
         self.commits = Latencies()
+        self.latencies = {"decide": Latencies(), "reward": Latencies()}
 
-    async def submit(self, work: Work) -> list[Any]:
-        """The answers of a work, each a result or a refusal; refused altogether if too much is waiting."""
+    def submit(self, work: Work) -> asyncio.Future[list[Any]]:
+        """The answers of a work to come, each a result or a refusal; refused altogether if too much is waiting."""
         if self.closing:
             raise refusal("unavailable", "service: it is shutting down; try another worker, or again later")
         if self.rows_waiting + work.size > self._settings.queue_rows:
@@ -43,7 +44,7 @@ class Drain:
         self.rows_waiting += work.size
         self._queue.append(work)
         self._wake.set()
-        return await work.future
+        return work.future
 
     async def run(self) -> None:
         """Take all that waits, have it done, answer. For ever."""
@@ -60,18 +61,30 @@ class Drain:
                 self.available = True
             except Exception as error:
                 results = [self.failure(error)] * len(batch)
-            self.commits.add(time.perf_counter() - began)
+            ended = time.perf_counter()
+            self.commits.add(ended - began)
             self.counts["commits"] += 1
             if self._store.due:
                 self.wanted.set()
             for work, result in zip(batch, results, strict=True):
                 self.rows_waiting -= work.size
-                if work.future.done():  # the caller has gone
-                    continue
+                future = work.future
                 if isinstance(result, BaseException):
-                    work.future.set_exception(result)
-                else:
-                    work.future.set_result(result)
+                    if not future.done():
+                        future.set_exception(result)
+                    continue
+                if work.what is not None:
+                    self._measure(work, result, ended)
+                if not future.done():  # or the caller has gone
+                    future.set_result(result)
+
+    def _measure(self, work: Work, results: list[Any], now: float) -> None:
+        assert work.what is not None
+        refused = sum(map(_is_refusal, results))
+        self.counts[f"{work.what}s"] += len(results) - refused
+        if refused:
+            self.counts["refused"] += refused
+        self.latencies[work.what].add(now - work.began)
 
     def _taken(self) -> list[Work]:
         batch: list[Work] = []
@@ -98,3 +111,7 @@ class Drain:
         if isinstance(error, HalfseenError):
             return refusal("internal", str(error))
         return refusal("internal", f"service: {type(error).__name__}: {error}")
+
+
+def _is_refusal(result: object) -> bool:
+    return isinstance(result, ServiceError)

@@ -28,7 +28,6 @@ from halfseen.service.desk import Desk
 from halfseen.service.drain import Drain
 from halfseen.service.errors import ServiceError, refusal
 from halfseen.service.identification import Identification
-from halfseen.service.measured import Latencies
 from halfseen.service.resident import bring_up, snapshot
 from halfseen.service.specs import Arm, Ask, Decided, Rewarded, Settings, StreamSpec, StreamView, Told
 from halfseen.service.store import Store, view_of
@@ -49,7 +48,6 @@ class Engine:
         self._reader_thread = ThreadPoolExecutor(1, "halfseen-reader")
         self._drain = Drain(store, self._desk_thread, settings)
         self._counts: Counter[str] = Counter()
-        self._latencies = {"decide": Latencies(), "reward": Latencies()}
         self._identification = Identification() if settings.identify else None
         self._tasks = [asyncio.create_task(self._drain.run()), asyncio.create_task(self._sweep())]
         if self._identification is not None:
@@ -75,31 +73,23 @@ class Engine:
 
     async def decide(self, name: str, ask: Ask) -> Decided:
         """Choose an arm."""
-        return _raised((await self.decide_all(name, [ask]))[0])
+        return _raised((await self.asked("decide", name, (ask,)))[0])
 
     async def decide_all(self, name: str, asks: Sequence[Ask]) -> list[Decided | ServiceError]:
         """Choose many arms of one stream, in order; each is an answer or a refusal of its own."""
-        return await self._rows("decide", name, asks)
+        return await self.asked("decide", name, asks) if asks else []
 
     async def reward(self, name: str, told: Told) -> Rewarded:
         """Credit a reward."""
-        return _raised((await self.reward_all(name, [told]))[0])
+        return _raised((await self.asked("reward", name, (told,)))[0])
 
     async def reward_all(self, name: str, told: Sequence[Told]) -> list[Rewarded | ServiceError]:
         """Credit many rewards of one stream, in order; each is an answer or a refusal of its own."""
-        return await self._rows("reward", name, told)
+        return await self.asked("reward", name, told) if told else []
 
-    async def _rows(self, what: str, name: str, rows: Sequence[Any]) -> list[Any]:
-        if not rows:
-            return []
-        began = time.perf_counter()
-        work = Work.of(what, name, rows, asyncio.get_running_loop().create_future())
-        results: list[Any] = await self._drain.submit(work)
-        refused = sum(isinstance(result, ServiceError) for result in results)
-        self._counts[f"{what}s"] += len(results) - refused
-        self._counts["refused"] += refused
-        self._latencies[what].add(time.perf_counter() - began)
-        return results
+    def asked(self, what: str, name: str, rows: Sequence[Any]) -> asyncio.Future[list[Any]]:
+        """The answers to come of rows to "decide" or "reward", at least one: the others here without their coroutine."""
+        return self._drain.submit(Work.of(what, name, rows, self._future()))
 
     # ------------------------------------------------------------------ streams
 
@@ -207,7 +197,7 @@ class Engine:
             "resident_bytes": self._store.nbytes,
             "latencies": {
                 name: latencies.summary()
-                for name, latencies in {**self._latencies, "commit": self._drain.commits}.items()
+                for name, latencies in {**self._drain.latencies, "commit": self._drain.commits}.items()
             },
         }
 
