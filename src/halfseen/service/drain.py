@@ -16,6 +16,9 @@ from halfseen.service.specs import Settings
 from halfseen.service.store import Store
 from halfseen.service.work import Work
 
+_LONGEST = 0.02  # seconds that requests on their way are waited for
+_IDLE_TURNS = 3  # of the event loop that bring nothing new, after which they are not
+
 
 class Drain:
     """Work in, answers out, once they are on disk. `thread` is the one that owns the store."""
@@ -48,9 +51,10 @@ class Drain:
 
     async def run(self) -> None:
         """Take all that waits, have it done, answer. For ever."""
-        loop = asyncio.get_running_loop()
+        loop, lasted = asyncio.get_running_loop(), 0.0
         while True:
             await self._wake.wait()
+            await self._gather(lasted)
             batch = self._taken()
             if not batch:
                 self._wake.clear()
@@ -62,7 +66,8 @@ class Drain:
             except Exception as error:
                 results = [self.failure(error)] * len(batch)
             ended = time.perf_counter()
-            self.commits.add(ended - began)
+            lasted = ended - began
+            self.commits.add(lasted)
             self.counts["commits"] += 1
             if self._store.due:
                 self.wanted.set()
@@ -77,6 +82,18 @@ class Drain:
                     self._measure(work, result, ended)
                 if not future.done():  # or the caller has gone
                     future.set_result(result)
+
+    async def _gather(self, lasted: float) -> None:
+        """Let requests that are on their way share the commit: wait as long as every turn of the loop brings more.
+
+        But no longer than the last commit `lasted`. One that comes alone waits for a turn or two, which is microseconds;
+        many at once are all answered, all asked again and all committed together, and no thread waits for another.
+        """
+        until, before, idle = time.perf_counter() + min(lasted, _LONGEST), -1, 0
+        while idle < _IDLE_TURNS and self.rows_waiting < self._settings.batch_rows and time.perf_counter() < until:
+            idle = idle + 1 if self.rows_waiting == before else 0
+            before = self.rows_waiting
+            await asyncio.sleep(0)
 
     def _measure(self, work: Work, results: list[Any], now: float) -> None:
         assert work.what is not None
