@@ -9,7 +9,7 @@ import pytest
 from halfseen.errors import InvalidInput
 from halfseen.journal import events, schema
 from halfseen.journal.events import Event, JournalAway, JournalError
-from halfseen.journal.ids import next_id
+from halfseen.journal.ids import next_id, next_ids
 from halfseen.journal.journal import Journal, StreamRow, Token
 from halfseen.journal.opening import open_journal
 
@@ -63,6 +63,40 @@ def test_events_come_back_exactly(journal):
     assert journal.about(row.id + 1, [identity]) == []
     assert journal.stream("one").version == 8
     assert journal.stream("one").arms == [("up", True), ("down", False)]
+
+
+@pytest.mark.parametrize("word", ["a\\\\b\"c", "{1,NULL}", "NULL", "null", "'; --", "%s ? $1", "ünï…", "\\\\x41", " "])
+def test_words_come_back_whatever_they_are(journal, word):
+    row, identity = new_row(), next_id(1, None)
+    row.arms = [(word, True), ("down", False)]
+    record = [
+        Event(1, 1001, None, events.ArmAdded(word), word.encode()),
+        decided(2, identity, key=word),
+        decided(3, next_id(2, None)),
+    ]
+    written(journal, row, record)
+    assert journal.events(row.id) == record
+    assert journal.with_keys(row.id, [word]) == [record[1]]
+    assert journal.stream("one").arms == [(word, True), ("down", False)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 1_000, 2_001])
+def test_any_number_of_events_is_written_at_once(journal, count):
+    row = new_row()
+    record = [decided(seq, identity) for seq, identity in enumerate(next_ids(1, None, count), 1)]
+    written(journal, row, record)
+    assert journal.events(row.id) == record
+    assert journal.stream("one").version == count
+
+
+def test_what_was_appended_is_read_in_the_same_transaction(journal):
+    row = new_row()
+    with journal.transaction():
+        assert journal.create(row)
+        row.version = 1
+        journal.append([row], [(row.id, record := decided(1, next_id(1, None)))])
+        assert journal.events(row.id) == [record]
+        assert journal.stream("one").version == 1
 
 
 def test_lines_come_back_exactly():

@@ -15,6 +15,7 @@ from halfseen.journal.schema import MIGRATIONS, pending
 
 _WORDS = {"serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "integer": "BIGINT", "bytes": "BYTEA"}
 _MIGRATING = 7_309_940_213_865_423_457  # the advisory lock under which tables are made
+_MOST_PUT_OFF = 2_000  # rows
 _EVENT_TYPES = ("bigint", "bigint", "bigint", "text", "text", "text", "text", "bytea")
 _STREAM_TYPES = ("text", *["bigint"] * 7)
 
@@ -72,7 +73,9 @@ class PostgresJournal(Journal):
                 self._rows("UPDATE schema_version SET version = ?", (len(MIGRATIONS),))
 
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        statement = _statement(sql)
+        return self._run(_statement(sql), parameters)
+
+    def _run(self, statement: bytes, parameters: Sequence[Any]) -> list[Any]:
         with self._told():
             try:
                 return self._fetched(statement, parameters)
@@ -121,10 +124,18 @@ class PostgresJournal(Journal):
         )
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
-        self._later.append((_INSERT, [_array(column) for column in zip(*rows, strict=True)]))
+        self._put_off(_INSERT, rows)
 
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
-        self._later.append((_UPDATE, [_array(column) for column in zip(*rows, strict=True)]))
+        self._put_off(_UPDATE, rows)
+
+    def _put_off(self, statement: bytes, rows: list[tuple[Any, ...]]) -> None:
+        """Send it with the next statement, at the latest the commit, unless it is long to be kept."""
+        columns = [_array(column) for column in zip(*rows, strict=True)]
+        if len(rows) > _MOST_PUT_OFF:
+            self._run(statement, columns)
+        else:
+            self._later.append((statement, columns))
 
     def _any(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
         return f"{column} = ANY(?)", [list(values)]

@@ -21,7 +21,7 @@ from halfseen.agent import Agent
 from halfseen.errors import HalfseenError
 from halfseen.health import Health
 from halfseen.journal import transfer
-from halfseen.journal.events import Event, JournalAway
+from halfseen.journal.events import Event, JournalAway, StreamExists
 from halfseen.journal.journal import Journal, StreamRow, Token
 from halfseen.journal.opening import open_journal
 from halfseen.service.desk import Desk
@@ -156,6 +156,8 @@ class Engine:
                 return transfer.bring_in(journal, transfer.read(path), bring_up)
             except JournalAway:
                 raise
+            except StreamExists as error:
+                raise refusal("conflict", str(error)) from None
             except HalfseenError as error:
                 raise refusal("invalid", str(error)) from None
 
