@@ -199,7 +199,7 @@ def test_a_database_of_a_newer_version_is_refused_in_one_line(database, monkeypa
     monkeypatch.setattr(schema.pending, "__defaults__", (newer,))
     open_journal(database).close()
     monkeypatch.undo()
-    with pytest.raises(JournalError, match="version 2; this halfseen knows versions up to 1") as refused:
+    with pytest.raises(JournalError, match="version 3; this halfseen knows versions up to 2") as refused:
         open_journal(database)
     assert "\n" not in str(refused.value)
 
@@ -217,6 +217,27 @@ def test_an_older_database_is_brought_up_to_date_and_keeps_what_it_has(database,
         assert len(journal.events(row.id)) == 1
         journal._rows("SELECT id, state FROM more")
         journal.close()
+
+
+def test_streams_of_before_reward_waits_were_put_down_are_looked_at_once(database, monkeypatch):
+    older = schema.MIGRATIONS[:1]
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", older)
+    monkeypatch.setattr(schema.pending, "__defaults__", (older,))
+    journal = open_journal(database)
+    with journal.transaction():
+        for name, wait in (("waits", "1.5"), ("never", "null")):
+            journal._rows(
+                "INSERT INTO streams (name, spec, arms, version, decisions, rewards, created, updated, identifying,"
+                " retired) VALUES (?, ?, '[]', 0, 0, 0, 0, 0, 0, 0)",
+                (name, f'{{"name":"{name}","reward_wait":{wait},"seed":1}}'),
+            )
+    journal.close()
+    monkeypatch.undo()
+    journal = open_journal(database)
+    assert journal.due(1, 10) == ["waits"]
+    assert journal.stream("never").due == 0
+    journal.close()
 
 
 def test_commits_are_synced(tmp_path):

@@ -240,6 +240,28 @@ def test_the_reward_wait_with_a_default(database, monkeypatch):
     with_engine(database, scenario)
 
 
+def test_a_default_comes_in_time_to_a_stream_that_nobody_has_touched_since_the_start(database, monkeypatch):
+    clock = [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def before(engine):
+        await engine.create_stream(spec(reward_wait=60.0, default_reward=-0.5))
+        await engine.create_stream(spec("other", reward_wait=6000.0, default_reward=-0.5))
+        for name in ("one", "other"):
+            await engine.decide(name, Ask(observation(1)))
+
+    async def after(engine):
+        await _until_version(engine, "one", 3)
+        assert [event.kind for event in await engine.events("one")] == ["created", "decided", "rewarded"]
+        assert (await engine.stream("other")).version == 2
+        assert list(engine._store.residents) == ["one"]
+        assert await engine._read(lambda reader: reader.due(2**62, 10)) == ["other"]  # the first waits no more
+
+    with_engine(database, before)
+    clock[0] += 61_000_000_000
+    with_engine(database, after)
+
+
 @pytest.mark.parametrize("late_rewards", ["record", "fold"])
 def test_the_reward_wait_without_a_default(tmp_path, late_rewards, monkeypatch):
     url, clock = str(tmp_path / "j.db"), [time.time_ns()]

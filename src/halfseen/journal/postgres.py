@@ -10,14 +10,14 @@ from typing import Any
 import psycopg
 
 from halfseen.journal.events import JournalAway, JournalError
-from halfseen.journal.journal import Journal
+from halfseen.journal.journal import STREAM, Journal
 from halfseen.journal.schema import MIGRATIONS, pending
 
 _WORDS = {"serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "integer": "BIGINT", "bytes": "BYTEA"}
 _MIGRATING = 7_309_940_213_865_423_457  # the advisory lock under which tables are made
 _MOST_PUT_OFF = 2_000  # rows
 _EVENT_TYPES = ("bigint", "bigint", "bigint", "text", "text", "text", "text", "bytea")
-_STREAM_TYPES = ("text", *["bigint"] * 7)
+_STREAM_TYPES = ("text", *["bigint"] * 8)
 
 
 class PostgresJournal(Journal):
@@ -117,11 +117,8 @@ class PostgresJournal(Journal):
                 self._connection.close()
 
     def _lock(self, names: Sequence[str]) -> list[Any]:
-        return self._rows(
-            "SELECT id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired"
-            " FROM streams WHERE name = ANY(?) ORDER BY name FOR UPDATE",
-            (list(names),),
-        )
+        sql = f"SELECT {STREAM} FROM streams WHERE name = ANY(?) ORDER BY name FOR UPDATE"
+        return self._rows(sql, (list(names),))
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         self._put_off(_INSERT, rows)
@@ -166,8 +163,9 @@ _INSERT = _statement(
 )
 _UPDATE = _statement(
     "UPDATE streams SET arms = n.arms, version = n.version, decisions = n.decisions, rewards = n.rewards,"
-    f" updated = n.updated, identifying = n.identifying, retired = n.retired FROM {_unnest(_STREAM_TYPES)}"
-    " AS n (arms, version, decisions, rewards, updated, identifying, retired, id) WHERE streams.id = n.id"
+    f" updated = n.updated, identifying = n.identifying, retired = n.retired, due = n.due"
+    f" FROM {_unnest(_STREAM_TYPES)}"
+    " AS n (arms, version, decisions, rewards, updated, identifying, retired, due, id) WHERE streams.id = n.id"
 )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from halfseen.journal.events import JournalAway, JournalError
-from halfseen.journal.journal import Journal
+from halfseen.journal.journal import STREAM, Journal
 from halfseen.journal.schema import MIGRATIONS, pending
 
 _WORDS = {"serial": "INTEGER PRIMARY KEY", "integer": "INTEGER", "bytes": "BLOB"}
@@ -108,11 +108,7 @@ class SqliteJournal(Journal):
 
     def _lock(self, names: Sequence[str]) -> list[Any]:
         condition, values = self._any("name", names)  # BEGIN IMMEDIATE has locked everything
-        return self._rows(
-            "SELECT id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired"
-            f" FROM streams WHERE {condition}",
-            values,
-        )
+        return self._rows(f"SELECT {STREAM} FROM streams WHERE {condition}", values)
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         """Many rows a statement: between two of them other threads take their turn, and it is long."""
@@ -129,7 +125,7 @@ class SqliteJournal(Journal):
         with self._told():
             self._connection.executemany(
                 "UPDATE streams SET arms = ?, version = ?, decisions = ?, rewards = ?, updated = ?, identifying = ?,"
-                " retired = ? WHERE id = ?",
+                " retired = ?, due = ? WHERE id = ?",
                 rows,
             )
 

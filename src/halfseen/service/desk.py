@@ -93,7 +93,9 @@ class Desk:
         """The row of the stream after all that has happened."""
         resident, row = self.resident, self.row
         row.version, row.updated, row.retired = resident.version, resident.time, resident.retired
-        row.decisions, row.rewards, row.arms = resident.decisions, resident.rewards, resident.arms
+        row.decisions, row.rewards, row.arms, row.due = (
+            resident.decisions, resident.rewards, resident.arms, resident.due,
+        )  # fmt: skip
         return row
 
     # ------------------------------------------------------------------ decisions
