@@ -27,7 +27,7 @@ def next_ids(milliseconds: int, previous: str | None, count: int) -> list[str]:
     for place in range(count):
         high = (stamp >> _COUNTER_BITS << 16) | (_VERSION << 12) | (stamp & (1 << _COUNTER_BITS) - 1)
         low = _LOW | (int.from_bytes(drawn[8 * place : 8 * place + 8], "big") >> 2)
-        text = "%016x%016x" % (high, low)
+        text = f"{high:016x}{low:016x}"
         ids.append("-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])))
         stamp += 1
     return ids

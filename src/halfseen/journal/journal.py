@@ -162,8 +162,10 @@ class Journal(ABC):
         if streams:
             self._update(
                 [
-                    (_json(s.arms), s.version, s.decisions, s.rewards, s.updated, s.identifying, int(s.retired), s.due)
-                    + (s.id,)
+                    (
+                        *(_json(s.arms), s.version, s.decisions, s.rewards, s.updated, s.identifying),
+                        *(int(s.retired), s.due, s.id),
+                    )
                     for s in streams
                 ]
             )

@@ -133,9 +133,7 @@ class Desk:
             place, propensities, expected = decision.index, decision.propensities.tolist(), decision.expected.tolist()
             arm, propensity = arms[place], propensities[place]
             seen = made.observation.tolist()  # NaN becomes null when it is written
-            content = events.Decided(
-                decision.id, seen, arm, propensity, propensities, expected, ask.available, ask.key
-            )
+            content = events.Decided(decision.id, seen, arm, propensity, propensities, expected, ask.available, ask.key)
             self._happened(content, identity)
             if ask.key is not None:
                 self._by_key[ask.key] = (identity, content)

@@ -86,8 +86,8 @@ class Drain:
     async def _gather(self, lasted: float) -> None:
         """Let requests that are on their way share the commit: wait as long as every turn of the loop brings more.
 
-        But no longer than the last commit `lasted`. One that comes alone waits for a turn or two, which is microseconds;
-        many at once are all answered, all asked again and all committed together, and no thread waits for another.
+        But no longer than the last commit `lasted`. One that comes alone waits for a few turns, which is microseconds;
+        many at once are all answered, all ask again and are all committed together, and no thread waits for another.
         """
         until, before, idle = time.perf_counter() + min(lasted, _LONGEST), -1, 0
         while idle < _IDLE_TURNS and self.rows_waiting < self._settings.batch_rows and time.perf_counter() < until:

@@ -73,7 +73,8 @@ class Engine:
 
     async def decide(self, name: str, ask: Ask) -> Decided:
         """Choose an arm."""
-        return _raised((await self.asked("decide", name, (ask,)))[0])
+        answers: list[Decided | ServiceError] = await self.asked("decide", name, (ask,))
+        return _raised(answers[0])
 
     async def decide_all(self, name: str, asks: Sequence[Ask]) -> list[Decided | ServiceError]:
         """Choose many arms of one stream, in order; each is an answer or a refusal of its own."""
@@ -81,14 +82,15 @@ class Engine:
 
     async def reward(self, name: str, told: Told) -> Rewarded:
         """Credit a reward."""
-        return _raised((await self.asked("reward", name, (told,)))[0])
+        answers: list[Rewarded | ServiceError] = await self.asked("reward", name, (told,))
+        return _raised(answers[0])
 
     async def reward_all(self, name: str, told: Sequence[Told]) -> list[Rewarded | ServiceError]:
         """Credit many rewards of one stream, in order; each is an answer or a refusal of its own."""
         return await self.asked("reward", name, told) if told else []
 
     def asked(self, what: str, name: str, rows: Sequence[Any]) -> asyncio.Future[list[Any]]:
-        """The answers to come of rows to "decide" or "reward", at least one: the others here without their coroutine."""
+        """The answers to come of at least one row to "decide" or "reward": what is above, without a coroutine."""
         return self._drain.submit(Work.of(what, name, rows, self._future()))
 
     # ------------------------------------------------------------------ streams

@@ -40,7 +40,7 @@ Work = Callable[[str, bytes], Awaitable[Any]]
 
 
 class HotRoute:
-    """One POST. `work` takes the stream's name and the body; `shown` makes what it has come to the body of the reply."""
+    """One POST. `work` takes the stream's name and the body; `shown` makes its result the body of the reply."""
 
     def __init__(
         self, route: str, work: Work, shown: Callable[[Any], bytes], guard: Guard, meter: Meter, limits: Limits
