@@ -440,6 +440,22 @@ def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(tmp_path)
     with_engine(url, scenario, resident_bytes=70_000)
 
 
+def test_snapshots_are_rarer_where_many_decisions_wait(tmp_path):
+    async def scenario(engine):
+        await engine.create_stream(spec())
+        store, counts = engine._store, []
+        for _ in range(60):
+            await engine.decide_all("one", [Ask(observation(1))] * 10)
+            for name in await engine._on_desk(store.to_keep):
+                await engine.snapshot(name)
+            counts.append(store.counts["snapshots"])
+        assert counts[0] == 1
+        assert 5 <= counts[-1] <= 12  # of 60
+        assert store.residents["one"].kept > 300
+
+    with_engine(str(tmp_path / "j.db"), scenario, snapshot_every=10, sweep_seconds=60)
+
+
 def test_health_and_measurements(tmp_path):
     async def scenario(engine):
         await engine.create_stream(spec())

@@ -211,9 +211,13 @@ class Store:
         self.counts["snapshots"] += 1
 
     def to_keep(self) -> list[str]:
-        """The streams whose snapshots are due."""
+        """The streams whose snapshots are due: the rarer, the more decisions wait, as all of them are in each."""
         every = self._settings.snapshot_every
-        return [name for name, resident in self.residents.items() if resident.version - resident.kept >= every]
+        return [
+            name
+            for name, resident in self.residents.items()
+            if resident.version - resident.kept >= max(every, len(resident.waiting) // 2)
+        ]
 
     def keep_all(self) -> None:
         """Write the snapshots that save a fold."""
