@@ -240,6 +240,20 @@ def test_streams_of_before_reward_waits_were_put_down_are_looked_at_once(databas
     journal.close()
 
 
+def test_the_log_is_copied_beside_commits_and_does_not_grow(tmp_path):
+    journal, other = open_journal(tmp_path / "j.db"), open_journal(tmp_path / "j.db")
+    ids = next_ids(1, None, 20_000)
+    written(journal, row := new_row(), [decided(1, ids[0])])
+    for start in range(1, 20_000, 200):
+        written(journal, row, [decided(seq + 1, ids[seq]) for seq in range(start, min(start + 200, 20_000))])
+        before = (tmp_path / "j.db").stat().st_size
+        other.tidy()
+        assert (tmp_path / "j.db").stat().st_size > before
+    assert (tmp_path / "j.db-wal").stat().st_size < 20e6
+    assert len(list(other.all_events(row.id))) == 20_000
+    journal.close(), other.close()
+
+
 def test_commits_are_synced(tmp_path):
     journal = open_journal(tmp_path / "j.db")
     assert journal._rows("PRAGMA journal_mode")[0][0] == "wal"

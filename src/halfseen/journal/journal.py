@@ -93,6 +93,9 @@ class Journal(ABC):
     def ping(self) -> None:
         """Raise JournalAway unless the database answers; comes back by itself when it does."""
 
+    def tidy(self) -> None:  # noqa: B027  (most databases look after themselves)
+        """Do what would make some later commit slow, from a connection that nobody waits for."""
+
     @abstractmethod
     def another(self) -> Journal:
         """One more connection to the same database."""

@@ -138,6 +138,10 @@ class SqliteJournal(Journal):
         self.begin()  # that it can be read is not enough
         self.rollback()
 
+    def tidy(self) -> None:
+        """Copy what is in the WAL into the file while others write: the commit that would have to finds it done."""
+        self._rows("PRAGMA wal_checkpoint(PASSIVE)")
+
     def another(self) -> SqliteJournal:
         return SqliteJournal(self._path, lock_seconds=self._lock_seconds)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from halfseen.decision import Decision, weigh
+from halfseen.decision import Decision, weighed
 from halfseen.errors import HalfseenError
 from halfseen.journal import events
 from halfseen.journal.events import Event
@@ -125,14 +125,15 @@ class Desk:
         """Record what was decided, and answer it."""
         waiting, self._made = self._made, []
         self._made_keys.clear()
-        weigh([made.decision for made in waiting])
+        if not waiting:
+            return
         arms = self.resident.agent.arms
         ids = next_ids(self.now // 1000, self.resident.last_id, len(waiting))
-        for identity, made in zip(ids, waiting, strict=True):
+        told = weighed([made.decision for made in waiting])
+        seens = np.array([made.observation for made in waiting]).tolist()  # NaN becomes null when it is written
+        for identity, made, seen, (place, propensities, expected) in zip(ids, waiting, seens, told, strict=True):
             ask, decision = made.ask, made.decision
-            place, propensities, expected = decision.index, decision.propensities.tolist(), decision.expected.tolist()
             arm, propensity = arms[place], propensities[place]
-            seen = made.observation.tolist()  # NaN becomes null when it is written
             content = events.Decided(decision.id, seen, arm, propensity, propensities, expected, ask.available, ask.key)
             self._happened(content, identity)
             if ask.key is not None:

@@ -35,6 +35,7 @@ from halfseen.service.work import Create, Work
 
 T = TypeVar("T")
 _TOGETHER = 200  # streams that are looked through in one transaction
+_TIDY_SECONDS = 0.25
 _BEFORE_ANOTHER = 1.0  # seconds from the death of the process that identifies to the start of another
 _LOG = logging.getLogger("halfseen.service")
 
@@ -49,7 +50,7 @@ class Engine:
         self._drain = Drain(store, self._desk_thread, settings)
         self._counts: Counter[str] = Counter()
         self._identification = Identification() if settings.identify else None
-        self._tasks = [asyncio.create_task(self._drain.run()), asyncio.create_task(self._sweep())]
+        self._tasks = [asyncio.create_task(task) for task in (self._drain.run(), self._sweep(), self._tidy())]
         if self._identification is not None:
             self._tasks.append(asyncio.create_task(self._identify(self._identification)))
 
@@ -245,6 +246,18 @@ class Engine:
                     await self.snapshot(name)
             except Exception as error:
                 self._report("sweep", error)
+
+    async def _tidy(self) -> None:
+        """Look after the database beside its commits, as long as there are any."""
+        seen = 0
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            if (commits := self._drain.counts["commits"]) != seen:
+                seen = commits
+                try:
+                    await self._read(Journal.tidy)
+                except Exception as error:
+                    self._report("tidy", error)
 
     async def _identify(self, identification: Identification) -> None:
         """One model after another, of the streams that want one, in turn."""
