@@ -8,7 +8,7 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
-from halfseen.kernels.tails import END, half_normals, normals
+from halfseen.kernels.tails import END, normals
 
 # The law of the draw ζ_a in a score m_a + width·std_a·ζ_a: always 1, or z_a, or |z_a|, where z_a ~ N(0, 1).
 POINT, NORMAL, HALF_NORMAL = 0, 1, 2
@@ -109,10 +109,7 @@ def _integrate(means, stds, law, random, low, high, share, probabilities):  # ty
             product[i] = 1.0
         for j in range(count):  # others[j] = Π of the lower tails of all arms before live[j]
             a = live[j]  # (x − mean) + offset, in this order: a narrow arm far out keeps its digits
-            if law == HALF_NORMAL:
-                half_normals(x - means[a], offsets, 1.0 / stds[a], j, density, lower)
-            else:
-                normals(x - means[a], offsets, 1.0 / stds[a], j, density, lower)
+            normals(x - means[a], offsets, 1.0 / stds[a], law == HALF_NORMAL, j, density, lower)
             for i in range(nodes):
                 others[j, i] = product[i]
                 product[i] *= lower[j, i]

@@ -15,12 +15,10 @@ from halfseen.kernels.linalg import INNER
 
 END = 9.0  # beyond ±END a density is 0 and a distribution function 0 or 1: tails of 1e-19 are not seen
 _PEAK = 1.0 / math.sqrt(2.0 * math.pi)
-# Products and sums may be fused; sums are never reordered. Inlined, as only the innermost loop is made of vectors.
-_VECTOR = INNER | {"fastmath": {"contract"}}
-_INLINE = _VECTOR | {"inline": "always"}
+_VECTOR = INNER | {"fastmath": {"contract"}}  # products and sums may be fused; sums are never reordered
 
 
-@njit(**_INLINE)
+@njit(**_VECTOR)
 def _bell(t: Float) -> Float:
     """exp(−t²/2), |t| ≤ END: the 32nd power of the Taylor series of exp(−v) around v = 0.6328125, v = t²/64."""
     v = 0.6328125 - t * t * 0.015625
@@ -40,7 +38,7 @@ def _bell(t: Float) -> Float:
     return p * p
 
 
-@njit(**_INLINE)
+@njit(**_VECTOR)
 def _mills(t: Float) -> Float:
     """Q(t) exp(t²/2), Q the upper tail, 0 ≤ t ≤ END.
 
@@ -62,7 +60,7 @@ def _mills(t: Float) -> Float:
     return ((a + b * u4) + ((c + d * u4) + e * u8) * u8) * r
 
 
-@njit(**_INLINE)
+@njit(**_VECTOR)
 def _centre(t: Float) -> Float:
     """P(|z| < t) for t ≤ 0.5 as its Taylor series: 1 − 2Q(t) would lose the digits of a small number."""
     v = t * t * -0.5
@@ -75,8 +73,14 @@ def _centre(t: Float) -> Float:
 
 
 @njit(**_VECTOR)
-def normals(begin: float, offsets: Vector, inverse: float, a: int, density: Matrix, lower: Matrix) -> None:
-    """Density and P(z ≤ ·) at (begin + offset)·inverse for every offset, in row `a`; the density times `inverse`."""
+def normals(begin: float, offsets: Vector, inverse: float, half: bool, a: int, density: Matrix, lower: Matrix) -> None:
+    """Density and distribution function of z at (begin + offset)·inverse for every offset, in row `a`.
+
+    If `half`, those of |z|, at points that are not negative. The density is multiplied by `inverse`.
+    """
+    peak, sides = _PEAK * inverse, 1.0
+    if half:
+        peak, sides = 2.0 * peak, 2.0
     for i in range(offsets.shape[0]):
         z = (begin + offsets[i]) * inverse
         t = z if z > 0.0 else -z
@@ -84,20 +88,10 @@ def normals(begin: float, offsets: Vector, inverse: float, a: int, density: Matr
         bell = _bell(inside)
         bell = bell if t < END else 0.0
         tail = bell * _mills(inside)
-        density[a, i] = bell * (_PEAK * inverse)
-        lower[a, i] = 1.0 - tail if z > 0.0 else tail
-
-
-@njit(**_VECTOR)
-def half_normals(begin: float, offsets: Vector, inverse: float, a: int, density: Matrix, lower: Matrix) -> None:
-    """The same of |z|, at points that are not negative."""
-    for i in range(offsets.shape[0]):
-        t = (begin + offsets[i]) * inverse
-        t = t if t > 0.0 else 0.0
-        inside = t if t < END else END
-        bell = _bell(inside)
-        bell = bell if t < END else 0.0
-        beyond = 1.0 - 2.0 * bell * _mills(inside)
-        small = t if t < 0.5 else 0.5
-        density[a, i] = bell * (2.0 * _PEAK * inverse)
-        lower[a, i] = beyond if t > 0.5 else _centre(small)
+        density[a, i] = bell * peak
+        lower[a, i] = 1.0 - sides * tail if z > 0.0 else tail
+    if half:
+        for i in range(offsets.shape[0]):
+            z = (begin + offsets[i]) * inverse
+            z = z if z > 0.0 else 0.0
+            lower[a, i] = lower[a, i] if z > 0.5 else _centre(z)
