@@ -23,20 +23,21 @@ class Owner(Protocol):
     def arms(self) -> tuple[Arm, ...]: ...
 
 
-def weigh(decisions: Sequence[Decision]) -> None:
-    """Work out the propensities of decisions of one agent, all that have the same arms at once."""
-    by_arms: dict[int, list[Decision]] = {}
-    for decision in decisions:
-        if decision._propensities is None:
-            by_arms.setdefault(decision._choices.means.shape[1], []).append(decision)
+def weighed(decisions: Sequence[Decision]) -> list[tuple[int, list[float], list[float | None]]]:
+    """`index`, `propensities` and `expected` of decisions of one agent, all that have the same arms at once."""
+    by_arms: dict[int, list[int]] = {}
+    for number, decision in enumerate(decisions):
+        by_arms.setdefault(decision._choices.means.shape[1], []).append(number)
+    found: list[Any] = [None] * len(decisions)
     for alike in by_arms.values():
-        parts = zip(*(decision._choices for decision in alike), strict=True)
+        parts = zip(*(decisions[number]._choices for number in alike), strict=True)
         fields: list[Any] = [None if part[0] is None else np.concatenate(part) for part in parts]
         together = Choices(*fields)
-        shares = alike[0]._agent.policy.propensities(together)
-        shares.setflags(write=False)
-        for decision, own in zip(alike, shares, strict=True):
-            decision._propensities = own
+        shares = decisions[alike[0]]._agent.policy.propensities(together)
+        told = zip(together.arms.tolist(), shares.tolist(), together.means.tolist(), strict=True)
+        for number, row in zip(alike, told, strict=True):
+            found[number] = row
+    return found
 
 
 class Decision:

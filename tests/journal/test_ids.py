@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from halfseen.journal.ids import next_id, stamp_of
+from halfseen.journal.ids import next_id, next_ids, stamp_of
 
 
 def test_an_id_is_a_version_7_uuid_of_its_millisecond():
@@ -23,6 +23,16 @@ def test_ids_of_one_stream_go_up_when_the_clock_stands_still_or_goes_back():
         assert following > previous
         assert stamp_of(following) > stamp_of(previous)
         previous = following
+
+
+def test_ids_made_together_are_as_those_made_one_by_one():
+    previous = next_id(1_000, None)
+    together = next_ids(900, previous, 5_000)
+    assert together == sorted(set(together))
+    assert together[0] > previous
+    assert [stamp_of(one) - stamp_of(previous) for one in together] == list(range(1, 5_001))
+    assert {uuid.UUID(one).version for one in together} == {7}
+    assert next_ids(7, None, 0) == []
 
 
 def test_more_ids_than_a_millisecond_has_run_over_into_the_next():

@@ -9,7 +9,7 @@ import pytest
 from halfseen.errors import InvalidInput
 from halfseen.journal import events, schema
 from halfseen.journal.events import Event, JournalAway, JournalError
-from halfseen.journal.ids import next_id
+from halfseen.journal.ids import next_id, next_ids
 from halfseen.journal.journal import Journal, StreamRow, Token
 from halfseen.journal.opening import open_journal
 
@@ -63,6 +63,40 @@ def test_events_come_back_exactly(journal):
     assert journal.about(row.id + 1, [identity]) == []
     assert journal.stream("one").version == 8
     assert journal.stream("one").arms == [("up", True), ("down", False)]
+
+
+@pytest.mark.parametrize("word", ['a\\\\b"c', "{1,NULL}", "NULL", "null", "'; --", "%s ? $1", "ünï…", "\\\\x41", " "])
+def test_words_come_back_whatever_they_are(journal, word):
+    row, identity = new_row(), next_id(1, None)
+    row.arms = [(word, True), ("down", False)]
+    record = [
+        Event(1, 1001, None, events.ArmAdded(word), word.encode()),
+        decided(2, identity, key=word),
+        decided(3, next_id(2, None)),
+    ]
+    written(journal, row, record)
+    assert journal.events(row.id) == record
+    assert journal.with_keys(row.id, [word]) == [record[1]]
+    assert journal.stream("one").arms == [(word, True), ("down", False)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 1_000, 2_001])
+def test_any_number_of_events_is_written_at_once(journal, count):
+    row = new_row()
+    record = [decided(seq, identity) for seq, identity in enumerate(next_ids(1, None, count), 1)]
+    written(journal, row, record)
+    assert journal.events(row.id) == record
+    assert journal.stream("one").version == count
+
+
+def test_what_was_appended_is_read_in_the_same_transaction(journal):
+    row = new_row()
+    with journal.transaction():
+        assert journal.create(row)
+        row.version = 1
+        journal.append([row], [(row.id, record := decided(1, next_id(1, None)))])
+        assert journal.events(row.id) == [record]
+        assert journal.stream("one").version == 1
 
 
 def test_lines_come_back_exactly():
@@ -165,7 +199,7 @@ def test_a_database_of_a_newer_version_is_refused_in_one_line(database, monkeypa
     monkeypatch.setattr(schema.pending, "__defaults__", (newer,))
     open_journal(database).close()
     monkeypatch.undo()
-    with pytest.raises(JournalError, match="version 2; this halfseen knows versions up to 1") as refused:
+    with pytest.raises(JournalError, match="version 3; this halfseen knows versions up to 2") as refused:
         open_journal(database)
     assert "\n" not in str(refused.value)
 
@@ -183,6 +217,41 @@ def test_an_older_database_is_brought_up_to_date_and_keeps_what_it_has(database,
         assert len(journal.events(row.id)) == 1
         journal._rows("SELECT id, state FROM more")
         journal.close()
+
+
+def test_streams_of_before_reward_waits_were_put_down_are_looked_at_once(database, monkeypatch):
+    older = schema.MIGRATIONS[:1]
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", older)
+    monkeypatch.setattr(schema.pending, "__defaults__", (older,))
+    journal = open_journal(database)
+    with journal.transaction():
+        for name, wait in (("waits", "1.5"), ("never", "null")):
+            journal._rows(
+                "INSERT INTO streams (name, spec, arms, version, decisions, rewards, created, updated, identifying,"
+                " retired) VALUES (?, ?, '[]', 0, 0, 0, 0, 0, 0, 0)",
+                (name, f'{{"name":"{name}","reward_wait":{wait},"seed":1}}'),
+            )
+    journal.close()
+    monkeypatch.undo()
+    journal = open_journal(database)
+    assert journal.due(1, 10) == ["waits"]
+    assert journal.stream("never").due == 0
+    journal.close()
+
+
+def test_the_log_is_copied_beside_commits_and_does_not_grow(tmp_path):
+    journal, other = open_journal(tmp_path / "j.db"), open_journal(tmp_path / "j.db")
+    ids = next_ids(1, None, 20_000)
+    written(journal, row := new_row(), [decided(1, ids[0])])
+    for start in range(1, 20_000, 200):
+        written(journal, row, [decided(seq + 1, ids[seq]) for seq in range(start, min(start + 200, 20_000))])
+        before = (tmp_path / "j.db").stat().st_size
+        other.tidy()
+        assert (tmp_path / "j.db").stat().st_size > before
+    assert (tmp_path / "j.db-wal").stat().st_size < 20e6
+    assert len(list(other.all_events(row.id))) == 20_000
+    journal.close(), other.close()
 
 
 def test_commits_are_synced(tmp_path):

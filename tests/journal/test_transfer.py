@@ -172,7 +172,7 @@ def test_the_engine_exports_and_brings_in(played, tmp_path):
         assert (await engine.decide("numbers", Ask(observation(1), key="k3"))).repeated
         with pytest.raises(ServiceError) as raised:
             await engine.bring_in(tmp_path / "out.parquet")
-        assert raised.value.status == 422
+        assert raised.value.status == 409
 
     with_engine(played, out)
     with_engine(str(tmp_path / "new.db"), back)

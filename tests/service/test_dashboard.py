@@ -324,6 +324,17 @@ def test_files_come_with_a_strict_policy_and_nothing_else_comes(service):
         assert get(service, f"/dashboard/{name}").status_code == 404
 
 
+def test_plotly_is_fetched_once_and_then_asked_about(service):
+    path = "/dashboard/plotly.min.js"
+    first = get(service, path, headers={"accept-encoding": "gzip"})
+    assert first.headers["cache-control"] == "no-cache"
+    again = get(service, path, headers={"accept-encoding": "gzip", "if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    other = get(service, path, headers={"accept-encoding": "identity", "if-none-match": first.headers["etag"]})
+    assert other.status_code == 200
+    assert other.headers["etag"] != first.headers["etag"]
+
+
 def test_plotly_is_that_of_its_package_and_is_packed_for_those_who_take_it(service):
     packed = get(service, "/dashboard/plotly.min.js", headers={"accept-encoding": "gzip"})
     plain = get(service, "/dashboard/plotly.min.js", headers={"accept-encoding": "identity"})

@@ -240,6 +240,28 @@ def test_the_reward_wait_with_a_default(database, monkeypatch):
     with_engine(database, scenario)
 
 
+def test_a_default_comes_in_time_to_a_stream_that_nobody_has_touched_since_the_start(database, monkeypatch):
+    clock = [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def before(engine):
+        await engine.create_stream(spec(reward_wait=60.0, default_reward=-0.5))
+        await engine.create_stream(spec("other", reward_wait=6000.0, default_reward=-0.5))
+        for name in ("one", "other"):
+            await engine.decide(name, Ask(observation(1)))
+
+    async def after(engine):
+        await _until_version(engine, "one", 3)
+        assert [event.kind for event in await engine.events("one")] == ["created", "decided", "rewarded"]
+        assert (await engine.stream("other")).version == 2
+        assert list(engine._store.residents) == ["one"]
+        assert await engine._read(lambda reader: reader.due(2**62, 10)) == ["other"]  # the first waits no more
+
+    with_engine(database, before)
+    clock[0] += 61_000_000_000
+    with_engine(database, after)
+
+
 @pytest.mark.parametrize("late_rewards", ["record", "fold"])
 def test_the_reward_wait_without_a_default(tmp_path, late_rewards, monkeypatch):
     url, clock = str(tmp_path / "j.db"), [time.time_ns()]
@@ -416,6 +438,22 @@ def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(tmp_path)
             assert same(held(engine, name), refolded(url, name))
 
     with_engine(url, scenario, resident_bytes=70_000)
+
+
+def test_snapshots_are_rarer_where_many_decisions_wait(tmp_path):
+    async def scenario(engine):
+        await engine.create_stream(spec())
+        store, counts = engine._store, []
+        for _ in range(60):
+            await engine.decide_all("one", [Ask(observation(1))] * 10)
+            for name in await engine._on_desk(store.to_keep):
+                await engine.snapshot(name)
+            counts.append(store.counts["snapshots"])
+        assert counts[0] == 1
+        assert 5 <= counts[-1] <= 12  # of 60
+        assert store.residents["one"].kept > 300
+
+    with_engine(str(tmp_path / "j.db"), scenario, snapshot_every=10, sweep_seconds=60)
 
 
 def test_health_and_measurements(tmp_path):

@@ -298,7 +298,7 @@ def test_a_journal_goes_out_and_comes_in_again(http: httpx.Client, tmp_path: Pat
         http.post(f"/v1/streams/{name}/rewards", json={"decision": made["id"], "value": t / 7})
     out = http.get(f"/v1/streams/{name}/journal", params={"format": form})
     assert out.status_code == 200, out.text
-    refused(http.post("/v1/journal", content=out.content), 422, "invalid", name)
+    refused(http.post("/v1/journal", content=out.content), 409, "conflict", name)
     with serving(tmp_path) as other:
         arrived = httpx.post(other.url + "/v1/journal", content=out.content, timeout=60)
         assert arrived.status_code == 201, arrived.text

@@ -20,6 +20,10 @@ class JournalError(HalfseenError):
     """A database that is not what this version reads, or a record that does not fit together."""
 
 
+class StreamExists(JournalError):
+    """A stream to be brought in has the name of one that is there."""
+
+
 class JournalAway(HalfseenError):
     """The database cannot be reached or written to now; trying again later may help."""
 

@@ -18,7 +18,7 @@ from halfseen.journal.events import Arm, Event, decode, encode
 
 PAGE = 5_000  # events read at a time
 _EVENT = "seq, time, kind, id, payload, blob"
-_STREAM = "id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired"
+STREAM = "id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired, due"
 _TOKEN = "id, name, sha256, scopes, streams, created, expires, revoked"
 
 
@@ -36,6 +36,7 @@ class StreamRow(Struct):
     updated: int
     identifying: int = 0  # until when a process is looking for a model of it
     retired: bool = False
+    due: int = 0  # when the wait for the reward of its oldest decision is over; 0 if for none
 
 
 class Token(Struct, frozen=True):
@@ -82,7 +83,7 @@ class Journal(ABC):
 
     @abstractmethod
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
-        """Update streams: arms, version, decisions, rewards, updated, identifying, retired, id."""
+        """Update streams: arms, version, decisions, rewards, updated, identifying, retired, due, id."""
 
     @abstractmethod
     def _any(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
@@ -91,6 +92,9 @@ class Journal(ABC):
     @abstractmethod
     def ping(self) -> None:
         """Raise JournalAway unless the database answers; comes back by itself when it does."""
+
+    def tidy(self) -> None:  # noqa: B027  (most databases look after themselves)
+        """Do what would make some later commit slow, from a connection that nobody waits for."""
 
     @abstractmethod
     def another(self) -> Journal:
@@ -116,10 +120,10 @@ class Journal(ABC):
         """Add a stream, whose `id` is then known; False if there is one of that name."""
         sql = (
             "INSERT INTO streams (name, spec, arms, version, decisions, rewards, created, updated, identifying,"
-            " retired) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING id"
+            " retired, due) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING id"
         )
         counts = (row.version, row.decisions, row.rewards, row.created, row.updated, row.identifying)
-        made = self._rows(sql, (row.name, row.spec, _json(row.arms), *counts, int(row.retired)))
+        made = self._rows(sql, (row.name, row.spec, _json(row.arms), *counts, int(row.retired), row.due))
         if made:
             row.id = made[0][0]
         return bool(made)
@@ -129,13 +133,18 @@ class Journal(ABC):
         return {row[1]: _stream(row) for row in self._lock(sorted(set(names)))}
 
     def stream(self, name: str) -> StreamRow | None:
-        rows = self._rows(f"SELECT {_STREAM} FROM streams WHERE name = ?", (name,))
+        rows = self._rows(f"SELECT {STREAM} FROM streams WHERE name = ?", (name,))
         return _stream(rows[0]) if rows else None
 
     def streams(self, after: str = "", limit: int = 100) -> list[StreamRow]:
         """Streams by name, those after `after`."""
-        sql = f"SELECT {_STREAM} FROM streams WHERE name > ? ORDER BY name LIMIT ?"
+        sql = f"SELECT {STREAM} FROM streams WHERE name > ? ORDER BY name LIMIT ?"
         return [_stream(row) for row in self._rows(sql, (after, limit))]
+
+    def due(self, now: int, limit: int) -> list[str]:
+        """Streams with a decision whose reward wait is over, the longest first."""
+        sql = "SELECT name FROM streams WHERE due > 0 AND due <= ? ORDER BY due LIMIT ?"
+        return [row[0] for row in self._rows(sql, (now, limit))]
 
     def count(self) -> int:
         return int(self._rows("SELECT count(*) FROM streams")[0][0])
@@ -156,7 +165,10 @@ class Journal(ABC):
         if streams:
             self._update(
                 [
-                    (_json(s.arms), s.version, s.decisions, s.rewards, s.updated, s.identifying, int(s.retired), s.id)
+                    (
+                        *(_json(s.arms), s.version, s.decisions, s.rewards, s.updated, s.identifying),
+                        *(int(s.retired), s.due, s.id),
+                    )
                     for s in streams
                 ]
             )
@@ -235,9 +247,9 @@ def _json(value: object) -> str:
 
 def _stream(row: Any) -> StreamRow:
     arms = [(arm, active) for arm, active in msgspec.json.decode(row[3])]
-    identity, name, spec, _, version, decisions, rewards, created, updated, identifying, retired = row
+    identity, name, spec, _, version, decisions, rewards, created, updated, identifying, retired, due = row
     return StreamRow(
-        identity, name, spec, arms, version, decisions, rewards, created, updated, identifying, bool(retired)
+        identity, name, spec, arms, version, decisions, rewards, created, updated, identifying, bool(retired), due
     )
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
 
 from halfseen.journal.events import JournalAway, JournalError
-from halfseen.journal.journal import Journal
+from halfseen.journal.journal import STREAM, Journal
 from halfseen.journal.schema import MIGRATIONS, pending
 
 _WORDS = {"serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "integer": "BIGINT", "bytes": "BYTEA"}
 _MIGRATING = 7_309_940_213_865_423_457  # the advisory lock under which tables are made
+_MOST_PUT_OFF = 2_000  # rows
 _EVENT_TYPES = ("bigint", "bigint", "bigint", "text", "text", "text", "text", "bytea")
-_STREAM_TYPES = ("text", *["bigint"] * 7)
+_STREAM_TYPES = ("text", *["bigint"] * 8)
 
 
 class PostgresJournal(Journal):
@@ -24,7 +26,8 @@ class PostgresJournal(Journal):
     def __init__(self, url: str, *, lock_seconds: float) -> None:
         self._url, self._lock_seconds = url, lock_seconds
         self._connection: psycopg.Connection[Any] | None = None
-        self._inside = False  # a transaction
+        self._later: list[tuple[bytes, Sequence[Any]]] = []  # statements that go with the next one, in one round trip
+        self._begun = False  # whether the server has answered inside the transaction
         try:
             self._migrate()
         except BaseException:
@@ -33,7 +36,7 @@ class PostgresJournal(Journal):
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
-            if self._inside:  # what was locked is locked no more
+            if self._begun:  # what was locked is locked no more
                 raise psycopg.OperationalError("the connection was lost in the middle of a transaction")
             milliseconds = int(1000 * self._lock_seconds)
             self._connection = psycopg.connect(
@@ -70,30 +73,43 @@ class PostgresJournal(Journal):
                 self._rows("UPDATE schema_version SET version = ?", (len(MIGRATIONS),))
 
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        statement = sql.replace("?", "%s").encode()
+        return self._run(_statement(sql), parameters)
+
+    def _run(self, statement: bytes, parameters: Sequence[Any]) -> list[Any]:
         with self._told():
             try:
                 return self._fetched(statement, parameters)
             except psycopg.OperationalError:
                 lost = self._connection is not None and self._connection.closed
-                if self._inside or not lost:
+                if self._begun or not lost:
                     raise
                 return self._fetched(statement, parameters)  # a server that was restarted since the last time
 
-    def _fetched(self, statement: bytes, parameters: Sequence[Any]) -> list[Any]:
-        cursor = self._connected().execute(statement, parameters, binary=True)
+    def _fetched(self, statement: bytes, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Run what was put off and a statement; its rows."""
+        connection = self._connected()
+        if self._later:
+            with connection.pipeline():
+                for earlier, given in self._later:
+                    connection.execute(earlier, given)
+                cursor = connection.execute(statement, parameters, binary=True)
+            self._later.clear()
+            self._begun = True  # only what is inside a transaction is put off
+        else:
+            cursor = connection.execute(statement, parameters, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def begin(self) -> None:
-        self._rows("BEGIN")
-        self._inside = True
+        self._later = [(b"BEGIN", ())]
 
     def commit(self) -> None:
-        self._rows("COMMIT")
-        self._inside = False
+        with self._told():
+            self._fetched(b"COMMIT")  # once: whether one that was lost on its way has happened is not known
+        self._begun = False
 
     def rollback(self) -> None:
-        self._inside = False
+        self._begun = False
+        self._later.clear()
         if self._connection is not None and not self._connection.closed:
             try:
                 self._connection.execute("ROLLBACK")
@@ -101,26 +117,22 @@ class PostgresJournal(Journal):
                 self._connection.close()
 
     def _lock(self, names: Sequence[str]) -> list[Any]:
-        return self._rows(
-            "SELECT id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired"
-            " FROM streams WHERE name = ANY(?) ORDER BY name FOR UPDATE",
-            (list(names),),
-        )
+        sql = f"SELECT {STREAM} FROM streams WHERE name = ANY(?) ORDER BY name FOR UPDATE"
+        return self._rows(sql, (list(names),))
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
-        self._rows(
-            "INSERT INTO events (stream_id, seq, time, kind, id, key, payload, blob)"
-            f" SELECT * FROM {_unnest(_EVENT_TYPES)}",
-            [list(column) for column in zip(*rows, strict=True)],
-        )
+        self._put_off(_INSERT, rows)
 
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
-        self._rows(
-            "UPDATE streams SET arms = n.arms, version = n.version, decisions = n.decisions, rewards = n.rewards,"
-            f" updated = n.updated, identifying = n.identifying, retired = n.retired FROM {_unnest(_STREAM_TYPES)}"
-            " AS n (arms, version, decisions, rewards, updated, identifying, retired, id) WHERE streams.id = n.id",
-            [list(column) for column in zip(*rows, strict=True)],
-        )
+        self._put_off(_UPDATE, rows)
+
+    def _put_off(self, statement: bytes, rows: list[tuple[Any, ...]]) -> None:
+        """Send it with the next statement, at the latest the commit, unless it is long to be kept."""
+        columns = [_array(column) for column in zip(*rows, strict=True)]
+        if len(rows) > _MOST_PUT_OFF:
+            self._run(statement, columns)
+        else:
+            self._later.append((statement, columns))
 
     def _any(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
         return f"{column} = ANY(?)", [list(values)]
@@ -138,6 +150,36 @@ class PostgresJournal(Journal):
 
 def _unnest(types: Sequence[str]) -> str:
     return f"unnest({', '.join(f'?::{kind}[]' for kind in types)})"
+
+
+@functools.cache
+def _statement(sql: str) -> bytes:
+    """As the driver wants it."""
+    return sql.replace("?", "%s").encode()
+
+
+_INSERT = _statement(
+    f"INSERT INTO events (stream_id, seq, time, kind, id, key, payload, blob) SELECT * FROM {_unnest(_EVENT_TYPES)}"
+)
+_UPDATE = _statement(
+    "UPDATE streams SET arms = n.arms, version = n.version, decisions = n.decisions, rewards = n.rewards,"
+    f" updated = n.updated, identifying = n.identifying, retired = n.retired, due = n.due"
+    f" FROM {_unnest(_STREAM_TYPES)}"
+    " AS n (arms, version, decisions, rewards, updated, identifying, retired, due, id) WHERE streams.id = n.id"
+)
+
+
+def _array(column: Sequence[Any]) -> str:
+    """A parameter that is an array, as PostgreSQL writes it; the driver's own way is many times slower."""
+    return f"{{{','.join(map(_entry, column))}}}"
+
+
+def _entry(value: int | str | bytes | None) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if value is None:
+        return "NULL"
+    return f'"\\\\x{value.hex()}"' if isinstance(value, bytes) else str(value)
 
 
 def _line(error: Exception) -> str:

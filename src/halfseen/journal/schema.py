@@ -59,6 +59,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )
         """,
     ),
+    (
+        "ALTER TABLE streams ADD COLUMN due {integer} NOT NULL DEFAULT 0",
+        # Whoever looks at such a stream first puts down when it really is due. (One driver reads %% as %.)
+        """
+        UPDATE streams SET due = 1
+        WHERE spec LIKE '%%"reward_wait":%%' AND spec NOT LIKE '%%"reward_wait":null%%'
+        """,
+        "CREATE INDEX streams_due ON streams (due) WHERE due > 0",
+    ),
 )
 
 

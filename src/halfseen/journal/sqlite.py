@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import random
 import sqlite3
 import time
@@ -11,12 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from halfseen.journal.events import JournalAway, JournalError
-from halfseen.journal.journal import Journal
+from halfseen.journal.journal import STREAM, Journal
 from halfseen.journal.schema import MIGRATIONS, pending
 
 _WORDS = {"serial": "INTEGER PRIMARY KEY", "integer": "INTEGER", "bytes": "BLOB"}
 _MOST_PARAMETERS = 30_000  # SQLite takes 32,766
+_MOST_ROWS = 256  # of one INSERT
 _CHECKPOINT_PAGES = 4_000  # of the WAL, 16 MB, before it is copied into the file
+
+
+@functools.cache
+def _insert_of(rows: int) -> str:
+    return f"INSERT INTO events VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?)'] * rows)}"
 
 
 class SqliteJournal(Journal):
@@ -26,7 +34,7 @@ class SqliteJournal(Journal):
         self._path, self._lock_seconds = path, lock_seconds
         try:
             self._connection = sqlite3.connect(
-                path, timeout=lock_seconds, isolation_level=None, check_same_thread=False, cached_statements=64
+                path, timeout=0.0, isolation_level=None, check_same_thread=False, cached_statements=64
             )
         except sqlite3.Error as error:
             raise JournalAway(f"database: got '{path}'; cannot open it: {error}") from None
@@ -38,7 +46,7 @@ class SqliteJournal(Journal):
                     "foreign_keys = ON",
                     f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
                 ):
-                    self._connection.execute(f"PRAGMA {pragma}")
+                    self._execute(f"PRAGMA {pragma}")
             self._migrate()
         except BaseException:
             self._connection.close()
@@ -66,26 +74,29 @@ class SqliteJournal(Journal):
         except sqlite3.Error as error:
             raise JournalAway(f"database: '{self._path}' cannot be used now: {error}") from None
 
+    def _execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Run a statement, waiting for others that write.
+
+        SQLite's own way to wait looks up to ten times a second: beside a busy process it would wait for ever.
+        """
+        end = None
+        while True:
+            try:
+                return self._connection.execute(sql, parameters).fetchall()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                end = time.monotonic() + self._lock_seconds if end is None else end
+                if time.monotonic() > end:
+                    raise
+            time.sleep(random.uniform(0.0002, 0.002))
+
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         with self._told():
-            return self._connection.execute(sql, parameters).fetchall()
+            return self._execute(sql, parameters)
 
     def begin(self) -> None:
-        """SQLite's own way to wait looks up to ten times a second: beside a busy process it would wait for ever."""
-        end = time.monotonic() + self._lock_seconds
-        self._rows("PRAGMA busy_timeout = 0")
-        try:
-            while True:
-                try:
-                    self._connection.execute("BEGIN IMMEDIATE")
-                    return
-                except sqlite3.OperationalError as error:
-                    busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                    if not busy or time.monotonic() > end:
-                        raise JournalAway(f"database: '{self._path}' cannot be used now: {error}") from None
-                time.sleep(random.uniform(0.0002, 0.002))
-        finally:
-            self._rows(f"PRAGMA busy_timeout = {int(1000 * self._lock_seconds)}")
+        self._rows("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
         self._rows("COMMIT")
@@ -97,21 +108,24 @@ class SqliteJournal(Journal):
 
     def _lock(self, names: Sequence[str]) -> list[Any]:
         condition, values = self._any("name", names)  # BEGIN IMMEDIATE has locked everything
-        return self._rows(
-            "SELECT id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired"
-            f" FROM streams WHERE {condition}",
-            values,
-        )
+        return self._rows(f"SELECT {STREAM} FROM streams WHERE {condition}", values)
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
+        """Many rows a statement: between two of them other threads take their turn, and it is long."""
         with self._told():
-            self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            start, most = 0, _MOST_ROWS
+            while start < len(rows):
+                while most > len(rows) - start:
+                    most //= 2  # powers of two: few statements, each prepared once
+                part = itertools.chain.from_iterable(rows[start : start + most])
+                self._execute(_insert_of(most), list(part))
+                start += most
 
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
         with self._told():
             self._connection.executemany(
                 "UPDATE streams SET arms = ?, version = ?, decisions = ?, rewards = ?, updated = ?, identifying = ?,"
-                " retired = ? WHERE id = ?",
+                " retired = ?, due = ? WHERE id = ?",
                 rows,
             )
 
@@ -123,6 +137,10 @@ class SqliteJournal(Journal):
     def ping(self) -> None:
         self.begin()  # that it can be read is not enough
         self.rollback()
+
+    def tidy(self) -> None:
+        """Copy what is in the WAL into the file while others write: the commit that would have to finds it done."""
+        self._rows("PRAGMA wal_checkpoint(PASSIVE)")
 
     def another(self) -> SqliteJournal:
         return SqliteJournal(self._path, lock_seconds=self._lock_seconds)

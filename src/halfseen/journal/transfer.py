@@ -9,7 +9,7 @@ import msgspec
 
 from halfseen.errors import invalid
 from halfseen.journal import events
-from halfseen.journal.events import NAME, Arm, Event, JournalError, as_line, from_line
+from halfseen.journal.events import NAME, Arm, Event, JournalError, StreamExists, as_line, from_line
 from halfseen.journal.journal import PAGE, Journal, StreamRow
 from halfseen.journal.parquet import read_parquet, write_parquet
 
@@ -96,8 +96,9 @@ class _Arrival:
         names: list[Arm] = list(range(arms)) if isinstance(arms, int) else list(arms)
         text = msgspec.json.encode(spec | {"name": name}).decode()
         self.row = StreamRow(0, name, text, [(arm, True) for arm in names], 0, 0, 0, first.time, first.time)
+        self.row.due = int(spec.get("reward_wait") is not None)  # or later: whoever looks at it first puts that down
         if not journal.create(self.row):
-            raise JournalError(f"stream '{name}': there is one of that name; want a database without it")
+            raise StreamExists(f"stream '{name}': there is one of that name; want a database without it")
 
     def take(self, event: Event) -> None:
         row, content = self.row, event.content

@@ -8,6 +8,7 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
+from halfseen.kernels.tails import END, normals
 
 # The law of the draw ζ_a in a score m_a + width·std_a·ζ_a: always 1, or z_a, or |z_a|, where z_a ~ N(0, 1).
 POINT, NORMAL, HALF_NORMAL = 0, 1, 2
@@ -18,6 +19,7 @@ _REACH = 8.5  # standard deviations beyond which a normal tail (1e-17) cannot be
 _PANEL = 2.5  # width of a quadrature panel in units of the narrowest law in play there
 _MANY, _MANY_HALVES = 50, 10  # arms whose tails multiply to something steeper than each of them
 _INVISIBLE = 1e-13  # beside the widest spread, one below this share of it counts as none
+_NOTHING = 1e-30  # a probability that all scores are below a panel, at which it is passed over
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
@@ -64,13 +66,6 @@ def _share_out(scores, eligible, share, probabilities):  # type: ignore[no-untyp
 
 
 @njit(**_INNER)
-def _density(z, law):  # type: ignore[no-untyped-def]
-    if law == HALF_NORMAL:
-        return math.sqrt(2.0 / math.pi) * math.exp(-0.5 * z * z) if z >= 0.0 else 0.0
-    return math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-
-
-@njit(**_INNER)
 def _lower_tail(z, law):  # type: ignore[no-untyped-def]
     if law == HALF_NORMAL:
         return math.erf(z / math.sqrt(2.0)) if z >= 0.0 else 0.0
@@ -84,34 +79,53 @@ def _integrate(means, stds, law, random, low, high, share, probabilities):  # ty
     Gauss–Legendre on panels as narrow as the narrowest density in play asks for, so that arms known very well
     beside arms hardly known, where a rule on one arm's own scale sees a step, cost no accuracy.
     """
-    arms = means.shape[0]
+    arms, nodes = means.shape[0], _NODES.shape[0]
     begin = 0.0 if law == HALF_NORMAL else -_REACH
     panel = _PANEL if arms <= (_MANY_HALVES if law == HALF_NORMAL else _MANY) else 0.5 * _PANEL
-    density, lower, others = np.empty(arms), np.empty(arms), np.empty(arms)
-    x = low
+    density, lower, others = np.empty((arms, nodes)), np.empty((arms, nodes)), np.empty((arms, nodes))
+    offsets, product, sums = np.empty(nodes), np.empty(nodes), np.zeros((arms, nodes))
+    live = np.empty(arms, dtype=np.int64)  # the arms that a panel is about, in order
+    x, seen = low, law == HALF_NORMAL
     while x < high:
-        step = high - x
+        step, count = high - x, 0
         for a in range(arms):
-            if random[a] and x < means[a] + _REACH * stds[a]:
-                step = min(step, max(panel * stds[a], means[a] + begin * stds[a] - x))
+            if random[a] and x < means[a] + END * stds[a]:
+                live[count] = a
+                count += 1
+                if x < means[a] + _REACH * stds[a]:
+                    step = min(step, max(panel * stds[a], means[a] + begin * stds[a] - x))
         end = x + max(step, 1e-15 * abs(x))  # so that x moves
         step = end - x  # as rounded: the panels leave no gap
-        for node in range(_NODES.shape[0]):
-            offset = 0.5 * step * (1.0 + _NODES[node])
-            product = 1.0
-            for a in range(arms):  # others[a] = Π of the lower tails of all arms before a
-                if random[a]:
-                    z = ((x - means[a]) + offset) / stds[a]  # in this order: a narrow arm far out keeps its digits
-                    density[a] = _density(z, law) / stds[a]
-                    lower[a] = _lower_tail(z, law)
-                    others[a] = product
-                    product *= lower[a]
-            product = share * 0.5 * step * _WEIGHTS[node]
-            for a in range(arms - 1, -1, -1):
-                if random[a]:
-                    probabilities[a] += density[a] * others[a] * product
-                    product *= lower[a]
+        if not seen:
+            below = 1.0
+            for j in range(count):
+                below *= _lower_tail((end - means[live[j]]) / stds[live[j]], law)
+            if below < _NOTHING:
+                x = end
+                continue
+            seen = True
+        for i in range(nodes):
+            offsets[i] = 0.5 * step * (1.0 + _NODES[i])
+            product[i] = 1.0
+        for j in range(count):  # others[j] = Π of the lower tails of all arms before live[j]
+            a = live[j]  # (x − mean) + offset, in this order: a narrow arm far out keeps its digits
+            normals(x - means[a], offsets, 1.0 / stds[a], law == HALF_NORMAL, j, density, lower)
+            for i in range(nodes):
+                others[j, i] = product[i]
+                product[i] *= lower[j, i]
+        for i in range(nodes):
+            product[i] = 0.5 * step * _WEIGHTS[i]
+        for j in range(count - 1, -1, -1):
+            for i in range(nodes):
+                sums[live[j], i] += density[j, i] * others[j, i] * product[i]
+                product[i] *= lower[j, i]
         x = end
+    for a in range(arms):
+        if random[a]:
+            total = 0.0
+            for i in range(nodes):
+                total += sums[a, i]
+            probabilities[a] = min(1.0, probabilities[a] + share * total)  # rounding may leave it above
 
 
 @njit(**_INNER)

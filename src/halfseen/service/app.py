@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import halfseen
 from halfseen.service.auth import Guard
@@ -27,14 +28,13 @@ from halfseen.service.metrics import Meter
 from halfseen.service.openapi import describe
 from halfseen.service.routes import read_guard, service_routes, stream_routes
 from halfseen.service.specs import Settings
-from halfseen.service.wire import error_body, own_error
+from halfseen.service.wire import NO_STORE, error_body, own_error
 
 # Sent with every reply, by the server itself: a middleware would cost every decision a layer.
 HEADERS = [
     ("content-security-policy", CONTENT_SECURITY_POLICY),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
-    ("cache-control", "no-store"),
 ]
 
 
@@ -65,7 +65,23 @@ def assemble(engine: Engine, guard: Guard, limits: Limits) -> Router:
     app.include_router(service_routes(engine, guard, meter, lambda: describe(app)))
     app.router.routes.extend(dashboard_routes(engine, read_guard(guard)))
     _answer_errors(app, meter)
-    return Router(hot_routes(engine, guard, meter, limits), default=app, redirect_slashes=False)
+    return Router(hot_routes(engine, guard, meter, limits), default=_never_kept(app), redirect_slashes=False)
+
+
+def _never_kept(app: ASGIApp) -> ASGIApp:
+    """Replies that say nothing of how long they may be kept are kept nowhere."""
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                if all(name.lower() != b"cache-control" for name, _ in headers):
+                    message = {**message, "headers": [*headers, NO_STORE]}
+            await send(message)
+
+        await app(scope, receive, marked)
+
+    return answered
 
 
 def _version() -> str:

@@ -128,6 +128,14 @@ class Guard:
             raise ServiceError(503, "unavailable", "database: got no answer; want it back") from None
         return self.check(headers, scope, stream)
 
+    def admits(self, headers: Iterable[tuple[bytes, bytes]], scope: str, stream: str | None = None) -> bool:
+        """Whether a request may go on; False if `admit` has to look, 401, 403 or 429 if it may not."""
+        try:
+            self.check(headers, scope, stream)
+        except _NotKnown:
+            return False
+        return True
+
     def check(self, headers: Iterable[tuple[bytes, bytes]], scope: str, stream: str | None = None) -> Token | None:
         """As `admit`, with the tokens known here."""
         if not self.required:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from halfseen.decision import Decision, weigh
+from halfseen.decision import Decision, weighed
 from halfseen.errors import HalfseenError
 from halfseen.journal import events
 from halfseen.journal.events import Event
-from halfseen.journal.ids import next_id
+from halfseen.journal.ids import next_ids
 from halfseen.journal.journal import Journal, StreamRow
 from halfseen.kernels.checks import LIMIT
 from halfseen.randomness import Floats
@@ -58,6 +58,7 @@ class Desk:
         self._outcomes: dict[str, Outcome] = {}  # of decisions that do not wait
         self._made: list[Made] = []
         self._made_keys: set[str] = set()
+        self._features, self._observed = resident.spec.features, resident.agent.policy.streams.observed
         self._expire()
 
     def look_up(self, keys: Iterable[str | None], decisions: Iterable[str]) -> None:
@@ -92,7 +93,9 @@ class Desk:
         """The row of the stream after all that has happened."""
         resident, row = self.resident, self.row
         row.version, row.updated, row.retired = resident.version, resident.time, resident.retired
-        row.decisions, row.rewards, row.arms = resident.decisions, resident.rewards, resident.arms
+        row.decisions, row.rewards, row.arms, row.due = (
+            resident.decisions, resident.rewards, resident.arms, resident.due,
+        )  # fmt: skip
         return row
 
     # ------------------------------------------------------------------ decisions
@@ -122,22 +125,16 @@ class Desk:
         """Record what was decided, and answer it."""
         waiting, self._made = self._made, []
         self._made_keys.clear()
-        weigh([made.decision for made in waiting])
-        for made in waiting:
+        if not waiting:
+            return
+        arms = self.resident.agent.arms
+        ids = next_ids(self.now // 1000, self.resident.last_id, len(waiting))
+        told = weighed([made.decision for made in waiting])
+        seens = np.array([made.observation for made in waiting]).tolist()  # NaN becomes null when it is written
+        for identity, made, seen, (place, propensities, expected) in zip(ids, waiting, seens, told, strict=True):
             ask, decision = made.ask, made.decision
-            propensities, arm, expected = decision.propensities.tolist(), decision.arm, decision.expected.tolist()
-            propensity = propensities[decision.index]
-            content = events.Decided(
-                round=decision.id,
-                observation=[value if value == value else None for value in made.observation.tolist()],
-                arm=arm,
-                propensity=propensity,
-                propensities=propensities,
-                expected=expected,
-                available=ask.available,
-                key=ask.key,
-            )
-            identity = next_id(self.now // 1000, self.resident.last_id)
+            arm, propensity = arms[place], propensities[place]
+            content = events.Decided(decision.id, seen, arm, propensity, propensities, expected, ask.available, ask.key)
             self._happened(content, identity)
             if ask.key is not None:
                 self._by_key[ask.key] = (identity, content)
@@ -145,7 +142,7 @@ class Desk:
 
     def _observation(self, given: Any) -> Floats:
         """y, (k,), with NaN for what was not seen."""
-        features = self.resident.spec.features
+        features = self._features
         if isinstance(given, dict):
             if features is None:
                 raise refusal(
@@ -161,9 +158,8 @@ class Desk:
             y = np.array(given, dtype=np.float64)
         except OverflowError:
             raise refusal("invalid", f"observation: got an entry too large; want numbers within ±{LIMIT:g}") from None
-        k = self.resident.agent.policy.streams.observed
-        if len(y) != k:
-            raise refusal("invalid", f"observation: got {len(y)} entries; want {k}")
+        if len(y) != self._observed:
+            raise refusal("invalid", f"observation: got {len(y)} entries; want {self._observed}")
         return y
 
     # ------------------------------------------------------------------ rewards

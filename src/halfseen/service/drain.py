@@ -16,6 +16,9 @@ from halfseen.service.specs import Settings
 from halfseen.service.store import Store
 from halfseen.service.work import Work
 
+_LONGEST = 0.02  # seconds that requests on their way are waited for
+_IDLE_TURNS = 3  # of the event loop that bring nothing new, after which they are not
+
 
 class Drain:
     """Work in, answers out, once they are on disk. `thread` is the one that owns the store."""
@@ -30,9 +33,10 @@ class Drain:
         self.wanted = asyncio.Event()  # set when a stream wants a model
         self.counts: Counter[str] = Counter()
         self.commits = Latencies()
+        self.latencies = {"decide": Latencies(), "reward": Latencies()}
 
-    async def submit(self, work: Work) -> list[Any]:
-        """The answers of a work, each a result or a refusal; refused altogether if too much is waiting."""
+    def submit(self, work: Work) -> asyncio.Future[list[Any]]:
+        """The answers of a work to come, each a result or a refusal; refused altogether if too much is waiting."""
         if self.closing:
             raise refusal("unavailable", "service: it is shutting down; try another worker, or again later")
         if self.rows_waiting + work.size > self._settings.queue_rows:
@@ -43,13 +47,14 @@ class Drain:
         self.rows_waiting += work.size
         self._queue.append(work)
         self._wake.set()
-        return await work.future
+        return work.future
 
     async def run(self) -> None:
         """Take all that waits, have it done, answer. For ever."""
-        loop = asyncio.get_running_loop()
+        loop, lasted = asyncio.get_running_loop(), 0.0
         while True:
             await self._wake.wait()
+            await self._gather(lasted)
             batch = self._taken()
             if not batch:
                 self._wake.clear()
@@ -60,18 +65,43 @@ class Drain:
                 self.available = True
             except Exception as error:
                 results = [self.failure(error)] * len(batch)
-            self.commits.add(time.perf_counter() - began)
+            ended = time.perf_counter()
+            lasted = ended - began
+            self.commits.add(lasted)
             self.counts["commits"] += 1
             if self._store.due:
                 self.wanted.set()
             for work, result in zip(batch, results, strict=True):
                 self.rows_waiting -= work.size
-                if work.future.done():  # the caller has gone
-                    continue
+                future = work.future
                 if isinstance(result, BaseException):
-                    work.future.set_exception(result)
-                else:
-                    work.future.set_result(result)
+                    if not future.done():
+                        future.set_exception(result)
+                    continue
+                if work.what is not None:
+                    self._measure(work, result, ended)
+                if not future.done():  # or the caller has gone
+                    future.set_result(result)
+
+    async def _gather(self, lasted: float) -> None:
+        """Let requests that are on their way share the commit: wait as long as every turn of the loop brings more.
+
+        But no longer than the last commit `lasted`. One that comes alone waits for a few turns, which is microseconds;
+        many at once are all answered, all ask again and are all committed together, and no thread waits for another.
+        """
+        until, before, idle = time.perf_counter() + min(lasted, _LONGEST), -1, 0
+        while idle < _IDLE_TURNS and self.rows_waiting < self._settings.batch_rows and time.perf_counter() < until:
+            idle = idle + 1 if self.rows_waiting == before else 0
+            before = self.rows_waiting
+            await asyncio.sleep(0)
+
+    def _measure(self, work: Work, results: list[Any], now: float) -> None:
+        assert work.what is not None
+        refused = sum(map(_is_refusal, results))
+        self.counts[f"{work.what}s"] += len(results) - refused
+        if refused:
+            self.counts["refused"] += refused
+        self.latencies[work.what].add(now - work.began)
 
     def _taken(self) -> list[Work]:
         batch: list[Work] = []
@@ -98,3 +128,7 @@ class Drain:
         if isinstance(error, HalfseenError):
             return refusal("internal", str(error))
         return refusal("internal", f"service: {type(error).__name__}: {error}")
+
+
+def _is_refusal(result: object) -> bool:
+    return isinstance(result, ServiceError)

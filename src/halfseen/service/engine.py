@@ -21,14 +21,13 @@ from halfseen.agent import Agent
 from halfseen.errors import HalfseenError
 from halfseen.health import Health
 from halfseen.journal import transfer
-from halfseen.journal.events import Event, JournalAway
+from halfseen.journal.events import Event, JournalAway, StreamExists
 from halfseen.journal.journal import Journal, StreamRow, Token
 from halfseen.journal.opening import open_journal
 from halfseen.service.desk import Desk
 from halfseen.service.drain import Drain
 from halfseen.service.errors import ServiceError, refusal
 from halfseen.service.identification import Identification
-from halfseen.service.measured import Latencies
 from halfseen.service.resident import bring_up, snapshot
 from halfseen.service.specs import Arm, Ask, Decided, Rewarded, Settings, StreamSpec, StreamView, Told
 from halfseen.service.store import Store, view_of
@@ -36,6 +35,7 @@ from halfseen.service.work import Create, Work
 
 T = TypeVar("T")
 _TOGETHER = 200  # streams that are looked through in one transaction
+_TIDY_SECONDS = 0.25
 _BEFORE_ANOTHER = 1.0  # seconds from the death of the process that identifies to the start of another
 _LOG = logging.getLogger("halfseen.service")
 
@@ -49,9 +49,8 @@ class Engine:
         self._reader_thread = ThreadPoolExecutor(1, "halfseen-reader")
         self._drain = Drain(store, self._desk_thread, settings)
         self._counts: Counter[str] = Counter()
-        self._latencies = {"decide": Latencies(), "reward": Latencies()}
         self._identification = Identification() if settings.identify else None
-        self._tasks = [asyncio.create_task(self._drain.run()), asyncio.create_task(self._sweep())]
+        self._tasks = [asyncio.create_task(task) for task in (self._drain.run(), self._sweep(), self._tidy())]
         if self._identification is not None:
             self._tasks.append(asyncio.create_task(self._identify(self._identification)))
 
@@ -75,31 +74,25 @@ class Engine:
 
     async def decide(self, name: str, ask: Ask) -> Decided:
         """Choose an arm."""
-        return _raised((await self.decide_all(name, [ask]))[0])
+        answers: list[Decided | ServiceError] = await self.asked("decide", name, (ask,))
+        return _raised(answers[0])
 
     async def decide_all(self, name: str, asks: Sequence[Ask]) -> list[Decided | ServiceError]:
         """Choose many arms of one stream, in order; each is an answer or a refusal of its own."""
-        return await self._rows("decide", name, asks)
+        return await self.asked("decide", name, asks) if asks else []
 
     async def reward(self, name: str, told: Told) -> Rewarded:
         """Credit a reward."""
-        return _raised((await self.reward_all(name, [told]))[0])
+        answers: list[Rewarded | ServiceError] = await self.asked("reward", name, (told,))
+        return _raised(answers[0])
 
     async def reward_all(self, name: str, told: Sequence[Told]) -> list[Rewarded | ServiceError]:
         """Credit many rewards of one stream, in order; each is an answer or a refusal of its own."""
-        return await self._rows("reward", name, told)
+        return await self.asked("reward", name, told) if told else []
 
-    async def _rows(self, what: str, name: str, rows: Sequence[Any]) -> list[Any]:
-        if not rows:
-            return []
-        began = time.perf_counter()
-        work = Work.of(what, name, rows, asyncio.get_running_loop().create_future())
-        results: list[Any] = await self._drain.submit(work)
-        refused = sum(isinstance(result, ServiceError) for result in results)
-        self._counts[f"{what}s"] += len(results) - refused
-        self._counts["refused"] += refused
-        self._latencies[what].add(time.perf_counter() - began)
-        return results
+    def asked(self, what: str, name: str, rows: Sequence[Any]) -> asyncio.Future[list[Any]]:
+        """The answers to come of at least one row to "decide" or "reward": what is above, without a coroutine."""
+        return self._drain.submit(Work.of(what, name, rows, self._future()))
 
     # ------------------------------------------------------------------ streams
 
@@ -166,6 +159,8 @@ class Engine:
                 return transfer.bring_in(journal, transfer.read(path), bring_up)
             except JournalAway:
                 raise
+            except StreamExists as error:
+                raise refusal("conflict", str(error)) from None
             except HalfseenError as error:
                 raise refusal("invalid", str(error)) from None
 
@@ -207,7 +202,7 @@ class Engine:
             "resident_bytes": self._store.nbytes,
             "latencies": {
                 name: latencies.summary()
-                for name, latencies in {**self._latencies, "commit": self._drain.commits}.items()
+                for name, latencies in {**self._drain.latencies, "commit": self._drain.commits}.items()
             },
         }
 
@@ -251,6 +246,18 @@ class Engine:
                     await self.snapshot(name)
             except Exception as error:
                 self._report("sweep", error)
+
+    async def _tidy(self) -> None:
+        """Look after the database beside its commits, as long as there are any."""
+        seen = 0
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            if (commits := self._drain.counts["commits"]) != seen:
+                seen = commits
+                try:
+                    await self._read(Journal.tidy)
+                except Exception as error:
+                    self._report("tidy", error)
 
     async def _identify(self, identification: Identification) -> None:
         """One model after another, of the streams that want one, in turn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.routing import Route
@@ -36,14 +36,16 @@ from halfseen.service.wire import (
 
 log = logging.getLogger("halfseen.service")
 Row = TypeVar("Row", Ask, Told)
-Work = Callable[[str, bytes], Awaitable[bytes]]
+Work = Callable[[str, bytes], Awaitable[Any]]
 
 
 class HotRoute:
-    """One POST. `work` takes the stream's name and the body, and gives the body of the reply."""
+    """One POST. `work` takes the stream's name and the body; `shown` makes its result the body of the reply."""
 
-    def __init__(self, route: str, work: Work, guard: Guard, meter: Meter, limits: Limits) -> None:
-        self._route, self._work, self._guard, self._meter = route, work, guard, meter
+    def __init__(
+        self, route: str, work: Work, shown: Callable[[Any], bytes], guard: Guard, meter: Meter, limits: Limits
+    ) -> None:
+        self._route, self._work, self._shown, self._guard, self._meter = route, work, shown, guard, meter
         self._most = limits.body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,8 +54,9 @@ class HotRoute:
             if scope["method"] != "POST":
                 raise ServiceError(405, "not_allowed", f"method: got {scope['method']}; want POST")
             name = scope["path_params"]["name"]
-            await self._guard.admit(scope["headers"], "decide", name)
-            answer = await self._work(name, await read_body(scope, receive, self._most))
+            if not self._guard.admits(scope["headers"], "decide", name):
+                await self._guard.admit(scope["headers"], "decide", name)
+            answer = self._shown(await self._work(name, await read_body(scope, receive, self._most)))
         except ServiceError as error:
             status, answer = error.status, error_body(error)
         except Exception:
@@ -64,11 +67,11 @@ class HotRoute:
 
 
 def hot_routes(engine: Engine, guard: Guard, meter: Meter, limits: Limits) -> list[Route]:
-    async def decide(name: str, body: bytes) -> bytes:
-        return encode(await engine.decide(name, parse(decode_decision, body)))
+    def decide(name: str, body: bytes) -> Awaitable[Any]:
+        return engine.asked("decide", name, (parse(decode_decision, body),))
 
-    async def reward(name: str, body: bytes) -> bytes:
-        return encode(await engine.reward(name, parse(decode_reward, body)))
+    def reward(name: str, body: bytes) -> Awaitable[Any]:
+        return engine.asked("reward", name, (parse(decode_reward, body),))
 
     async def decide_all(name: str, body: bytes) -> bytes:
         rows, errors = _rows(parse(decode_decisions, body).decisions, decode_decision, limits)
@@ -78,15 +81,23 @@ def hot_routes(engine: Engine, guard: Guard, meter: Meter, limits: Limits) -> li
         rows, errors = _rows(parse(decode_rewards, body).rewards, decode_reward, limits)
         return _merged(await engine.reward_all(name, rows), errors)
 
-    def route(end: str, work: Work) -> Route:
-        return Route(f"/v1/streams/{{name}}/{end}", HotRoute(end, work, guard, meter, limits), methods=None)
+    def route(end: str, work: Work, shown: Callable[[Any], bytes]) -> Route:
+        return Route(f"/v1/streams/{{name}}/{end}", HotRoute(end, work, shown, guard, meter, limits), methods=None)
 
     return [
-        route("decisions", decide),
-        route("rewards", reward),
-        route("decisions/batch", decide_all),
-        route("rewards/batch", reward_all),
+        route("decisions", decide, _only),
+        route("rewards", reward, _only),
+        route("decisions/batch", decide_all, bytes),
+        route("rewards/batch", reward_all, bytes),
     ]
+
+
+def _only(results: Sequence[object]) -> bytes:
+    """The reply of a request of one row."""
+    (result,) = results
+    if isinstance(result, ServiceError):
+        raise result
+    return encode(result)
 
 
 def _rows(

@@ -132,11 +132,12 @@ class Resident:
         elif isinstance(content, events.Retired):
             self.retired = True
 
-    def is_overdue(self, now: int) -> bool:
-        """Whether the wait for the reward of its oldest decision is over."""
+    @property
+    def due(self) -> int:
+        """When the wait for the reward of its oldest decision is over; 0 if for none."""
         if self.spec.reward_wait is None or not self.waiting:
-            return False
-        return next(iter(self.waiting.values())).time <= now - int(self.spec.reward_wait * 1_000_000)
+            return 0
+        return next(iter(self.waiting.values())).time + int(self.spec.reward_wait * 1_000_000)
 
     def packed(self) -> bytes:
         """All of it as bytes, quickly; `snapshot` of them is what is kept."""

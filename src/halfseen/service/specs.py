@@ -123,7 +123,7 @@ class Settings:
     queue_rows: int = 10_000  # that may wait; more are refused with 503
     batch_rows: int = 2_000  # that share one commit at most
     resident_bytes: int = 1 << 30  # of agents kept in memory; the least recently used go first
-    snapshot_every: int = 5_000  # events of a stream
+    snapshot_every: int = 5_000  # events of a stream; or half the decisions that wait, if that is more
     max_streams: int = 100_000
     identify: bool = True  # models in a process beside this one
     sweep_seconds: float = 1.0  # between looks for reward waits that are over

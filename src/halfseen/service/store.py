@@ -25,6 +25,7 @@ from halfseen.service.work import Work
 T = TypeVar("T")
 _CLAIM = 60_000_000  # microseconds that a process has to find a model before another may try
 _PATIENCE = 5_000_000  # before it looks again whether another process has found one
+_MOST_OVERDUE = 2_000  # streams that one look finds
 _WORTH_KEEPING = 50  # events since the last snapshot, below which folding them is as quick as writing one
 
 
@@ -77,7 +78,7 @@ class Store:
                         answers = [_failure(error)] * len(works)
                     for place, answer in zip(places, answers, strict=True):
                         results[place] = answer
-                changed = [desk for desk in desks.values() if desk.new]
+                changed = [desk for desk in desks.values() if desk.new or desk.row.due != desk.resident.due]
                 entries = [(desk.row.id, event) for desk in changed for event in desk.new]
                 self._journal.append([desk.settled() for desk in changed], entries)
         except BaseException:
@@ -210,9 +211,13 @@ class Store:
         self.counts["snapshots"] += 1
 
     def to_keep(self) -> list[str]:
-        """The streams whose snapshots are due."""
+        """The streams whose snapshots are due: the rarer, the more decisions wait, as all of them are in each."""
         every = self._settings.snapshot_every
-        return [name for name, resident in self.residents.items() if resident.version - resident.kept >= every]
+        return [
+            name
+            for name, resident in self.residents.items()
+            if resident.version - resident.kept >= max(every, len(resident.waiting) // 2)
+        ]
 
     def keep_all(self) -> None:
         """Write the snapshots that save a fold."""
@@ -221,9 +226,8 @@ class Store:
             self.keep(name, stream_id, version, snapshot(packed))
 
     def overdue(self) -> list[str]:
-        """The streams in memory with a decision whose reward wait is over."""
-        now = _now()
-        return [name for name, resident in self.residents.items() if resident.is_overdue(now)]
+        """The streams with a decision whose reward wait is over, in memory or not."""
+        return self._journal.due(_now(), _MOST_OVERDUE)
 
     def claim_next(self) -> Job | None:
         """A copy of the agent that has waited longest for a model, if no other process is looking for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from halfseen.service.resident import Resident, make_agent
 from halfseen.service.specs import StreamSpec
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Work:
     """Something to do to one stream, and who waits for it. `act` gives an answer or a refusal for each row."""
 
@@ -29,6 +30,8 @@ class Work:
     keys: Sequence[str | None] = ()
     decisions: Sequence[str] = ()
     creates: Create | None = None
+    what: str | None = None  # "decide" or "reward": those are counted and timed
+    began: float = 0.0
 
     @classmethod
     def alone(cls, name: str, act: Callable[[Desk], Any], future: asyncio.Future[list[Any]], *, size: int = 1) -> Work:
@@ -38,12 +41,13 @@ class Work:
     @classmethod
     def of(cls, what: str, name: str, rows: Sequence[Any], future: asyncio.Future[list[Any]]) -> Work:
         """Decisions or rewards."""
+        began = time.perf_counter()
         if what == "decide":
             keys = [ask.key for ask in rows if ask.key is not None]
             act = lambda desk: [answered(desk.decide, ask) for ask in rows]  # noqa: E731
-            return cls(name, act, future, len(rows), keys=keys)
+            return cls(name, act, future, len(rows), keys, (), None, what, began)
         act = lambda desk: [answered(desk.reward, told) for told in rows]  # noqa: E731
-        return cls(name, act, future, len(rows), decisions=[told.decision for told in rows])
+        return cls(name, act, future, len(rows), (), [told.decision for told in rows], None, what, began)
 
 
 @dataclass(eq=False)

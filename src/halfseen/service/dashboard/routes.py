@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
 import importlib.util
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
@@ -91,11 +92,16 @@ async def _file(request: Request, name: str) -> Response:
         raise ServiceError(404, "not_found", f"file: got '{name[:100]}'; there is no such file")
     headers = {"content-security-policy": CONTENT_SECURITY_POLICY, "x-content-type-options": "nosniff"}
     media_type = _TYPES[found.suffix]
-    if name == _PLOTLY:
-        headers |= {"vary": "accept-encoding"}
-        if "gzip" in request.headers.get("accept-encoding", ""):
-            body = await asyncio.to_thread(_compressed, found)
-            return Response(body, headers=headers | {"content-encoding": "gzip"}, media_type=media_type)
+    if name != _PLOTLY:
+        return Response(_content(found), headers=headers, media_type=media_type)
+    packed = "gzip" in request.headers.get("accept-encoding", "")
+    tag = f'"{_digest(found)}{"-gzip" if packed else ""}"'
+    headers |= {"vary": "accept-encoding", "cache-control": "no-cache", "etag": tag}  # kept, and asked for again
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if packed:
+        body = await asyncio.to_thread(_compressed, found)
+        return Response(body, headers=headers | {"content-encoding": "gzip"}, media_type=media_type)
     return Response(_content(found), headers=headers, media_type=media_type)
 
 
@@ -114,6 +120,11 @@ def _files() -> dict[str, Path]:
 @lru_cache(32)
 def _content(path: Path) -> bytes:
     return path.read_bytes()
+
+
+@lru_cache(1)
+def _digest(path: Path) -> str:
+    return hashlib.sha256(_content(path)).hexdigest()[:32]
 
 
 @lru_cache(1)

@@ -1,0 +1,56 @@
+"""The normal law as the quadrature sees it, against SciPy's, to the last digits and at the edges."""
+
+import numba
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import erf
+
+from halfseen.kernels.tails import END, normals
+
+
+@numba.njit
+def _normals(offsets, inverse, half, density, lower):
+    normals(0.0, offsets, inverse, half, 0, density, lower)
+
+
+def values(half, z, inverse=1.0):
+    density, lower = np.empty((1, len(z))), np.empty((1, len(z)))
+    _normals(np.ascontiguousarray(z), inverse, half, density, lower)
+    return density[0], lower[0]
+
+
+def test_a_normal_keeps_its_digits_down_to_the_end_of_its_tail():
+    z = np.linspace(-END, END, 20_001)[1:-1]
+    density, lower = values(False, z)
+    np.testing.assert_allclose(density, stats.norm.pdf(z), rtol=5e-14)
+    np.testing.assert_allclose(lower, stats.norm.cdf(z), rtol=5e-14)
+
+
+def test_a_half_normal_keeps_its_digits_at_both_ends():
+    z = np.concatenate([np.geomspace(1e-300, 0.7, 5_000), np.linspace(0.3, END, 10_001)[:-1]])
+    density, lower = values(True, z)
+    np.testing.assert_allclose(density, 2 * stats.norm.pdf(z), rtol=5e-14)
+    np.testing.assert_allclose(lower, erf(z / np.sqrt(2)), rtol=5e-14)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_beyond_the_end_there_is_nothing_left(half):
+    density, lower = values(half, np.array([END, 10.0, 1e8, 1e300, np.inf]))
+    np.testing.assert_array_equal(density, 0)
+    np.testing.assert_array_equal(lower, 1)
+
+
+def test_below_the_end_there_is_nothing_yet():
+    density, lower = values(False, np.array([-END, -10.0, -1e8, -np.inf]))
+    np.testing.assert_array_equal(density, 0)
+    np.testing.assert_array_equal(lower, 0)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_scale_moves_the_points_and_the_density(half):
+    z = np.linspace(0.1, 5, 50)
+    density, lower = values(half, z)
+    scaled, same = values(half, 1e-7 * z, 1e7)
+    np.testing.assert_allclose(scaled, 1e7 * density, rtol=1e-13)
+    np.testing.assert_allclose(same, lower, rtol=1e-13)

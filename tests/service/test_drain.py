@@ -1,0 +1,84 @@
+"""How the queue is emptied: who shares a commit with whom, and who waits for whom."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+
+from halfseen.service import drain as module
+from halfseen.service.drain import Drain
+from halfseen.service.specs import Settings
+from halfseen.service.work import Work
+
+SLOW = 0.5  # seconds of the first commit
+
+
+class Store:
+    """Answers everything, slowly the first time."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.due: OrderedDict[str, None] = OrderedDict()
+
+    def step(self, batch):
+        self.batches.append(len(batch))
+        if len(self.batches) == 1:
+            time.sleep(SLOW)
+        return [["done"] for _ in batch]
+
+
+def drained(scenario):
+    async def run() -> list[int]:
+        store = Store()
+        with ThreadPoolExecutor(1) as thread:
+            drain = Drain(store, thread, Settings())
+            running = asyncio.create_task(drain.run())
+            await asked(drain)
+            await scenario(drain)
+            await drain.close()
+            running.cancel()
+        return store.batches
+
+    return asyncio.run(run())
+
+
+def asked(drain: Drain) -> asyncio.Future:
+    return drain.submit(Work("one", lambda desk: [], asyncio.get_running_loop().create_future()))
+
+
+def test_requests_that_come_turn_after_turn_share_a_commit(monkeypatch):
+    monkeypatch.setattr(module, "_LONGEST", SLOW)
+
+    async def scenario(drain):
+        waiting = []
+        for _ in range(30):
+            waiting.append(asked(drain))
+            await asyncio.sleep(0)
+        assert await asyncio.gather(*waiting) == [["done"]] * 30
+
+    assert drained(scenario) == [1, 30]
+
+
+def test_one_that_comes_alone_waits_for_nobody(monkeypatch):
+    monkeypatch.setattr(module, "_LONGEST", SLOW)
+
+    async def scenario(drain):
+        began = time.monotonic()
+        for _ in range(3):
+            await asked(drain)
+        assert time.monotonic() - began < SLOW
+
+    assert drained(scenario) == [1, 1, 1, 1]
+
+
+def test_nobody_is_waited_for_longer_than_the_last_commit_took(monkeypatch):
+    monkeypatch.setattr(module, "_LONGEST", 0.05)
+
+    async def scenario(drain):
+        first, end = asked(drain), time.monotonic() + 20
+        while not first.done():
+            assert time.monotonic() < end
+            asked(drain)
+            await asyncio.sleep(0.0001 if drain.rows_waiting > 9_000 else 0)
+
+    assert len(drained(scenario)) > 1
