@@ -39,7 +39,7 @@ class Agent:
         added: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.policy = policy
-        self._observed = policy.streams.observed
+        self._observed, self._wants_context = policy.streams.observed, policy.estimator.reveals_context
         self._recipe = dict(recipe)
         self._arms = Arms(arms)
         self._added: list[dict[str, Any]] = []
@@ -91,11 +91,10 @@ class Agent:
         """
         policy = self.policy
         y = inputs.row("observation", observation, self._observed)
-        x = self._context(context) if context is not None or policy.estimator.reveals_context else None
+        x = self._context(context) if context is not None or self._wants_context else None
         mask = None if available is None else self._arms.mask(available, policy.active)
         choices = policy.decide(y, contexts=x, available=mask)
-        number = self._ledger.open(choices.rounds, choices.arms, choices.features)
-        return Decision(self, choices, number)
+        return Decision(self, choices, self._ledger.open(choices))
 
     def relive(
         self,
@@ -122,8 +121,7 @@ class Agent:
             mask = mask.copy()
             mask[0, place] = True
         choices = self.policy.replay(y, np.array([place]), mask, contexts=x, propensities=chance)
-        number = self._ledger.open(choices.rounds, choices.arms, choices.features)
-        return Decision(self, choices, number)
+        return Decision(self, choices, self._ledger.open(choices))
 
     def learn(self, decision_id: int | Decision, reward: float) -> None:
         """Credit a reward to its decision (or the id of it), with the context of that decision's own round.
@@ -322,7 +320,7 @@ class Agent:
 
     def _relive(self, y: Floats, place: Ints, context: Floats | None, propensity: Floats | None) -> int:
         rounds, features = self.policy.relive(y, place, contexts=context, propensities=propensity)
-        return self._ledger.open(rounds, place, features)
+        return self._ledger.open((rounds, place, features))
 
     def save(self, path: str | Path) -> None:
         """Write the whole agent to a file; `halfseen.load` gives it back and it goes on bit for bit."""

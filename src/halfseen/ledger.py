@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ class Ledger:
         self.decided = 0
         self.rewarded, self._last_rewarded = 0, 0  # rewards credited; decisions made when the last of them came
 
-    def open(self, rounds: Ints, arms: Ints, features: Floats) -> int:
-        self.decided += 1
-        self.waiting[self.decided] = (rounds, arms, features)
-        if len(self.waiting) > self._max_pending:
-            del self.waiting[next(iter(self.waiting))]
-        return self.decided
+    def open(self, choices: Sequence[Any]) -> int:
+        """The number of a decision, of whose choices round, arm and features, the first three, are kept."""
+        number = self.decided = self.decided + 1
+        waiting = self.waiting
+        waiting[number] = choices[:3]
+        if len(waiting) > self._max_pending:
+            del waiting[next(iter(waiting))]
+        return number
 
     def find(self, decision_id: Any) -> tuple[Ints, Ints, Floats]:
         """Round, arm and features of a decision that waits."""
