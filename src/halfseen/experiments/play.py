@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from halfseen.catalogue import CATALOG, Entry
-from halfseen.component import Choices, Streams
+from halfseen.component import Choices, Payoffs, Streams
 from halfseen.experiments.specs import CHUNK, AgentSpec, Slice
 from halfseen.learners.ridge import Ridge
 from halfseen.policy import Policy
 from halfseen.randomness import Floats, Ints, stream_keys
 from halfseen.worlds import World
 from halfseen.worlds.world import Episodes, Rounds, largest_arm_norm
+
+
+_SAFE = 1e-9  # far above the rounding of an eigenvalue
 
 
 class Stopped(Exception):
@@ -73,11 +76,23 @@ def play(piece: Slice, tick: Callable[[int], None]) -> dict[str, Track]:
     tracks = {label: _empty_track(piece, episodes) for label in policies}
     tills = {label: _Till(policy, piece.world) for label, policy in policies.items()}
     for number, start in enumerate(range(0, piece.rounds, CHUNK)):
-        rounds = episodes.advance(min(CHUNK, piece.rounds - start))
+        chunk = _Chunk(episodes.advance(min(CHUNK, piece.rounds - start)), piece.world.reward_unit)
         for label, policy in policies.items():
-            _play_chunk(policy, tills[label], rounds, tracks[label], start, number, episodes.canonical)
-            tick(len(rounds.contexts) * len(piece.seeds))
+            _play_chunk(policy, tills[label], chunk, tracks[label], start, number, episodes.canonical)
+            tick(chunk.best.size)
     return tracks
+
+
+class _Chunk:
+    """Some rounds of the world, and what all agents' records take from them; streams first."""
+
+    def __init__(self, rounds: Rounds, unit: float) -> None:
+        self.rounds = rounds
+        expected, noise = (np.ascontiguousarray(one.swapaxes(0, 1)) for one in (rounds.expected, rounds.reward_noise))
+        self.payoffs = Payoffs(expected, noise, unit)
+        self.contexts = np.ascontiguousarray(rounds.contexts.swapaxes(0, 1))
+        self.best = expected.max(axis=2)
+        self.context_norms = _norms(self.contexts.copy())
 
 
 class _Till:
@@ -86,6 +101,13 @@ class _Till:
     def __init__(self, policy: Policy, world: World) -> None:
         self._policy, self._every, self._unit = policy, world.reward_every, world.reward_unit
         self._waiting: list[tuple[Choices, Floats]] = []
+
+    def play_ahead(self, chunk: _Chunk) -> tuple[Ints, Floats, Floats] | None:
+        """`Policy.play_ahead`, where every reward is learnt in its round."""
+        if self._every > 1:
+            return None
+        contexts = chunk.rounds.contexts if self._policy.estimator.reveals_context else None
+        return self._policy.play_ahead(chunk.rounds.observations, chunk.payoffs, contexts=contexts)
 
     def pay(self, choices: Choices, rewards: Floats) -> None:
         """Each reward is credited to its own round, in the order of the rounds."""
@@ -97,41 +119,67 @@ class _Till:
 
 
 def _play_chunk(
-    policy: Policy, till: _Till, rounds: Rounds, track: Track, start: int, number: int, canonical: bool
+    policy: Policy, till: _Till, chunk: _Chunk, track: Track, start: int, number: int, canonical: bool
 ) -> None:
+    began = time.thread_time()  # of this thread: what else the machine does is not the agent's work
+    arms, rewards, features = till.play_ahead(chunk) or _round_by_round(policy, till, chunk.rounds)
+    track.seconds[0, number] = time.thread_time() - began
+
+    stop = start + arms.shape[1]
+    got = np.take_along_axis(chunk.payoffs.expected, arms[:, :, None], axis=2)[:, :, 0]
+    np.subtract(chunk.best, got, out=track.regret[:, start:stop])
+    track.reward[:, start:stop] = rewards
+    track.arm[:, start:stop] = arms
+    track.context_norm[:, start:stop] = chunk.context_norms
+    comparable = policy.estimator.estimates == "context" or (policy.estimator.estimates == "canonical" and canonical)
+    track.error[:, start:stop] = _estimation_error(chunk.contexts, features) if comparable else np.nan
+    at = np.flatnonzero(track.checkpoints == stop)
+    if len(at) and isinstance(policy.learner, Ridge):
+        track.gram[:, at[0]] = stop * largest_eigenvalues(policy.learner.covariances)
+
+
+def _round_by_round(policy: Policy, till: _Till, rounds: Rounds) -> tuple[Ints, Floats, Floats]:
+    """Arms and rewards (B, n) and features (B, n, p) of rounds that have to wait for each other."""
     n, streams = rounds.reward_noise.shape
     revealed = policy.estimator.reveals_context
     everyone = policy.everyone
-    arms = np.empty((n, streams), dtype=np.int64)
-    rewards = np.empty((n, streams))
-    features = np.empty((n, streams, policy.estimator.dimension))
-    began = time.thread_time()  # of this thread: what else the machine does is not the agent's work
+    arms = np.empty((streams, n), dtype=np.int64)
+    rewards = np.empty((streams, n))
+    features = np.empty((streams, n, policy.estimator.dimension))
     for t in range(n):
         choices = policy.decide(rounds.observations[t], contexts=rounds.contexts[t] if revealed else None)
         paid = rounds.expected[t, everyone, choices.arms] + rounds.reward_noise[t]
         till.pay(choices, paid)
-        arms[t], rewards[t], features[t] = choices.arms, paid, choices.features
-    track.seconds[0, number] = time.thread_time() - began
-
-    stop = start + n
-    got = np.take_along_axis(rounds.expected, arms[:, :, None], axis=2)[:, :, 0]
-    track.regret[:, start:stop] = (rounds.expected.max(axis=2) - got).T
-    track.reward[:, start:stop] = rewards.T
-    track.arm[:, start:stop] = arms.T
-    track.context_norm[:, start:stop] = np.linalg.norm(rounds.contexts, axis=2).T
-    comparable = policy.estimator.estimates == "context" or (policy.estimator.estimates == "canonical" and canonical)
-    track.error[:, start:stop] = _estimation_error(rounds.contexts, features).T if comparable else np.nan
-    at = np.flatnonzero(track.checkpoints == stop)
-    if len(at) and isinstance(policy.learner, Ridge):
-        largest = np.linalg.eigvalsh(policy.learner.covariances)[..., -1]
-        track.gram[:, at[0]] = stop * largest.max(axis=1)
+        arms[:, t], rewards[:, t], features[:, t] = choices.arms, paid, choices.features
+    return arms, rewards, features
 
 
 def _estimation_error(contexts: Floats, features: Floats) -> Floats:
     """‖x_t − x̂_t‖; a feature shorter than the context (y itself) says nothing of the rest, so 0 there."""
-    missing = contexts.shape[2] - features.shape[2]
-    padded: Any = np.pad(features, ((0, 0), (0, 0), (0, missing)))
-    return np.asarray(np.linalg.norm(contexts - padded, axis=2))
+    seen = features.shape[2]
+    differences = contexts.copy()
+    differences[:, :, :seen] -= features
+    return _norms(differences)
+
+
+def _norms(vectors: Floats) -> Floats:
+    """Of the last axis; overwrites its argument."""
+    np.multiply(vectors, vectors, out=vectors)
+    return np.asarray(np.sqrt(np.add.reduce(vectors, axis=-1)))
+
+
+def largest_eigenvalues(matrices: Floats) -> Floats:
+    """The largest of all eigenvalues of the symmetric positive (B, K, p, p), (B,).
+
+    A diagonal entry is at most the largest eigenvalue, which is at most the Frobenius norm: most matrices of a stream
+    cannot hold the largest and are not decomposed.
+    """
+    lowest = np.einsum("bkii->bki", matrices).max(axis=(1, 2))
+    highest = np.sqrt(np.einsum("bkij,bkij->bk", matrices, matrices))
+    held = ~(highest < (1.0 - _SAFE) * lowest[:, None])
+    values = np.full(highest.shape, -np.inf)
+    values[held] = np.linalg.eigvalsh(matrices[held])[..., -1]
+    return np.asarray(values.max(axis=1))
 
 
 def _empty_track(piece: Slice, episodes: Episodes) -> Track:

@@ -14,37 +14,40 @@ import math
 import numpy as np
 
 from halfseen.compiler import njit
-from halfseen.kernels.linalg import KERNEL
+from halfseen.kernels.linalg import INNER, KERNEL
 from halfseen.kernels.prefetch import prefetch
 
 PRECISE = 1e12
 
 
+@njit(**INNER)
+def score_one(b, mean, cov, i, features, products, o, means, variances):  # type: ignore[no-untyped-def]
+    """`score_arms` of stream b on features[i], into row o; `products` is scratch of the length of a C_a."""
+    p, base = np.uint64(mean.shape[2]), np.uint64(0)
+    for j in range(p):
+        c = features[i, j]
+        for l in range(j, p):  # noqa: E741
+            products[base + l] = 2.0 * c * features[i, l]
+        products[base + j] = c * c
+        base += p - j - np.uint64(1)
+    for a in range(mean.shape[1]):
+        # cᵀCc = ⟨C, ccᵀ⟩: one long dot product an arm, which vectorises better than p short ones.
+        quadratic = 0.0
+        for q in range(cov.shape[2]):
+            quadratic += cov[b, a, q] * products[q]
+        predicted = 0.0
+        for q in range(mean.shape[2]):
+            predicted += mean[b, a, q] * features[i, q]
+        means[o, a] = predicted
+        variances[o, a] = max(quadratic, 0.0)
+
+
 @njit(**KERNEL)
 def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
     """Of every arm, the predicted reward cᵀm_a and its parameter variance cᵀC_a c; both (n, K), written in place."""
-    n, arms, p = rows.shape[0], mean.shape[1], mean.shape[2]
-    products, c = np.empty(cov.shape[2]), np.empty(p)
-    for i in range(n):
-        m, C = mean[rows[i]], cov[rows[i]]
-        for j in range(p):
-            c[j] = features[i, j]
-        at = 0
-        for j in range(p):
-            products[at] = c[j] * c[j]
-            for l in range(j + 1, p):  # noqa: E741
-                products[at + l - j] = 2.0 * c[j] * c[l]
-            at += p - j
-        for a in range(arms):
-            # cᵀCc = ⟨C, ccᵀ⟩: one long dot product an arm, which vectorises better than p short ones.
-            quadratic = 0.0
-            for j in range(C.shape[1]):
-                quadratic += C[a, j] * products[j]
-            predicted = 0.0
-            for j in range(p):
-                predicted += m[a, j] * c[j]
-            means[i, a] = predicted
-            variances[i, a] = max(quadratic, 0.0)
+    products = np.empty(cov.shape[2])
+    for i in range(rows.shape[0]):
+        score_one(rows[i], mean, cov, i, features, products, i, means, variances)
 
 
 @njit(**KERNEL)
@@ -59,6 +62,52 @@ def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
             means[i, a] = predicted
 
 
+@njit(**(INNER | {"fastmath": {"contract"}}))
+def _image(b, a, cov, i, features, gain):  # type: ignore[no-untyped-def]
+    """gain = C_a c, summed in the order written."""
+    p, base = np.uint64(gain.shape[0]), np.uint64(0)
+    for j in range(p):
+        gain[j] = 0.0
+    for j in range(p):
+        c = features[i, j]
+        image = cov[b, a, base + j] * c
+        for l in range(j + np.uint64(1), p):  # noqa: E741
+            image += cov[b, a, base + l] * features[i, l]
+        for l in range(j + np.uint64(1), p):  # noqa: E741
+            gain[l] += cov[b, a, base + l] * c
+        gain[j] += image
+        base += p - j - np.uint64(1)
+
+
+@njit(**INNER)
+def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-untyped-def]
+    """`learn_rewards` of one reward, of arm a of stream b on features[i]; `gain` (p,) is scratch.
+
+    By how much log|B_a| grew, or −1 where the reward was left out.
+    """
+    _image(b, a, cov, i, features, gain)
+    predicted = 0.0
+    quadratic = 0.0
+    for q in range(gain.shape[0]):
+        predicted += mean[b, a, q] * features[i, q]
+        quadratic += gain[q] * features[i, q]
+    if not quadratic <= PRECISE:
+        return -1.0
+    denominator = 1.0 + max(quadratic, 0.0)
+    step = (reward - predicted) / denominator
+    root = 1.0 / math.sqrt(denominator)
+    for q in range(gain.shape[0]):
+        mean[b, a, q] += gain[q] * step
+        gain[q] *= root
+    p, base = np.uint64(gain.shape[0]), np.uint64(0)
+    for j in range(p):
+        first = gain[j]
+        for l in range(j, p):  # noqa: E741
+            cov[b, a, base + l] -= first * gain[l]
+        base += p - j - np.uint64(1)
+    return math.log(denominator)
+
+
 @njit(**KERNEL)
 def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: ignore[no-untyped-def]
     """Fold rewards (n,) of the arms played (n,) into the posterior, in the order given.
@@ -69,44 +118,16 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
     One observation that makes the variance along c smaller by more than PRECISE leaves it with hardly a correct
     digit: such a row is left out. Returns the first row left out, or −1.
     """
-    p = mean.shape[2]
-    gain = np.empty(p)
+    gain = np.empty(mean.shape[2])
     refused = -1
     for i in range(rows.shape[0]):
         b, a = rows[i], arms[i]
         after = min(i + 1, rows.shape[0] - 1)  # one arm of each stream: nothing the processor could foresee
         prefetch(cov, rows[after], arms[after])
         prefetch(mean, rows[after], arms[after])
-        gain[:] = 0.0
-        at = 0
-        for j in range(p):
-            c = features[i, j]
-            image = cov[b, a, at] * c
-            for l in range(j + 1, p):  # noqa: E741
-                entry = cov[b, a, at + l - j]
-                image += entry * features[i, l]
-                gain[l] += entry * c
-            gain[j] += image
-            at += p - j
-        predicted = 0.0
-        quadratic = 0.0
-        for j in range(p):
-            predicted += mean[b, a, j] * features[i, j]
-            quadratic += gain[j] * features[i, j]
-        if not quadratic <= PRECISE:
-            if refused < 0:
-                refused = i
-            continue
-        denominator = 1.0 + max(quadratic, 0.0)
-        step = (rewards[i] - predicted) / denominator
-        root = 1.0 / math.sqrt(denominator)
-        for j in range(p):
-            mean[b, a, j] += gain[j] * step
-            gain[j] *= root
-        at = 0
-        for j in range(p):
-            for l in range(j, p):  # noqa: E741
-                cov[b, a, at + l - j] -= gain[j] * gain[l]
-            at += p - j
-        log_det[b, a] += math.log(denominator)
+        gained = learn_one(b, a, mean, cov, i, features, rewards[i], gain)
+        if gained >= 0.0:
+            log_det[b, a] += gained
+        elif refused < 0:
+            refused = i
     return refused

@@ -79,37 +79,36 @@ class LinearGaussianEpisodes(Episodes):
         process = normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d)
         process = process @ self._process_root.swapaxes(1, 2)
         contexts = self._move(first, process)
-        if survey(contexts[-1]) != COMPLETE:
+        if survey(contexts[:, -1].copy()) != COMPLETE:
             raise invalid("world", f"contexts beyond ±{LIMIT:g} by round {first + n - 1}", "dynamics that stay bounded")
-        self._context = contexts[-1].copy()
+        self._context = contexts[:, -1].copy()
         self._round += n
-        by_stream = contexts.swapaxes(0, 1)
-        observations = by_stream @ self._observation.swapaxes(1, 2)
+        observations = contexts @ self._observation.swapaxes(1, 2)
         if self._noise_root.any():
             k = self._noise_root.shape[-1]
             noise = normal_series(self._keys, first, n, Purpose.OBSERVATION_NOISE, k)
             observations = observations + noise @ self._noise_root.swapaxes(1, 2)
-        expected = by_stream @ self.arm_params.swapaxes(1, 2)
+        expected = contexts @ self.arm_params.swapaxes(1, 2)
         reward_noise = self.reward_std * normal_series(self._keys, first, n, Purpose.REWARD_NOISE, 1)[:, :, 0]
         return Rounds(
-            contexts,
+            contexts.swapaxes(0, 1),
             np.ascontiguousarray(observations.swapaxes(0, 1)),
-            np.ascontiguousarray(expected.swapaxes(0, 1)),
-            np.ascontiguousarray(reward_noise.T),
+            expected.swapaxes(0, 1),
+            reward_noise.T,
         )
 
     def _move(self, first: int, noise: Floats) -> Floats:
-        """Contexts (n, B, d) of the rounds from `first` on, for noise (B, n, d): a stretch a transition in force."""
+        """Contexts (B, n, d) of the rounds from `first` on, for noise (B, n, d): a stretch a transition in force."""
         end = first + noise.shape[1]
         starts = [change.first_round for change in self._schedule]
         stretches: list[Floats] = []
         for (_, transition), start, stop in zip(self._schedule, starts, [*starts[1:], end], strict=True):
             low, high = max(start, first), min(stop, end)
             if low < high:
-                before = stretches[-1][-1] if stretches else self._context
+                before = stretches[-1][:, -1].copy() if stretches else self._context
                 part = np.ascontiguousarray(noise[:, low - first : high - first])
                 stretches.append(move_contexts(transition, part, before))
-        return np.concatenate(stretches) if len(stretches) > 1 else stretches[0]
+        return np.concatenate(stretches, axis=1) if len(stretches) > 1 else stretches[0]
 
     def facts(self) -> dict[str, Any]:
         """What an agent may be told of this world, by the option that asks for it.

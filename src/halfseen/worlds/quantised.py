@@ -51,7 +51,7 @@ def quantise(keys: Keys, models: Sequence[LinearGaussianModel], arm_params: Floa
         x = model.initial_mean + root(model.initial_cov) @ start[b]
         steps = np.ascontiguousarray((noise[b] @ root(model.process_cov).T)[None])
         # a copy, because a read-only array would be a type of its own, for which the kernel is compiled again
-        contexts = move_contexts(model.transition[None].copy(), steps, x[None])[:, 0]
+        contexts = move_contexts(model.transition[None].copy(), steps, x[None])[0]
         pay = np.ascontiguousarray(contexts @ arm_params[b].T)
         centres, labels = np.empty((STATES, arms)), np.empty(ROUNDS, dtype=np.int64)
         k_means(pay, draws[b].reshape(STARTS, STATES), STEPS, centres, labels)
