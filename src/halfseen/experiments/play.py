@@ -11,15 +11,13 @@ import numpy as np
 
 from halfseen.catalogue import CATALOG, Entry
 from halfseen.component import Choices, Payoffs, Streams
+from halfseen.experiments.largest_eigenvalue import largest_eigenvalues
 from halfseen.experiments.specs import CHUNK, AgentSpec, Slice
 from halfseen.learners.ridge import Ridge
 from halfseen.policy import Policy
 from halfseen.randomness import Floats, Ints, stream_keys
 from halfseen.worlds import World
 from halfseen.worlds.world import Episodes, Rounds, largest_arm_norm
-
-
-_SAFE = 1e-9  # far above the rounding of an eigenvalue
 
 
 class Stopped(Exception):
@@ -166,20 +164,6 @@ def _norms(vectors: Floats) -> Floats:
     """Of the last axis; overwrites its argument."""
     np.multiply(vectors, vectors, out=vectors)
     return np.asarray(np.sqrt(np.add.reduce(vectors, axis=-1)))
-
-
-def largest_eigenvalues(matrices: Floats) -> Floats:
-    """The largest of all eigenvalues of the symmetric positive (B, K, p, p), (B,).
-
-    A diagonal entry is at most the largest eigenvalue, which is at most the Frobenius norm: most matrices of a stream
-    cannot hold the largest and are not decomposed.
-    """
-    lowest = np.einsum("bkii->bki", matrices).max(axis=(1, 2))
-    highest = np.sqrt(np.einsum("bkij,bkij->bk", matrices, matrices))
-    held = ~(highest < (1.0 - _SAFE) * lowest[:, None])
-    values = np.full(highest.shape, -np.inf)
-    values[held] = np.linalg.eigvalsh(matrices[held])[..., -1]
-    return np.asarray(values.max(axis=1))
 
 
 def _empty_track(piece: Slice, episodes: Episodes) -> Track:

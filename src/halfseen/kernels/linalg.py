@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from halfseen.compiler import njit
-from halfseen.kernels._types import Float, Matrix, Vector
+from halfseen.kernels._types import Flags, Float, Matrix, Stack, Vector
 
 FAST = {"reassoc", "contract"}  # never the no-NaN flags: NaN means "not seen"
 # How kernels are compiled: those called from Python, and those called only by other kernels. Division by zero gives
@@ -168,6 +168,24 @@ def _above(C: Matrix, floor: Vector) -> bool:
             else:
                 return False
     return True
+
+
+@njit(**KERNEL)
+def all_below(C: Stack, ceilings: Vector, below: Flags) -> None:
+    """Into `below` (B, K), whether all eigenvalues of C[b, k] are below ceilings[b]: ceiling·I − C is positive definite.
+
+    C is (B, K, p, p).
+    """
+    p = C.shape[2]
+    negative, floor = np.empty((p, p)), np.empty(p)
+    for b in range(C.shape[0]):
+        for i in range(p):
+            floor[i] = -ceilings[b]
+        for k in range(C.shape[1]):
+            for i in range(p):
+                for j in range(p):
+                    negative[i, j] = -C[b, k, i, j]
+            below[b, k] = _above(negative, floor)
 
 
 def raise_to_floor(C: Matrix, floor: Vector) -> Matrix:

@@ -63,9 +63,10 @@ class LinearGaussianEpisodes(Episodes):
         self._keys = keys
         self._schedule = [Change(1, np.stack([model.transition for model in models])), *changes]
         self._observation = np.stack([model.observation for model in models])
-        self._process_root = np.stack([root(model.process_cov) for model in models])
-        self._noise_root = np.stack([root(model.observation_cov) for model in models])
+        self._process_root = root(np.stack([model.process_cov for model in models]))
+        self._noise_root = root(np.stack([model.observation_cov for model in models]))
         d = models[0].latent
+        self._sees_itself = bool((self._observation == np.eye(models[0].observed, d)).all())
         start = normals(keys, np.zeros(len(keys), dtype=np.int64), Purpose.INITIAL_CONTEXT, d)
         self._context = np.stack(
             [model.initial_mean + root(model.initial_cov) @ z for model, z in zip(models, start, strict=True)]
@@ -76,18 +77,17 @@ class LinearGaussianEpisodes(Episodes):
         """The next n rounds."""
         first, d = self._round + 1, self._context.shape[1]
         n = at_least("n", n, 1)
-        process = normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d)
-        process = process @ self._process_root.swapaxes(1, 2)
+        process = _shaped(normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d), self._process_root)
         contexts = self._move(first, process)
         if survey(contexts[:, -1].copy()) != COMPLETE:
             raise invalid("world", f"contexts beyond ±{LIMIT:g} by round {first + n - 1}", "dynamics that stay bounded")
         self._context = contexts[:, -1].copy()
         self._round += n
-        observations = contexts @ self._observation.swapaxes(1, 2)
+        k = self._noise_root.shape[-1]
+        observations = contexts[:, :, :k] if self._sees_itself else contexts @ self._observation.swapaxes(1, 2)
         if self._noise_root.any():
-            k = self._noise_root.shape[-1]
             noise = normal_series(self._keys, first, n, Purpose.OBSERVATION_NOISE, k)
-            observations = observations + noise @ self._noise_root.swapaxes(1, 2)
+            observations = observations + _shaped(noise, self._noise_root)
         expected = contexts @ self.arm_params.swapaxes(1, 2)
         reward_noise = self.reward_std * normal_series(self._keys, first, n, Purpose.REWARD_NOISE, 1)[:, :, 0]
         return Rounds(
@@ -142,6 +142,14 @@ class LinearGaussianEpisodes(Episodes):
     @cached_property
     def _quantised(self) -> Quantised:
         return quantise(self._keys, self.models, self.arm_params, self.reward_std)
+
+
+def _shaped(noise: Floats, roots: Floats) -> Floats:
+    """L z of every standard normal z (B, n, d), given L (B, d, d); where those are diagonal, without the zeros."""
+    scales = np.einsum("bii->bi", roots)
+    if np.count_nonzero(roots) == np.count_nonzero(scales):
+        return np.multiply(noise, scales[:, None, :], out=noise)
+    return np.asarray(noise @ roots.swapaxes(1, 2))
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ class Quantised(NamedTuple):
 
 
 def root(cov: Floats) -> Floats:
-    """A matrix L with LLᵀ = cov, for covariances that may be singular."""
+    """A matrix L with LLᵀ = cov, for covariances that may be singular; of many, one each."""
     values, vectors = np.linalg.eigh(cov)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
 def quantise(keys: Keys, models: Sequence[LinearGaussianModel], arm_params: Floats, reward_std: float) -> Quantised:
