@@ -92,7 +92,9 @@ GROUPS: tuple[dict[str, str], ...] = (
         "kernels.windowed.gather_ahead": "f3 i i b f2 f2 f3 f3",
         "kernels.simulation.move_contexts": "f3 f3 f2",
         "kernels.linalg._above": "f2 f1",
-        "kernels.linalg.all_below": "f4 f1 b2",
+        "kernels.linalg.all_below": "f3 i f1 b2",
+        "kernels.record.regrets": "f2 i1 f1",
+        "kernels.record.distances": "f2 f2 f1",
     },
     {
         "kernels.waiting.enter_all": "i1 j1",

@@ -5,24 +5,26 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.kernels.linalg import all_below
+from halfseen.learners.ridge import full_matrices
 from halfseen.randomness import Floats
 
 _SAFE = 1e-9  # far above the rounding of an eigenvalue
 
 
-def largest_eigenvalues(matrices: Floats) -> Floats:
-    """Of each batch in (B, K, p, p), symmetric and positive definite, the largest eigenvalue of all K, (B,).
+def largest_eigenvalues(packed: Floats, size: int) -> Floats:
+    """Of each batch of K positive definite matrices the largest of all eigenvalues, (B,).
 
-    Whether an eigenvalue of C is above θ is what a Cholesky factorisation of θI − C tells, at a fraction of the price
-    of the eigenvalues. With θ the largest of one likely matrix, few of the others are left to be decomposed.
+    Given are their upper triangles (B, K, p(p+1)/2), row by row. Whether an eigenvalue of C is above θ is what a Cholesky
+    factorisation of θI − C tells, at a fraction of the price of the eigenvalues. With θ the largest of one likely
+    matrix, few of the others are left to be decomposed.
     """
-    traces = np.einsum("bkii->bk", matrices)
-    likely = (np.arange(len(matrices)), traces.argmax(axis=1))
-    largest = np.linalg.eigvalsh(matrices[likely])[:, -1]
-    held = np.empty(traces.shape, dtype=np.bool_)
-    all_below(matrices, (1.0 - _SAFE) * largest, held)
-    np.logical_not(held, out=held)
-    held[likely] = False
-    batch, arm = np.nonzero(held)
-    np.maximum.at(largest, batch, np.linalg.eigvalsh(matrices[batch, arm])[:, -1])
+    rows, columns = np.triu_indices(size)
+    traces = packed[:, :, rows == columns].sum(axis=2)
+    likely = (np.arange(len(packed)), traces.argmax(axis=1))
+    largest = np.linalg.eigvalsh(full_matrices(packed[likely], size))[:, -1]
+    below = np.empty(traces.shape, dtype=np.bool_)
+    all_below(packed, size, (1.0 - _SAFE) * largest, below)
+    below[likely] = True  # done
+    batch, arm = np.nonzero(~below)
+    np.maximum.at(largest, batch, np.linalg.eigvalsh(full_matrices(packed[batch, arm], size))[:, -1])
     return np.asarray(largest)

@@ -13,6 +13,7 @@ from halfseen.catalogue import CATALOG, Entry
 from halfseen.component import Choices, Payoffs, Streams
 from halfseen.experiments.largest_eigenvalue import largest_eigenvalues
 from halfseen.experiments.specs import CHUNK, AgentSpec, Slice
+from halfseen.kernels.record import distances, regrets
 from halfseen.learners.ridge import Ridge
 from halfseen.policy import Policy
 from halfseen.randomness import Floats, Ints, stream_keys
@@ -77,7 +78,7 @@ def play(piece: Slice, tick: Callable[[int], None]) -> dict[str, Track]:
         chunk = _Chunk(episodes.advance(min(CHUNK, piece.rounds - start)), piece.world.reward_unit)
         for label, policy in policies.items():
             _play_chunk(policy, tills[label], chunk, tracks[label], start, number, episodes.canonical)
-            tick(chunk.best.size)
+            tick(chunk.context_norms.size)
     return tracks
 
 
@@ -89,8 +90,7 @@ class _Chunk:
         expected, noise = (np.ascontiguousarray(one.swapaxes(0, 1)) for one in (rounds.expected, rounds.reward_noise))
         self.payoffs = Payoffs(expected, noise, unit)
         self.contexts = np.ascontiguousarray(rounds.contexts.swapaxes(0, 1))
-        self.best = expected.max(axis=2)
-        self.context_norms = _norms(self.contexts.copy())
+        self.context_norms = _distances(self.contexts, np.empty((*noise.shape, 0)))
 
 
 class _Till:
@@ -124,16 +124,17 @@ def _play_chunk(
     track.seconds[0, number] = time.thread_time() - began
 
     stop = start + arms.shape[1]
-    got = np.take_along_axis(chunk.payoffs.expected, arms[:, :, None], axis=2)[:, :, 0]
-    np.subtract(chunk.best, got, out=track.regret[:, start:stop])
+    regret = np.empty(arms.shape)
+    regrets(_flat(chunk.payoffs.expected), arms.ravel(), regret.ravel())
+    track.regret[:, start:stop] = regret
     track.reward[:, start:stop] = rewards
     track.arm[:, start:stop] = arms
     track.context_norm[:, start:stop] = chunk.context_norms
     comparable = policy.estimator.estimates == "context" or (policy.estimator.estimates == "canonical" and canonical)
-    track.error[:, start:stop] = _estimation_error(chunk.contexts, features) if comparable else np.nan
+    track.error[:, start:stop] = _distances(chunk.contexts, features) if comparable else np.nan
     at = np.flatnonzero(track.checkpoints == stop)
     if len(at) and isinstance(policy.learner, Ridge):
-        track.gram[:, at[0]] = stop * largest_eigenvalues(policy.learner.covariances)
+        track.gram[:, at[0]] = stop * largest_eigenvalues(policy.learner.cov_packed, policy.learner.mean.shape[-1])
 
 
 def _round_by_round(policy: Policy, till: _Till, rounds: Rounds) -> tuple[Ints, Floats, Floats]:
@@ -152,18 +153,16 @@ def _round_by_round(policy: Policy, till: _Till, rounds: Rounds) -> tuple[Ints, 
     return arms, rewards, features
 
 
-def _estimation_error(contexts: Floats, features: Floats) -> Floats:
+def _distances(contexts: Floats, features: Floats) -> Floats:
     """‖x_t − x̂_t‖; a feature shorter than the context (y itself) says nothing of the rest, so 0 there."""
-    seen = features.shape[2]
-    differences = contexts.copy()
-    differences[:, :, :seen] -= features
-    return _norms(differences)
+    found = np.empty(contexts.shape[:2])
+    distances(_flat(contexts), _flat(features), found.ravel())
+    return found
 
 
-def _norms(vectors: Floats) -> Floats:
-    """Of the last axis; overwrites its argument."""
-    np.multiply(vectors, vectors, out=vectors)
-    return np.asarray(np.sqrt(np.add.reduce(vectors, axis=-1)))
+def _flat(array: Floats) -> Floats:
+    """(B, n, m) as (B·n, m)."""
+    return array.reshape(array.shape[0] * array.shape[1], array.shape[2])
 
 
 def _empty_track(piece: Slice, episodes: Episodes) -> Track:

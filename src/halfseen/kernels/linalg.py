@@ -171,20 +171,21 @@ def _above(C: Matrix, floor: Vector) -> bool:
 
 
 @njit(**KERNEL)
-def all_below(C: Stack, ceilings: Vector, below: Flags) -> None:
-    """Into `below` (B, K), whether all eigenvalues of C[b, k] are below ceilings[b]: ceiling·I − C is positive definite.
+def all_below(packed: Stack, size: int, ceilings: Vector, below: Flags) -> None:
+    """Into `below` (B, K), whether all eigenvalues of C are below ceilings[b]: ceiling·I − C is positive definite.
 
-    C is (B, K, p, p).
+    C is given by its upper triangle, row by row, (B, K, p(p+1)/2).
     """
-    p = C.shape[2]
-    negative, floor = np.empty((p, p)), np.empty(p)
-    for b in range(C.shape[0]):
-        for i in range(p):
+    negative, floor = np.empty((size, size)), np.empty(size)
+    for b in range(packed.shape[0]):
+        for i in range(size):
             floor[i] = -ceilings[b]
-        for k in range(C.shape[1]):
-            for i in range(p):
-                for j in range(p):
-                    negative[i, j] = -C[b, k, i, j]
+        for k in range(packed.shape[1]):
+            at = 0
+            for j in range(size):
+                for i in range(j, size):
+                    negative[i, j] = -packed[b, k, at]
+                    at += 1
             below[b, k] = _above(negative, floor)
 
 

@@ -103,9 +103,13 @@ class Ridge(Learner):
     @property
     def covariances(self) -> NDArray[np.float64]:
         """B_a⁻¹ as full matrices, (B, K, p, p)."""
-        rows, columns = self._triangle
-        size = self.mean.shape[-1]
-        full = np.empty((*self.log_det.shape, size, size))
-        full[..., rows, columns] = self.cov_packed
-        full[..., columns, rows] = self.cov_packed
-        return full
+        return full_matrices(self.cov_packed, self.mean.shape[-1])
+
+
+def full_matrices(packed: Floats, size: int) -> Floats:
+    """Symmetric matrices (…, p, p) of which (…, p(p+1)/2) are the upper triangles, row by row."""
+    rows, columns = np.triu_indices(size)
+    full = np.empty((*packed.shape[:-1], size, size))
+    full[..., rows, columns] = packed
+    full[..., columns, rows] = packed
+    return full
