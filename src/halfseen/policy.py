@@ -117,9 +117,7 @@ class Policy(Stateful):
                 features[:, t] = self.observe(y, contexts=None if contexts is None else contexts[t])[2]
         arms, rewards = np.empty(payoffs.noise.shape, _INT64), np.empty(payoffs.noise.shape)
         assert self._law is not None
-        self.learner.play_ahead(
-            features, widths, self._law, self._keys, rounds, self.active, payoffs, arms, rewards
-        )
+        self.learner.play_ahead(features, widths, self._law, self._keys, rounds, self.active, payoffs, arms, rewards)
         return arms, rewards, features
 
     def relive(

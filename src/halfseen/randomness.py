@@ -122,9 +122,7 @@ def draw_one(i, keys, now, purpose, as_normals, uniforms, o, out):  # type: igno
     """`draw` for keys[i] in round `now`, into out[o]; `uniforms` (count + 3,) is scratch."""
     count = out.shape[1]
     for start in range(0, count, 4):
-        words = _philox(
-            keys[i, 0], keys[i, 1], np.uint64(start // 4), np.uint64(now), np.uint64(purpose), np.uint64(0)
-        )
+        words = _philox(keys[i, 0], keys[i, 1], np.uint64(start // 4), np.uint64(now), np.uint64(purpose), np.uint64(0))
         for j in range(4):  # the middle of one of 2^53 cells: never 0, never 1
             uniforms[start + j] = ((words[j] >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
     if as_normals:  # Box and Muller, in pairs

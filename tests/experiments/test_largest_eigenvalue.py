@@ -27,7 +27,9 @@ def packed(matrices):
 def test_it_is_the_largest_of_all(plays, scale):
     """Up to 5 plays leave an eigenvalue of 1 to every arm: which is the largest is decided by rounding alone."""
     matrices = scale * posteriors(np.random.default_rng(plays), 9, 6, 7, plays)
-    np.testing.assert_array_equal(largest_eigenvalues(packed(matrices), 7), np.linalg.eigvalsh(matrices)[..., -1].max(axis=1))
+    np.testing.assert_array_equal(
+        largest_eigenvalues(packed(matrices), 7), np.linalg.eigvalsh(matrices)[..., -1].max(axis=1)
+    )
 
 
 def test_a_flat_matrix_of_large_trace_does_not_hide_a_steep_one():

@@ -203,7 +203,7 @@ class Restless(Thompson):
 
 
 def test_a_part_that_changes_a_step_is_heard():
-    """One that inherits how rounds are taken ahead, and does otherwise in a single round, is asked for single rounds."""
+    """One that inherits how rounds are taken ahead, but does otherwise in one round, is asked for one at a time."""
     world = small_world("plain")
     episodes = world.begin(SEEDS)
     rounds = episodes.advance(4)

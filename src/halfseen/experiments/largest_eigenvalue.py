@@ -14,9 +14,9 @@ _SAFE = 1e-9  # far above the rounding of an eigenvalue
 def largest_eigenvalues(packed: Floats, size: int) -> Floats:
     """Of each batch of K positive definite matrices the largest of all eigenvalues, (B,).
 
-    Given are their upper triangles (B, K, p(p+1)/2), row by row. Whether an eigenvalue of C is above θ is what a Cholesky
-    factorisation of θI − C tells, at a fraction of the price of the eigenvalues. With θ the largest of one likely
-    matrix, few of the others are left to be decomposed.
+    Given are their upper triangles (B, K, p(p+1)/2), row by row. Whether an eigenvalue of C is above θ is what a
+    Cholesky factorisation of θI − C tells, at a fraction of the price of the eigenvalues. With θ the largest of one
+    likely matrix, few of the others are left to be decomposed.
     """
     rows, columns = np.triu_indices(size)
     traces = packed[:, :, rows == columns].sum(axis=2)

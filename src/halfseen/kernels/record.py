@@ -16,7 +16,7 @@ _LANES = 8
 
 @njit(**_KERNEL)
 def regrets(expected: Matrix, arms: Index, out: Vector) -> None:
-    """How much less the arms (n,) pay in the mean than the best of expected (n, K); what is not a number is the best."""
+    """How much less the arms (n,) pay in the mean than the best of expected (n, K); NaN where one of those is."""
     for i in range(expected.shape[0]):
         best = expected[i, 0]
         for a in range(1, expected.shape[1]):

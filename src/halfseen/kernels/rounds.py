@@ -48,9 +48,9 @@ def play_rounds(  # type: ignore[no-untyped-def]
     """Score, draw, pick and learn in n rounds of B streams, all of one stream before the next: its arms stay close.
 
     Row b·n + t of the features (B·n, p) and of what each arm pays in the mean, `expected` (B·n, K), is round t of
-    stream b; of the widths too, unless they are (B, K) for all rounds. `rounds` (B,) are the first. With noise (B, n) an
-    arm pays what `rewards` (B, n) get, and the learner hears that divided by the unit. Returns the row of the first
-    round, and in it of the first stream, whose reward was left out (`learn_rewards`), or −1.
+    stream b; of the widths too, unless they are (B, K) for all rounds. `rounds` (B,) are the first. With the noise
+    (B, n) an arm pays what `rewards` (B, n) get, and the learner hears that divided by the unit. Returns the row of the
+    first round, and in it of the first stream, whose reward was left out (`learn_rewards`), or −1.
     """
     streams, n = noise.shape
     products, gain = np.empty(cov.shape[2]), np.empty(mean.shape[2])
