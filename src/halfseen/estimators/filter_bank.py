@@ -84,7 +84,7 @@ class FilterBank(Stateful):
         return self.mean.copy() if len(self.mean) == 1 == len(rows) else self.mean.take(rows, axis=0)
 
     def observe_ahead(self, observations: Floats, start: int, stop: int, means: Floats) -> None:
-        """`observe` of all streams in the rounds start:stop of observations (n, B, k), all seen, into means (B, n, d)."""
+        """`observe` of all streams in rounds start:stop of observations (n, B, k), all seen, into means (B, n, d)."""
         everyone, t = np.arange(len(self.mean)), start
         while t < stop and not self._steady:
             means[:, t] = self.observe(everyone, observations[t], True)

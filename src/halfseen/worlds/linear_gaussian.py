@@ -148,7 +148,7 @@ def _shaped(noise: Floats, roots: Floats) -> Floats:
     """L z of every standard normal z (B, n, d), given L (B, d, d); where those are diagonal, without the zeros."""
     scales = np.einsum("bii->bi", roots)
     if np.count_nonzero(roots) == np.count_nonzero(scales):
-        return noise * scales[:, None, :]
+        return np.asarray(noise * scales[:, None, :])
     return np.asarray(noise @ roots.swapaxes(1, 2))
 
 
