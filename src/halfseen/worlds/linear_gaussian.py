@@ -68,9 +68,8 @@ class LinearGaussianEpisodes(Episodes):
         d = models[0].latent
         self._sees_itself = bool((self._observation == np.eye(models[0].observed, d)).all())
         start = normals(keys, np.zeros(len(keys), dtype=np.int64), Purpose.INITIAL_CONTEXT, d)
-        self._context = np.stack(
-            [model.initial_mean + root(model.initial_cov) @ z for model, z in zip(models, start, strict=True)]
-        )
+        roots = root(np.stack([model.initial_cov for model in models]))
+        self._context = np.stack([model.initial_mean + L @ z for model, L, z in zip(models, roots, start, strict=True)])
         self._round = 0
 
     def advance(self, n: int) -> Rounds:
