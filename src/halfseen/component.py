@@ -85,6 +85,12 @@ class Stateful:
         return {}, []
 
 
+def _own_ahead(part: type, base: type, ahead: str, *steps: str) -> None:
+    """A part that changes a step takes rounds one at a time, unless it says itself how it takes many."""
+    if ahead not in vars(part) and any(step in vars(part) for step in steps):
+        setattr(part, ahead, getattr(base, ahead))
+
+
 class Estimator(Stateful, ABC):
     """What is the context now?"""
 
@@ -97,6 +103,19 @@ class Estimator(Stateful, ABC):
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
         """Take in y_t (n, k), NaN where not seen (`complete` says there is none); the features (n, p), a copy."""
+
+    def observe_ahead(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
+        """`observe` of all streams in n rounds from `rounds` (B,) on, to the last bit.
+
+        All of the observations (n, B, k) is seen; the features are written into (B, n, p).
+        """
+        everyone = np.arange(len(rounds))
+        for t, y in enumerate(observations):
+            shown = None if contexts is None else contexts[t]
+            features[:, t] = self.observe(everyone, y, rounds + t, True, shown)
+
+    def __init_subclass__(cls) -> None:
+        _own_ahead(cls, Estimator, "observe_ahead", "observe")
 
     # What follows is for estimators that learn from rewards or re-learn their model. A part that leaves it as it is
     # pays nothing for it: the policy does not call what was not overridden.
@@ -133,6 +152,14 @@ class Estimator(Stateful, ABC):
         """Go on with what `model` gave for the same stream, here or elsewhere, and fold the kept history under it."""
 
 
+class Payoffs(NamedTuple):
+    """What arms pay in n rounds of B streams."""
+
+    expected: Floats  # (B, n, K) in the mean
+    noise: Floats  # (B, n) that comes to it, whatever the arm
+    unit: float  # learners hear rewards divided by this
+
+
 class Learner(Stateful, ABC):
     """What does each arm pay in a context?"""
 
@@ -160,6 +187,28 @@ class Learner(Stateful, ABC):
         For learners that have such a call; the policy does not use this one where it was not overridden.
         """
         raise NotImplementedError
+
+    def play_ahead(
+        self,
+        features: Floats,
+        widths: Floats,
+        law: int,
+        keys: Keys,
+        rounds: Ints,
+        available: Mask,
+        payoffs: Payoffs,
+        arms: Ints,
+        rewards: Floats,
+    ) -> None:
+        """`score_and_pick` and `learn` of all streams in n rounds from `rounds` (B,) on, to the last bit.
+
+        Of the features (B, n, p); the widths are (B, K) in all rounds, or (B, n, K). What was picked and what it paid
+        go into `arms` and `rewards`, both (B, n). For learners that have such a call, as above.
+        """
+        raise NotImplementedError
+
+    def __init_subclass__(cls) -> None:
+        _own_ahead(cls, Learner, "play_ahead", "score", "score_and_pick", "learn")
 
     @abstractmethod
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
@@ -216,6 +265,16 @@ class Chooser(ABC):
     @abstractmethod
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         """How many standard deviations of exploration each arm gets in this round, (n, K)."""
+
+    def widths_ahead(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats | None:
+        """`widths` in `count` rounds from `rounds` on: (n, K) for all of them, or (n, count, K).
+
+        None where they depend on what is learnt in these rounds.
+        """
+        return None
+
+    def __init_subclass__(cls) -> None:
+        _own_ahead(cls, Chooser, "widths_ahead", "widths")
 
     @abstractmethod
     def pick(self, choices: Choices, keys: Keys) -> None:

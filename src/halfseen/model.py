@@ -22,8 +22,8 @@ RELATIVE_TOLERANCE = 1e-8  # asymmetry or negative eigenvalue, relative to the l
 
 def _finite(argument: str, value: ArrayLike) -> Array:
     array = real_numbers(argument, value)
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
+    if not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))
         raise invalid(argument, f"{array[tuple(bad[0])]} at {bad[0].tolist()}", "finite numbers")
     return array
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Choices, Chooser, Estimator, Learner, Mask, State, Stateful, Streams
+from halfseen.component import Choices, Chooser, Estimator, Learner, Mask, Payoffs, State, Stateful, Streams
 from halfseen.errors import HalfseenError, invalid
 from halfseen.health import LONG
-from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
 from halfseen.kernels.rounds import begin_round
 from halfseen.randomness import Floats, Ints
 
@@ -38,6 +38,11 @@ class Policy(Stateful):
             learner.weighs_propensity or chooser.weighs_noise or chooser.looks_ahead
         )
         self._law = chooser.plain_law if at_once else None  # None: scored and picked in two steps
+        # Whether features depend on observations alone: then those of many rounds can be had before a reward is.
+        self._foresees = not (self._hears_rewards or self._refits or _overrides(estimator, "meet"))
+        self._plays_ahead = (
+            self._law is not None and self._foresees and type(learner).play_ahead is not Learner.play_ahead
+        )
         estimator.meet(learner)
 
     def observe(
@@ -87,6 +92,33 @@ class Policy(Stateful):
         if self.learner.weighs_propensity:
             self._note_propensity(choices)
         return choices
+
+    def play_ahead(
+        self, observations: Floats, payoffs: Payoffs, *, contexts: Floats | None = None
+    ) -> tuple[Ints, Floats, Floats] | None:
+        """`decide` and `learn` of all streams in n rounds, each paid at once: arms, rewards (B, n), features (B, n, p).
+
+        To the last bit what y_t (n, B, k), one after the other, would give. None, and nothing has changed, where only
+        that can be done: where a part looks at rewards before the next decision, or an observation will be refused.
+        """
+        count, rounds = len(observations), self.rounds + 1
+        if not self._plays_ahead or (contexts is None and self.estimator.reveals_context):
+            return None
+        found = survey(observations.reshape(-1, observations.shape[-1]))
+        widths = self.chooser.widths_ahead(self.everyone, rounds, count, self.learner)
+        if found == EXCESSIVE or widths is None:
+            return None
+        features = np.empty((len(rounds), count, self.estimator.dimension))
+        if found == COMPLETE and not self._any_silent:
+            self.estimator.observe_ahead(observations, rounds, contexts, features)
+            self.rounds += count
+        else:
+            for t, y in enumerate(observations):
+                features[:, t] = self.observe(y, contexts=None if contexts is None else contexts[t])[2]
+        arms, rewards = np.empty(payoffs.noise.shape, _INT64), np.empty(payoffs.noise.shape)
+        assert self._law is not None
+        self.learner.play_ahead(features, widths, self._law, self._keys, rounds, self.active, payoffs, arms, rewards)
+        return arms, rewards, features
 
     def relive(
         self, observations: Floats, arms: Ints, *, contexts: Floats | None = None, propensities: Floats | None = None

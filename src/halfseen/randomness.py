@@ -117,26 +117,25 @@ def _philox(key_0, key_1, c_0, c_1, c_2, c_3):  # type: ignore[no-untyped-def]
     return c_0, c_1, c_2, c_3
 
 
+@njit(cache=True, no_cpython_wrapper=True)
+def draw_one(i, keys, now, purpose, as_normals, uniforms, o, out):  # type: ignore[no-untyped-def]
+    """`draw` for keys[i] in round `now`, into out[o]; `uniforms` (count + 3,) is scratch."""
+    count = out.shape[1]
+    for start in range(0, count, 4):
+        words = _philox(keys[i, 0], keys[i, 1], np.uint64(start // 4), np.uint64(now), np.uint64(purpose), np.uint64(0))
+        for j in range(4):  # the middle of one of 2^53 cells: never 0, never 1
+            uniforms[start + j] = ((words[j] >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
+    if as_normals:  # Box and Muller, in pairs
+        for j in range(0, count, 2):
+            radius, angle = math.sqrt(-2.0 * math.log(uniforms[j])), 2.0 * math.pi * uniforms[j + 1]
+            uniforms[j], uniforms[j + 1] = radius * math.cos(angle), radius * math.sin(angle)
+    for j in range(count):
+        out[o, j] = uniforms[j]
+
+
 @njit(cache=True)
 def draw(keys, rounds, purpose, as_normals, out):  # type: ignore[no-untyped-def]
     """Standard normals, or uniforms on (0, 1), into `out` (n, count): for `normals`, `uniforms` and kernels."""
-    n, count = out.shape
-    block = np.empty(4)
-    for i in range(n):
-        for start in range(0, count, 4):
-            words = _philox(
-                keys[i, 0],
-                keys[i, 1],
-                np.uint64(start // 4),
-                np.uint64(rounds[i]),
-                np.uint64(purpose),
-                np.uint64(0),
-            )
-            for j in range(4):  # the middle of one of 2^53 cells: never 0, never 1
-                block[j] = ((words[j] >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
-            if as_normals:  # Box and Muller, in pairs
-                for j in range(0, 4, 2):
-                    radius, angle = math.sqrt(-2.0 * math.log(block[j])), 2.0 * math.pi * block[j + 1]
-                    block[j], block[j + 1] = radius * math.cos(angle), radius * math.sin(angle)
-            for j in range(min(4, count - start)):
-                out[i, start + j] = block[j]
+    scratch = np.empty(out.shape[1] + 3)
+    for i in range(out.shape[0]):
+        draw_one(i, keys, rounds[i], purpose, as_normals, scratch, i, out)

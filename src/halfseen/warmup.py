@@ -24,6 +24,7 @@ GROUPS: tuple[dict[str, str], ...] = (
         "kernels.tracking.exact_round": "f1 f3 f3 f3 f2 f2 b f2 f1 f1",
         "kernels.tracking.steady_round": "f1 f2 f1 f1",
         "kernels.kalman.advance_mean": "i1 i1 f3 f3 f2 f2",
+        "kernels.kalman.advance_means": "i1 f3 f3 f2 f3 i i f3",
     },
     {
         "kernels.evidence.fit_arms": "f3 f2 f1 f1 f1 f2 f f2 f3 i f",
@@ -68,6 +69,8 @@ GROUPS: tuple[dict[str, str], ...] = (
         "kernels.checks.survey": "f2",
         "kernels.rounds.score_and_pick": "i1 f3 f3 f2 f2 i u2 i1 i b2 f3 i1",
         "kernels.rounds.begin_round": "i1 f2 i1 i1",
+        "kernels.regression.learn_rewards": "i1 f3 f3 f2 f2 i1 f1",
+        "kernels.rounds.play_rounds": "f3 f3 f2 f2 f2 i u2 i1 i b2 f2 f2 f i2 f2",
     },
     {
         "kernels.choice.win_probabilities": "f2 f2 f2 i b2 f2",
@@ -84,13 +87,14 @@ GROUPS: tuple[dict[str, str], ...] = (
         "kernels.latent_states.hear_rewards": "i1 i1 f1 f2 f1 f3 f3 f3 i1 i1",
     },
     {
-        "kernels.regression.learn_rewards": "i1 f3 f3 f2 f2 i1 f1",
         "kernels.regression.score_known": "i1 f3 f2 f2",
-    },
-    {
         "kernels.windowed.gather_pairs": "i1 i1 f2 f2 f2 f3 f3",
+        "kernels.windowed.gather_ahead": "f3 i i b f2 f2 f3 f3",
         "kernels.simulation.move_contexts": "f3 f3 f2",
         "kernels.linalg._above": "f2 f1",
+        "kernels.linalg.all_below": "f3 i f1 b2",
+        "kernels.record.regrets": "f2 i1 f1",
+        "kernels.record.distances": "f2 f2 f1",
     },
     {
         "kernels.waiting.enter_all": "i1 j1",

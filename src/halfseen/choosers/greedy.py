@@ -18,3 +18,6 @@ class Greedy(Scored):
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         self._none = as_wide(self._none, learner.arms)
         return self._none[: len(rows)]
+
+    def widths_ahead(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats:
+        return self.widths(rows, rounds, learner)

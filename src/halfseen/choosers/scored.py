@@ -17,6 +17,7 @@ class Scored(Chooser):
     law: ClassVar[int]  # of ζ: POINT, NORMAL or HALF_NORMAL of kernels.choice
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls.plain_law = cls.law if cls.judge is Scored.judge else None
 
     def judge(self, choices: Choices) -> Floats:

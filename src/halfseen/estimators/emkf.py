@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from halfseen.component import Estimator, Streams
 from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
-from halfseen.kernels.windowed import gather_pairs, maximise
+from halfseen.kernels.windowed import gather_ahead, gather_pairs, maximise
 from halfseen.randomness import Floats, Ints
 
 
@@ -55,6 +55,21 @@ class Emkf(Estimator):
         if not place.all():
             self._refit(rows[place == 0])
         return means
+
+    def observe_ahead(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
+        if (rounds != rounds[0]).any():
+            super().observe_ahead(observations, rounds, contexts, features)
+            return
+        start, total = 0, len(observations)
+        while start < total:
+            place = (int(rounds[0]) + start - 1) % self._window  # rounds of the window that are over
+            stop = min(start + self._window - place, total)
+            self._bank.observe_ahead(observations, start, stop, features)
+            gather_ahead(features, start, stop, place == 0, self.previous, self.opening, self.X, self.Psi)
+            self.rounds_seen = (0 if place == 0 else self.rounds_seen) + np.full(len(rounds), stop - start)
+            if place + stop - start == self._window:
+                self._refit(np.arange(len(rounds)))
+            start = stop
 
     def _refit(self, ended: Ints) -> None:
         """The M-step of windows that tell something: where little was seen, the means only repeat the model."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfseen.component import State, Stateful
-from halfseen.kernels.kalman import advance_gain, advance_mean
+from halfseen.kernels.kalman import advance_gain, advance_mean, advance_means
 from halfseen.randomness import Floats, Ints
 
 
@@ -82,6 +82,14 @@ class FilterBank(Stateful):
             self._steady = bool(self.frozen.all())
         advance_mean(rows, self._lane, self.transition, self.gain, self.mean, observations)
         return self.mean.copy() if len(self.mean) == 1 == len(rows) else self.mean.take(rows, axis=0)
+
+    def observe_ahead(self, observations: Floats, start: int, stop: int, means: Floats) -> None:
+        """`observe` of all streams in rounds start:stop of observations (n, B, k), all seen, into means (B, n, d)."""
+        everyone, t = np.arange(len(self.mean)), start
+        while t < stop and not self._steady:
+            means[:, t] = self.observe(everyone, observations[t], True)
+            t += 1
+        advance_means(self._lane, self.transition, self.gain, self.mean, observations, t, stop, means)
 
     def replace_model(self, rows: Ints, transition: Floats, process_cov: Floats) -> None:
         """New dynamics for some streams from the next round on; mean and covariance stay."""

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from halfseen.catalogue import CATALOG, Entry
-from halfseen.component import Choices, Streams
+from halfseen.component import Choices, Payoffs, Streams
+from halfseen.experiments.largest_eigenvalue import largest_eigenvalues
 from halfseen.experiments.specs import CHUNK, AgentSpec, Slice
+from halfseen.kernels.record import distances, regrets
 from halfseen.learners.ridge import Ridge
 from halfseen.policy import Policy
 from halfseen.randomness import Floats, Ints, stream_keys
@@ -73,11 +75,22 @@ def play(piece: Slice, tick: Callable[[int], None]) -> dict[str, Track]:
     tracks = {label: _empty_track(piece, episodes) for label in policies}
     tills = {label: _Till(policy, piece.world) for label, policy in policies.items()}
     for number, start in enumerate(range(0, piece.rounds, CHUNK)):
-        rounds = episodes.advance(min(CHUNK, piece.rounds - start))
+        chunk = _Chunk(episodes.advance(min(CHUNK, piece.rounds - start)), piece.world.reward_unit)
         for label, policy in policies.items():
-            _play_chunk(policy, tills[label], rounds, tracks[label], start, number, episodes.canonical)
-            tick(len(rounds.contexts) * len(piece.seeds))
+            _play_chunk(policy, tills[label], chunk, tracks[label], start, number, episodes.canonical)
+            tick(chunk.context_norms.size)
     return tracks
+
+
+class _Chunk:
+    """Some rounds of the world, and what all agents' records take from them; streams first."""
+
+    def __init__(self, rounds: Rounds, unit: float) -> None:
+        self.rounds = rounds
+        expected, noise = (np.ascontiguousarray(one.swapaxes(0, 1)) for one in (rounds.expected, rounds.reward_noise))
+        self.payoffs = Payoffs(expected, noise, unit)
+        self.contexts = np.ascontiguousarray(rounds.contexts.swapaxes(0, 1))
+        self.context_norms = _distances(self.contexts, np.empty((*noise.shape, 0)))
 
 
 class _Till:
@@ -86,6 +99,13 @@ class _Till:
     def __init__(self, policy: Policy, world: World) -> None:
         self._policy, self._every, self._unit = policy, world.reward_every, world.reward_unit
         self._waiting: list[tuple[Choices, Floats]] = []
+
+    def play_ahead(self, chunk: _Chunk) -> tuple[Ints, Floats, Floats] | None:
+        """`Policy.play_ahead`, where every reward is learnt in its round."""
+        if self._every > 1:
+            return None
+        contexts = chunk.rounds.contexts if self._policy.estimator.reveals_context else None
+        return self._policy.play_ahead(chunk.rounds.observations, chunk.payoffs, contexts=contexts)
 
     def pay(self, choices: Choices, rewards: Floats) -> None:
         """Each reward is credited to its own round, in the order of the rounds."""
@@ -97,41 +117,52 @@ class _Till:
 
 
 def _play_chunk(
-    policy: Policy, till: _Till, rounds: Rounds, track: Track, start: int, number: int, canonical: bool
+    policy: Policy, till: _Till, chunk: _Chunk, track: Track, start: int, number: int, canonical: bool
 ) -> None:
+    began = time.thread_time()  # of this thread: what else the machine does is not the agent's work
+    arms, rewards, features = till.play_ahead(chunk) or _round_by_round(policy, till, chunk.rounds)
+    track.seconds[0, number] = time.thread_time() - began
+
+    stop = start + arms.shape[1]
+    regret = np.empty(arms.shape)
+    regrets(_flat(chunk.payoffs.expected), arms.ravel(), regret.ravel())
+    track.regret[:, start:stop] = regret
+    track.reward[:, start:stop] = rewards
+    track.arm[:, start:stop] = arms
+    track.context_norm[:, start:stop] = chunk.context_norms
+    comparable = policy.estimator.estimates == "context" or (policy.estimator.estimates == "canonical" and canonical)
+    track.error[:, start:stop] = _distances(chunk.contexts, features) if comparable else np.nan
+    at = np.flatnonzero(track.checkpoints == stop)
+    if len(at) and isinstance(policy.learner, Ridge):
+        track.gram[:, at[0]] = stop * largest_eigenvalues(policy.learner.cov_packed, policy.learner.mean.shape[-1])
+
+
+def _round_by_round(policy: Policy, till: _Till, rounds: Rounds) -> tuple[Ints, Floats, Floats]:
+    """Arms and rewards (B, n) and features (B, n, p) of rounds that have to wait for each other."""
     n, streams = rounds.reward_noise.shape
     revealed = policy.estimator.reveals_context
     everyone = policy.everyone
-    arms = np.empty((n, streams), dtype=np.int64)
-    rewards = np.empty((n, streams))
-    features = np.empty((n, streams, policy.estimator.dimension))
-    began = time.thread_time()  # of this thread: what else the machine does is not the agent's work
+    arms = np.empty((streams, n), dtype=np.int64)
+    rewards = np.empty((streams, n))
+    features = np.empty((streams, n, policy.estimator.dimension))
     for t in range(n):
         choices = policy.decide(rounds.observations[t], contexts=rounds.contexts[t] if revealed else None)
         paid = rounds.expected[t, everyone, choices.arms] + rounds.reward_noise[t]
         till.pay(choices, paid)
-        arms[t], rewards[t], features[t] = choices.arms, paid, choices.features
-    track.seconds[0, number] = time.thread_time() - began
-
-    stop = start + n
-    got = np.take_along_axis(rounds.expected, arms[:, :, None], axis=2)[:, :, 0]
-    track.regret[:, start:stop] = (rounds.expected.max(axis=2) - got).T
-    track.reward[:, start:stop] = rewards.T
-    track.arm[:, start:stop] = arms.T
-    track.context_norm[:, start:stop] = np.linalg.norm(rounds.contexts, axis=2).T
-    comparable = policy.estimator.estimates == "context" or (policy.estimator.estimates == "canonical" and canonical)
-    track.error[:, start:stop] = _estimation_error(rounds.contexts, features).T if comparable else np.nan
-    at = np.flatnonzero(track.checkpoints == stop)
-    if len(at) and isinstance(policy.learner, Ridge):
-        largest = np.linalg.eigvalsh(policy.learner.covariances)[..., -1]
-        track.gram[:, at[0]] = stop * largest.max(axis=1)
+        arms[:, t], rewards[:, t], features[:, t] = choices.arms, paid, choices.features
+    return arms, rewards, features
 
 
-def _estimation_error(contexts: Floats, features: Floats) -> Floats:
+def _distances(contexts: Floats, features: Floats) -> Floats:
     """‖x_t − x̂_t‖; a feature shorter than the context (y itself) says nothing of the rest, so 0 there."""
-    missing = contexts.shape[2] - features.shape[2]
-    padded: Any = np.pad(features, ((0, 0), (0, 0), (0, missing)))
-    return np.asarray(np.linalg.norm(contexts - padded, axis=2))
+    found = np.empty(contexts.shape[:2])
+    distances(_flat(contexts), _flat(features), found.ravel())
+    return found
+
+
+def _flat(array: Floats) -> Floats:
+    """(B, n, m) as (B·n, m)."""
+    return array.reshape(array.shape[0] * array.shape[1], array.shape[2])
 
 
 def _empty_track(piece: Slice, episodes: Episodes) -> Track:

@@ -23,6 +23,26 @@ _NOTHING = 1e-30  # a probability that all scores are below a panel, at which it
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
+@njit(**_INNER)
+def pick_one(i, means, variances, noise, w, widths, law, v, available):  # type: ignore[no-untyped-def]
+    """`pick` on row i of means, variances and noise, row w of the widths and row v of what is available."""
+    best, best_score, best_noise = -1, 0.0, 0.0
+    for a in range(means.shape[1]):
+        if not available[v, a]:
+            continue
+        spread = widths[w, a] * math.sqrt(variances[i, a])
+        if law == NORMAL:
+            spread *= noise[i, a]
+        elif law == HALF_NORMAL:
+            spread *= abs(noise[i, a])
+        score = means[i, a] + spread
+        if math.isnan(score):
+            score = -np.inf
+        if best < 0 or score > best_score or (score == best_score and noise[i, a] > best_noise):
+            best, best_score, best_noise = a, score, noise[i, a]
+    return best
+
+
 @njit(**_KERNEL)
 def pick(means, variances, widths, law, noise, available, winners):  # type: ignore[no-untyped-def]
     """The available arm with the highest score m + width·std·ζ, for every row, in `winners`; ζ is made of the noise.
@@ -30,23 +50,8 @@ def pick(means, variances, widths, law, noise, available, winners):  # type: ign
     Equal scores are settled by the larger noise: the noises are exchangeable, so each of n equals wins with
     probability 1/n and no arm is favoured for its position.
     """
-    n, arms = means.shape
-    for i in range(n):
-        best, best_score, best_noise = -1, 0.0, 0.0
-        for a in range(arms):
-            if not available[i, a]:
-                continue
-            spread = widths[i, a] * math.sqrt(variances[i, a])
-            if law == NORMAL:
-                spread *= noise[i, a]
-            elif law == HALF_NORMAL:
-                spread *= abs(noise[i, a])
-            score = means[i, a] + spread
-            if math.isnan(score):
-                score = -np.inf
-            if best < 0 or score > best_score or (score == best_score and noise[i, a] > best_noise):
-                best, best_score, best_noise = a, score, noise[i, a]
-        winners[i] = best
+    for i in range(means.shape[0]):
+        winners[i] = pick_one(i, means, variances, noise, i, widths, law, i, available)
 
 
 @njit(**_INNER)

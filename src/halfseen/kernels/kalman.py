@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.compiler import njit
-from halfseen.kernels._types import Flags, Index, Matrix, Stack
+from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.linalg import FREEZE, INNER, KERNEL, agree, copy_into, dot, dot_transposed, symmetrise, whitener
 
 NOISE_FLOOR = 1e-9  # a Σ_ii of 0 counts as this share of S_ii
@@ -135,6 +135,26 @@ def advance_gain(
         copy_into(P[m], P_new)
 
 
+@njit(**INNER)
+def mean_step(
+    b: int, x: Matrix, model: int, D: Stack, m: int, G: Stack, s: int, y: Matrix, pred: Vector, error: Vector
+) -> None:
+    """x_b ← Dx_b + G(y_s − ADx_b) of lane m, with entries that are NaN left out; `pred` and `error` are scratch."""
+    d, k = x.shape[1], y.shape[1]
+    for i in range(d):
+        total = 0.0
+        for j in range(d):
+            total += D[model, i, j] * x[b, j]
+        pred[i] = total
+    for i in range(k):
+        error[i] = 0.0 if np.isnan(y[s, i]) else y[s, i] - pred[i]
+    for i in range(d):
+        total = 0.0
+        for j in range(k):
+            total += G[m, i, j] * error[j]
+        x[b, i] = pred[i] + total
+
+
 @njit(**KERNEL)
 def advance_mean(
     rows: Index,  # (n,) streams that take a step
@@ -145,23 +165,30 @@ def advance_mean(
     y: Matrix,  # observations (n, k), aligned with rows
 ) -> None:
     """x ← Dx + G(y − ADx) for each row, with entries that are NaN left out."""
-    n, k = y.shape
-    d = x.shape[1]
-    pred = np.empty(d)
-    error = np.empty(k)
-    for s in range(n):
-        row = rows[s]
-        m = lane[row]
-        model = m if D.shape[0] > 1 else 0
-        for i in range(d):
-            total = 0.0
-            for j in range(d):
-                total += D[model, i, j] * x[row, j]
-            pred[i] = total
-        for i in range(k):
-            error[i] = 0.0 if np.isnan(y[s, i]) else y[s, i] - pred[i]
-        for i in range(d):
-            total = 0.0
-            for j in range(k):
-                total += G[m, i, j] * error[j]
-            x[row, i] = pred[i] + total
+    pred, error = np.empty(x.shape[1]), np.empty(y.shape[1])
+    for s in range(y.shape[0]):
+        m = lane[rows[s]]
+        mean_step(rows[s], x, m if D.shape[0] > 1 else 0, D, m, G, s, y, pred, error)
+
+
+@njit(**KERNEL)
+def advance_means(
+    lane: Index,  # (B,) lane of each stream
+    D: Stack,  # (M, d, d), or (1, d, d) for all lanes
+    G: Stack,  # (M, d, k)
+    x: Matrix,  # filtered means (B, d), changed
+    y: Stack,  # observations (n, B, k)
+    start: int,
+    stop: int,
+    means: Stack,  # out (B, n, d)
+) -> None:
+    """`advance_mean` of all streams in the rounds start:stop, all of one before the next: its matrices stay close."""
+    n, streams, k = y.shape
+    flat = y.reshape((n * streams, k))
+    pred, error = np.empty(x.shape[1]), np.empty(k)
+    for b in range(streams):
+        m = lane[b]
+        for t in range(start, stop):
+            mean_step(b, x, m if D.shape[0] > 1 else 0, D, m, G, t * streams + b, flat, pred, error)
+            for i in range(x.shape[1]):
+                means[b, t, i] = x[b, i]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from halfseen.compiler import njit
-from halfseen.kernels._types import Float, Matrix, Vector
+from halfseen.kernels._types import Flags, Float, Matrix, Stack, Vector
 
 FAST = {"reassoc", "contract"}  # never the no-NaN flags: NaN means "not seen"
 # How kernels are compiled: those called from Python, and those called only by other kernels. Division by zero gives
@@ -168,6 +168,25 @@ def _above(C: Matrix, floor: Vector) -> bool:
             else:
                 return False
     return True
+
+
+@njit(**KERNEL)
+def all_below(packed: Stack, size: int, ceilings: Vector, below: Flags) -> None:
+    """Into `below` (B, K), whether all eigenvalues of C are below ceilings[b]: ceiling·I − C is positive definite.
+
+    C is given by its upper triangle, row by row, (B, K, p(p+1)/2).
+    """
+    negative, floor = np.empty((size, size)), np.empty(size)
+    for b in range(packed.shape[0]):
+        for i in range(size):
+            floor[i] = -ceilings[b]
+        for k in range(packed.shape[1]):
+            at = 0
+            for j in range(size):
+                for i in range(j, size):
+                    negative[i, j] = -packed[b, k, at]
+                    at += 1
+            below[b, k] = _above(negative, floor)
 
 
 def raise_to_floor(C: Matrix, floor: Vector) -> Matrix:

@@ -14,37 +14,42 @@ import math
 import numpy as np
 
 from halfseen.compiler import njit
-from halfseen.kernels.linalg import KERNEL
+from halfseen.kernels.linalg import INNER, KERNEL
 from halfseen.kernels.prefetch import prefetch
 
 PRECISE = 1e12
+# Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
+_0, _1, _2, _3, _4 = (np.uint64(n) for n in range(5))
+
+
+@njit(**INNER)
+def score_one(b, mean, cov, i, features, products, o, means, variances):  # type: ignore[no-untyped-def]
+    """`score_arms` of stream b on features[i], into row o; `products` is scratch of the length of a C_a."""
+    p, base = np.uint64(mean.shape[2]), _0
+    for j in range(p):
+        c = features[i, j]
+        for l in range(j, p):  # noqa: E741
+            products[base + l] = 2.0 * c * features[i, l]
+        products[base + j] = c * c
+        base += p - j - _1
+    for a in range(mean.shape[1]):
+        # cᵀCc = ⟨C, ccᵀ⟩: one long dot product an arm, which vectorises better than p short ones.
+        quadratic = 0.0
+        for q in range(cov.shape[2]):
+            quadratic += cov[b, a, q] * products[q]
+        predicted = 0.0
+        for q in range(mean.shape[2]):
+            predicted += mean[b, a, q] * features[i, q]
+        means[o, a] = predicted
+        variances[o, a] = max(quadratic, 0.0)
 
 
 @njit(**KERNEL)
 def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
     """Of every arm, the predicted reward cᵀm_a and its parameter variance cᵀC_a c; both (n, K), written in place."""
-    n, arms, p = rows.shape[0], mean.shape[1], mean.shape[2]
-    products, c = np.empty(cov.shape[2]), np.empty(p)
-    for i in range(n):
-        m, C = mean[rows[i]], cov[rows[i]]
-        for j in range(p):
-            c[j] = features[i, j]
-        at = 0
-        for j in range(p):
-            products[at] = c[j] * c[j]
-            for l in range(j + 1, p):  # noqa: E741
-                products[at + l - j] = 2.0 * c[j] * c[l]
-            at += p - j
-        for a in range(arms):
-            # cᵀCc = ⟨C, ccᵀ⟩: one long dot product an arm, which vectorises better than p short ones.
-            quadratic = 0.0
-            for j in range(C.shape[1]):
-                quadratic += C[a, j] * products[j]
-            predicted = 0.0
-            for j in range(p):
-                predicted += m[a, j] * c[j]
-            means[i, a] = predicted
-            variances[i, a] = max(quadratic, 0.0)
+    products = np.empty(cov.shape[2])
+    for i in range(rows.shape[0]):
+        score_one(rows[i], mean, cov, i, features, products, i, means, variances)
 
 
 @njit(**KERNEL)
@@ -59,6 +64,97 @@ def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
             means[i, a] = predicted
 
 
+@njit(**(INNER | {"fastmath": {"contract"}}))
+def _image(b, a, cov, i, features, gain):  # type: ignore[no-untyped-def]
+    """gain = C_a c, in the order written: down the column to the diagonal, then what is along the row.
+
+    Four rows at a time: the sums along them do not wait for each other, and the gain is stored a quarter as often.
+    A sum that starts from 0 leaves no choice which of two products is rounded before they are added.
+    """
+    p, row = np.uint64(gain.shape[0]), _0  # entry l of a row is at row + l
+    for j in range(p):
+        gain[j] = 0.0
+    whole = p - p % _4
+    for j in range(_0, whole, _4):
+        row_1 = row + p - j - _1
+        row_2 = row_1 + p - j - _2
+        row_3 = row_2 + p - j - _3
+        j_1, j_2, j_3 = j + _1, j + _2, j + _3
+        c, c_1, c_2, c_3 = features[i, j], features[i, j_1], features[i, j_2], features[i, j_3]
+        along, along_1, along_2, along_3 = 0.0, 0.0, 0.0, 0.0
+        along += cov[b, a, row + j] * c
+        along += cov[b, a, row + j_1] * c_1
+        along += cov[b, a, row + j_2] * c_2
+        along += cov[b, a, row + j_3] * c_3
+        along_1 += cov[b, a, row_1 + j_1] * c_1
+        along_1 += cov[b, a, row_1 + j_2] * c_2
+        along_1 += cov[b, a, row_1 + j_3] * c_3
+        along_2 += cov[b, a, row_2 + j_2] * c_2
+        along_2 += cov[b, a, row_2 + j_3] * c_3
+        along_3 += cov[b, a, row_3 + j_3] * c_3
+        gain[j_1] += cov[b, a, row + j_1] * c
+        gain[j_2] += cov[b, a, row + j_2] * c
+        gain[j_2] += cov[b, a, row_1 + j_2] * c_1
+        gain[j_3] += cov[b, a, row + j_3] * c
+        gain[j_3] += cov[b, a, row_1 + j_3] * c_1
+        gain[j_3] += cov[b, a, row_2 + j_3] * c_2
+        for l in range(j + _4, p):  # noqa: E741
+            entry = features[i, l]
+            along += cov[b, a, row + l] * entry
+            along_1 += cov[b, a, row_1 + l] * entry
+            along_2 += cov[b, a, row_2 + l] * entry
+            along_3 += cov[b, a, row_3 + l] * entry
+        for l in range(j + _4, p):  # noqa: E741
+            total = gain[l]
+            total += cov[b, a, row + l] * c
+            total += cov[b, a, row_1 + l] * c_1
+            total += cov[b, a, row_2 + l] * c_2
+            total += cov[b, a, row_3 + l] * c_3
+            gain[l] = total
+        gain[j] += along
+        gain[j_1] += along_1
+        gain[j_2] += along_2
+        gain[j_3] += along_3
+        row = row_3 + p - j - _4
+    for j in range(whole, p):
+        c, along = features[i, j], 0.0
+        for l in range(j, p):  # noqa: E741
+            along += cov[b, a, row + l] * features[i, l]
+        for l in range(j + _1, p):  # noqa: E741
+            gain[l] += cov[b, a, row + l] * c
+        gain[j] += along
+        row += p - j - _1
+
+
+@njit(**INNER)
+def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-untyped-def]
+    """`learn_rewards` of one reward, of arm a of stream b on features[i]; `gain` (p,) is scratch.
+
+    By how much log|B_a| grew, or −1 where the reward was left out.
+    """
+    _image(b, a, cov, i, features, gain)
+    predicted = 0.0
+    quadratic = 0.0
+    for q in range(gain.shape[0]):
+        predicted += mean[b, a, q] * features[i, q]
+        quadratic += gain[q] * features[i, q]
+    if not quadratic <= PRECISE:
+        return -1.0
+    denominator = 1.0 + max(quadratic, 0.0)
+    step = (reward - predicted) / denominator
+    root = 1.0 / math.sqrt(denominator)
+    for q in range(gain.shape[0]):
+        mean[b, a, q] += gain[q] * step
+        gain[q] *= root
+    p, base = np.uint64(gain.shape[0]), _0
+    for j in range(p):
+        first = gain[j]
+        for l in range(j, p):  # noqa: E741
+            cov[b, a, base + l] -= first * gain[l]
+        base += p - j - _1
+    return math.log(denominator)
+
+
 @njit(**KERNEL)
 def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: ignore[no-untyped-def]
     """Fold rewards (n,) of the arms played (n,) into the posterior, in the order given.
@@ -69,44 +165,16 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
     One observation that makes the variance along c smaller by more than PRECISE leaves it with hardly a correct
     digit: such a row is left out. Returns the first row left out, or −1.
     """
-    p = mean.shape[2]
-    gain = np.empty(p)
+    gain = np.empty(mean.shape[2])
     refused = -1
     for i in range(rows.shape[0]):
         b, a = rows[i], arms[i]
         after = min(i + 1, rows.shape[0] - 1)  # one arm of each stream: nothing the processor could foresee
         prefetch(cov, rows[after], arms[after])
         prefetch(mean, rows[after], arms[after])
-        gain[:] = 0.0
-        at = 0
-        for j in range(p):
-            c = features[i, j]
-            image = cov[b, a, at] * c
-            for l in range(j + 1, p):  # noqa: E741
-                entry = cov[b, a, at + l - j]
-                image += entry * features[i, l]
-                gain[l] += entry * c
-            gain[j] += image
-            at += p - j
-        predicted = 0.0
-        quadratic = 0.0
-        for j in range(p):
-            predicted += mean[b, a, j] * features[i, j]
-            quadratic += gain[j] * features[i, j]
-        if not quadratic <= PRECISE:
-            if refused < 0:
-                refused = i
-            continue
-        denominator = 1.0 + max(quadratic, 0.0)
-        step = (rewards[i] - predicted) / denominator
-        root = 1.0 / math.sqrt(denominator)
-        for j in range(p):
-            mean[b, a, j] += gain[j] * step
-            gain[j] *= root
-        at = 0
-        for j in range(p):
-            for l in range(j, p):  # noqa: E741
-                cov[b, a, at + l - j] -= gain[j] * gain[l]
-            at += p - j
-        log_det[b, a] += math.log(denominator)
+        gained = learn_one(b, a, mean, cov, i, features, rewards[i], gain)
+        if gained >= 0.0:
+            log_det[b, a] += gained
+        elif refused < 0:
+            refused = i
     return refused

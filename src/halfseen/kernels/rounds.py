@@ -9,10 +9,10 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.checks import EXCESSIVE, survey
-from halfseen.kernels.choice import pick
+from halfseen.kernels.choice import pick, pick_one
 from halfseen.kernels.linalg import KERNEL
-from halfseen.kernels.regression import score_arms
-from halfseen.randomness import draw
+from halfseen.kernels.regression import learn_one, score_arms, score_one
+from halfseen.randomness import draw, draw_one
 
 _KERNEL = KERNEL | {"fastmath": False}
 
@@ -39,3 +39,36 @@ def score_and_pick(  # type: ignore[no-untyped-def]
     noise = np.empty(means.shape)
     draw(keys, rounds, purpose, law >= 0, noise)  # normals; not a literal, for which `draw` would be compiled again
     pick(means, variances, widths, law, noise, available, winners)
+
+
+@njit(**_KERNEL)
+def play_rounds(  # type: ignore[no-untyped-def]
+    mean, cov, log_det, features, widths, law, keys, rounds, purpose, available, expected, noise, unit, arms, rewards
+):
+    """Score, draw, pick and learn in n rounds of B streams, all of one stream before the next: its arms stay close.
+
+    Row b·n + t of the features (B·n, p) and of what each arm pays in the mean, `expected` (B·n, K), is round t of
+    stream b; of the widths too, unless they are (B, K) for all rounds. `rounds` (B,) are the first. With the noise
+    (B, n) an arm pays what `rewards` (B, n) get, and the learner hears that divided by the unit. Returns the row of the
+    first round, and in it of the first stream, whose reward was left out (`learn_rewards`), or −1.
+    """
+    streams, n = noise.shape
+    products, gain = np.empty(cov.shape[2]), np.empty(mean.shape[2])
+    scores, draws, scratch = np.empty((2, 1, mean.shape[1])), np.empty((1, mean.shape[1])), np.empty(mean.shape[1] + 3)
+    means, variances = scores[0], scores[1]
+    fixed = widths.shape[0] == streams
+    refused, until = -1, n
+    for b in range(streams):
+        for t in range(until):
+            at = b * n + t
+            score_one(b, mean, cov, at, features, products, 0, means, variances)
+            draw_one(b, keys, rounds[b] + t, purpose, law >= 0, scratch, 0, draws)
+            a = pick_one(0, means, variances, draws, b if fixed else at, widths, law, b, available)
+            paid = expected[at, a] + noise[b, t]
+            arms[b, t], rewards[b, t] = a, paid
+            gained = learn_one(b, a, mean, cov, at, features, paid / unit, gain)
+            if gained < 0.0:
+                refused, until = at, t  # later streams: only rounds before this one
+                break
+            log_det[b, a] += gained
+    return refused

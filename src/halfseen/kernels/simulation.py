@@ -11,15 +11,15 @@ from halfseen.kernels.linalg import KERNEL
 
 @njit(**KERNEL)
 def move_contexts(D: Stack, noise: Stack, x: Matrix) -> Stack:
-    """x_{t+1} = D x_t + ε_t from x (B, d), for noise (B, n, d) in order; contexts (n, B, d). D is (B, d, d)."""
+    """x_{t+1} = D x_t + ε_t from x (B, d), for noise (B, n, d) in order; contexts (B, n, d). D is (B, d, d)."""
     streams, n, d = noise.shape
-    contexts = np.empty((n, streams, d))
+    contexts = np.empty((streams, n, d))
     for b in range(streams):
         for t in range(n):
             for i in range(d):
                 total = noise[b, t, i]
                 for j in range(d):
-                    before = x[b, j] if t == 0 else contexts[t - 1, b, j]
+                    before = x[b, j] if t == 0 else contexts[b, t - 1, j]
                     total += D[b, i, j] * before
-                contexts[t, b, i] = total
+                contexts[b, t, i] = total
     return contexts

@@ -6,7 +6,28 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels._types import Index, Matrix, Stack
-from halfseen.kernels.linalg import KERNEL
+from halfseen.kernels.linalg import INNER, KERNEL
+
+
+@njit(**INNER)
+def _gather(
+    b: int, opens: bool, s: int, means: Matrix, previous: Matrix, opening: Matrix, X: Stack, Psi: Stack
+) -> None:
+    """One round of stream b, whose x̂_t is row s of the means."""
+    d = means.shape[1]
+    if opens:
+        for i in range(d):
+            opening[b, i] = means[s, i]
+            for j in range(d):
+                X[b, i, j] = 0.0
+                Psi[b, i, j] = 0.0
+    else:
+        for i in range(d):
+            for j in range(d):
+                X[b, i, j] += previous[b, i] * previous[b, j]
+                Psi[b, i, j] += means[s, i] * previous[b, j]
+    for i in range(d):
+        previous[b, i] = means[s, i]
 
 
 @njit(**KERNEL)
@@ -20,22 +41,27 @@ def gather_pairs(
     Psi: Stack,  # Σ x̂_t x̂_{t−1}ᵀ (B, d, d), changed
 ) -> None:
     """Add the pair (x̂_{t−1}, x̂_t) to X and Ψ; the first round of a window starts both anew and has no pair."""
-    d = means.shape[1]
     for s in range(rows.shape[0]):
-        b = rows[s]
-        if first[s]:
-            for i in range(d):
-                opening[b, i] = means[b, i]
-                for j in range(d):
-                    X[b, i, j] = 0.0
-                    Psi[b, i, j] = 0.0
-        else:
-            for i in range(d):
-                for j in range(d):
-                    X[b, i, j] += previous[b, i] * previous[b, j]
-                    Psi[b, i, j] += means[b, i] * previous[b, j]
-        for i in range(d):
-            previous[b, i] = means[b, i]
+        _gather(rows[s], first[s] != 0, rows[s], means, previous, opening, X, Psi)
+
+
+@njit(**KERNEL)
+def gather_ahead(
+    means: Stack,  # x̂ (B, n, d)
+    start: int,
+    stop: int,
+    opens: bool,  # whether round `start` opens a window
+    previous: Matrix,  # as above, like all that follows
+    opening: Matrix,
+    X: Stack,
+    Psi: Stack,
+) -> None:
+    """`gather_pairs` of all streams in the rounds start:stop, all of one window, all of one stream before the next."""
+    streams, n, d = means.shape
+    flat = means.reshape((streams * n, d))
+    for b in range(streams):
+        for t in range(start, stop):
+            _gather(b, opens and t == start, b * n + t, flat, previous, opening, X, Psi)
 
 
 def maximise(X: Stack, Psi: Stack, opening: Matrix, closing: Matrix, pairs: int) -> tuple[Stack, Stack]:

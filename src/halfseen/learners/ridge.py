@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.component import Learner, Mask, Streams, positive
-from halfseen.errors import invalid
+from halfseen.component import Learner, Mask, Payoffs, Streams, positive
+from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.regression import learn_rewards, score_arms
-from halfseen.kernels.rounds import score_and_pick
+from halfseen.kernels.rounds import play_rounds, score_and_pick
 from halfseen.randomness import Floats, Ints, Keys, Purpose
 
 _CHOICE = int(Purpose.CHOICE)
@@ -62,15 +62,37 @@ class Ridge(Learner):
         )  # fmt: skip
         return scores[0], scores[1]
 
+    def play_ahead(
+        self,
+        features: Floats,
+        widths: Floats,
+        law: int,
+        keys: Keys,
+        rounds: Ints,
+        available: Mask,
+        payoffs: Payoffs,
+        arms: Ints,
+        rewards: Floats,
+    ) -> None:
+        rows, wide, expected = (array.reshape(-1, array.shape[-1]) for array in (features, widths, payoffs.expected))
+        refused = play_rounds(
+            self.mean, self.cov_packed, self.log_det, rows, wide, law, keys, rounds, _CHOICE, available,
+            expected, payoffs.noise, float(payoffs.unit), arms, rewards,
+        )  # fmt: skip
+        if refused >= 0:
+            raise self._refusal(rows[refused])
+
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         refused = learn_rewards(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)
         if refused >= 0:
-            largest = np.abs(features[refused]).max()
-            raise invalid(
-                "context",
-                f"entries as large as {largest:.3g} beside a regularisation of {self.prior_precision:g}",
-                "observations scaled to ordinary size: double precision cannot learn from these",
-            )
+            raise self._refusal(features[refused])
+
+    def _refusal(self, feature: Floats) -> HalfseenError:
+        return invalid(
+            "context",
+            f"entries as large as {np.abs(feature).max():.3g} beside a regularisation of {self.prior_precision:g}",
+            "observations scaled to ordinary size: double precision cannot learn from these",
+        )
 
     def log_determinants(self, rows: Ints) -> Floats:
         return self.log_det[rows]
@@ -81,9 +103,13 @@ class Ridge(Learner):
     @property
     def covariances(self) -> NDArray[np.float64]:
         """B_a⁻¹ as full matrices, (B, K, p, p)."""
-        rows, columns = self._triangle
-        size = self.mean.shape[-1]
-        full = np.empty((*self.log_det.shape, size, size))
-        full[..., rows, columns] = self.cov_packed
-        full[..., columns, rows] = self.cov_packed
-        return full
+        return full_matrices(self.cov_packed, self.mean.shape[-1])
+
+
+def full_matrices(packed: Floats, size: int) -> Floats:
+    """Symmetric matrices (…, p, p) of which (…, p(p+1)/2) are the upper triangles, row by row."""
+    rows, columns = np.triu_indices(size)
+    full = np.empty((*packed.shape[:-1], size, size))
+    full[..., rows, columns] = packed
+    full[..., columns, rows] = packed
+    return full

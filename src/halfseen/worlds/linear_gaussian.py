@@ -63,53 +63,51 @@ class LinearGaussianEpisodes(Episodes):
         self._keys = keys
         self._schedule = [Change(1, np.stack([model.transition for model in models])), *changes]
         self._observation = np.stack([model.observation for model in models])
-        self._process_root = np.stack([root(model.process_cov) for model in models])
-        self._noise_root = np.stack([root(model.observation_cov) for model in models])
+        self._process_root = root(np.stack([model.process_cov for model in models]))
+        self._noise_root = root(np.stack([model.observation_cov for model in models]))
         d = models[0].latent
+        self._sees_itself = bool((self._observation == np.eye(models[0].observed, d)).all())
         start = normals(keys, np.zeros(len(keys), dtype=np.int64), Purpose.INITIAL_CONTEXT, d)
-        self._context = np.stack(
-            [model.initial_mean + root(model.initial_cov) @ z for model, z in zip(models, start, strict=True)]
-        )
+        roots = root(np.stack([model.initial_cov for model in models]))
+        self._context = np.stack([model.initial_mean + L @ z for model, L, z in zip(models, roots, start, strict=True)])
         self._round = 0
 
     def advance(self, n: int) -> Rounds:
         """The next n rounds."""
         first, d = self._round + 1, self._context.shape[1]
         n = at_least("n", n, 1)
-        process = normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d)
-        process = process @ self._process_root.swapaxes(1, 2)
+        process = _shaped(normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d), self._process_root)
         contexts = self._move(first, process)
-        if survey(contexts[-1]) != COMPLETE:
+        if survey(contexts[:, -1].copy()) != COMPLETE:
             raise invalid("world", f"contexts beyond ±{LIMIT:g} by round {first + n - 1}", "dynamics that stay bounded")
-        self._context = contexts[-1].copy()
+        self._context = contexts[:, -1].copy()
         self._round += n
-        by_stream = contexts.swapaxes(0, 1)
-        observations = by_stream @ self._observation.swapaxes(1, 2)
+        k = self._noise_root.shape[-1]
+        observations = contexts[:, :, :k] if self._sees_itself else contexts @ self._observation.swapaxes(1, 2)
         if self._noise_root.any():
-            k = self._noise_root.shape[-1]
             noise = normal_series(self._keys, first, n, Purpose.OBSERVATION_NOISE, k)
-            observations = observations + noise @ self._noise_root.swapaxes(1, 2)
-        expected = by_stream @ self.arm_params.swapaxes(1, 2)
+            observations = observations + _shaped(noise, self._noise_root)
+        expected = contexts @ self.arm_params.swapaxes(1, 2)
         reward_noise = self.reward_std * normal_series(self._keys, first, n, Purpose.REWARD_NOISE, 1)[:, :, 0]
         return Rounds(
-            contexts,
+            contexts.swapaxes(0, 1),
             np.ascontiguousarray(observations.swapaxes(0, 1)),
-            np.ascontiguousarray(expected.swapaxes(0, 1)),
-            np.ascontiguousarray(reward_noise.T),
+            expected.swapaxes(0, 1),
+            reward_noise.T,
         )
 
     def _move(self, first: int, noise: Floats) -> Floats:
-        """Contexts (n, B, d) of the rounds from `first` on, for noise (B, n, d): a stretch a transition in force."""
+        """Contexts (B, n, d) of the rounds from `first` on, for noise (B, n, d): a stretch a transition in force."""
         end = first + noise.shape[1]
         starts = [change.first_round for change in self._schedule]
         stretches: list[Floats] = []
         for (_, transition), start, stop in zip(self._schedule, starts, [*starts[1:], end], strict=True):
             low, high = max(start, first), min(stop, end)
             if low < high:
-                before = stretches[-1][-1] if stretches else self._context
+                before = stretches[-1][:, -1].copy() if stretches else self._context
                 part = np.ascontiguousarray(noise[:, low - first : high - first])
                 stretches.append(move_contexts(transition, part, before))
-        return np.concatenate(stretches) if len(stretches) > 1 else stretches[0]
+        return np.concatenate(stretches, axis=1) if len(stretches) > 1 else stretches[0]
 
     def facts(self) -> dict[str, Any]:
         """What an agent may be told of this world, by the option that asks for it.
@@ -143,6 +141,14 @@ class LinearGaussianEpisodes(Episodes):
     @cached_property
     def _quantised(self) -> Quantised:
         return quantise(self._keys, self.models, self.arm_params, self.reward_std)
+
+
+def _shaped(noise: Floats, roots: Floats) -> Floats:
+    """L z of every standard normal z (B, n, d), given L (B, d, d); where those are diagonal, without the zeros."""
+    scales = np.einsum("bii->bi", roots)
+    if np.count_nonzero(roots) == np.count_nonzero(scales):
+        return np.asarray(noise * scales[:, None, :])
+    return np.asarray(noise @ roots.swapaxes(1, 2))
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ class Quantised(NamedTuple):
 
 
 def root(cov: Floats) -> Floats:
-    """A matrix L with LLᵀ = cov, for covariances that may be singular."""
+    """A matrix L with LLᵀ = cov, for covariances that may be singular; of many, one each."""
     values, vectors = np.linalg.eigh(cov)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
 def quantise(keys: Keys, models: Sequence[LinearGaussianModel], arm_params: Floats, reward_std: float) -> Quantised:
@@ -51,7 +51,7 @@ def quantise(keys: Keys, models: Sequence[LinearGaussianModel], arm_params: Floa
         x = model.initial_mean + root(model.initial_cov) @ start[b]
         steps = np.ascontiguousarray((noise[b] @ root(model.process_cov).T)[None])
         # a copy, because a read-only array would be a type of its own, for which the kernel is compiled again
-        contexts = move_contexts(model.transition[None].copy(), steps, x[None])[:, 0]
+        contexts = move_contexts(model.transition[None].copy(), steps, x[None])[0]
         pay = np.ascontiguousarray(contexts @ arm_params[b].T)
         centres, labels = np.empty((STATES, arms)), np.empty(ROUNDS, dtype=np.int64)
         k_means(pay, draws[b].reshape(STARTS, STATES), STEPS, centres, labels)

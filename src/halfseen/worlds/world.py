@@ -14,7 +14,7 @@ from halfseen.randomness import Floats, Keys, stream_keys
 
 
 class Rounds(NamedTuple):
-    """Some rounds of B streams, time first."""
+    """Some rounds of B streams, time first; the observations of a round lie together in memory."""
 
     contexts: Floats  # x_t (n, B, d)
     observations: Floats  # y_t (n, B, k)
