@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ class Ledger:
         self.decided = 0
         self.rewarded, self._last_rewarded = 0, 0  # rewards credited; decisions made when the last of them came
 
-    def open(self, choices: Sequence[Any]) -> int:
+    def open(self, choices: tuple[Any, ...]) -> int:
         """The number of a decision, of whose choices round, arm and features, the first three, are kept."""
         number = self.decided = self.decided + 1
         waiting = self.waiting
