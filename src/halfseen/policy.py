@@ -86,7 +86,8 @@ class Policy(Stateful):
             means, variances = self.learner.score_and_pick(
                 rows, features, widths, self._law, keys, rounds, available, arms
             )
-            return Choices(rounds, arms, features, means, variances, widths, available, None)
+            # As Choices(…), which costs as much as an array
+            return tuple.__new__(Choices, (rounds, arms, features, means, variances, widths, available, None, None))
         choices = self._weighed(rows, rounds, features, arms, available)
         self.chooser.pick(choices, keys)
         if self.learner.weighs_propensity:
