@@ -1,4 +1,4 @@
-"""One point of the scaling curves, in a process of its own, so that its memory is its own.
+"""One point of the scaling curves, in a process of its own, so that it finds caches and memory as any other does.
 
 `benchmarks.scaling` starts it with the point as JSON.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from typing import Any
@@ -28,11 +27,6 @@ def world(latent: int, observed: int, arms: int) -> RandomWorld:
     )  # fmt: skip
 
 
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def told(agent: str, episodes: Episodes) -> dict[str, Any]:
     facts = episodes.facts()
     return {name: facts[name]() if callable(facts[name]) else facts[name] for name in hs.catalog()[agent].required}
@@ -43,6 +37,9 @@ class _Single:
 
     def __init__(self, agent: str, size: RandomWorld, episodes: Episodes) -> None:
         self._agent = hs.make(agent, observed=size.observed, arms=size.arms, seed=0, **told(agent, episodes))
+
+    def carried(self) -> int:
+        return sum(array.nbytes for array in self._agent.policy.state().values())
 
     def round(self, y: np.ndarray, expected: np.ndarray, noise: np.ndarray) -> None:
         decision = self._agent.decide(y[0])
@@ -57,6 +54,9 @@ class _Many:
         self._fleet.add(streams)
         self._streams = streams
 
+    def carried(self) -> int:
+        return self._fleet.nbytes
+
     def round(self, y: np.ndarray, expected: np.ndarray, noise: np.ndarray) -> None:
         decisions = self._fleet.decide(np.repeat(y, self._streams, axis=0))
         self._fleet.learn(decisions.ids, expected[0, decisions.indices] + noise)
@@ -69,13 +69,12 @@ class Player:
         size = world(latent, observed, arms)
         self._episodes = size.begin([0])
         self._streams, self._t = streams, 0
-        self._before = resident_bytes()
         self._player = (
             _Single(agent, size, self._episodes) if streams == 1 else _Many(agent, size, self._episodes, streams)
         )
 
     def up_to(self, mark: int) -> dict[str, float]:
-        """Play on to a round: microseconds of processor time a round and stream on the way, and bytes held there."""
+        """Play on to a round: microseconds of processor time a round and stream on the way, and bytes carried there."""
         spent, since = 0.0, self._t
         while self._t < mark:
             rounds = self._episodes.advance(min(CHUNK, mark - self._t))
@@ -85,14 +84,13 @@ class Player:
             spent += time.process_time() - began
             self._t += len(rounds.observations)
         taken = 1e6 * spent / ((mark - since) * self._streams)
-        return {"round": mark, "microseconds": taken, "bytes": resident_bytes() - self._before}
+        return {"round": mark, "microseconds": taken, "bytes": self._player.carried()}
 
 
 def main() -> None:
     point = json.loads(sys.argv[1])
     marks = point.pop("marks")
-    small = Player(point["agent"], 4, 2, 2, min(2, point["streams"]))
-    small.up_to(250)  # loads what is compiled; kept, so that memory it would free is not taken for memory of nobody
+    Player(point["agent"], 4, 2, 2, min(2, point["streams"])).up_to(250)  # loads what is compiled
     player = Player(**point)
     print(json.dumps([player.up_to(mark) for mark in marks]))
 
