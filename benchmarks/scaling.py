@@ -24,6 +24,7 @@ from benchmarks.single_thread import ENVIRONMENT
 FOLDER = Path("results/bench")
 AGENTS = ("ts-pco", "kf-ts", "emkf-ts", "adaptive")
 WARM = 200  # rounds: gains have settled, and the first window of EMKF is over
+BLOCKS = 15  # of as many rounds each; the quickest counts
 SIZE = {"latent": 20, "observed": 10, "arms": 15, "streams": 1}
 AXES: dict[str, tuple[int, ...]] = {
     "d": (5, 10, 20, 50, 100, 200),
@@ -38,23 +39,27 @@ def points(axis: str, agent: str) -> list[dict[str, Any]]:
     """The runs that make up one curve."""
     if axis == "t":
         return [SIZE | {"agent": agent, "marks": list(AXES["t"])}]
-    # What adaptive costs is nearly all identification, and that comes at rounds ever further apart: from the start.
-    marks = [1000] if agent == "adaptive" else [WARM, 2 * WARM, 3 * WARM, 4 * WARM]
     made = []
     for value in AXES[axis]:
         size = dict(SIZE)
         if axis == "d":
             size |= {"latent": value, "observed": value // 2}
-        elif axis == "K":
-            size["arms"] = value
-        elif value <= MOST_STREAMS.get(agent, value):
-            size["streams"] = value
-            if value > 100:
-                marks = [300] if agent == "adaptive" else marks[:2]
         else:
-            continue
-        made.append(size | {"agent": agent, "marks": marks})
+            size["arms" if axis == "K" else "streams"] = value
+        if size["streams"] <= MOST_STREAMS.get(agent, value):
+            made.append(size | {"agent": agent, "marks": marks(agent, size["streams"])})
     return made
+
+
+def marks(agent: str, streams: int) -> list[int]:
+    """The rounds at which the clock is looked at.
+
+    What adaptive costs is nearly all identification, which comes at rounds ever further apart: so from the start.
+    """
+    if agent == "adaptive":
+        return [1000 if streams == 1 else 300]
+    blocks = min(BLOCKS, max(1, 2 * 1000 // streams))
+    return [WARM * block for block in range(1, blocks + 2)]
 
 
 def measured(point: dict[str, Any]) -> list[dict[str, float]]:
