@@ -57,7 +57,7 @@ def marks(agent: str, streams: int) -> list[int]:
     What adaptive costs is nearly all identification, which comes at rounds ever further apart: so from the start.
     """
     if agent == "adaptive":
-        return [1000 if streams == 1 else 300]
+        return [1000]
     blocks = min(BLOCKS, max(1, 2 * 1000 // streams))
     return [WARM * block for block in range(1, blocks + 2)]
 
