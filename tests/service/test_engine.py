@@ -296,6 +296,26 @@ def test_more_decisions_waiting_than_the_agent_keeps(tmp_path):
     with_engine(url, scenario)
 
 
+def test_a_reward_in_the_batch_whose_decisions_push_its_own_out(database):
+    async def scenario(engine):
+        await engine.create_stream(spec(options={"max_pending": 5}))
+        made = await engine.decide_all("one", [Ask(observation(t)) for t in range(5)])
+        commits = engine.measurements()["counts"]["commits"]
+        *_, newest, oldest = await asyncio.gather(
+            *[engine.decide("one", Ask(observation(t))) for t in range(5, 8)],
+            engine.reward("one", Told(made[4].id, 1.0)),
+            engine.reward("one", Told(made[0].id, 2.0)),
+        )
+        assert engine.measurements()["counts"]["commits"] == commits + 1
+        assert (newest.how, newest.folded) == ("given", True)
+        assert (oldest.how, oldest.folded, oldest.repeated) == ("given", False, False)
+        assert (await engine.reward("one", Told(made[0].id, 2.0))).repeated
+        assert (await engine.stream("one")).rewards == 2
+        assert same(held(engine, "one"), refolded(database, "one"))
+
+    with_engine(database, scenario, sweep_seconds=60)
+
+
 def test_streams_are_made_once(database):
     async def scenario(engine):
         view = await engine.create_stream(spec(seed=None, observed=["x", "y"], options={"width": 0.5}))

@@ -56,6 +56,7 @@ class Desk:
         self.new: list[Event] = []
         self._by_key: dict[str, tuple[str, events.Decided]] = {}
         self._outcomes: dict[str, Outcome] = {}  # of decisions that do not wait
+        self._looked_up: set[str] = set()
         self._made: list[Made] = []
         self._made_keys: set[str] = set()
         self._features, self._observed = resident.spec.features, resident.agent.policy.streams.observed
@@ -67,11 +68,22 @@ class Desk:
         for event in self._journal.with_keys(self.row.id, asked):
             if isinstance(event.content, events.Decided) and event.key is not None and event.id is not None:
                 self._by_key[event.key] = (event.id, event.content)
-        strange = {one for one in decisions if one not in self.resident.waiting and _ID.fullmatch(one)}
-        for event in self._journal.about(self.row.id, list(strange)):
+        self._looked_up = {one for one in decisions if one not in self.resident.waiting and _ID.fullmatch(one)}
+        for event in self._journal.about(self.row.id, list(self._looked_up)):
             self._remember(event)
         for event in self.new:  # what has expired in this very transaction
             self._remember(event)
+
+    def _look_again(self, identity: str) -> None:
+        """Read about a decision that waited when `look_up` came by, and that others have pushed out since."""
+        if identity not in self._looked_up and _ID.fullmatch(identity):
+            for event in self._journal.about(self.row.id, [identity]):
+                self._remember(event)
+            for event in self.new:
+                if event.id == identity:
+                    self._remember(event)
+        if identity not in self._outcomes:
+            raise refusal("not_found", f"decision: got '{identity[:40]}'; want the id of a decision of this stream")
 
     def _remember(self, event: Event) -> None:
         content = event.content
@@ -173,9 +185,7 @@ class Desk:
         if waiting is not None:
             return self._credit(told.decision, waiting.round, value, "given", fold=True)
         if told.decision not in self._outcomes:
-            raise refusal(
-                "not_found", f"decision: got '{told.decision[:40]}'; want the id of a decision of this stream"
-            )
+            self._look_again(told.decision)
         number, before, expired = self._outcomes[told.decision]
         if expired:
             return self._credit(told.decision, number, value, "late", fold=resident.spec.late_rewards == "fold")
