@@ -296,6 +296,28 @@ def test_more_decisions_waiting_than_the_agent_keeps(tmp_path):
     with_engine(url, scenario)
 
 
+@pytest.mark.parametrize("default", [None, -0.5])
+def test_the_wait_is_over_also_for_more_decisions_than_the_agent_keeps(tmp_path, default, monkeypatch):
+    url, clock = str(tmp_path / "j.db"), [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def scenario(engine):
+        await engine.create_stream(spec(reward_wait=60.0, default_reward=default, options={"max_pending": 5}))
+        made = await engine.decide_all("one", [Ask(observation(t)) for t in range(8)])
+        early = await engine.reward("one", Told(made[1].id, 1.0))
+        assert (early.how, early.folded) == ("given", False)
+        clock[0] += 61_000_000_000
+        late = await engine.reward("one", Told(made[0].id, 1.0))
+        assert (late.how, late.folded) == ("late", False)
+        over = [event.content for event in await engine.events("one") if event.kind in ("rewarded", "expired")][1:-1]
+        assert [content.decision for content in over] == [made[0].id, *[one.id for one in made[2:]]]
+        if default is not None:
+            assert [content.folded for content in over] == [False, False, *[True] * 5]
+        assert same(held(engine, "one"), refolded(url, "one"))
+
+    with_engine(url, scenario, sweep_seconds=60)
+
+
 def test_a_reward_in_the_batch_whose_decisions_push_its_own_out(database):
     async def scenario(engine):
         await engine.create_stream(spec(options={"max_pending": 5}))

@@ -6,6 +6,7 @@ was here before.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -75,7 +76,9 @@ class Resident:
         self.model_seq = 0  # of the last model accepted
         self.waiting: dict[str, Waiting] = {}  # by id, oldest first
         self.kept = 0  # version of the last snapshot
-        self._most_waiting = int(spec.options.get("max_pending", 100_000))
+        # A wait that is measured ends by itself, and has to, also for what the agent no longer keeps.
+        endless = spec.reward_wait is None
+        self._most_waiting = int(spec.options.get("max_pending", 100_000)) if endless else math.inf
         self._array_bytes = sum(array.nbytes for array in self.agent.policy.state().values())
 
     @property
