@@ -482,6 +482,33 @@ def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(tmp_path)
     with_engine(url, scenario, resident_bytes=70_000)
 
 
+def test_a_stream_that_cannot_be_kept_is_let_go_and_nobody_else_hears_of_it(database, caplog):
+    async def scenario(engine):
+        for name in ("bad", "one", "two"):
+            await engine.create_stream(spec(name))
+        await engine.decide_all("bad", [Ask(observation(t)) for t in range(60)])
+        await engine._on_desk(lambda: engine._store.changed(_from_the_future))
+        for t in range(30):
+            for name in ("one", "two"):
+                made = await engine.decide_all(name, [Ask(observation(t), key=f"{t} {place}") for place in range(10)])
+                assert [one.repeated for one in made] == [False] * 10
+        assert "bad" not in engine._store.residents
+        assert engine.measurements()["counts"]["snapshot_errors"] == 1
+        assert (await engine.stream("one")).decisions == 300
+        await refused(engine.decide("bad", Ask(observation(1))), "internal", 500)
+
+    with_engine(database, scenario, resident_bytes=70_000, sweep_seconds=60)
+    assert len([record for record in caplog.records if "'bad'" in record.getMessage()]) == 1
+
+
+def _from_the_future(journal) -> None:
+    """Give a stream an event that this version does not know."""
+    row = journal.stream("bad")
+    sql = "INSERT INTO events (stream_id, seq, time, kind, payload) VALUES (?, ?, ?, 'newer', '{}') RETURNING seq"
+    journal._rows(sql, (row.id, row.version + 1, row.updated))
+    journal._rows("UPDATE streams SET version = version + 1 WHERE id = ? RETURNING id", (row.id,))
+
+
 def test_snapshots_are_rarer_where_many_decisions_wait(tmp_path):
     async def scenario(engine):
         await engine.create_stream(spec())
