@@ -482,6 +482,44 @@ def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(tmp_path)
     with_engine(url, scenario, resident_bytes=70_000)
 
 
+def test_looking_at_streams_makes_room_too(tmp_path):
+    url, names = str(tmp_path / "j.db"), [f"s{i}" for i in range(6)]
+
+    async def made(engine):
+        for name in names:
+            await engine.create_stream(spec(name))
+
+    async def looked_at(engine):
+        for look in (engine.agent, engine.health, engine.snapshot):
+            for name in names:
+                await look(name)
+                assert list(engine._store.residents)[-1] == name
+                assert engine.measurements()["resident_bytes"] <= 70_000
+
+    with_engine(url, made)
+    with_engine(url, looked_at, resident_bytes=70_000, sweep_seconds=60)
+
+
+def test_the_memory_of_a_stream_is_told_as_it_grows(tmp_path):
+    async def scenario(engine):
+        await engine.create_stream(spec(agent="adaptive", arms=4))
+        await engine.create_stream(spec("arms", arms=4))
+        said = []
+        for _ in range(8):
+            made = await engine.decide_all("one", [Ask(observation(t)) for t in range(250)])
+            await engine.reward_all("one", [Told(one.id, 1.0) for one in made])
+            arrays = sum(array.nbytes for array in held(engine, "one").agent.policy.state().values())
+            said.append(engine._store._sizes["one"])
+            assert 0.9 * arrays < said[-1] < 1.1 * arrays + 25_000
+        assert said[-1] > 2 * said[0]
+        before = engine._store._sizes["arms"]
+        await engine.add_arm("arms")
+        assert engine._store._sizes["arms"] > before
+        assert engine.measurements()["resident_bytes"] == sum(engine._store._sizes.values())
+
+    with_engine(str(tmp_path / "j.db"), scenario, sweep_seconds=60)
+
+
 def test_a_stream_that_cannot_be_kept_is_let_go_and_nobody_else_hears_of_it(database, caplog):
     async def scenario(engine):
         for name in ("bad", "one", "two"):

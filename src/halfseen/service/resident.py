@@ -27,6 +27,7 @@ from halfseen.service.specs import Arm, StreamSpec
 _A_WAITING_DECISION = 700  # bytes in memory beside its features, roughly
 _BOOKS = ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq")
 _AN_AGENT = 20_000  # bytes of Python objects beside its arrays, roughly
+_WEIGHED_EVERY = 100  # events
 
 
 class Waiting(NamedTuple):
@@ -79,11 +80,14 @@ class Resident:
         # A wait that is measured ends by itself, and has to, also for what the agent no longer keeps.
         endless = spec.reward_wait is None
         self._most_waiting = int(spec.options.get("max_pending", 100_000)) if endless else math.inf
-        self._array_bytes = sum(array.nbytes for array in self.agent.policy.state().values())
+        self._array_bytes, self._weigh_from = 0, 0  # and from which version on it is to be weighed again
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes, nearly."""
+        """Memory it takes, nearly: histories grow, and to weigh an agent takes longer than a decision."""
+        if self.version >= self._weigh_from:
+            self._array_bytes = sum(array.nbytes for array in self.agent.policy.state().values())
+            self._weigh_from = self.version + self.version // 16 + _WEIGHED_EVERY
         each = _A_WAITING_DECISION + 8 * self.agent.policy.estimator.dimension
         return self._array_bytes + _AN_AGENT + each * len(self.waiting)
 
@@ -132,6 +136,9 @@ class Resident:
             self.waiting.pop(content.decision, None)
         elif isinstance(content, events.ModelAccepted):
             self.model_seq = event.seq
+            self._weigh_from = 0
+        elif isinstance(content, events.ArmAdded):
+            self._weigh_from = 0
         elif isinstance(content, events.Retired):
             self.retired = True
 

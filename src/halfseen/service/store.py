@@ -187,7 +187,8 @@ class Store:
     def _kept(self, name: str) -> bool:
         """Keep a snapshot of a stream, if one can be made; False if the database is away, and trying later helps."""
         try:
-            self.keep(name, *self._packed(name))
+            stream_id, version, packed = self._packed(name)
+            self.keep(name, stream_id, version, snapshot(packed))
         except JournalAway:
             return False
         except Exception as error:
@@ -198,8 +199,8 @@ class Store:
         return True
 
     def _packed(self, name: str) -> tuple[int, int, bytes]:
-        stream_id, version, packed = self.packed(name)
-        return stream_id, version, snapshot(packed)
+        row, resident = self._present(name)
+        return row.id, resident.version, resident.packed()
 
     def _present(self, name: str) -> tuple[StreamRow, Resident]:
         """A stream as it is now, without changing it."""
@@ -217,14 +218,17 @@ class Store:
     def copy(self, name: str) -> Agent:
         """The agent of a stream as it is now, to be used elsewhere."""
         _, resident = self._present(name)
-        return unpacked(resident.agent.packed(small=False), "copy")
+        packed = resident.agent.packed(small=False)
+        self._make_room()
+        return unpacked(packed, "copy")
 
     # ------------------------------------------------------------------ now and then
 
     def packed(self, name: str) -> tuple[int, int, bytes]:
         """For a snapshot of a stream as it is now: its number, version and content."""
-        row, resident = self._present(name)
-        return row.id, resident.version, resident.packed()
+        packed = self._packed(name)
+        self._make_room()
+        return packed
 
     def keep(self, name: str, stream_id: int, version: int, state: bytes) -> None:
         """Write a snapshot."""
@@ -264,7 +268,10 @@ class Store:
             elif resident.agent.refit_due and not resident.retired:
                 self._patience.pop(name, None)
                 if self.changed(partial(Journal.claim, stream_id=row.id, now=now, until=now + _CLAIM)):
-                    return Job(name, resident.agent.packed(small=False), resident.version, resident.model_seq)
+                    job = Job(name, resident.agent.packed(small=False), resident.version, resident.model_seq)
+                    self._make_room()
+                    return job
+            self._make_room()
         return None
 
     def release(self, name: str) -> None:
@@ -272,6 +279,7 @@ class Store:
         row, _ = self._present(name)
         self.changed(partial(Journal.claim, stream_id=row.id, now=_now() + _CLAIM, until=0))
         self.due.setdefault(name)
+        self._make_room()
 
     def ping(self) -> None:
         self._journal.ping()
