@@ -296,6 +296,52 @@ def test_more_decisions_waiting_than_the_agent_keeps(tmp_path):
     with_engine(url, scenario)
 
 
+@pytest.mark.parametrize("late_rewards", ["record", "fold"])
+def test_the_agent_keeps_only_decisions_it_may_still_learn_from(tmp_path, late_rewards, monkeypatch):
+    url, clock = str(tmp_path / "j.db"), [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def scenario(engine):
+        await engine.create_stream(spec(reward_wait=60.0, late_rewards=late_rewards))
+        empty = held(engine, "one").nbytes
+        for _ in range(3):
+            made = await engine.decide_all("one", [Ask(observation(t)) for t in range(20)])
+            await engine.reward("one", Told(made[3].id, 1.0))
+            clock[0] += 61_000_000_000
+        await engine.decide("one", Ask(observation(1)))
+        here, kept = held(engine, "one"), 3 * 19 * (late_rewards == "fold")
+        assert (len(here.waiting), len(here.agent.pending), here.agent.unrewarded) == (1, 1 + kept, 1 + kept)
+        assert here.nbytes - empty > 700 * (1 + kept)
+        assert (await engine.reward("one", Told(made[5].id, 1.0))).folded == (late_rewards == "fold")
+        health = await engine.health("one")
+        assert health.facts["decisions dropped"] == 0
+        assert health.facts.get("decisions given up", 0) == 57 - kept
+        assert not [note for note in health.notes if "no longer" in note]
+        assert same(held(engine, "one"), refolded(url, "one"))
+        await engine.snapshot("one")
+
+    async def again(engine):
+        await engine.decide("one", Ask(observation(1)))
+        assert same(held(engine, "one"), refolded(url, "one"))
+        assert "loads_without_snapshot" not in engine.measurements()["counts"]
+
+    with_engine(url, scenario, sweep_seconds=60)
+    with_engine(url, again, sweep_seconds=60)
+
+
+def test_what_cannot_be_learnt_is_not_kept(tmp_path):
+    url = str(tmp_path / "j.db")
+
+    async def scenario(engine):
+        await engine.create_stream(spec())
+        made = await engine.decide("one", Ask([1e100, -1e100, None]))
+        assert not (await engine.reward("one", Told(made.id, 1e100))).folded
+        assert held(engine, "one").agent.pending == ()
+        assert same(held(engine, "one"), refolded(url, "one"))
+
+    with_engine(url, scenario)
+
+
 @pytest.mark.parametrize("default", [None, -0.5])
 def test_the_wait_is_over_also_for_more_decisions_than_the_agent_keeps(tmp_path, default, monkeypatch):
     url, clock = str(tmp_path / "j.db"), [time.time_ns()]

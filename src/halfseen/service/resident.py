@@ -6,6 +6,7 @@ was here before.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import zlib
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,7 @@ import numpy as np
 from halfseen import savefile
 from halfseen.agent import Agent
 from halfseen.catalogue import CATALOG, make, unpacked
-from halfseen.errors import HalfseenError, SaveFileError, invalid
+from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid
 from halfseen.journal import events
 from halfseen.journal.events import Event
 from halfseen.journal.journal import Journal, StreamRow
@@ -89,7 +90,7 @@ class Resident:
             self._array_bytes = sum(array.nbytes for array in self.agent.policy.state().values())
             self._weigh_from = self.version + self.version // 16 + _WEIGHED_EVERY
         each = _A_WAITING_DECISION + 8 * self.agent.policy.estimator.dimension
-        return self._array_bytes + _AN_AGENT + each * len(self.waiting)
+        return self._array_bytes + _AN_AGENT + each * max(len(self.waiting), self.agent.unrewarded)
 
     @property
     def arms(self) -> list[tuple[Arm, bool]]:
@@ -132,8 +133,12 @@ class Resident:
         elif isinstance(content, events.Rewarded):
             self.rewards += content.how != "default"
             self.waiting.pop(content.decision, None)
+            if not content.folded:
+                self._give_up(content.round)
         elif isinstance(content, events.Expired):
-            self.waiting.pop(content.decision, None)
+            waiting = self.waiting.pop(content.decision, None)
+            if waiting is not None and self.spec.late_rewards == "record":
+                self._give_up(waiting.round)
         elif isinstance(content, events.ModelAccepted):
             self.model_seq = event.seq
             self._weigh_from = 0
@@ -141,6 +146,11 @@ class Resident:
             self._weigh_from = 0
         elif isinstance(content, events.Retired):
             self.retired = True
+
+    def _give_up(self, number: int) -> None:
+        """What nothing will ever be learnt from, the agent need not keep."""
+        with contextlib.suppress(DecisionError):  # or it has not kept it
+            self.agent.give_up(number)
 
     @property
     def due(self) -> int:
