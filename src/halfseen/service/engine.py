@@ -287,6 +287,8 @@ class Engine:
 
     async def _on_desk(self, act: Callable[[], T]) -> T:
         """Do something in the thread that owns the agents."""
+        if self._drain.stalled:
+            raise self._drain.no_answer()
         return await self._guarded(asyncio.get_running_loop().run_in_executor(self._desk_thread, act))
 
     async def _read(self, act: Callable[[Journal], T]) -> T:
