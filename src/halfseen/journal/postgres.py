@@ -74,7 +74,7 @@ class PostgresJournal(Journal):
                 raise psycopg.OperationalError("the connection was lost in the middle of a transaction")
             milliseconds = int(1000 * self._lock_seconds)
             given = conninfo_to_dict(self._url)
-            lost = _TCP | {"tcp_user_timeout": int(1000 * (self._lock_seconds + _WORKING))}
+            lost: dict[str, Any] = _TCP | {"tcp_user_timeout": int(1000 * (self._lock_seconds + _WORKING))}
             self._connection = _Connection.connect(
                 self._url,
                 autocommit=True,

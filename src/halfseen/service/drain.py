@@ -30,7 +30,7 @@ class Drain:
         self.rows_waiting = 0
         self.closing = False
         self.available = True  # whether the database was there when last asked
-        self.stalled = False  # whether the thread has been gone for too long: no database, no disk, or very much to fold
+        self.stalled = False  # whether the thread does not come back: no database, no disk, or very much to fold
         self.wanted = asyncio.Event()  # set when a stream wants a model
         self.counts: Counter[str] = Counter()
         self.commits = Latencies()
