@@ -506,6 +506,61 @@ def test_a_clock_that_goes_backwards(database, monkeypatch):
     with_engine(database, scenario)
 
 
+@pytest.mark.parametrize("default", [None, -0.5])
+def test_waits_end_although_the_clock_was_a_day_ahead_for_a_moment(database, default, monkeypatch):
+    clock, day = [time.time_ns()], 86_400_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def scenario(engine):
+        await engine.create_stream(spec(reward_wait=60.0, default_reward=default))
+        clock[0] += day
+        made = [await engine.decide("one", Ask(observation(1)))]
+        clock[0] -= day
+        made += [await engine.decide("one", Ask(observation(2)))]
+        clock[0] += 30_000_000_000
+        made += [await engine.decide("one", Ask(observation(3)))]
+        assert (await engine.reward("one", Told(made[1].id, 1.0))).how == "given"
+        clock[0] += 29_000_000_000
+        await asyncio.sleep(0.2)
+        assert (await engine.stream("one")).version == 5
+        clock[0] += 2_000_000_000
+        await _until_version(engine, "one", 6)  # a minute after the clock was right again
+        clock[0] += 28_000_000_000
+        assert (await engine.reward("one", Told(made[2].id, 1.0))).how == "given"  # in time
+        record = await engine.events("one")
+        assert record[5].id == made[0].id
+        assert [event.time for event in record] == sorted(event.time for event in record)
+        clock[0] += day
+        await engine.decide("one", Ask(observation(4)))
+        contents = [event.content for event in await engine.events("one") if event.kind == "decided"]
+        assert [content.clock is None for content in contents] == [True, False, False, True]
+        assert same(held(engine, "one"), refolded(database, "one"))
+        await engine.snapshot("one")
+
+    async def again(engine):
+        await engine.decide("one", Ask(observation(5)))
+        assert same(held(engine, "one"), refolded(database, "one"))
+
+    with_engine(database, scenario)
+    with_engine(database, again)
+
+
+def test_clocks_that_differ_a_little_leave_no_trace(tmp_path, monkeypatch):
+    clock = [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def scenario(engine):
+        await engine.create_stream(spec(reward_wait=60.0))
+        for step in (0, -900_000_000, 1_000_000, 0):
+            clock[0] += step
+            await engine.decide("one", Ask(observation(1)))
+        record = (await engine.events("one"))[1:]
+        assert [event.content.clock for event in record] == [None] * 4
+        assert [one.time for one in held(engine, "one").waiting.values()] == [event.time for event in record]
+
+    with_engine(str(tmp_path / "j.db"), scenario)
+
+
 def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(tmp_path):
     url = str(tmp_path / "j.db")
     names = [f"s{i}" for i in range(4)]

@@ -24,6 +24,7 @@ from halfseen.service.specs import MOST_KEY, Arm, Ask, Decided, Rewarded, Told
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MICRO = 1_000_000
+_SLACK = 1 * _MICRO  # that clocks of several machines may differ by, of which nothing is recorded
 
 
 class Outcome(NamedTuple):
@@ -53,6 +54,8 @@ class Desk:
     def __init__(self, row: StreamRow, resident: Resident, journal: Journal, now: int) -> None:
         self.row, self.resident, self._journal = row, resident, journal
         self.now = max(now, resident.time)  # the clock may have gone backwards; the record does not
+        self._clock = now  # by which waits are measured: if it was ahead once, they end all the same
+        self._told_clock = now if self.now - now > _SLACK else None
         self.new: list[Event] = []
         self._by_key: dict[str, tuple[str, events.Decided]] = {}
         self._outcomes: dict[str, Outcome] = {}  # of decisions that do not wait
@@ -146,7 +149,9 @@ class Desk:
         for identity, made, seen, (place, propensities, expected) in zip(ids, waiting, seens, told, strict=True):
             ask, decision = made.ask, made.decision
             arm, propensity = arms[place], propensities[place]
-            content = events.Decided(decision.id, seen, arm, propensity, propensities, expected, ask.available, ask.key)
+            content = events.Decided(
+                decision.id, seen, arm, propensity, propensities, expected, ask.available, ask.key, self._told_clock
+            )
             self._happened(content, identity)
             if ask.key is not None:
                 self._by_key[ask.key] = (identity, content)
@@ -213,7 +218,7 @@ class Desk:
         spec = self.resident.spec
         if spec.reward_wait is None:
             return
-        limit = self.now - int(spec.reward_wait * _MICRO)
+        limit = self._clock - int(spec.reward_wait * _MICRO)
         over = []
         for identity, waiting in self.resident.waiting.items():
             if waiting.time > limit:

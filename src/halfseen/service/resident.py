@@ -35,7 +35,7 @@ class Waiting(NamedTuple):
     """A decision that no reward has come for."""
 
     round: int
-    time: int
+    time: int  # from which on it waits; never less than that of the one before it
 
 
 def make_agent(spec: StreamSpec) -> Agent:
@@ -127,7 +127,11 @@ class Resident:
             assert event.id is not None
             self.decisions += 1
             self.last_id = event.id
-            self.waiting[event.id] = Waiting(content.round, event.time)
+            if content.clock is None:
+                self.waiting[event.id] = Waiting(content.round, event.time)
+            else:
+                self._set_back(content.clock)
+                self.waiting[event.id] = Waiting(content.round, content.clock)
             if len(self.waiting) > self._most_waiting:
                 del self.waiting[next(iter(self.waiting))]
         elif isinstance(content, events.Rewarded):
@@ -146,6 +150,13 @@ class Resident:
             self._weigh_from = 0
         elif isinstance(content, events.Retired):
             self.retired = True
+
+    def _set_back(self, clock: int) -> None:
+        """The clock says less than it did: what was decided while it was ahead waits from now on."""
+        for identity in reversed(self.waiting):
+            if self.waiting[identity].time <= clock:
+                break
+            self.waiting[identity] = self.waiting[identity]._replace(time=clock)
 
     def _give_up(self, number: int) -> None:
         """What nothing will ever be learnt from, the agent need not keep."""
