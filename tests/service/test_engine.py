@@ -12,6 +12,7 @@ from settings import OBSERVED, told
 
 import halfseen as hs
 from halfseen.journal import events
+from halfseen.service import engine as engine_module
 from halfseen.service.errors import ServiceError
 from halfseen.service.specs import Ask, Told
 
@@ -638,6 +639,25 @@ def test_a_stream_that_cannot_be_kept_is_let_go_and_nobody_else_hears_of_it(data
 
     with_engine(database, scenario, resident_bytes=70_000, sweep_seconds=60)
     assert len([record for record in caplog.records if "'bad'" in record.getMessage()]) == 1
+
+
+def test_waits_of_other_streams_end_although_one_cannot_be_read(tmp_path, monkeypatch):
+    clock = [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+    monkeypatch.setattr(engine_module, "_TOGETHER", 1)
+
+    async def scenario(engine):
+        for name in ("bad", "one", "two"):
+            await engine.create_stream(spec(name, reward_wait=60.0))
+            await engine.decide(name, Ask(observation(1)))
+            clock[0] += 1_000_000
+        await engine._on_desk(lambda: engine._store.changed(_from_the_future))
+        clock[0] += 61_000_000_000
+        for name in ("one", "two"):
+            await _until_version(engine, name, 3)
+        assert engine.measurements()["counts"]["sweep_errors"] > 0
+
+    with_engine(str(tmp_path / "j.db"), scenario)
 
 
 def _from_the_future(journal) -> None:
