@@ -79,6 +79,12 @@ class Server:
             self._process.wait(timeout=60)
             self._process = None
 
+    def processes(self) -> list[int]:
+        """All of its processes, that which starts the others first."""
+        assert self._process is not None
+        first = self._process.pid
+        return [first, *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
+
     def url(self, database: str) -> str:
         return f"postgresql:///{database}?host={self.folder}&user=halfseen"
 

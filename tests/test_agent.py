@@ -5,6 +5,7 @@ import pytest
 from settings import OBSERVED, arm_params, frozen_state, make_small, small_model, story, told
 
 import halfseen as hs
+from halfseen.errors import DecisionError
 
 
 def test_named_arms():
@@ -369,3 +370,23 @@ def test_an_agent_packed_is_the_agent_saved(tmp_path):
         one, other = hs.load(tmp_path / "saved.hs"), hs.load(tmp_path / "packed.hs")
         assert one.arms == other.arms == ("a", "b", "c")
         assert all(array.tobytes() == other.state()[key].tobytes() for key, array in one.state().items())
+
+
+def test_a_decision_given_up_is_forgotten_and_told_apart_from_those_dropped(tmp_path):
+    agent = hs.make("ts-pco", observed=2, arms=3, seed=1)
+    first, second, third = (agent.decide([0.5, -0.5]) for _ in range(3))
+    agent.give_up(second)
+    agent.give_up(third.id)
+    assert agent.pending == (first.id,)
+    assert agent.unrewarded == 1
+    for gone in (second, 17):
+        with pytest.raises(DecisionError):
+            agent.give_up(gone)
+    with pytest.raises(DecisionError, match="given up"):
+        agent.learn(second, 1.0)
+    agent.save(tmp_path / "a.hs")
+    for one in (agent, hs.load(tmp_path / "a.hs")):
+        facts = one.health().facts
+        assert (facts["decisions dropped"], facts["decisions given up"], facts["decisions waiting"]) == (0, 2, 1)
+    fleet = hs.Fleet("ts-pco", observed=2, arms=3)
+    assert len(fleet.pending(fleet.adopt(agent))) == 1

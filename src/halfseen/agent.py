@@ -78,6 +78,11 @@ class Agent:
         """The ids of the decisions that may still be rewarded, oldest first."""
         return tuple(self._ledger.waiting)
 
+    @property
+    def unrewarded(self) -> int:
+        """How many decisions may still be rewarded."""
+        return len(self._ledger.waiting)
+
     def decide(
         self,
         observation: ArrayLike,
@@ -157,6 +162,10 @@ class Agent:
         self.policy.learn_many(rounds, features, arms, values)
         for number in numbers:
             self._ledger.close(number)
+
+    def give_up(self, decision_id: int | Decision) -> None:
+        """Expect no reward of a decision any more, and forget it."""
+        self._ledger.give_up(decision_id.id_for(self) if isinstance(decision_id, Decision) else decision_id)
 
     def refit(self) -> None:
         """Identify the model from the kept history now: what is due, or if nothing is, all of it all the same.
@@ -364,8 +373,8 @@ class Agent:
         }
 
     def __repr__(self) -> str:
-        k, waiting = self.policy.streams.observed, len(self.pending)
-        return f"<{self.name}: {k} observed, {len(self.arms)} arms, {self.rounds} rounds, {waiting} unrewarded>"
+        k = self.policy.streams.observed
+        return f"<{self.name}: {k} observed, {len(self.arms)} arms, {self.rounds} rounds, {self.unrewarded} unrewarded>"
 
     def _append(self, name: str | None, params: ArrayLike | None, since: int) -> Arm:
         arm = self._arms.next(name)

@@ -22,6 +22,7 @@ class Ledger:
         self.waiting: dict[int, tuple[Ints, Ints, Floats]] = {}  # round, arm and features of each
         self.decided = 0
         self.rewarded, self._last_rewarded = 0, 0  # rewards credited; decisions made when the last of them came
+        self.given_up = 0  # decisions that no reward is expected for any more
 
     def open(self, choices: tuple[Any, ...]) -> int:
         """The number of a decision, of whose choices round, arm and features, the first three, are kept."""
@@ -47,10 +48,15 @@ class Ledger:
         self.rewarded += 1
         self._last_rewarded = self.decided
 
+    def give_up(self, decision_id: int) -> None:
+        self.find(decision_id)
+        del self.waiting[decision_id]
+        self.given_up += 1
+
     def _no_such_decision(self, decision_id: object) -> DecisionError:
         if isinstance(decision_id, int | np.integer) and 1 <= decision_id <= self.decided:
             return DecisionError(
-                f"decision_id: got {decision_id}, which was rewarded before or is older than the last "
+                f"decision_id: got {decision_id}, which was rewarded or given up before, or is older than the last "
                 f"{self._max_pending} unrewarded decisions; want one of agent.pending"
             )
         return DecisionError(
@@ -59,7 +65,8 @@ class Ledger:
         )
 
     def health(self) -> tuple[dict[str, object], list[str]]:
-        dropped, silence = self.decided - self.rewarded - len(self.waiting), self.decided - self._last_rewarded
+        dropped = self.decided - self.rewarded - self.given_up - len(self.waiting)
+        silence = self.decided - self._last_rewarded
         facts: dict[str, object] = {
             "rounds": self.decided,
             "rewards": self.rewarded,
@@ -67,6 +74,8 @@ class Ledger:
             "decisions waiting": len(self.waiting),
             "decisions dropped": dropped,
         }
+        if self.given_up:
+            facts["decisions given up"] = self.given_up
         notes = []
         if silence >= LONG:
             notes.append(f"no reward has come in the last {silence} decisions")
@@ -81,7 +90,7 @@ class Ledger:
             "pending.ids": np.array(list(self.waiting), dtype=np.int64),
             "pending.arms": np.array([int(arm[0]) for _, arm, _ in entries], dtype=np.int64),
             "pending.features": np.concatenate([features for _, _, features in entries]) if entries else empty,
-            "rewards": np.array([self.rewarded, self._last_rewarded]),
+            "rewards": np.array([self.rewarded, self._last_rewarded, *([self.given_up] if self.given_up else [])]),
         }
 
     def check(self, state: Mapping[str, Any]) -> None:
@@ -91,7 +100,7 @@ class Ledger:
             if given.dtype != mine.dtype or given.ndim != mine.ndim or given.shape[1:] != mine.shape[1:]:
                 raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} like {mine.shape}")
         counts = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
-        if len(counts) != 1 or len(state["rewards"]) != 2:
+        if len(counts) != 1 or len(state["rewards"]) not in (2, 3):
             raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
 
     def restore(self, state: Mapping[str, Any], decided: int) -> None:
@@ -101,4 +110,4 @@ class Ledger:
             number: (ids[i : i + 1], arms[i : i + 1], features[i : i + 1]) for i, number in enumerate(ids.tolist())
         }
         self.decided = decided
-        self.rewarded, self._last_rewarded = (int(count) for count in state["rewards"])
+        self.rewarded, self._last_rewarded, self.given_up = (*map(int, state["rewards"]), 0)[:3]

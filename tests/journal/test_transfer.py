@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from engine_tools import observation, pay, refolded, same, spec, with_engine
@@ -58,6 +59,27 @@ def record_of(url: str) -> dict:
                            list(journal.all_events(row.id))) for row in journal.streams()}  # fmt: skip
     finally:
         journal.close()
+
+
+@pytest.mark.parametrize("ending", ["ndjson", "parquet"])
+def test_a_clock_that_was_ahead_travels_too(tmp_path, ending, monkeypatch):
+    clock, urls = [time.time_ns()], [str(tmp_path / f"{place}.db") for place in range(2)]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def scenario(engine):
+        await engine.create_stream(spec(reward_wait=60.0))
+        for hours in (5, -5, 0):
+            clock[0] += hours * 3_600_000_000_000
+            await engine.decide("one", Ask(observation(1)))
+
+    with_engine(urls[0], scenario)
+    source, target = map(open_journal, urls)
+    export(source, tmp_path / f"out.{ending}")
+    bring_in(target, read(tmp_path / f"out.{ending}"), bring_up)
+    source.close(), target.close()
+    assert record_of(urls[0]) == record_of(urls[1])
+    assert {one.time for one in refolded(urls[1], "one").waiting.values()} == {clock[0] // 1000}
+    assert same(refolded(urls[0], "one"), refolded(urls[1], "one"))
 
 
 @pytest.mark.parametrize("ending", ["ndjson", "parquet"])

@@ -1,12 +1,16 @@
 """How the queue is emptied: who shares a commit with whom, and who waits for whom."""
 
 import asyncio
+import threading
 import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from halfseen.service import drain as module
 from halfseen.service.drain import Drain
+from halfseen.service.errors import ServiceError
 from halfseen.service.specs import Settings
 from halfseen.service.work import Work
 
@@ -82,3 +86,47 @@ def test_nobody_is_waited_for_longer_than_the_last_commit_took(monkeypatch):
             await asyncio.sleep(0.0001 if drain.rows_waiting > 9_000 else 0)
 
     assert len(drained(scenario)) > 1
+
+
+def test_nobody_waits_for_a_thread_that_does_not_come_back_until_it_does():
+    class Stuck(Store):
+        def step(self, batch):
+            if len(self.batches) == 1:
+                assert back.wait(60)
+            return super().step(batch)
+
+    back = threading.Event()
+
+    async def refused(answer) -> None:
+        with pytest.raises(ServiceError) as raised:
+            await answer
+        assert (raised.value.status, raised.value.code) == (503, "unavailable")
+
+    async def run() -> None:
+        store = Stuck()
+        with ThreadPoolExecutor(1) as thread:
+            drain = Drain(store, thread, Settings(stall_seconds=2 * SLOW))
+            running = asyncio.create_task(drain.run())
+            try:
+                await asked(drain)
+                stuck = asked(drain)
+                await asyncio.sleep(SLOW / 2)
+                queued = asked(drain)
+                await asyncio.wait_for(refused(stuck), 20)
+                await refused(queued)
+                assert not drain.available
+                with pytest.raises(ServiceError, match="no answer"):
+                    asked(drain)
+            finally:
+                back.set()
+            end = time.monotonic() + 20
+            while not drain.available:
+                assert time.monotonic() < end
+                await asyncio.sleep(0.01)
+            assert await asked(drain) == ["done"]
+            assert (drain.rows_waiting, drain.counts["stalls"]) == (0, 1)
+            await drain.close()
+            running.cancel()
+        assert store.batches == [1, 1, 1]  # the one that was begun is done once, the one that waited is not
+
+    asyncio.run(run())

@@ -12,6 +12,7 @@ from settings import OBSERVED, told
 
 import halfseen as hs
 from halfseen.journal import events
+from halfseen.service import engine as engine_module
 from halfseen.service.errors import ServiceError
 from halfseen.service.specs import Ask, Told
 
@@ -296,6 +297,94 @@ def test_more_decisions_waiting_than_the_agent_keeps(tmp_path):
     with_engine(url, scenario)
 
 
+@pytest.mark.parametrize("late_rewards", ["record", "fold"])
+def test_the_agent_keeps_only_decisions_it_may_still_learn_from(tmp_path, late_rewards, monkeypatch):
+    url, clock = str(tmp_path / "j.db"), [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def scenario(engine):
+        await engine.create_stream(spec(reward_wait=60.0, late_rewards=late_rewards))
+        empty = held(engine, "one").nbytes
+        for _ in range(3):
+            made = await engine.decide_all("one", [Ask(observation(t)) for t in range(20)])
+            await engine.reward("one", Told(made[3].id, 1.0))
+            clock[0] += 61_000_000_000
+        await engine.decide("one", Ask(observation(1)))
+        here, kept = held(engine, "one"), 3 * 19 * (late_rewards == "fold")
+        assert (len(here.waiting), len(here.agent.pending), here.agent.unrewarded) == (1, 1 + kept, 1 + kept)
+        assert here.nbytes - empty > 700 * (1 + kept)
+        assert (await engine.reward("one", Told(made[5].id, 1.0))).folded == (late_rewards == "fold")
+        health = await engine.health("one")
+        assert health.facts["decisions dropped"] == 0
+        assert health.facts.get("decisions given up", 0) == 57 - kept
+        assert not [note for note in health.notes if "no longer" in note]
+        assert same(held(engine, "one"), refolded(url, "one"))
+        await engine.snapshot("one")
+
+    async def again(engine):
+        await engine.decide("one", Ask(observation(1)))
+        assert same(held(engine, "one"), refolded(url, "one"))
+        assert "loads_without_snapshot" not in engine.measurements()["counts"]
+
+    with_engine(url, scenario, sweep_seconds=60)
+    with_engine(url, again, sweep_seconds=60)
+
+
+def test_what_cannot_be_learnt_is_not_kept(tmp_path):
+    url = str(tmp_path / "j.db")
+
+    async def scenario(engine):
+        await engine.create_stream(spec())
+        made = await engine.decide("one", Ask([1e100, -1e100, None]))
+        assert not (await engine.reward("one", Told(made.id, 1e100))).folded
+        assert held(engine, "one").agent.pending == ()
+        assert same(held(engine, "one"), refolded(url, "one"))
+
+    with_engine(url, scenario)
+
+
+@pytest.mark.parametrize("default", [None, -0.5])
+def test_the_wait_is_over_also_for_more_decisions_than_the_agent_keeps(tmp_path, default, monkeypatch):
+    url, clock = str(tmp_path / "j.db"), [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def scenario(engine):
+        await engine.create_stream(spec(reward_wait=60.0, default_reward=default, options={"max_pending": 5}))
+        made = await engine.decide_all("one", [Ask(observation(t)) for t in range(8)])
+        early = await engine.reward("one", Told(made[1].id, 1.0))
+        assert (early.how, early.folded) == ("given", False)
+        clock[0] += 61_000_000_000
+        late = await engine.reward("one", Told(made[0].id, 1.0))
+        assert (late.how, late.folded) == ("late", False)
+        over = [event.content for event in await engine.events("one") if event.kind in ("rewarded", "expired")][1:-1]
+        assert [content.decision for content in over] == [made[0].id, *[one.id for one in made[2:]]]
+        if default is not None:
+            assert [content.folded for content in over] == [False, False, *[True] * 5]
+        assert same(held(engine, "one"), refolded(url, "one"))
+
+    with_engine(url, scenario, sweep_seconds=60)
+
+
+def test_a_reward_in_the_batch_whose_decisions_push_its_own_out(database):
+    async def scenario(engine):
+        await engine.create_stream(spec(options={"max_pending": 5}))
+        made = await engine.decide_all("one", [Ask(observation(t)) for t in range(5)])
+        commits = engine.measurements()["counts"]["commits"]
+        *_, newest, oldest = await asyncio.gather(
+            *[engine.decide("one", Ask(observation(t))) for t in range(5, 8)],
+            engine.reward("one", Told(made[4].id, 1.0)),
+            engine.reward("one", Told(made[0].id, 2.0)),
+        )
+        assert engine.measurements()["counts"]["commits"] == commits + 1
+        assert (newest.how, newest.folded) == ("given", True)
+        assert (oldest.how, oldest.folded, oldest.repeated) == ("given", False, False)
+        assert (await engine.reward("one", Told(made[0].id, 2.0))).repeated
+        assert (await engine.stream("one")).rewards == 2
+        assert same(held(engine, "one"), refolded(database, "one"))
+
+    with_engine(database, scenario, sweep_seconds=60)
+
+
 def test_streams_are_made_once(database):
     async def scenario(engine):
         view = await engine.create_stream(spec(seed=None, observed=["x", "y"], options={"width": 0.5}))
@@ -418,6 +507,61 @@ def test_a_clock_that_goes_backwards(database, monkeypatch):
     with_engine(database, scenario)
 
 
+@pytest.mark.parametrize("default", [None, -0.5])
+def test_waits_end_although_the_clock_was_a_day_ahead_for_a_moment(database, default, monkeypatch):
+    clock, day = [time.time_ns()], 86_400_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def scenario(engine):
+        await engine.create_stream(spec(reward_wait=60.0, default_reward=default))
+        clock[0] += day
+        made = [await engine.decide("one", Ask(observation(1)))]
+        clock[0] -= day
+        made += [await engine.decide("one", Ask(observation(2)))]
+        clock[0] += 30_000_000_000
+        made += [await engine.decide("one", Ask(observation(3)))]
+        assert (await engine.reward("one", Told(made[1].id, 1.0))).how == "given"
+        clock[0] += 29_000_000_000
+        await asyncio.sleep(0.2)
+        assert (await engine.stream("one")).version == 5
+        clock[0] += 2_000_000_000
+        await _until_version(engine, "one", 6)  # a minute after the clock was right again
+        clock[0] += 28_000_000_000
+        assert (await engine.reward("one", Told(made[2].id, 1.0))).how == "given"  # in time
+        record = await engine.events("one")
+        assert record[5].id == made[0].id
+        assert [event.time for event in record] == sorted(event.time for event in record)
+        clock[0] += day
+        await engine.decide("one", Ask(observation(4)))
+        contents = [event.content for event in await engine.events("one") if event.kind == "decided"]
+        assert [content.clock is None for content in contents] == [True, False, False, True]
+        assert same(held(engine, "one"), refolded(database, "one"))
+        await engine.snapshot("one")
+
+    async def again(engine):
+        await engine.decide("one", Ask(observation(5)))
+        assert same(held(engine, "one"), refolded(database, "one"))
+
+    with_engine(database, scenario)
+    with_engine(database, again)
+
+
+def test_clocks_that_differ_a_little_leave_no_trace(tmp_path, monkeypatch):
+    clock = [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    async def scenario(engine):
+        await engine.create_stream(spec(reward_wait=60.0))
+        for step in (0, -900_000_000, 1_000_000, 0):
+            clock[0] += step
+            await engine.decide("one", Ask(observation(1)))
+        record = (await engine.events("one"))[1:]
+        assert [event.content.clock for event in record] == [None] * 4
+        assert [one.time for one in held(engine, "one").waiting.values()] == [event.time for event in record]
+
+    with_engine(str(tmp_path / "j.db"), scenario)
+
+
 def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(tmp_path):
     url = str(tmp_path / "j.db")
     names = [f"s{i}" for i in range(4)]
@@ -438,6 +582,90 @@ def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(tmp_path)
             assert same(held(engine, name), refolded(url, name))
 
     with_engine(url, scenario, resident_bytes=70_000)
+
+
+def test_looking_at_streams_makes_room_too(tmp_path):
+    url, names = str(tmp_path / "j.db"), [f"s{i}" for i in range(6)]
+
+    async def made(engine):
+        for name in names:
+            await engine.create_stream(spec(name))
+
+    async def looked_at(engine):
+        for look in (engine.agent, engine.health, engine.snapshot):
+            for name in names:
+                await look(name)
+                assert list(engine._store.residents)[-1] == name
+                assert engine.measurements()["resident_bytes"] <= 70_000
+
+    with_engine(url, made)
+    with_engine(url, looked_at, resident_bytes=70_000, sweep_seconds=60)
+
+
+def test_the_memory_of_a_stream_is_told_as_it_grows(tmp_path):
+    async def scenario(engine):
+        await engine.create_stream(spec(agent="adaptive", arms=4))
+        await engine.create_stream(spec("arms", arms=4))
+        said = []
+        for _ in range(8):
+            made = await engine.decide_all("one", [Ask(observation(t)) for t in range(250)])
+            await engine.reward_all("one", [Told(one.id, 1.0) for one in made])
+            arrays = sum(array.nbytes for array in held(engine, "one").agent.policy.state().values())
+            said.append(engine._store._sizes["one"])
+            assert 0.9 * arrays < said[-1] < 1.1 * arrays + 25_000
+        assert said[-1] > 2 * said[0]
+        before = engine._store._sizes["arms"]
+        await engine.add_arm("arms")
+        assert engine._store._sizes["arms"] > before
+        assert engine.measurements()["resident_bytes"] == sum(engine._store._sizes.values())
+
+    with_engine(str(tmp_path / "j.db"), scenario, sweep_seconds=60)
+
+
+def test_a_stream_that_cannot_be_kept_is_let_go_and_nobody_else_hears_of_it(database, caplog):
+    async def scenario(engine):
+        for name in ("bad", "one", "two"):
+            await engine.create_stream(spec(name))
+        await engine.decide_all("bad", [Ask(observation(t)) for t in range(60)])
+        await engine._on_desk(lambda: engine._store.changed(_from_the_future))
+        for t in range(30):
+            for name in ("one", "two"):
+                made = await engine.decide_all(name, [Ask(observation(t), key=f"{t} {place}") for place in range(10)])
+                assert [one.repeated for one in made] == [False] * 10
+        assert "bad" not in engine._store.residents
+        assert engine.measurements()["counts"]["snapshot_errors"] == 1
+        assert (await engine.stream("one")).decisions == 300
+        await refused(engine.decide("bad", Ask(observation(1))), "internal", 500)
+
+    with_engine(database, scenario, resident_bytes=70_000, sweep_seconds=60)
+    assert len([record for record in caplog.records if "'bad'" in record.getMessage()]) == 1
+
+
+def test_waits_of_other_streams_end_although_one_cannot_be_read(tmp_path, monkeypatch):
+    clock = [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+    monkeypatch.setattr(engine_module, "_TOGETHER", 1)
+
+    async def scenario(engine):
+        for name in ("bad", "one", "two"):
+            await engine.create_stream(spec(name, reward_wait=60.0))
+            await engine.decide(name, Ask(observation(1)))
+            clock[0] += 1_000_000
+        await engine._on_desk(lambda: engine._store.changed(_from_the_future))
+        clock[0] += 61_000_000_000
+        for name in ("one", "two"):
+            await _until_version(engine, name, 3)
+        assert engine.measurements()["counts"]["sweep_errors"] > 0
+
+    with_engine(str(tmp_path / "j.db"), scenario)
+
+
+def _from_the_future(journal) -> None:
+    """Give a stream an event that this version does not know."""
+    row = journal.stream("bad")
+    sql = "INSERT INTO events (stream_id, seq, time, kind, payload) VALUES (?, ?, ?, 'newer', '{}') RETURNING seq"
+    journal._rows(sql, (row.id, row.version + 1, row.updated))
+    journal._rows("UPDATE streams SET version = version + 1 WHERE id = ? RETURNING id", (row.id,))
 
 
 def test_snapshots_are_rarer_where_many_decisions_wait(tmp_path):

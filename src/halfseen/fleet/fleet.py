@@ -179,7 +179,7 @@ class Fleet:
         self._make_rows(row)
         self._engine.keys[row] = stream_keys(agent.recipe["seed"])
         self._engine.take(row, agent.policy)
-        self._rewarded[row] = state["rewards"]
+        self._rewarded[row] = state["rewards"][:2]  # a fleet does not tell given up from dropped
         number = int(self._roll.enter(row, names)[0])
         ids = (number << ROUND_BITS) | state["pending.ids"]
         self._waiting.open(ids, np.repeat(row, len(ids)), state["pending.arms"], state["pending.features"])

@@ -62,6 +62,7 @@ class Decided(Struct, frozen=True, omit_defaults=True):
     expected: list[float | None]
     available: list[Arm] | None = None
     key: str | None = None
+    clock: int | None = None  # what it said, if that was well before the time of the event, which never falls
 
 
 class Rewarded(Struct, frozen=True):

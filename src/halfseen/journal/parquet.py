@@ -21,7 +21,7 @@ _ROWS = 20_000  # in memory at a time
 
 def write_parquet(journal: Journal, rows: Sequence[StreamRow], path: Path) -> None:
     """Columns: stream, seq, id, round, time, observation, available, arm, propensity, propensities, expected, key, and
-    of the last reward that came reward, reward_time, reward_seq, how and folded.
+    of the last reward that came reward, reward_time, reward_seq, how and folded; clock, if it was behind the time.
     """
     pa, parquet = _pyarrow()
     numbered = all(isinstance(arm, int) for row in rows for arm, _ in row.arms)
@@ -31,7 +31,7 @@ def write_parquet(journal: Journal, rows: Sequence[StreamRow], path: Path) -> No
         "stream": text, "seq": pa.int64(), "id": text, "round": pa.int64(), "time": moment, "observation": numbers,
         "available": pa.list_(arm), "arm": arm, "propensity": pa.float64(), "propensities": numbers,
         "expected": numbers, "key": text, "reward": pa.float64(), "reward_time": moment, "reward_seq": pa.int64(),
-        "how": text, "folded": pa.bool_(),
+        "how": text, "folded": pa.bool_(), "clock": moment,
     }  # fmt: skip
     rewards: dict[int, dict[str, Event]] = {}
     others: list[bytes] = []
@@ -69,7 +69,7 @@ def _cells(
         "stream": stream, "seq": event.seq, "id": event.id, "round": made.round, "time": event.time,
         "observation": made.observation, "available": made.available and [named(arm) for arm in made.available],
         "arm": named(made.arm), "propensity": made.propensity, "propensities": made.propensities,
-        "expected": made.expected, "key": made.key,
+        "expected": made.expected, "key": made.key, "clock": made.clock,
     }  # fmt: skip
     came = rewards.get(event.id or "")
     if came is not None and isinstance(came.content, events.Rewarded):
@@ -96,7 +96,7 @@ def read_parquet(path: Path) -> Iterator[tuple[str, Event]]:
         others.setdefault(stream, []).append(event)
         if isinstance(event.content, events.Created):
             numbered[stream] = isinstance(event.content.spec.get("arms"), int)
-    for column in ("time", "reward_time"):
+    for column in {"time", "reward_time", "clock"}.intersection(table.column_names):
         place = table.schema.get_field_index(column)
         table = table.set_column(place, column, table[column].cast(pa.int64()))
     decided: dict[str, list[Event]] = {}
@@ -127,6 +127,7 @@ def _decision(row: dict[str, Any], arm_of: type) -> Event:
         expected=row["expected"],
         available=None if row["available"] is None else [arm_of(arm) for arm in row["available"]],
         key=row["key"],
+        clock=row.get("clock"),
     )
     return Event(row["seq"], row["time"], row["id"], content)
 

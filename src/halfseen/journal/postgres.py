@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+import math
+import time
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from halfseen.journal.events import JournalAway, JournalError
 from halfseen.journal.journal import STREAM, Journal
@@ -18,6 +21,33 @@ _MIGRATING = 7_309_940_213_865_423_457  # the advisory lock under which tables a
 _MOST_PUT_OFF = 2_000  # rows
 _EVENT_TYPES = ("bigint", "bigint", "bigint", "text", "text", "text", "text", "bytea")
 _STREAM_TYPES = ("text", *["bigint"] * 8)
+_WORKING = 5.0  # seconds that an answer may take beyond the wait for a lock
+_TCP = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}  # a host that is gone
+
+
+class _Connection(psycopg.Connection[Any]):
+    """One that is lost when the server does not answer within `patience` seconds."""
+
+    patience = math.inf
+
+    def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
+        if self.patience == math.inf:
+            return super().wait(gen, *arguments, **options)
+        return super().wait(self._bounded(gen), *arguments, **options)
+
+    def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """The same talk with the server. The driver looks in here a few times a second while nothing comes."""
+        end = time.monotonic() + self.patience
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > end:
+                    self.close()
+                    raise psycopg.OperationalError(f"no answer within {self.patience:g} seconds")
+                wanted = gen.send(ready)
+        except StopIteration as done:
+            return done.value
 
 
 class PostgresJournal(Journal):
@@ -25,27 +55,35 @@ class PostgresJournal(Journal):
 
     def __init__(self, url: str, *, lock_seconds: float) -> None:
         self._url, self._lock_seconds = url, lock_seconds
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: _Connection | None = None
         self._later: list[tuple[bytes, Sequence[Any]]] = []  # statements that go with the next one, in one round trip
         self._begun = False  # whether the server has answered inside the transaction
+        self._patience = math.inf  # tables may take long to be brought up to date
         try:
             self._migrate()
+            self._patience = lock_seconds + _WORKING
+            if self._connection is not None:
+                self._connection.patience = self._patience
         except BaseException:
             self.close()
             raise
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def _connected(self) -> _Connection:
         if self._connection is None or self._connection.closed:
             if self._begun:  # what was locked is locked no more
                 raise psycopg.OperationalError("the connection was lost in the middle of a transaction")
             milliseconds = int(1000 * self._lock_seconds)
-            self._connection = psycopg.connect(
+            given = conninfo_to_dict(self._url)
+            lost: dict[str, Any] = _TCP | {"tcp_user_timeout": int(1000 * (self._lock_seconds + _WORKING))}
+            self._connection = _Connection.connect(
                 self._url,
                 autocommit=True,
                 connect_timeout=max(2, round(self._lock_seconds)),
                 application_name="halfseen",
                 options=f"-c lock_timeout={milliseconds} -c synchronous_commit=on",
+                **{name: value for name, value in lost.items() if name not in given},
             )
+            self._connection.patience = self._patience
         return self._connection
 
     @contextlib.contextmanager

@@ -24,6 +24,7 @@ from halfseen.service.specs import MOST_KEY, Arm, Ask, Decided, Rewarded, Told
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MICRO = 1_000_000
+_SLACK = 1 * _MICRO  # that clocks of several machines may differ by, of which nothing is recorded
 
 
 class Outcome(NamedTuple):
@@ -53,9 +54,12 @@ class Desk:
     def __init__(self, row: StreamRow, resident: Resident, journal: Journal, now: int) -> None:
         self.row, self.resident, self._journal = row, resident, journal
         self.now = max(now, resident.time)  # the clock may have gone backwards; the record does not
+        self._clock = now  # by which waits are measured: if it was ahead once, they end all the same
+        self._told_clock = now if self.now - now > _SLACK else None
         self.new: list[Event] = []
         self._by_key: dict[str, tuple[str, events.Decided]] = {}
         self._outcomes: dict[str, Outcome] = {}  # of decisions that do not wait
+        self._looked_up: set[str] = set()
         self._made: list[Made] = []
         self._made_keys: set[str] = set()
         self._features, self._observed = resident.spec.features, resident.agent.policy.streams.observed
@@ -67,11 +71,22 @@ class Desk:
         for event in self._journal.with_keys(self.row.id, asked):
             if isinstance(event.content, events.Decided) and event.key is not None and event.id is not None:
                 self._by_key[event.key] = (event.id, event.content)
-        strange = {one for one in decisions if one not in self.resident.waiting and _ID.fullmatch(one)}
-        for event in self._journal.about(self.row.id, list(strange)):
+        self._looked_up = {one for one in decisions if one not in self.resident.waiting and _ID.fullmatch(one)}
+        for event in self._journal.about(self.row.id, list(self._looked_up)):
             self._remember(event)
         for event in self.new:  # what has expired in this very transaction
             self._remember(event)
+
+    def _look_again(self, identity: str) -> None:
+        """Read about a decision that waited when `look_up` came by, and that others have pushed out since."""
+        if identity not in self._looked_up and _ID.fullmatch(identity):
+            for event in self._journal.about(self.row.id, [identity]):
+                self._remember(event)
+            for event in self.new:
+                if event.id == identity:
+                    self._remember(event)
+        if identity not in self._outcomes:
+            raise refusal("not_found", f"decision: got '{identity[:40]}'; want the id of a decision of this stream")
 
     def _remember(self, event: Event) -> None:
         content = event.content
@@ -134,7 +149,9 @@ class Desk:
         for identity, made, seen, (place, propensities, expected) in zip(ids, waiting, seens, told, strict=True):
             ask, decision = made.ask, made.decision
             arm, propensity = arms[place], propensities[place]
-            content = events.Decided(decision.id, seen, arm, propensity, propensities, expected, ask.available, ask.key)
+            content = events.Decided(
+                decision.id, seen, arm, propensity, propensities, expected, ask.available, ask.key, self._told_clock
+            )
             self._happened(content, identity)
             if ask.key is not None:
                 self._by_key[ask.key] = (identity, content)
@@ -173,9 +190,7 @@ class Desk:
         if waiting is not None:
             return self._credit(told.decision, waiting.round, value, "given", fold=True)
         if told.decision not in self._outcomes:
-            raise refusal(
-                "not_found", f"decision: got '{told.decision[:40]}'; want the id of a decision of this stream"
-            )
+            self._look_again(told.decision)
         number, before, expired = self._outcomes[told.decision]
         if expired:
             return self._credit(told.decision, number, value, "late", fold=resident.spec.late_rewards == "fold")
@@ -203,7 +218,7 @@ class Desk:
         spec = self.resident.spec
         if spec.reward_wait is None:
             return
-        limit = self.now - int(spec.reward_wait * _MICRO)
+        limit = self._clock - int(spec.reward_wait * _MICRO)
         over = []
         for identity, waiting in self.resident.waiting.items():
             if waiting.time > limit:

@@ -30,6 +30,7 @@ class Drain:
         self.rows_waiting = 0
         self.closing = False
         self.available = True  # whether the database was there when last asked
+        self.stalled = False  # whether the thread does not come back: no database, no disk, or very much to fold
         self.wanted = asyncio.Event()  # set when a stream wants a model
         self.counts: Counter[str] = Counter()
         self.commits = Latencies()
@@ -39,6 +40,8 @@ class Drain:
         """The answers of a work to come, each a result or a refusal; refused altogether if too much is waiting."""
         if self.closing:
             raise refusal("unavailable", "service: it is shutting down; try another worker, or again later")
+        if self.stalled:
+            raise self.no_answer()
         if self.rows_waiting + work.size > self._settings.queue_rows:
             self.counts["busy"] += work.size
             if work.size > self._settings.queue_rows:
@@ -60,11 +63,14 @@ class Drain:
                 self._wake.clear()
                 continue
             began = time.perf_counter()
+            watch = loop.call_later(self._settings.stall_seconds, self._stall, batch)
             try:
                 results = await loop.run_in_executor(self._thread, self._store.step, batch)
                 self.available = True
             except Exception as error:
                 results = [self.failure(error)] * len(batch)
+            watch.cancel()
+            self.stalled = False
             ended = time.perf_counter()
             lasted = ended - began
             self.commits.add(lasted)
@@ -82,6 +88,21 @@ class Drain:
                     self._measure(work, result, ended)
                 if not future.done():  # or the caller has gone
                     future.set_result(result)
+
+    def _stall(self, batch: list[Work]) -> None:
+        """Let nobody wait for a thread that does not come back, until it does. What it has begun may still be done."""
+        self.available, self.stalled = False, True
+        self.counts["stalls"] += 1
+        queued = list(self._queue)
+        self._queue.clear()
+        self.rows_waiting -= sum(work.size for work in queued)
+        for work in batch + queued:
+            if not work.future.done():
+                work.future.set_exception(self.no_answer())
+
+    def no_answer(self) -> ServiceError:
+        seconds = self._settings.stall_seconds
+        return refusal("unavailable", f"database: no answer within {seconds:g} seconds; try again later")
 
     async def _gather(self, lasted: float) -> None:
         """Let requests that are on their way share the commit: wait as long as every turn of the loop brings more.

@@ -241,7 +241,10 @@ class Engine:
                 for start in range(0, len(overdue), _TOGETHER):
                     names = overdue[start : start + _TOGETHER]
                     looks = [Work.alone(name, Desk.look_around, self._future(), size=0) for name in names]
-                    await asyncio.gather(*[self._drain.submit(look) for look in looks])
+                    found = await asyncio.gather(*[self._drain.submit(look) for look in looks], return_exceptions=True)
+                    for error in found:  # of one stream: the others are looked at all the same
+                        if isinstance(error, Exception):
+                            self._report("sweep", error)
                 for name in await self._on_desk(self._store.to_keep):
                     await self.snapshot(name)
             except Exception as error:
@@ -287,6 +290,8 @@ class Engine:
 
     async def _on_desk(self, act: Callable[[], T]) -> T:
         """Do something in the thread that owns the agents."""
+        if self._drain.stalled:
+            raise self._drain.no_answer()
         return await self._guarded(asyncio.get_running_loop().run_in_executor(self._desk_thread, act))
 
     async def _read(self, act: Callable[[Journal], T]) -> T:

@@ -6,6 +6,8 @@ was here before.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ import numpy as np
 from halfseen import savefile
 from halfseen.agent import Agent
 from halfseen.catalogue import CATALOG, make, unpacked
-from halfseen.errors import HalfseenError, SaveFileError, invalid
+from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid
 from halfseen.journal import events
 from halfseen.journal.events import Event
 from halfseen.journal.journal import Journal, StreamRow
@@ -26,13 +28,14 @@ from halfseen.service.specs import Arm, StreamSpec
 _A_WAITING_DECISION = 700  # bytes in memory beside its features, roughly
 _BOOKS = ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq")
 _AN_AGENT = 20_000  # bytes of Python objects beside its arrays, roughly
+_WEIGHED_EVERY = 100  # events
 
 
 class Waiting(NamedTuple):
     """A decision that no reward has come for."""
 
     round: int
-    time: int
+    time: int  # from which on it waits; never less than that of the one before it
 
 
 def make_agent(spec: StreamSpec) -> Agent:
@@ -75,14 +78,19 @@ class Resident:
         self.model_seq = 0  # of the last model accepted
         self.waiting: dict[str, Waiting] = {}  # by id, oldest first
         self.kept = 0  # version of the last snapshot
-        self._most_waiting = int(spec.options.get("max_pending", 100_000))
-        self._array_bytes = sum(array.nbytes for array in self.agent.policy.state().values())
+        # A wait that is measured ends by itself, and has to, also for what the agent no longer keeps.
+        endless = spec.reward_wait is None
+        self._most_waiting = int(spec.options.get("max_pending", 100_000)) if endless else math.inf
+        self._array_bytes, self._weigh_from = 0, 0  # and from which version on it is to be weighed again
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes, nearly."""
+        """Memory it takes, nearly: histories grow, and to weigh an agent takes longer than a decision."""
+        if self.version >= self._weigh_from:
+            self._array_bytes = sum(array.nbytes for array in self.agent.policy.state().values())
+            self._weigh_from = self.version + self.version // 16 + _WEIGHED_EVERY
         each = _A_WAITING_DECISION + 8 * self.agent.policy.estimator.dimension
-        return self._array_bytes + _AN_AGENT + each * len(self.waiting)
+        return self._array_bytes + _AN_AGENT + each * max(len(self.waiting), self.agent.unrewarded)
 
     @property
     def arms(self) -> list[tuple[Arm, bool]]:
@@ -119,18 +127,41 @@ class Resident:
             assert event.id is not None
             self.decisions += 1
             self.last_id = event.id
-            self.waiting[event.id] = Waiting(content.round, event.time)
+            if content.clock is None:
+                self.waiting[event.id] = Waiting(content.round, event.time)
+            else:
+                self._set_back(content.clock)
+                self.waiting[event.id] = Waiting(content.round, content.clock)
             if len(self.waiting) > self._most_waiting:
                 del self.waiting[next(iter(self.waiting))]
         elif isinstance(content, events.Rewarded):
             self.rewards += content.how != "default"
             self.waiting.pop(content.decision, None)
+            if not content.folded:
+                self._give_up(content.round)
         elif isinstance(content, events.Expired):
-            self.waiting.pop(content.decision, None)
+            waiting = self.waiting.pop(content.decision, None)
+            if waiting is not None and self.spec.late_rewards == "record":
+                self._give_up(waiting.round)
         elif isinstance(content, events.ModelAccepted):
             self.model_seq = event.seq
+            self._weigh_from = 0
+        elif isinstance(content, events.ArmAdded):
+            self._weigh_from = 0
         elif isinstance(content, events.Retired):
             self.retired = True
+
+    def _set_back(self, clock: int) -> None:
+        """The clock says less than it did: what was decided while it was ahead waits from now on."""
+        for identity in reversed(self.waiting):
+            if self.waiting[identity].time <= clock:
+                break
+            self.waiting[identity] = self.waiting[identity]._replace(time=clock)
+
+    def _give_up(self, number: int) -> None:
+        """What nothing will ever be learnt from, the agent need not keep."""
+        with contextlib.suppress(DecisionError):  # or it has not kept it
+            self.agent.give_up(number)
 
     @property
     def due(self) -> int:

@@ -128,3 +128,4 @@ class Settings:
     identify: bool = True  # models in a process beside this one
     sweep_seconds: float = 1.0  # between looks for reward waits that are over
     lock_seconds: float = 10.0  # to wait for a database that others are writing to
+    stall_seconds: float = 30.0  # after which callers no longer wait for a batch, and get 503 until it is done

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ from halfseen.service.specs import Settings, StreamSpec, StreamView
 from halfseen.service.work import Work
 
 T = TypeVar("T")
+_LOG = logging.getLogger("halfseen.service")
 _CLAIM = 60_000_000  # microseconds that a process has to find a model before another may try
 _PATIENCE = 5_000_000  # before it looks again whether another process has found one
 _MOST_OVERDUE = 2_000  # streams that one look finds
@@ -49,6 +50,7 @@ class Store:
         self.due: OrderedDict[str, None] = OrderedDict()  # streams that want a model
         self._patience: dict[str, int] = {}  # until when another process is left to find one
         self.counts: Counter[str] = Counter()
+        self._reported: set[str] = set()  # streams whose snapshots fail, once each
 
     # ------------------------------------------------------------------ a batch
 
@@ -88,8 +90,7 @@ class Store:
         self.counts["events"] += len(entries)
         for name, desk in desks.items():
             self._use(name, desk.resident)
-        with contextlib.suppress(JournalAway):  # the batch is committed, whatever becomes of this
-            self._make_room()
+        self._make_room()
         return results
 
     def _create(self, batch: Sequence[Work], now: int) -> dict[str, Resident]:
@@ -172,35 +173,62 @@ class Store:
             self.nbytes -= self._sizes.pop(name)
 
     def _make_room(self) -> None:
-        """Let go of agents that were not used for longest; what they are is in the journal."""
+        """Let go of agents that were not used for longest; what they are is in the journal.
+
+        It never raises: whoever is waiting for an answer has asked for another stream, and what he did is committed.
+        """
         while self.nbytes > self._settings.resident_bytes and len(self.residents) > 1:
             name, resident = next(iter(self.residents.items()))
-            if resident.version - resident.kept >= _WORTH_KEEPING:
-                stream_id, version, packed = self.packed(name)
-                self.keep(name, stream_id, version, snapshot(packed))
+            if resident.version - resident.kept >= _WORTH_KEEPING and not self._kept(name):
+                return
             self._forget(name)
             self.counts["evictions"] += 1
+
+    def _kept(self, name: str) -> bool:
+        """Keep a snapshot of a stream, if one can be made; False if the database is away, and trying later helps."""
+        try:
+            stream_id, version, packed = self._packed(name)
+            self.keep(name, stream_id, version, snapshot(packed))
+        except JournalAway:
+            return False
+        except Exception as error:
+            self.counts["snapshot_errors"] += 1
+            if name not in self._reported:
+                self._reported.add(name)
+                _LOG.error("stream '%s' cannot be kept: %s: %s", name, type(error).__name__, error)
+        return True
+
+    def _packed(self, name: str) -> tuple[int, int, bytes]:
+        row, resident = self._present(name)
+        return row.id, resident.version, resident.packed()
 
     def _present(self, name: str) -> tuple[StreamRow, Resident]:
         """A stream as it is now, without changing it."""
         row = self._journal.stream(name) if name.isprintable() else None
         if row is None:
             raise refusal("not_found", f"stream: got '{name[:100]}'; there is no such stream")
-        resident = self._caught_up(row)
+        try:
+            resident = self._caught_up(row)
+        except BaseException:  # it may have folded half of it
+            self._forget(name)
+            raise
         self._use(name, resident)
         return row, resident
 
     def copy(self, name: str) -> Agent:
         """The agent of a stream as it is now, to be used elsewhere."""
         _, resident = self._present(name)
-        return unpacked(resident.agent.packed(small=False), "copy")
+        packed = resident.agent.packed(small=False)
+        self._make_room()
+        return unpacked(packed, "copy")
 
     # ------------------------------------------------------------------ now and then
 
     def packed(self, name: str) -> tuple[int, int, bytes]:
         """For a snapshot of a stream as it is now: its number, version and content."""
-        row, resident = self._present(name)
-        return row.id, resident.version, resident.packed()
+        packed = self._packed(name)
+        self._make_room()
+        return packed
 
     def keep(self, name: str, stream_id: int, version: int, state: bytes) -> None:
         """Write a snapshot."""
@@ -222,8 +250,8 @@ class Store:
     def keep_all(self) -> None:
         """Write the snapshots that save a fold."""
         for name in [name for name, one in self.residents.items() if one.version - one.kept >= _WORTH_KEEPING]:
-            stream_id, version, packed = self.packed(name)
-            self.keep(name, stream_id, version, snapshot(packed))
+            if not self._kept(name):
+                return
 
     def overdue(self) -> list[str]:
         """The streams with a decision whose reward wait is over, in memory or not."""
@@ -240,7 +268,10 @@ class Store:
             elif resident.agent.refit_due and not resident.retired:
                 self._patience.pop(name, None)
                 if self.changed(partial(Journal.claim, stream_id=row.id, now=now, until=now + _CLAIM)):
-                    return Job(name, resident.agent.packed(small=False), resident.version, resident.model_seq)
+                    job = Job(name, resident.agent.packed(small=False), resident.version, resident.model_seq)
+                    self._make_room()
+                    return job
+            self._make_room()
         return None
 
     def release(self, name: str) -> None:
@@ -248,6 +279,7 @@ class Store:
         row, _ = self._present(name)
         self.changed(partial(Journal.claim, stream_id=row.id, now=_now() + _CLAIM, until=0))
         self.due.setdefault(name)
+        self._make_room()
 
     def ping(self) -> None:
         self._journal.ping()

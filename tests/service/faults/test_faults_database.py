@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import time
 import zlib
 
 import pytest
@@ -11,6 +13,7 @@ from engine_tools import held, observation, opened, pay, refolded, same, spec, w
 from postgres_server import Server
 
 from halfseen import savefile
+from halfseen.journal import postgres
 from halfseen.journal.opening import open_journal
 from halfseen.service.errors import ServiceError
 from halfseen.service.specs import Ask, Told
@@ -89,6 +92,83 @@ def test_an_engine_whose_server_is_away_idles_and_serves_again(server):
         assert (await engine.decide("one", Ask(observation(1)))).arm in ("a", "b", "c")
 
     with_engine(url, scenario)
+
+
+def test_a_server_that_stalls_is_told_and_waited_for_no_longer(server, monkeypatch):
+    """Stopped as a whole, it answers nobody and hangs up on nobody."""
+    url = server.database()
+    monkeypatch.setattr(postgres, "_WORKING", 0.5)
+
+    async def scenario(engine):
+        await engine.create_stream(spec())
+        first = await engine.decide("one", Ask(observation(1), key="first"))
+        stopped = server.processes()
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            with pytest.raises(ServiceError) as raised:
+                await asyncio.wait_for(engine.decide("one", Ask(observation(2), key="second")), 30)
+            assert (raised.value.status, raised.value.code) == (503, "unavailable")
+            assert time.monotonic() - began < 15
+            assert not engine.ready()
+        finally:
+            for pid in reversed(stopped):
+                os.kill(pid, signal.SIGCONT)
+        await until(engine.ready)
+        assert (await engine.decide("one", Ask(observation(1), key="first"))).id == first.id
+        second = await engine.decide("one", Ask(observation(2), key="second"))
+        assert (await engine.decide("one", Ask(observation(3), key="second"))).id == second.id
+        assert (await engine.stream("one")).decisions == 2
+        assert same(held(engine, "one"), refolded(url, "one"))
+
+    with_engine(url, scenario, lock_seconds=1.0)
+
+
+def test_a_backend_that_stalls_in_a_commit_commits_once(server, monkeypatch):
+    """The rows it has locked are nobody's until it goes on, and then the decision is there."""
+    url = server.database()
+    monkeypatch.setattr(postgres, "_WORKING", 0.5)
+
+    async def scenario(engine):
+        await engine.create_stream(spec())
+        await engine.create_stream(spec("two"))
+        journal = engine._store._journal
+        pid, commit = journal._connection.info.backend_pid, journal.commit
+
+        def stalled() -> None:
+            os.kill(pid, signal.SIGSTOP)
+            monkeypatch.setattr(journal, "commit", commit)
+            commit()
+
+        monkeypatch.setattr(journal, "commit", stalled)
+        try:
+            for t in range(2):
+                with pytest.raises(ServiceError) as raised:
+                    await asyncio.wait_for(engine.decide("one", Ask(observation(t), key="first")), 30)
+                assert (raised.value.status, raised.value.code) == (503, "unavailable")
+            assert (await engine.decide("two", Ask(observation(1)))).arm in ("a", "b", "c")
+            assert (await engine.stream("one")).decisions == 0
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        first = await eventually(lambda: engine.decide("one", Ask(observation(1), key="first")))
+        assert first.repeated
+        assert (await engine.stream("one")).decisions == 1
+        assert same(held(engine, "one"), refolded(url, "one"))
+
+    with_engine(url, scenario, lock_seconds=1.0)
+
+
+async def eventually(ask, seconds: float = 30.0):
+    """The answer, as soon as the database is there."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return await ask()
+        except ServiceError:
+            if time.monotonic() > end:
+                raise
+            await asyncio.sleep(0.05)
 
 
 async def until(condition, seconds: float = 60.0) -> None:
