@@ -56,7 +56,7 @@ class Ledger:
     def _no_such_decision(self, decision_id: object) -> DecisionError:
         if isinstance(decision_id, int | np.integer) and 1 <= decision_id <= self.decided:
             return DecisionError(
-                f"decision_id: got {decision_id}, which was rewarded or given up before, or is older than the last "
+                f"decision_id: got {decision_id}, which was rewarded before, was given up, or is older than the last "
                 f"{self._max_pending} unrewarded decisions; want one of agent.pending"
             )
         return DecisionError(

@@ -109,15 +109,20 @@ def test_memory_is_flat_once_the_history_is_full():
     agent = hs.make("adaptive", observed=OBSERVED, arms=ARMS, history=80, refit="manual")
 
     def size() -> int:
-        return sum(array.nbytes for array in agent.state().values())
+        held = vars(agent.policy.estimator.history).values()
+        return sum(array.nbytes for array in held if isinstance(array, np.ndarray))
 
-    sizes = []
-    for _ in range(4):
+    sizes, carried = [], []
+    for _ in range(6):
         agent.fold(*played(100))
         agent.refit()
         sizes.append(size())
-    assert len(set(sizes)) == 1
+        carried.append(sum(array.nbytes for array in agent.state().values()))
+    assert len(set(sizes[1:])) == 1, "all slots are there from round 120 on"
     assert agent.health().facts["rounds kept"] <= 120
+    assert max(carried) <= carried[0] + 20 * 8 * (OBSERVED + 2 + agent.policy.estimator.dimension), (
+        "120 rounds and not 100"
+    )
 
 
 # ---------------------------------------------------------------------- in another process

@@ -61,8 +61,8 @@ def _talkative(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def long_plan() -> Any:
-    """A second or more for two workers."""
-    return experiment(["kf-ts", "ts-pco"], "orbit", 6_000, 8)
+    """A second or more for two workers: both agents take their rounds one by one."""
+    return experiment(["meb", "bayes"], "orbit", 6_000, 8)
 
 
 def wait_for_workers(address: str, count: int) -> None:
