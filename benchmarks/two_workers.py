@@ -4,7 +4,8 @@
 
 Two clusters on this machine, of one and of two worker processes, stay up throughout and play the same experiment in
 turns; the best of several turns counts. Starting the workers is not counted. On a machine that does other things the
-clock tells little; processor time tells what the clock would say if every worker had a core of its own.
+clock tells little; processor time tells what the clock would say if every worker had a core of its own. Beside them
+one and two plain processes do the same without Dask: more than they gain, two workers cannot.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 import argparse
 import contextlib
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import distributed
@@ -36,6 +39,27 @@ def play_slices(engine: Any, slices: list[Slice]) -> list[Any]:
     return [played[number] for number in range(len(slices))]
 
 
+class Bare:
+    """Processes that stay up and are handed slices."""
+
+    def __init__(self, count: int) -> None:
+        self.pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+        self.pids = sorted({pid for _ in range(20) for pid in self.pool.map(_pid, [0.05] * count)})
+
+    def work_through(self, work: Any, slices: list[Slice], tick: Any, heard: Any) -> None:
+        for number, done in enumerate(self.pool.map(_play, slices)):
+            heard(number, done)
+
+
+def _pid(seconds: float) -> int:
+    time.sleep(seconds)  # so that the others get one each
+    return os.getpid()
+
+
+def _play(piece: Slice) -> Any:
+    return play(piece, lambda _: None)
+
+
 def processor_seconds(processes: list[psutil.Process]) -> list[float]:
     return [sum(process.cpu_times()[:2]) for process in processes]
 
@@ -49,6 +73,10 @@ def main(rounds: int, repeats: int) -> None:
     wall, busiest, each = dict[str, float](), dict[str, float](), dict[str, float]()
     with contextlib.ExitStack() as ends:
         for count in (1, 2):
+            bare = Bare(count)
+            ends.callback(bare.pool.shutdown)
+            name = f"{count} process{'es' * (count > 1)}"
+            engines[name], processes[name] = bare, [psutil.Process(pid) for pid in bare.pids]
             name = f"{count} worker{'s' * (count > 1)}"
             cluster = distributed.LocalCluster(
                 n_workers=count, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0
@@ -82,10 +110,9 @@ def main(rounds: int, repeats: int) -> None:
             f"{name:13s} {wall[name]:6.2f} s by the clock, {busiest[name]:6.2f} s of processor time of the busiest; "
             f"{1e3 * each[name]:5.1f} ms a slice of one round"
         )
-    by_clock, by_processor = (found["1 worker"] / found["2 workers"] for found in (wall, busiest))
-    print(
-        f"two workers against one: {by_clock:.2f} by the clock, {by_processor:.2f} by processor time (wanted: {WANTED})"
-    )
+    for one, two, note in (("1 process", "2 processes", "no Dask"), ("1 worker", "2 workers", f"wanted: {WANTED}")):
+        by_clock, by_processor = (found[one] / found[two] for found in (wall, busiest))
+        print(f"{two} against one: {by_clock:.2f} by the clock, {by_processor:.2f} by processor time ({note})")
 
 
 if __name__ == "__main__":
