@@ -32,7 +32,7 @@ AXES: dict[str, tuple[int, ...]] = {
     "B": (1, 10, 100, 1000, 10_000),
     "t": (100, 1000, 10_000, 100_000, 1_000_000),
 }
-TURNS = {"ts-pco": 4, "kf-ts": 4, "emkf-ts": 2, "adaptive": 1}
+TURNS = {"ts-pco": 4, "kf-ts": 4, "emkf-ts": 4, "adaptive": 1}
 MOST_STREAMS = {"adaptive": 100}  # of a thousand the first identifications alone take a quarter of an hour
 
 
