@@ -27,6 +27,10 @@ def size(count: float) -> str:
     return f"{max(count, 0) / 1e3:.0f} kB"
 
 
+def exponent(found: Mapping[str, Any], what: str, digits: int) -> str:
+    return f"{round(found['exponents'][what], digits) + 0.0:.{digits}f}"  # + 0.0: no minus before a zero
+
+
 def table(curves: Curves, axis: str, what: str) -> Table:
     """A row an agent, a column a size, and the exponent of the upper end."""
     shown = amount if what == "microseconds" else size
@@ -35,7 +39,7 @@ def table(curves: Curves, axis: str, what: str) -> Table:
     for agent, found in curves[axis].items():
         cells = {point["at"]: shown(point[what]) for point in found["points"]}
         row = {"agent": agent} | {f"{axis} = {value:,}": cells.get(value, "not run") for value in values}
-        rows.append(row | {"exponent": f"{found['exponents'][what]:.2f}"})
+        rows.append(row | {"exponent": exponent(found, what, 2)})
     return Table(rows)
 
 
@@ -59,13 +63,21 @@ def draw(curves: Curves, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, grid = plt.subplots(2, len(curves), figsize=(3.6 * len(curves), 6.4), squeeze=False, layout="constrained")
-    for column, (axis, agents) in zip(grid.T, curves.items(), strict=True):
+    for column, axis in zip(grid.T, [axis for axis in HELD if axis in curves], strict=True):
+        agents = curves[axis]
         for axes, what in zip(column, ("microseconds", "bytes"), strict=True):
             for agent, found in agents.items():
                 points = found["points"]
-                values = [max(point[what], 1e4) if what == "bytes" else point[what] for point in points]
-                label = f"{agent} ({found['exponents'][what]:.1f})"
-                axes.plot([p["at"] for p in points], values, "o-", ms=3.5, lw=1.4, color=COLOURS[agent], label=label)
+                label = f"{agent} ({exponent(found, what, 1)})"
+                axes.plot(
+                    [p["at"] for p in points],
+                    [p[what] for p in points],
+                    "o-",
+                    ms=3.5,
+                    lw=1.4,
+                    color=COLOURS[agent],
+                    label=label,
+                )
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.grid(True, which="major", alpha=0.25)
