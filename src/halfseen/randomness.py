@@ -8,7 +8,6 @@ meets the same noise. NumPy's own class cannot be asked for one counter at a tim
 
 from __future__ import annotations
 
-import math
 from enum import IntEnum
 from typing import Any
 
@@ -18,6 +17,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
+from halfseen.box_muller import to_normals
 from halfseen.compiler import njit
 
 Keys = NDArray[np.uint64]  # (n, 2): seed, stream
@@ -118,19 +118,27 @@ def _philox(key_0, key_1, c_0, c_1, c_2, c_3):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, no_cpython_wrapper=True)
-def draw_one(i, keys, now, purpose, as_normals, uniforms, o, out):  # type: ignore[no-untyped-def]
-    """`draw` for keys[i] in round `now`, into out[o]; `uniforms` (count + 3,) is scratch."""
+def _uniform(word):  # type: ignore[no-untyped-def]
+    """The middle of one of 2^53 cells: never 0, never 1."""
+    return (np.int64(word >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
+
+
+@njit(cache=True, no_cpython_wrapper=True)
+def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignore[no-untyped-def]
+    """`draw` for keys[i] in round `now`, into out[o]; `scratch` has count + 3 places."""
     count = out.shape[1]
-    for start in range(0, count, 4):
-        words = _philox(keys[i, 0], keys[i, 1], np.uint64(start // 4), np.uint64(now), np.uint64(purpose), np.uint64(0))
-        for j in range(4):  # the middle of one of 2^53 cells: never 0, never 1
-            uniforms[start + j] = ((words[j] >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
-    if as_normals:  # Box and Muller, in pairs
-        for j in range(0, count, 2):
-            radius, angle = math.sqrt(-2.0 * math.log(uniforms[j])), 2.0 * math.pi * uniforms[j + 1]
-            uniforms[j], uniforms[j + 1] = radius * math.cos(angle), radius * math.sin(angle)
-    for j in range(count):
-        out[o, j] = uniforms[j]
+    half = scratch.shape[0] // 2
+    even, odd = scratch[:half], scratch[half:]  # every other draw: pairs side by side
+    for block in range((count + 3) // 4):
+        words = _philox(keys[i, 0], keys[i, 1], np.uint64(block), np.uint64(now), np.uint64(purpose), np.uint64(0))
+        even[2 * block], odd[2 * block] = _uniform(words[0]), _uniform(words[1])
+        even[2 * block + 1], odd[2 * block + 1] = _uniform(words[2]), _uniform(words[3])
+    if as_normals:
+        to_normals(even, odd, (count + 1) // 2)
+    for j in range(count // 2):
+        out[o, 2 * j], out[o, 2 * j + 1] = even[j], odd[j]
+    if count % 2 == 1:
+        out[o, count - 1] = even[count // 2]
 
 
 @njit(cache=True)
