@@ -122,3 +122,42 @@ def test_catalogued_agents_pay_nothing_for_what_their_estimator_leaves_out(monke
     for name in ("features_of", "reward", "due", "refit"):
         monkeypatch.setattr(Estimator, name, lambda *_: pytest.fail("called"))
     agent.learn(agent.decide([1.0, 2.0, 3.0]), 1.0)
+
+
+class Sideways(Observed):
+    """Hands its features over column by column, and in single precision."""
+
+    def observe(self, rows, observations, rounds, complete, contexts):
+        features = super().observe(rows, observations, rounds, complete, contexts)
+        return np.asfortranarray(features, dtype=np.float32)
+
+    def features_of(self, rows, rounds, features):
+        return np.repeat(features, 2, axis=1)[:, ::2]
+
+
+class Spread(Thompson):
+    """Widths with other numbers between them."""
+
+    def widths(self, rows, rounds, learner):
+        widths = super().widths(rows, rounds, learner)
+        return np.stack([widths, 9.0 * widths], axis=2).reshape(len(widths), -1)[:, ::2]
+
+
+@pytest.mark.parametrize(("estimator", "chooser"), [(Sideways, Thompson), (Observed, Spread)])
+def test_parts_of_other_people_may_lay_their_arrays_out_as_they_like(estimator, chooser):
+    """The kernels that are called directly would read them wrongly."""
+    streams = Streams(stream_keys(np.arange(4)), OBSERVED, ARMS)
+    mine, plain = (
+        Policy(streams, one(streams), Ridge(streams, OBSERVED), other(streams, OBSERVED))
+        for one, other in ((estimator, chooser), (Observed, Thompson))
+    )
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        y = rng.normal(size=(4, OBSERVED)).astype(np.float32).astype(float)
+        picked = []
+        for policy in (mine, plain):
+            choices = policy.decide(y)
+            policy.learn(choices.rounds, choices.features, choices.arms, choices.arms * 0.5 - y[:, 0])
+            picked.append(choices.arms)
+        np.testing.assert_array_equal(*picked)
+    np.testing.assert_array_equal(mine.learner.mean, plain.learner.mean)

@@ -12,7 +12,7 @@ from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.checks import LIMIT
 from halfseen.randomness import Floats
 
-_FLOAT64 = np.dtype(np.float64)
+_FLOAT64, _ARRAY = np.dtype(np.float64), np.ndarray
 
 
 def real_numbers(argument: str, value: ArrayLike) -> Floats:
@@ -54,7 +54,7 @@ def number(argument: str, value: ArrayLike) -> float:
 
 def vector(argument: str, value: ArrayLike, length: int) -> Floats:
     """`length` numbers as an array (length,)."""
-    if type(value) is np.ndarray and value.dtype is _FLOAT64 and value.shape == (length,) and value.flags.carray:
+    if type(value) is _ARRAY and value.dtype is _FLOAT64 and value.shape == (length,) and value.flags.carray:
         return value  # the usual case, at a quarter of the price of what follows
     array = numbers(argument, value, f"{length} numbers")
     if array.shape != (length,):
@@ -64,7 +64,7 @@ def vector(argument: str, value: ArrayLike, length: int) -> Floats:
 
 def row(argument: str, value: ArrayLike, length: int) -> Floats:
     """`length` numbers as an array (1, length)."""
-    if type(value) is np.ndarray and value.dtype is _FLOAT64 and value.shape == (length,) and value.flags.carray:
+    if type(value) is _ARRAY and value.dtype is _FLOAT64 and value.shape == (length,) and value.flags.carray:
         return value[None]
     return vector(argument, value, length)[None]
 

@@ -15,6 +15,8 @@ from halfseen.kernels.rounds import begin_round
 from halfseen.randomness import Floats, Ints
 
 _INT64 = np.dtype(np.int64)  # made once: it takes longer than the array
+_empty = np.empty
+_OURS = f"{__name__.partition('.')[0]}."
 
 
 class Policy(Stateful):
@@ -43,6 +45,8 @@ class Policy(Stateful):
         self._plays_ahead = (
             self._law is not None and self._foresees and type(learner).play_ahead is not Learner.play_ahead
         )
+        # Kernels called directly take arrays as they are: those of other people's parts are looked at first.
+        self._foreign = not all(type(part).__module__.startswith(_OURS) for part in (estimator, chooser))
         estimator.meet(learner)
 
     def observe(
@@ -52,7 +56,7 @@ class Policy(Stateful):
         rows = self.everyone if rows is None else rows
         if contexts is None and self.estimator.reveals_context:  # nothing has changed yet
             raise invalid("context", "nothing", f"the true context, {self.estimator.dimension} numbers")
-        rounds = np.empty(len(rows), _INT64)
+        rounds = _empty(len(rows), _INT64)
         found = begin_round(rows, observations, self.rounds, rounds)
         if found == EXCESSIVE:
             raise invalid("observation", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
@@ -65,7 +69,7 @@ class Policy(Stateful):
                 self.estimator.refit(due, self.learner)
                 anew = np.isin(rows, due)  # their learner is of the new model, so their features must be too
                 features[anew] = self.estimator.features_of(rows[anew], rounds[anew], features[anew])
-        return rows, rounds, features
+        return rows, rounds, _plain(features) if self._foreign else features
 
     def decide(
         self,
@@ -77,12 +81,14 @@ class Policy(Stateful):
     ) -> Choices:
         """See y_t (n, k), choose an arm for every stream in `rows`."""
         rows, rounds, features = self.observe(observations, contexts=contexts, rows=rows)
-        arms = np.empty(len(rows), _INT64)
+        arms = _empty(len(rows), _INT64)
         if available is None:
             available = self.active if rows is self.everyone else self.active[rows]
         keys = self._keys if rows is self.everyone else self._keys[rows]
         if self._law is not None:
             widths = self.chooser.widths(rows, rounds, self.learner)
+            if self._foreign:
+                widths = _plain(widths)
             means, variances = self.learner.score_and_pick(
                 rows, features, widths, self._law, keys, rounds, available, arms
             )
@@ -181,7 +187,8 @@ class Policy(Stateful):
         if not self._hears_rewards:
             self.learner.learn(rows, features, arms, rewards)
             return
-        self.learner.learn(rows, self.estimator.features_of(rows, rounds, features), arms, rewards)
+        heard = self.estimator.features_of(rows, rounds, features)
+        self.learner.learn(rows, _plain(heard) if self._foreign else heard, arms, rewards)
         self.estimator.reward(rows, rounds, arms, rewards, self.learner)
 
     def learn_many(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, row: int = 0) -> None:
@@ -260,6 +267,11 @@ class Policy(Stateful):
         self._any_silent = bool(self.silent.any())
         for part, holder in holders.items():
             holder.restore(parts[part])
+
+
+def _plain(array: ArrayLike) -> Floats:
+    """As kernels are compiled for: doubles, row after row."""
+    return np.ascontiguousarray(array, dtype=np.float64)
 
 
 def _overrides(estimator: Estimator, *names: str) -> bool:

@@ -7,11 +7,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from halfseen.component import Learner, Mask, Payoffs, Streams, positive
 from halfseen.errors import HalfseenError, invalid
-from halfseen.kernels.regression import learn_rewards, score_arms
-from halfseen.kernels.rounds import play_rounds, score_and_pick
+from halfseen.kernels.regression import score_arms
+from halfseen.kernels.rounds import play_rounds
 from halfseen.randomness import Floats, Ints, Keys, Purpose
+from halfseen.warmup import Direct
 
 _CHOICE = int(Purpose.CHOICE)
+_score_and_pick, _learn_rewards = Direct("kernels.rounds.score_and_pick"), Direct("kernels.regression.learn_rewards")
+_empty = np.empty
 
 
 class Ridge(Learner):
@@ -55,8 +58,8 @@ class Ridge(Learner):
         available: Mask,
         arms: Ints,
     ) -> tuple[Floats, Floats]:
-        scores = np.empty((2, len(rows), self.arms))
-        score_and_pick(
+        scores = _empty((2, len(rows), self.arms))
+        _score_and_pick.call(
             rows, self.mean, self.cov_packed, features, widths, law, keys, rounds, _CHOICE, available,
             scores, arms,
         )  # fmt: skip
@@ -83,7 +86,7 @@ class Ridge(Learner):
             raise self._refusal(rows[refused])
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        refused = learn_rewards(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)
+        refused = _learn_rewards.call(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)
         if refused >= 0:
             raise self._refusal(features[refused])
 
