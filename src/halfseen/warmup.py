@@ -132,7 +132,7 @@ class Direct:
     They must be of the types in GROUPS, which nothing checks: only for arrays that this package has made.
     """
 
-    __slots__ = ("call", "_name")
+    __slots__ = ("_name", "call")
 
     def __init__(self, name: str) -> None:
         self._name = name

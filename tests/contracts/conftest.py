@@ -11,11 +11,15 @@ from halfseen import warmup
 @pytest.fixture(autouse=True)
 def direct_calls_are_of_the_types_compiled_for(monkeypatch):
     for kernel in [one for one in gc.get_objects() if isinstance(one, warmup.Direct)]:
-        compiled, wanted = warmup.kernels()[kernel._name]
+        monkeypatch.setattr(kernel, "call", _checked(*warmup.kernels()[kernel._name]))
 
-        def checked(*arguments, call=compiled.compile(wanted), wanted=wanted):
-            got = tuple(numba.typeof(argument) for argument in arguments)
-            assert got == wanted, "a kernel was called directly with arguments of other types"
-            return call(*arguments)
 
-        monkeypatch.setattr(kernel, "call", checked)
+def _checked(kernel, wanted):
+    call = kernel.compile(wanted)
+
+    def checked(*arguments):
+        got = tuple(numba.typeof(argument) for argument in arguments)
+        assert got == wanted, "a kernel was called directly with arguments of other types"
+        return call(*arguments)
+
+    return checked
