@@ -1,6 +1,8 @@
 """Endpoints that do nothing, under the server and the settings of `halfseen serve`: what decisions are measured by.
 
-python -m benchmarks.empty_services fastapi|plain PORT
+python -m benchmarks.empty_services fastapi|plain|one-write PORT
+
+The first two are under uvicorn's own protocol; "one-write" is the plain one under that of `halfseen serve`.
 """
 
 from __future__ import annotations
@@ -51,5 +53,6 @@ def plain_empty() -> Any:
 
 if __name__ == "__main__":
     kind, port = sys.argv[1], int(sys.argv[2])
-    made = {"fastapi": fastapi_empty, "plain": plain_empty}[kind]()
-    uvicorn.run(made, host="127.0.0.1", port=port, lifespan="off", **server_settings())
+    made = {"fastapi": fastapi_empty, "plain": plain_empty, "one-write": plain_empty}[kind]()
+    settings = server_settings() | ({} if kind == "one-write" else {"http": "auto"})  # auto: uvicorn's own protocol
+    uvicorn.run(made, host="127.0.0.1", port=port, lifespan="off", **settings)

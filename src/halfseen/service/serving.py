@@ -19,6 +19,7 @@ from halfseen.errors import HalfseenError, invalid
 from halfseen.journal.opening import open_journal
 from halfseen.service.app import HEADERS, ServeOptions, create_app, running
 from halfseen.service.auth import is_loopback, live
+from halfseen.service.one_write import OneWrite
 
 Announce = Callable[[str, bool], None]  # the address, and whether tokens are asked for
 _GRACE = 10  # seconds for requests under way when the service is asked to end
@@ -66,6 +67,7 @@ def server_settings(access_log: bool = False, workers: int = 1) -> dict[str, Any
         "server_header": False,
         "headers": HEADERS,
         "ws": "none",
+        "http": OneWrite,
         "proxy_headers": False,  # nobody here asks for the caller's address
         "timeout_graceful_shutdown": _GRACE,
         "backlog": 2048,
