@@ -19,6 +19,7 @@ from halfseen.experiments.play import Track
 from halfseen.experiments.reward_tables import agents_table
 from halfseen.experiments.rewards import reward_summary
 from halfseen.experiments.specs import CHUNK, Experiment
+from halfseen.experiments.wording import count, number
 from halfseen.randomness import Floats
 from halfseen.table import Table
 from halfseen.worlds import RecordedWorld, World
@@ -37,7 +38,7 @@ class Result:
     jobs: int
 
     def __repr__(self) -> str:
-        return f"{len(self.plan.seeds)} seeds, {self.plan.rounds:,} rounds\n{self.table()}"
+        return f"{count(self.plan.seeds, 'seed')}, {count(self.plan.rounds, 'round')}\n{self.table()}"
 
     @property
     def worlds(self) -> tuple[str, ...]:
@@ -131,11 +132,11 @@ class Result:
                     {
                         "world": world,
                         "agent": agent,
-                        "R(T) mean": f"{entry['regret_mean']:.0f}",
-                        "± s.e.": f"{entry['regret_standard_error']:.0f}",
-                        "median": f"{entry['regret_median']:.0f}",
+                        "R(T) mean": number(entry["regret_mean"], 0),
+                        "± s.e.": number(entry["regret_standard_error"], 0),
+                        "median": number(entry["regret_median"], 0),
                         "growth t^β": f"{Estimate(**entry['growth_exponent']):.2f}",
-                        "mean ‖x−x̂‖": f"{entry['mean_estimation_error']:.2f}",
+                        "mean ‖x−x̂‖": number(entry["mean_estimation_error"], 2),
                         "rounds/s": f"{entry['rounds_per_second']:,.0f}",
                     }
                 )
