@@ -420,7 +420,7 @@ def test_streams_are_made_once(database):
         {"agent": "kf-ts", "options": {"model": {"transition": [[1]], "process_cov": [[1]]}}},
         {"seed": -1}, {"seed": 2**64}, {"reward_wait": 0.0}, {"reward_wait": float("nan")}, {"default_reward": 1.0},
         {"reward_wait": 1.0, "default_reward": float("inf")}, {"reward_wait": 1.0, "default_reward": 1e101},
-        {"reward_wait": 1.0, "default_reward": 1.0, "late_rewards": "fold"}, {"options": {"max_pending": "many"}},
+        {"options": {"max_pending": "many"}},
     ],
 )  # fmt: skip
 def test_a_stream_that_cannot_be_is_refused(tmp_path, wrong):
