@@ -12,7 +12,6 @@ from halfseen.errors import DecisionError, invalid
 from halfseen.health import LONG
 from halfseen.randomness import Floats, Ints
 
-
 PROVISIONAL = "pending.provisional"  # of the state: there only if a reward is
 
 

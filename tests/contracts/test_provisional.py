@@ -40,7 +40,7 @@ def paid(number: int) -> float:
 
 
 def go_on(agent: hs.Agent, *, provisional: float | None, heard: bool = False, checkpoint=lambda agent: agent):
-    """Rounds CUT + 1 to ROUNDS with arms given as in a record. Rewards come when the next round has begun, or `heard` before it.
+    """Rounds CUT + 1 to ROUNDS, arms as in a record. Rewards come when the next round has begun, or `heard` before it.
 
     Those of LATE are `provisional` at first, with which the real ones come at the end; or with None real at once.
     """
@@ -207,7 +207,7 @@ def test_after_a_fit_in_between_the_arms_are_those_of_the_real_rewards():
 
 def test_a_round_no_longer_kept_teaches_nothing():
     agent = make_small("adaptive", history=80, **manual("adaptive"))
-    xs, ys, _ = story(200)
+    _, ys, _ = story(200)
     for t in range(200):
         agent.relive(ys[t], t % ARMS)
         agent.learn(t + 1, paid(t), provisional=t < 3 or t == 110)

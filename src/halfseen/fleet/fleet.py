@@ -178,7 +178,9 @@ class Fleet:
         self._roll.check_new(names)
         state = agent.state()
         if PROVISIONAL in state:
-            raise invalid("agent", f"{len(state[PROVISIONAL])} provisional rewards", "none: learn them, or give them up")
+            raise invalid(
+                "agent", f"{len(state[PROVISIONAL])} provisional rewards", "none: learn them, or give them up"
+            )
         row = self._roll.free_rows(1)
         self._make_rows(row)
         self._engine.keys[row] = stream_keys(agent.recipe["seed"])

@@ -107,7 +107,10 @@ class Told(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rewarded(Struct, frozen=True):
-    """What became of a reward: `how` is "given", "default" (the wait is over) or "late"; `folded` whether it taught."""
+    """What became of a reward: `how` is "given", "default" (the wait is over) or "late"; `folded` whether it taught.
+
+    A late reward that taught has taken the place of the default, if there was one.
+    """
 
     decision: str
     value: float
