@@ -24,7 +24,7 @@ from halfseen.policy import Policy
 from halfseen.randomness import Floats, Ints
 
 _SINCE_ARMS_COME_AND_GO = {"active", "missed", "silent", "rewards"}  # of the state: older files do without
-_FITS = "learner.fits"  # likewise: 0 where nothing is provisional
+_FITTED_TO = "learner.fitted_to"  # likewise: it matters to provisional rewards alone
 
 
 class Agent:
@@ -164,7 +164,7 @@ class Agent:
             credit = self.policy.learn_for_now(rounds, features, arms, reward)
             held = Provisional(value, *credit[0].tolist())
         else:
-            credits = np.array([[held.variance, held.fit]])
+            credits = np.array([[held.variance, held.number]])
             self.policy.replace(rounds, features, arms, np.array([held.value]), reward, credits)
         ledger.hold(number, held._replace(value=value))
         if not provisional:
@@ -388,8 +388,8 @@ class Agent:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become what `state()` described; a state of another shape, or of other arms, is refused."""
         known = {name: array for name, array in self.state().items() if name != PROVISIONAL}
-        if _FITS in known and _FITS not in state:
-            state = {**state, _FITS: np.zeros_like(known[_FITS])}
+        if _FITTED_TO in known and _FITTED_TO not in state:
+            state = {**state, _FITTED_TO: np.zeros_like(known[_FITTED_TO])}
         if PROVISIONAL in state and not self.policy.replaces:
             raise invalid("state", "one with provisional rewards", f"one without: '{self.name}' does not take them")
         if state.keys() - {PROVISIONAL} == known.keys() - _SINCE_ARMS_COME_AND_GO:

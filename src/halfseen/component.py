@@ -230,7 +230,10 @@ class Learner(Stateful, ABC):
         """
 
     def credit(self, rows: Ints, arms: Ints) -> Floats:
-        """With which noise variance rewards of the `arms` (n,) are learnt now, and as of which fit; (n, 2)."""
+        """With which noise variance a reward of the `arms` (n,) would be learnt now, and as which of all; (n, 2).
+
+        For learners that are fitted anew and count rewards from 1; the others leave it as it is.
+        """
         return np.tile([1.0, 0.0], (len(rows), 1))
 
     def replace(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:

@@ -23,7 +23,7 @@ class Provisional(NamedTuple):
 
     value: float
     variance: float
-    fit: float
+    number: float
 
 
 class Ledger:

@@ -331,16 +331,16 @@ def test_a_state_that_does_not_fit_is_refused(held):
     assert frozen_state(agent) == before
 
 
-def test_a_state_of_before_fits_were_counted_is_taken():
+def test_a_state_of_before_fits_were_dated_is_taken():
     agent, twin = grown_up("adaptive"), make_small("adaptive", refit="manual")
-    old = {key: value for key, value in agent.state().items() if key != "learner.fits"}
+    old = {key: value for key, value in agent.state().items() if key != "learner.fitted_to"}
     assert len(old) == len(agent.state()) - 1
     twin.restore(old)
     assert isinstance(twin.policy.learner, Calibrated)
     for one in (agent, twin):
         go_on(one, provisional=0.3)
     mine, theirs = agent.state(), twin.state()
-    for key in mine.keys() - {"learner.fits"}:
+    for key in mine.keys() - {"learner.fitted_to"}:
         np.testing.assert_array_equal(mine[key], theirs[key], err_msg=key)
 
 

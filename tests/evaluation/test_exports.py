@@ -90,7 +90,7 @@ def test_a_table_of_the_columns_knows_what_was_on_offer_and_what_was_learnt(expo
     whole = read_log(exports / "journal.ndjson", stream="late")
     np.testing.assert_array_equal(log.rewards, whole.rewards)
     late = [step for step in log.steps if step.kind == 1]
-    assert len(late) == 6 + 5  # the defaults that nothing came after; what came too late was not learnt
+    assert len(late) == whole.defaults >= 6  # the defaults that nothing came after; what came too late was not learnt
     assert (
         read_log(table, stream="offered", arms=["a", "b", "c", "d"]).possible[0] == [True, True, False, False]
     ).all()

@@ -201,7 +201,7 @@ def test_models_found_in_between_fold_exactly(database, clock):
                 assert time.monotonic() < end
                 await asyncio.sleep(0.01)
         agent = held(engine, "one").agent
-        assert agent.policy.learner.fits[0] >= 3
+        assert agent.policy.learner.fitted_to[0] >= 30
         before = agent.policy.learner.mean.copy()
         overdue = [identity for identity in late if identity not in held(engine, "one").waiting]
         for identity in overdue[::2]:
