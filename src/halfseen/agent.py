@@ -19,7 +19,7 @@ from halfseen.examination.examined import Subject, measure
 from halfseen.examination.findings import findings
 from halfseen.health import LONG, Finding, Health, Verdict
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
-from halfseen.ledger import PROVISIONAL, Ledger, Provisional
+from halfseen.ledger import PROVISIONAL, HasProvisional, Ledger, Provisional
 from halfseen.policy import Policy
 from halfseen.randomness import Floats, Ints
 
@@ -145,36 +145,42 @@ class Agent:
             raise invalid("reward", repr(reward), f"a number within ±{LIMIT:g}")
         if isinstance(decision_id, Decision):
             decision_id = decision_id.id_for(self)
-        rounds, arms, features = self._ledger.find(decision_id)
-        if provisional or decision_id in self._ledger.provisional:
-            self._learn_for_now(decision_id, value, provisional)
+        try:
+            rounds, arms, features = self._ledger.find(decision_id)
+        except HasProvisional:
+            self._replace(decision_id, value, provisional)
+            return
+        if provisional:
+            self._learn_for_now(decision_id, value)
             return
         self._reward[0] = value
         self.policy.learn(rounds, features, arms, self._reward)
         self._ledger.close(decision_id)
 
-    def _learn_for_now(self, number: int, value: float, provisional: bool) -> None:
-        """Learn a provisional reward, or the reward of a decision that has one; the decision stays if `provisional`."""
+    def _learn_for_now(self, number: int, value: float) -> None:
         if not self.policy.replaces:
             wanted = f"False: '{self.name}' cannot put another reward in the place of one that it has learnt"
             raise invalid("provisional", "True", wanted)
-        ledger, reward = self._ledger, np.array([value])
-        (rounds, arms, features), held = ledger.find(number), ledger.provisional.get(number)
-        if held is None:
-            credit = self.policy.learn_for_now(rounds, features, arms, reward)
-            held = Provisional(value, *credit[0].tolist())
+        made = rounds, arms, features = self._ledger.find(number)
+        (credit,) = self.policy.learn_for_now(rounds, features, arms, np.array([value]))
+        self._ledger.hold(number, Provisional(made, value, *credit.tolist()))
+
+    def _replace(self, number: int, value: float, provisional: bool) -> None:
+        """Put a reward in the place of the one for now; the decision stays open if it is `provisional` itself."""
+        held = self._ledger.provisional[number]
+        rounds, arms, features = held.made
+        credits = np.array([[held.variance, held.number]])
+        self.policy.replace(rounds, features, arms, np.array([held.value]), np.array([value]), credits)
+        if provisional:
+            self._ledger.hold(number, held._replace(value=value))
         else:
-            credits = np.array([[held.variance, held.number]])
-            self.policy.replace(rounds, features, arms, np.array([held.value]), reward, credits)
-        ledger.hold(number, held._replace(value=value))
-        if not provisional:
-            ledger.settle(number)
+            self._ledger.settle(number)
 
     def learn_many(self, ids: Iterable[int | Decision], rewards: ArrayLike) -> None:
         """Credit many rewards, in the order given: the same as one by one, but all of them or, if refused, none."""
         given = inputs.listed("ids", ids, "a list of decisions or their ids")
         numbers = [one.id_for(self) if isinstance(one, Decision) else one for one in given]
-        waiting = [self._ledger.find(number) for number in numbers]
+        waiting = [self._ledger.made(number) for number in numbers]
         values = inputs.numbers("rewards", rewards, "numbers, one a decision")
         if values.shape != (len(numbers),):
             raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")

@@ -18,9 +18,17 @@ PROVISIONAL = "pending.provisional"  # of the state: there only if a reward is
 _NONE_HELD = np.zeros((0, 4))  # number, and what follows
 
 
-class Provisional(NamedTuple):
-    """A reward that another may be put in the place of, and how it was learnt (`Learner.credit`)."""
+Made = tuple[Ints, Ints, Floats]  # round, arm and features of a decision
 
+
+class HasProvisional(DecisionError):
+    """The decision asked for has a reward for now."""
+
+
+class Provisional(NamedTuple):
+    """A decision with a reward that another may be put in the place of, and how that was learnt (`Learner.credit`)."""
+
+    made: Made
     value: float
     variance: float
     number: float
@@ -32,8 +40,8 @@ class Ledger:
     def __init__(self, max_pending: int, dimension: int) -> None:
         self._max_pending = at_least("max_pending", max_pending, 1)
         self._dimension = dimension
-        self.waiting: dict[int, tuple[Ints, Ints, Floats]] = {}  # round, arm and features of each
-        self.provisional: dict[int, Provisional] = {}  # of those that wait: the rewards they have for now
+        self.waiting: dict[int, Made | None] = {}  # None: it has a reward for now, and is in `provisional`
+        self.provisional: dict[int, Provisional] = {}
         self.decided = 0
         self.rewarded, self._last_rewarded = 0, 0  # rewards credited; decisions made when the last of them came
         self.given_up = 0  # decisions that no reward is expected for any more
@@ -49,15 +57,24 @@ class Ledger:
             self.provisional.pop(oldest, None)
         return number
 
-    def find(self, decision_id: Any) -> tuple[Ints, Ints, Floats]:
-        """Round, arm and features of a decision that waits."""
+    def find(self, decision_id: Any) -> Made:
+        """Round, arm and features of a decision that waits; HasProvisional is raised if it has a reward for now."""
         try:
             found = self.waiting.get(decision_id)
         except TypeError:
             raise invalid("decision_id", repr(decision_id), "the id of a decision") from None
         if found is None:
+            if decision_id in self.provisional:
+                raise HasProvisional(f"decision_id: got {decision_id}, which has a provisional reward; want another")
             raise self._no_such_decision(decision_id)
         return found
+
+    def made(self, decision_id: Any) -> Made:
+        """The same, whether it has a reward for now or not."""
+        try:
+            return self.find(decision_id)
+        except HasProvisional:
+            return self.provisional[decision_id].made
 
     def close(self, decision_id: int) -> None:
         del self.waiting[decision_id]
@@ -67,6 +84,7 @@ class Ledger:
     def hold(self, decision_id: int, reward: Provisional) -> None:
         """Count a decision as rewarded and let it wait for another reward; or change the one it has for now."""
         if decision_id not in self.provisional:
+            self.waiting[decision_id] = None
             self.rewarded += 1
             self._last_rewarded = self.decided
         self.provisional[decision_id] = reward
@@ -76,7 +94,7 @@ class Ledger:
         del self.waiting[decision_id], self.provisional[decision_id]
 
     def give_up(self, decision_id: int) -> None:
-        self.find(decision_id)
+        self.made(decision_id)
         if decision_id in self.provisional:
             self.settle(decision_id)
             return
@@ -117,9 +135,9 @@ class Ledger:
         return facts, notes
 
     def state(self) -> dict[str, Any]:
-        entries = self.waiting.values()
+        entries = [made or self.provisional[number].made for number, made in self.waiting.items()]
         empty = np.zeros((0, self._dimension))
-        held = [(float(number), *one) for number, one in self.provisional.items()]
+        held = [(float(number), *one[1:]) for number, one in self.provisional.items()]
         return {
             "pending.ids": np.array(list(self.waiting), dtype=np.int64),
             "pending.arms": np.array([int(arm[0]) for _, arm, _ in entries], dtype=np.int64),
@@ -150,8 +168,11 @@ class Ledger:
         self.waiting = {
             number: (ids[i : i + 1], arms[i : i + 1], features[i : i + 1]) for i, number in enumerate(ids.tolist())
         }
-        self.provisional = {
-            int(number): Provisional(*rest) for number, *rest in np.asarray(state.get(PROVISIONAL, _NONE_HELD)).tolist()
-        }
+        self.provisional = {}
+        for number, *rest in np.asarray(state.get(PROVISIONAL, _NONE_HELD)).tolist():
+            made = self.waiting[int(number)]
+            assert made is not None
+            self.provisional[int(number)] = Provisional(made, *rest)
+            self.waiting[int(number)] = None
         self.decided = decided
         self.rewarded, self._last_rewarded, self.given_up = (*map(int, state["rewards"]), 0)[:3]
