@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+import halfseen as hs
 from halfseen.journal.opening import open_journal
 from halfseen.service.engine import Engine
 from halfseen.service.resident import Resident
@@ -46,6 +47,14 @@ def observation(number: int, entries: int = 3) -> list[float | None]:
     """One of a fixed sequence; an entry is missing now and then."""
     drawn = np.random.default_rng([7, number]).normal(size=entries).tolist()
     return [None if (number + place) % 11 == 0 else value for place, value in enumerate(drawn)]
+
+
+def plain(value: Any) -> Any:
+    """An option of an agent as JSON has it."""
+    if isinstance(value, hs.LinearGaussianModel):
+        fields = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
+        return {name: getattr(value, name).tolist() for name in fields}
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def pay(identity: str) -> float:

@@ -86,7 +86,7 @@ class Stateful:
 
 
 def _own_ahead(part: type, base: type, ahead: str, *steps: str) -> None:
-    """A part that changes a step takes rounds one at a time, unless it says itself how it takes many."""
+    """A part that changes a step no longer does what follows from it as it inherits it, unless it says itself how."""
     if ahead not in vars(part) and any(step in vars(part) for step in steps):
         setattr(part, ahead, getattr(base, ahead))
 
@@ -116,6 +116,7 @@ class Estimator(Stateful, ABC):
 
     def __init_subclass__(cls) -> None:
         _own_ahead(cls, Estimator, "observe_ahead", "observe")
+        _own_ahead(cls, Estimator, "replace", "reward", "features_of")
 
     # What follows is for estimators that learn from rewards or re-learn their model. A part that leaves it as it is
     # pays nothing for it: the policy does not call what was not overridden.
@@ -126,6 +127,16 @@ class Estimator(Stateful, ABC):
 
     def reward(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
         """Hear of rewards (n,) of `rounds` (n,) that the learner has just learnt; refuses nothing."""
+
+    def replace(
+        self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
+    ) -> Floats:
+        """Put rewards (n,) in the place of those heard before of the same `rounds`; refuses nothing.
+
+        The features (n, p) on which the learner is to put them right, NaN where it is not. For estimators that hear
+        rewards and can; with the others, and those that do not override this, no reward is provisional.
+        """
+        raise NotImplementedError
 
     def meet(self, learner: Learner) -> None:
         """Be told, once, whose posterior the features go to."""
@@ -209,6 +220,7 @@ class Learner(Stateful, ABC):
 
     def __init_subclass__(cls) -> None:
         _own_ahead(cls, Learner, "play_ahead", "score", "score_and_pick", "learn")
+        _own_ahead(cls, Learner, "replace", "learn")
 
     @abstractmethod
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
@@ -216,6 +228,21 @@ class Learner(Stateful, ABC):
 
         A row may be named more than once: its rewards are taken in the order given.
         """
+
+    def credit(self, rows: Ints, arms: Ints) -> Floats:
+        """With which noise variance a reward of the `arms` (n,) would be learnt now, and as which of all; (n, 2).
+
+        For learners that are fitted anew and count rewards from 1; the others leave it as it is.
+        """
+        return np.tile([1.0, 0.0], (len(rows), 1))
+
+    def replace(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+        """Know what would be known had rewards learnt before been higher by `changes` (n,); refuses nothing.
+
+        `credits` (n, 2) are what `credit` gave when they were learnt. For learners that can: rewards of those that do
+        not override this are never provisional.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def add_arm(self, params: ArrayLike | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,27 @@ from halfseen.errors import DecisionError, invalid
 from halfseen.health import LONG
 from halfseen.randomness import Floats, Ints
 
+PROVISIONAL = "pending.provisional"  # of the state: there only if a reward is
+
+
+_NONE_HELD = np.zeros((0, 4))  # number, and what follows
+
+
+Made = tuple[Ints, Ints, Floats]  # round, arm and features of a decision
+
+
+class HasProvisional(DecisionError):
+    """The decision asked for has a reward for now."""
+
+
+class Provisional(NamedTuple):
+    """A decision with a reward that another may be put in the place of, and how that was learnt (`Learner.credit`)."""
+
+    made: Made
+    value: float
+    variance: float
+    number: float
+
 
 class Ledger:
     """Numbers are those of the rounds, from 1. Beyond `max_pending` that wait, the oldest can no longer be rewarded."""
@@ -19,7 +40,8 @@ class Ledger:
     def __init__(self, max_pending: int, dimension: int) -> None:
         self._max_pending = at_least("max_pending", max_pending, 1)
         self._dimension = dimension
-        self.waiting: dict[int, tuple[Ints, Ints, Floats]] = {}  # round, arm and features of each
+        self.waiting: dict[int, Made | None] = {}  # None: it has a reward for now, and is in `provisional`
+        self.provisional: dict[int, Provisional] = {}
         self.decided = 0
         self.rewarded, self._last_rewarded = 0, 0  # rewards credited; decisions made when the last of them came
         self.given_up = 0  # decisions that no reward is expected for any more
@@ -30,26 +52,52 @@ class Ledger:
         waiting = self.waiting
         waiting[number] = choices[:3]
         if len(waiting) > self._max_pending:
-            del waiting[next(iter(waiting))]
+            oldest = next(iter(waiting))
+            del waiting[oldest]
+            self.provisional.pop(oldest, None)
         return number
 
-    def find(self, decision_id: Any) -> tuple[Ints, Ints, Floats]:
-        """Round, arm and features of a decision that waits."""
+    def find(self, decision_id: Any) -> Made:
+        """Round, arm and features of a decision that waits; HasProvisional is raised if it has a reward for now."""
         try:
             found = self.waiting.get(decision_id)
         except TypeError:
             raise invalid("decision_id", repr(decision_id), "the id of a decision") from None
         if found is None:
+            if decision_id in self.provisional:
+                raise HasProvisional(f"decision_id: got {decision_id}, which has a provisional reward; want another")
             raise self._no_such_decision(decision_id)
         return found
+
+    def made(self, decision_id: Any) -> Made:
+        """The same, whether it has a reward for now or not."""
+        try:
+            return self.find(decision_id)
+        except HasProvisional:
+            return self.provisional[decision_id].made
 
     def close(self, decision_id: int) -> None:
         del self.waiting[decision_id]
         self.rewarded += 1
         self._last_rewarded = self.decided
 
+    def hold(self, decision_id: int, reward: Provisional) -> None:
+        """Count a decision as rewarded and let it wait for another reward; or change the one it has for now."""
+        if decision_id not in self.provisional:
+            self.waiting[decision_id] = None
+            self.rewarded += 1
+            self._last_rewarded = self.decided
+        self.provisional[decision_id] = reward
+
+    def settle(self, decision_id: int) -> None:
+        """Wait no longer for another reward than the provisional one."""
+        del self.waiting[decision_id], self.provisional[decision_id]
+
     def give_up(self, decision_id: int) -> None:
-        self.find(decision_id)
+        self.made(decision_id)
+        if decision_id in self.provisional:
+            self.settle(decision_id)
+            return
         del self.waiting[decision_id]
         self.given_up += 1
 
@@ -65,15 +113,18 @@ class Ledger:
         )
 
     def health(self) -> tuple[dict[str, object], list[str]]:
-        dropped = self.decided - self.rewarded - self.given_up - len(self.waiting)
+        waiting = len(self.waiting) - len(self.provisional)
+        dropped = self.decided - self.rewarded - self.given_up - waiting
         silence = self.decided - self._last_rewarded
         facts: dict[str, object] = {
             "rounds": self.decided,
             "rewards": self.rewarded,
             "decisions since the last reward": silence,
-            "decisions waiting": len(self.waiting),
+            "decisions waiting": waiting,
             "decisions dropped": dropped,
         }
+        if self.provisional:
+            facts["provisional rewards"] = len(self.provisional)
         if self.given_up:
             facts["decisions given up"] = self.given_up
         notes = []
@@ -84,24 +135,32 @@ class Ledger:
         return facts, notes
 
     def state(self) -> dict[str, Any]:
-        entries = self.waiting.values()
+        entries = [made or self.provisional[number].made for number, made in self.waiting.items()]
         empty = np.zeros((0, self._dimension))
+        held = [(float(number), *one[1:]) for number, one in self.provisional.items()]
         return {
             "pending.ids": np.array(list(self.waiting), dtype=np.int64),
             "pending.arms": np.array([int(arm[0]) for _, arm, _ in entries], dtype=np.int64),
             "pending.features": np.concatenate([features for _, _, features in entries]) if entries else empty,
             "rewards": np.array([self.rewarded, self._last_rewarded, *([self.given_up] if self.given_up else [])]),
-        }
+        } | ({PROVISIONAL: np.array(held)} if held else {})
 
     def check(self, state: Mapping[str, Any]) -> None:
         """Refuse arrays that are not what `state` gives."""
         for name, mine in self.state().items():
+            if name == PROVISIONAL:
+                continue
             given = np.asarray(state[name])
             if given.dtype != mine.dtype or given.ndim != mine.ndim or given.shape[1:] != mine.shape[1:]:
                 raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} like {mine.shape}")
         counts = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
         if len(counts) != 1 or len(state["rewards"]) not in (2, 3):
             raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
+        held = np.asarray(state.get(PROVISIONAL, _NONE_HELD))
+        if held.dtype != np.float64 or held.shape[1:] != _NONE_HELD.shape[1:] or np.isnan(held).any():
+            raise invalid(f"state '{PROVISIONAL}'", f"{held.dtype} {held.shape}", f"numbers like {_NONE_HELD.shape}")
+        if len(set(held[:, 0]) & set(state["pending.ids"].tolist())) < len(held):
+            raise invalid(f"state '{PROVISIONAL}'", "decisions that do not wait", "some of those that do, once each")
 
     def restore(self, state: Mapping[str, Any], decided: int) -> None:
         ids, arms = np.array(state["pending.ids"]), np.array(state["pending.arms"])
@@ -109,5 +168,11 @@ class Ledger:
         self.waiting = {
             number: (ids[i : i + 1], arms[i : i + 1], features[i : i + 1]) for i, number in enumerate(ids.tolist())
         }
+        self.provisional = {}
+        for number, *rest in np.asarray(state.get(PROVISIONAL, _NONE_HELD)).tolist():
+            made = self.waiting[int(number)]
+            assert made is not None
+            self.provisional[int(number)] = Provisional(made, *rest)
+            self.waiting[int(number)] = None
         self.decided = decided
         self.rewarded, self._last_rewarded, self.given_up = (*map(int, state["rewards"]), 0)[:3]

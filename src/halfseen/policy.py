@@ -34,6 +34,10 @@ class Policy(Stateful):
         self._any_silent = False
         self._keys = streams.keys
         self._hears_rewards = _overrides(estimator, "features_of", "reward")
+        # Whether a reward can be learnt provisionally, and another be put in its place.
+        self.replaces = type(learner).replace is not Learner.replace and (
+            not self._hears_rewards or _overrides(estimator, "replace")
+        )
         self._refits = _overrides(estimator, "due")
         self.renews = _overrides(estimator, "renew")  # whether `refit` has anything to do
         at_once = type(learner).score_and_pick is not Learner.score_and_pick and not (
@@ -190,6 +194,31 @@ class Policy(Stateful):
         heard = self.estimator.features_of(rows, rounds, features)
         self.learner.learn(rows, _plain(heard) if self._foreign else heard, arms, rewards)
         self.estimator.reward(rows, rounds, arms, rewards, self.learner)
+
+    def learn_for_now(
+        self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None
+    ) -> Floats:
+        """`learn`, for a policy that `replaces`; what `replace` is to be told of it later, (n, 2)."""
+        credits = self.learner.credit(self.everyone if rows is None else rows, arms)
+        self.learn(rounds, features, arms, rewards, rows=rows)
+        return credits
+
+    def replace(
+        self,
+        rounds: Ints,
+        features: Floats,
+        arms: Ints,
+        before: Floats,
+        rewards: Floats,
+        credits: Floats,
+        *,
+        rows: Ints | None = None,
+    ) -> None:
+        """Put rewards (n,) in the place of those `before` (n,), learnt with `credits`; the rest as for `learn`."""
+        rows = self.everyone if rows is None else rows
+        if self._hears_rewards:
+            features = self.estimator.replace(rows, rounds, features, arms, rewards, self.learner)
+        self.learner.replace(rows, features, arms, rewards - before, credits)
 
     def learn_many(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, row: int = 0) -> None:
         """Credit many rewards of one stream, all or none; the state is that of one call of `learn` a reward."""

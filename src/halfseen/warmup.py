@@ -35,6 +35,7 @@ GROUPS: tuple[dict[str, str], ...] = (
     {
         "kernels.belief.hear": "i1 i1 i2 f2 f1 i1 f2 f2 f2 f2 f2 f2 f2 f2",
         "kernels.belief.credit_packed": "i1 i1 f2 f2 f2 i1 f1 f1",
+        "kernels.belief.amend_packed": "i1 i1 f2 f2 f2 i1 f1",
         "kernels.belief.score_packed": "i1 i1 f2 f2 f2 f2 f2",
         "kernels.belief.reuse_packed": "i1 i1 f2 f2 f2 f2",
         "kernels.belief.noise_packed": "i1 i1 f2 f2 f2 f2 f2",
@@ -70,6 +71,7 @@ GROUPS: tuple[dict[str, str], ...] = (
         "kernels.rounds.score_and_pick": "i1 f3 f3 f2 f2 i u2 i1 i b2 f3 i1",
         "kernels.rounds.begin_round": "i1 f2 i1 i1",
         "kernels.regression.learn_rewards": "i1 f3 f3 f2 f2 i1 f1",
+        "kernels.regression.amend_rewards": "i1 f3 f3 f2 i1 f1",
         "kernels.rounds.play_rounds": "f3 f3 f2 f2 f2 i u2 i1 i b2 f2 f2 f i2 f2",
     },
     {

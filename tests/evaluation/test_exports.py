@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import halfseen as hs
+from halfseen.evaluation import policies
+from halfseen.evaluation.log import Kind
 from halfseen.experiments.evaluate import read_log
 from halfseen.service.engine import Engine
 from halfseen.service.specs import Ask, Settings, StreamSpec, Told
@@ -21,6 +23,8 @@ async def live(folder) -> None:
     spec = {"observed": 2, "arms": ["a", "b", "c"], "agent": "ts-pco", "seed": 1}
     await engine.create_stream(StreamSpec(name="offered", **spec))
     await engine.create_stream(StreamSpec(name="late", **spec, reward_wait=0.01, default_reward=0.0))
+    fold = StreamSpec(name="fold", **spec, reward_wait=0.01, default_reward=0.0, late_rewards="fold")
+    await engine.create_stream(fold)
     for turn in range(30):
         if turn == 10:
             await engine.retire_arm("offered", "c")
@@ -31,10 +35,14 @@ async def live(folder) -> None:
         for made in await engine.decide_all("offered", asks):
             await engine.reward("offered", Told(made.id, PAYS[made.arm] + 0.1 * draw.normal()))
     for _ in range(6):
-        made = await engine.decide_all("late", [Ask(draw.normal(size=2).tolist()) for _ in range(5)])
+        made = {}
+        for name in ("late", "fold"):
+            made[name] = await engine.decide_all(name, [Ask(draw.normal(size=2).tolist()) for _ in range(5)])
         await asyncio.sleep(0.03)
-        for one in made[1:]:
-            await engine.reward("late", Told(one.id, PAYS[one.arm]))
+        for name, decisions in made.items():
+            await engine.decide(name, Ask([0.1, 0.2]))  # with the defaults
+            for one in decisions[1:]:
+                await engine.reward(name, Told(one.id, PAYS[one.arm]))
     for ending in ("ndjson", "parquet"):
         await engine.export(folder / f"journal.{ending}")
     await engine.close()
@@ -47,12 +55,14 @@ def exports(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("stream", ["offered", "late"])
+@pytest.mark.parametrize("stream", ["offered", "late", "fold"])
 def test_both_ways_give_one_log(exports, stream):
     lines, rows = (read_log(exports / f"journal.{ending}", stream=stream) for ending in ("ndjson", "parquet"))
     assert rows.arms == lines.arms
     assert rows.first_arms == lines.first_arms
-    assert [step[:2] for step in rows.steps] == [step[:2] for step in lines.steps]
+    assert [(*step[:2], step.provisional) for step in rows.steps] == [
+        (*step[:2], step.provisional) for step in lines.steps
+    ]
     assert rows.defaults == lines.defaults
     for name in ("observations", "played", "propensity", "propensities", "possible", "rewards"):
         np.testing.assert_array_equal(getattr(rows, name), getattr(lines, name))
@@ -80,7 +90,20 @@ def test_a_table_of_the_columns_knows_what_was_on_offer_and_what_was_learnt(expo
     whole = read_log(exports / "journal.ndjson", stream="late")
     np.testing.assert_array_equal(log.rewards, whole.rewards)
     late = [step for step in log.steps if step.kind == 1]
-    assert len(late) == 6  # the defaults that nothing came after; what came too late was not learnt
+    assert len(late) == whole.defaults >= 6  # the defaults that nothing came after; what came too late was not learnt
     assert (
         read_log(table, stream="offered", arms=["a", "b", "c", "d"]).possible[0] == [True, True, False, False]
     ).all()
+
+
+def test_a_late_reward_that_was_learnt_in_the_place_of_a_default_counts_once(exports):
+    log = read_log(exports / "journal.parquet", stream="fold")
+    paid = [step for step in log.steps if step.kind is Kind.REWARDED]
+    assert [step.provisional for step in paid].count(True) == 6 * 4
+    assert len({step.at for step in paid}) == len(paid) - 6 * 4
+    late = [at for at in range(36) if at % 6 in (1, 2, 3, 4)]
+    assert log.rewards[late].tolist() == [PAYS[log.arms[log.played[at]]] for at in late]
+    assert log.defaults == np.isfinite(log.rewards).sum() - len(late)
+    chances, agent = policies.by_agent(log, "ts-pco", {})
+    np.testing.assert_allclose(chances, log.propensities, atol=1e-9)  # those of the stream: it lives as that lived
+    assert "provisional rewards" not in agent.health().facts

@@ -75,6 +75,13 @@ def test_a_journal_is_read_in_the_order_of_its_events(tmp_path):
     assert log.steps[6].value == 0.0  # an agent learns the default, as it came first; what was not folded it does not
 
 
+def test_a_late_reward_learnt_in_the_place_of_the_default_is_a_step_of_its_own(tmp_path):
+    log = read_log(write(tmp_path / "j.ndjson", [*LIFE[:-2], rewarded(13, "x2", 1.5, how="late"), LIFE[-1]]))
+    paid = [(step.at, step.value, step.provisional) for step in log.steps if step.kind is Kind.REWARDED]
+    assert paid == [(0, 2.5, False), (1, 0.0, True), (1, 1.5, False)]
+    np.testing.assert_array_equal(log.rewards, [2.5, 1.5, 7.0, np.nan])
+
+
 def test_a_default_alone_counts_and_is_counted(tmp_path):
     log = read_log(write(tmp_path / "j.jsonl", LIFE[:8]))
     np.testing.assert_array_equal(log.rewards, [2.5, 0.0, np.nan])

@@ -150,6 +150,18 @@ class Adaptive(Estimator):
         self.history.arm[rows, slots] = arms
         self.history.reward[rows, slots] = rewards
 
+    def replace(
+        self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
+    ) -> Floats:
+        """Rounds that the next fit will not look at stay as they are. What was heard of the context stays heard."""
+        slots = self.history.slots(rows, rounds)
+        kept = self.history.remembers(rows, slots) & (slots >= self.history.count[rows] - self.history.rounds)
+        known = self.features_of(rows, rounds, features)
+        known[~kept] = np.nan
+        np.add.at(self.forgotten, rows[~kept], 1)
+        self.history.reward[rows[kept], slots[kept]] = rewards[kept]
+        return known
+
     # ------------------------------------------------------------------ now and then
 
     def due(self, rows: Ints) -> Ints:

@@ -74,6 +74,15 @@ class LatentStates(Estimator):
             self.forgotten,
         )
 
+    def replace(
+        self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
+    ) -> Floats:
+        memory = self.beliefs.shape[1]
+        kept = self.newest[rows] - rounds < memory
+        self.evidence[rows[kept], rounds[kept] % memory] = 0.0
+        self.reward(rows, rounds, arms, rewards, learner)
+        return features
+
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
         forgotten = int(self.forgotten[row])
         notes = [f"{forgotten} rewards came later than the {self.beliefs.shape[1]} rounds that are remembered"]

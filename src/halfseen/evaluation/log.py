@@ -34,6 +34,7 @@ class Step(NamedTuple):
     kind: Kind
     at: int
     value: float = math.nan
+    provisional: bool = False  # of a reward: another one of the same decision comes in its place
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class LogBuilder:
         self._possible: list[list[int]] = []
         self._rewards: list[float] = []
         self._is_default: list[bool] = []
-        self._learnt: list[bool] = []
+        self._learnt: list[int | None] = []  # the step with which each row's reward was learnt
         self._steps: list[Step] = []
 
     def place(self, where: str, arm: Any) -> int:
@@ -124,22 +125,24 @@ class LogBuilder:
         self._possible.append(possible)
         self._rewards.append(math.nan)
         self._is_default.append(False)
-        self._learnt.append(False)
+        self._learnt.append(None)
         self._steps.append(Step(Kind.DECIDED, row))
         return row
 
     def rewarded(self, where: str, row: int, value: Any, *, default: bool = False, learnt: bool = True) -> None:
         """A reward of the decision in `row`. One that was given counts, not the default that came before it.
 
-        Agents that live through the log learn the first one that was `learnt` when it came.
+        Agents that live through the log learn what was `learnt` when it came, and what was in the place of what.
         """
         number = finite(where, "value", value)
         known = not math.isnan(self._rewards[row])
         if known and (default or not self._is_default[row]):
             raise invalid(where, "a second reward for one decision", "one, or one after the default")
         self._rewards[row], self._is_default[row] = number, default
-        if learnt and not self._learnt[row]:
-            self._learnt[row] = True
+        if learnt:
+            if (first := self._learnt[row]) is not None:
+                self._steps[first] = self._steps[first]._replace(provisional=True)
+            self._learnt[row] = len(self._steps)
             self._steps.append(Step(Kind.REWARDED, row, number))
 
     def arm_added(self, where: str, arm: Any) -> None:

@@ -58,7 +58,8 @@ def by_agent(
 ) -> tuple[Floats, Agent]:
     """A catalogued agent that lives through the log: its chances in every round, and the agent at the end.
 
-    It sees what was seen, is asked, is then given the arm that was played, and learns each reward when that came.
+    It sees what was seen, is asked, is then given the arm that was played, and learns each reward when that came: a
+    default for the time being, where a late reward was learnt in its place.
     """
     if CATALOG[name].reveals_context:
         raise invalid("policy", f"'{name}'", "an agent that decides on what was seen, not on the true context")
@@ -80,7 +81,7 @@ def by_agent(
                 chances[step.at, : len(agent.arms)] = _lived(agent, log, step.at)
                 _tell(progress, step.at, log.rounds)
             elif step.kind is Kind.REWARDED:
-                agent.learn(step.at + 1, step.value)
+                agent.learn(step.at + 1, step.value, provisional=step.provisional)
             elif step.kind is Kind.ARM_ADDED:
                 agent.add_arm(arm if isinstance(arm, str) else None)
             else:

@@ -28,6 +28,7 @@ from halfseen.fleet.waiting import Waiting
 from halfseen.health import Health
 from halfseen.kernels.checks import EXCESSIVE, LIMIT, survey
 from halfseen.kernels.waiting import FOUND, TWICE
+from halfseen.ledger import PROVISIONAL
 from halfseen.randomness import Ints, stream_keys
 
 ROUND_BITS = 32  # of an id: the lower ones are the round, the upper ones the number of the stream
@@ -175,7 +176,12 @@ class Fleet:
             raise invalid("agent", repr(agent), f"one made with the options of {self!r}, and its arms")
         names = [] if name is None else [name]
         self._roll.check_new(names)
-        row, state = self._roll.free_rows(1), agent.state()
+        state = agent.state()
+        if PROVISIONAL in state:
+            raise invalid(
+                "agent", f"{len(state[PROVISIONAL])} provisional rewards", "none: learn them, or give them up"
+            )
+        row = self._roll.free_rows(1)
         self._make_rows(row)
         self._engine.keys[row] = stream_keys(agent.recipe["seed"])
         self._engine.take(row, agent.policy)

@@ -66,7 +66,10 @@ class Decided(Struct, frozen=True, omit_defaults=True):
 
 
 class Rewarded(Struct, frozen=True):
-    """A reward: given in time, the default after the wait, or late. `folded`: the agent has learnt from it."""
+    """A reward: given in time, the default after the wait, or late. `folded`: the agent has learnt from it.
+
+    After a default that was folded, a late one that is has taken its place.
+    """
 
     decision: str
     round: int  # of the decision

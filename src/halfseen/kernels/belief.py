@@ -202,6 +202,22 @@ def credit_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  
 
 
 @njit(**KERNEL)
+def amend_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
+    """m_a += C_a c·change, for rewards learnt before that change by `changes` (n,) times their noise variance."""
+    for s in range(rows.shape[0]):
+        if math.isnan(features[s, 0]):
+            continue
+        b, a = rows[s], arms[s]
+        p = sizes[b] + 1
+        for i in range(p):
+            image = 0.0
+            at = (a * p + i) * p
+            for j in range(p):
+                image += cov[b, at + j] * features[s, j]
+            mean[b, a * p + i] += image * changes[s]
+
+
+@njit(**KERNEL)
 def hear(  # type: ignore[no-untyped-def]
     rows, slots, arm, reward, origin, sizes, mean, cov, slopes, noise, smooth_cov, x, P, shift
 ):

@@ -156,6 +156,17 @@ def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-un
 
 
 @njit(**KERNEL)
+def amend_rewards(rows, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
+    """m_a += C_a c·change: what is known had rewards, learnt on the features (n, p), been higher by `changes` (n,)."""
+    gain = np.empty(mean.shape[2])
+    for i in range(rows.shape[0]):
+        b, a = rows[i], arms[i]
+        _image(b, a, cov, i, features, gain)
+        for q in range(gain.shape[0]):
+            mean[b, a, q] += gain[q] * changes[i]
+
+
+@njit(**KERNEL)
 def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: ignore[no-untyped-def]
     """Fold rewards (n,) of the arms played (n,) into the posterior, in the order given.
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from halfseen.component import Learner, Streams
 from halfseen.errors import invalid
-from halfseen.kernels.belief import credit_packed, noise_of, noise_packed, reuse_packed, score_packed
+from halfseen.kernels.belief import amend_packed, credit_packed, noise_of, noise_packed, reuse_packed, score_packed
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
 from halfseen.randomness import Floats, Ints
 
@@ -104,7 +104,7 @@ class Calibrated(Learner):
 
     state_names = (
         "sizes", "mean", "cov", "slopes", "noise_var", "prior", "baseline", "smooth_cov", "belief_cov", "counts",
-        "origin", "fitted", "pooled", "moment",
+        "origin", "fitted", "pooled", "moment", "fitted_to",
     )  # fmt: skip
 
     def __init__(self, streams: Streams, dimension: int) -> None:
@@ -124,6 +124,7 @@ class Calibrated(Learner):
         self.fitted = np.zeros(count, dtype=np.bool_)
         self.pooled = np.ones(count)
         self.moment = np.zeros((count, width * width))  # mean ccᵀ of the last fit
+        self.fitted_to = np.zeros(count, dtype=np.int64)  # rewards that had come when the last fit was made
         self._blank(np.arange(count))
 
     def _blank(self, rows: Ints) -> None:
@@ -163,6 +164,18 @@ class Calibrated(Learner):
             noise_of(rows, arms, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances)
             credit_packed(rows, self.sizes, self.mean, self.cov, features, arms, rewards - self.origin[rows], variances)
 
+    def credit(self, rows: Ints, arms: Ints) -> Floats:
+        """As `learn` takes them; before the first fit it learns nothing, and the variance is infinite."""
+        variances = np.empty(len(rows))
+        noise_of(rows, arms, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances)
+        return np.column_stack([np.where(self.fitted[rows], variances, np.inf), self.counts[rows].sum(axis=1) + 1])
+
+    def replace(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+        """A fit since then has taken them with the noise of their arm. Rows whose feature is NaN are left out."""
+        fitted = np.where(self.fitted[rows], self.noise_var[rows, arms], np.inf)
+        variances = np.where(credits[:, 1] > self.fitted_to[rows], credits[:, 0], fitted)
+        amend_packed(rows, self.sizes, self.mean, self.cov, features, arms, changes / variances)
+
     def fit(
         self, row: int, features: Floats, arms: Ints, rewards: Floats, *, warm: bool, held: bool = False
     ) -> ArmFit | None:
@@ -186,6 +199,7 @@ class Calibrated(Learner):
         """Go on from a fit in a model of `latent` dimensions; with None, from nothing."""
         d, p, K = latent, latent + 1, self.arms
         self.sizes[row] = d
+        self.fitted_to[row] = self.counts[row].sum()
         if found is None:
             self._blank(np.array([row]))
             return

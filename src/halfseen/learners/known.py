@@ -30,6 +30,9 @@ class Known(Learner):
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         """Nothing to learn."""
 
+    def replace(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+        """Nothing was learnt."""
+
     def add_arm(self, params: ArrayLike | None) -> None:
         count, _, dimension = self.arm_params.shape
         if params is None:

@@ -87,6 +87,11 @@ class MeasurementError(Learner):
                 "observations scaled to ordinary size: double precision cannot learn from these",
             )
 
+    def replace(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+        weighed = np.nan_to_num(features[:, :-1]) * (changes / features[:, -1])[:, None]
+        np.add.at(self.f, (rows, arms), weighed)
+        estimate_arms(rows, self.V, self.W, self.f, self.rewarded, self._burn_in, self._safety, self.theta)
+
     def add_arm(self, params: ArrayLike | None) -> None:
         if params is not None:
             raise invalid("params", repr(params), "nothing: this agent learns what its arms pay")

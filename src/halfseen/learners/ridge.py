@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from halfseen.component import Learner, Mask, Payoffs, Streams, positive
 from halfseen.errors import HalfseenError, invalid
-from halfseen.kernels.regression import score_arms
+from halfseen.kernels.regression import amend_rewards, score_arms
 from halfseen.kernels.rounds import play_rounds
 from halfseen.randomness import Floats, Ints, Keys, Purpose
 from halfseen.warmup import Direct
@@ -89,6 +89,9 @@ class Ridge(Learner):
         refused = _learn_rewards.call(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)
         if refused >= 0:
             raise self._refusal(features[refused])
+
+    def replace(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+        amend_rewards(rows, self.mean, self.cov_packed, features, arms, changes)
 
     def _refusal(self, feature: Floats) -> HalfseenError:
         return invalid(

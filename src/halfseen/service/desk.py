@@ -192,12 +192,13 @@ class Desk:
         if told.decision not in self._outcomes:
             self._look_again(told.decision)
         number, before, expired = self._outcomes[told.decision]
+        folds_late = resident.spec.late_rewards == "fold"
         if expired:
-            return self._credit(told.decision, number, value, "late", fold=resident.spec.late_rewards == "fold")
+            return self._credit(told.decision, number, value, "late", fold=folds_late)
         if before is None:  # more wait than are kept in memory
             return self._credit(told.decision, number, value, "given", fold=True)
         if before.how == "default":
-            return self._credit(told.decision, number, value, "late", fold=False)
+            return self._credit(told.decision, number, value, "late", fold=folds_late)
         if before.value != value:
             raise refusal("conflict", f"value: got {value}; the reward of this decision is {before.value}")
         return Rewarded(told.decision, value, before.how, before.folded, repeated=True)
@@ -206,7 +207,7 @@ class Desk:
         folded = fold
         if fold:
             try:
-                self.resident.agent.learn(number, value)
+                self.resident.credit(number, value, how)
             except HalfseenError:  # more were waiting than the agent keeps, or it cannot learn from such a context
                 folded = False
         content = events.Rewarded(identity, number, value, how, folded)

@@ -91,7 +91,8 @@ _HOT_PATHS = {
     "/v1/streams/{name}/rewards": _hot(
         "Reward",
         "What a decision brought: now, late, out of order. The same value again is fine, another is a conflict. "
-        "Needs the scope decide.",
+        "After the reward wait it is late: recorded, and with late_rewards 'fold' also learnt, in the place of the "
+        "default if there was one. Needs the scope decide.",
         ref(Told),
         ref(Rewarded),
         _PAID,

@@ -57,11 +57,15 @@ def make_agent(spec: StreamSpec) -> Agent:
             raise invalid("options.model", ", ".join(map(str, options["model"])), wanted) from None
     observed = spec.observed if isinstance(spec.observed, int) else len(spec.observed)
     try:
-        return make(spec.agent, observed=observed, arms=spec.arms, seed=spec.seed or 0, **options)
+        agent = make(spec.agent, observed=observed, arms=spec.arms, seed=spec.seed or 0, **options)
     except (TypeError, ValueError, KeyError, np.linalg.LinAlgError) as error:
         if isinstance(error, HalfseenError):
             raise
         raise invalid("options", repr(spec.options), f"options that '{spec.agent}' takes ({error})") from None
+    if spec.defaults_give_way and not agent.takes_provisional:
+        wanted = f"'record', or no default: '{spec.agent}' cannot take back what it has learnt"
+        raise invalid("late_rewards", "'fold' with a default reward", wanted)
+    return agent
 
 
 class Resident:
@@ -90,7 +94,12 @@ class Resident:
             self._array_bytes = sum(array.nbytes for array in self.agent.policy.state().values())
             self._weigh_from = self.version + self.version // 16 + _WEIGHED_EVERY
         each = _A_WAITING_DECISION + 8 * self.agent.policy.estimator.dimension
-        return self._array_bytes + _AN_AGENT + each * max(len(self.waiting), self.agent.unrewarded)
+        return self._array_bytes + _AN_AGENT + each * self.held
+
+    @property
+    def held(self) -> int:
+        """Decisions in memory that may still be rewarded."""
+        return max(len(self.waiting), self.agent.unrewarded)
 
     @property
     def arms(self) -> list[tuple[Arm, bool]]:
@@ -111,13 +120,20 @@ class Resident:
             agent.retrace(np.array(content.observation, dtype=np.float64), content.arm, propensity=content.propensity)
         elif isinstance(content, events.Rewarded):
             if content.folded:
-                agent.learn(content.round, content.value)
+                self.credit(content.round, content.value, content.how)
         elif isinstance(content, events.ArmAdded):
             agent.add_arm(content.arm if isinstance(content.arm, str) else None, params=content.params)
         elif isinstance(content, events.ArmRetired):
             agent.retire_arm(content.arm)
         elif isinstance(content, events.ModelAccepted):
             agent.accept(unpack_model(event.blob or b""))
+
+    def credit(self, number: int, value: float, how: str) -> None:
+        """Let the agent learn a reward; a default, where late rewards take its place, for the time being."""
+        if how == "default" and self.spec.defaults_give_way:
+            self.agent.learn(number, value, provisional=True)
+        else:
+            self.agent.learn(number, value)
 
     def note(self, event: Event) -> None:
         """Keep the books on an event that the agent has lived through."""

@@ -22,8 +22,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a stream is made. `options` are those of the agent; a `model` among them is a table of its matrices.
 
     A decision without a reward after `reward_wait` seconds is credited `default_reward`, or with None given up. What
-    comes later is recorded, and with late_rewards="fold" learnt; a default, once learnt, cannot be taken back, so that
-    wants default_reward=None.
+    comes later is recorded, and with late_rewards="fold" learnt, in the place of the default if there is one.
     """
 
     name: str
@@ -40,6 +39,11 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def features(self) -> tuple[str, ...] | None:
         """The names of the observed entries, if they have names."""
         return None if isinstance(self.observed, int) else tuple(self.observed)
+
+    @property
+    def defaults_give_way(self) -> bool:
+        """Whether a late reward is put in the place of the default that was learnt."""
+        return self.late_rewards == "fold" and self.default_reward is not None
 
     def check(self) -> None:
         """Refuse what no agent is asked about; the rest is refused when the agent is made."""
@@ -59,10 +63,6 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise invalid("default_reward", self.default_reward, "a reward_wait with it")
             if not abs(self.default_reward) <= LIMIT:
                 raise invalid("default_reward", self.default_reward, f"a number within ±{LIMIT:g}, or nothing")
-        if self.late_rewards == "fold" and self.default_reward is not None:
-            raise invalid(
-                "late_rewards", "'fold' with a default reward", "'record', or no default: what was learnt stays learnt"
-            )
 
 
 class StreamView(Struct, frozen=True, kw_only=True):
@@ -107,7 +107,10 @@ class Told(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rewarded(Struct, frozen=True):
-    """What became of a reward: `how` is "given", "default" (the wait is over) or "late"; `folded` whether it taught."""
+    """What became of a reward: `how` is "given", "default" (the wait is over) or "late"; `folded` whether it taught.
+
+    A late reward that taught has taken the place of the default, if there was one.
+    """
 
     decision: str
     value: float

@@ -244,7 +244,7 @@ class Store:
         return [
             name
             for name, resident in self.residents.items()
-            if resident.version - resident.kept >= max(every, len(resident.waiting) // 2)
+            if resident.version - resident.kept >= max(every, resident.held // 2)
         ]
 
     def keep_all(self) -> None:
