@@ -14,14 +14,14 @@ from halfseen import inputs, savefile
 from halfseen.arms import Arm, Arms
 from halfseen.decision import Decision
 from halfseen.errors import DecisionError, HalfseenError, invalid
-from halfseen.estimators.kept import enough_from, kept_subject
-from halfseen.examination.examined import Subject, measure
-from halfseen.examination.findings import findings
-from halfseen.health import LONG, Finding, Health, Verdict
-from halfseen.kernels.checks import COMPLETE, EXCESSIVE, LIMIT, survey
+from halfseen.examination.examined import Subject
+from halfseen.health import Health
+from halfseen.kernels.checks import COMPLETE, LIMIT, survey
 from halfseen.ledger import PROVISIONAL, HasProvisional, Ledger, Provisional
 from halfseen.policy import Policy
 from halfseen.randomness import Floats, Ints
+from halfseen.record import Record
+from halfseen.stream_health import stream_health, subject_of
 
 _SINCE_ARMS_COME_AND_GO = {"active", "missed", "silent", "rewards"}  # of the state: older files do without
 _FITTED_TO = "learner.fitted_to"  # likewise: it matters to provisional rewards alone
@@ -279,35 +279,13 @@ class Agent:
 
         An agent that keeps a history also examines its model and arms by it; `halfseen.examine` does more of that.
         """
-        facts, notes = self._ledger.health()
-        told, remarks = self.policy.health(0)
-        facts |= {"arms": len(self.arms), "arms retired": len(self.arms) - len(self.active_arms)} | told
-        notes += remarks
-        unrewarded = self.policy.learner.unrewarded(0)
-        if unrewarded is not None:
-            never = [place for place in unrewarded if self.policy.active[0, place]]
-            facts["arms never rewarded"] = [self.arms[place] for place in never]
-            old = [self.arms[place] for place in never if self._age(place) >= max(LONG, 20 * len(self.arms))]
-            if old and self._ledger.rewarded:
-                notes.append(f"in many rounds these arms have never been rewarded: {', '.join(map(str, old))}")
-        found = self._findings()
-        if (later := enough_from(self.policy.estimator, 0)) is not None:
-            facts["findings"] = f"from round {later} on"
-        notes += [finding.sentence for finding in found if finding.verdict is Verdict.BAD]
-        return Health(tuple(notes), facts, found)
+        return stream_health(
+            self.policy, self._ledger, self.arms, [self._age(place) for place in range(len(self.arms))]
+        )
 
     def subject(self) -> Subject | None:
         """The model in force and the kept history, for an examination; None where there is no history or no model."""
-        retired = [place for place in range(len(self.arms)) if not self.policy.active[0, place]]
-        names = [arm if isinstance(arm, str) else f"arm {arm}" for arm in self.arms]
-        return kept_subject(self.policy.estimator, 0, names, retired)
-
-    def _findings(self) -> tuple[Finding, ...]:
-        subject = self.subject()
-        try:
-            return () if subject is None else findings(measure(subject, thoroughly=False))
-        except np.linalg.LinAlgError:  # a model so far off that nothing can be computed with it; facts still tell
-            return ()
+        return subject_of(self.policy, self.arms)
 
     def fold(
         self,
@@ -324,38 +302,13 @@ class Agent:
         `propensities` (n,), `Decision.propensity` of each arm, matter to agents that learn from them (`meb`): if not
         given, the arms count as chosen by this agent, with all its active arms available.
         """
-        k = self.policy.streams.observed
-        ys = inputs.table("observations", observations, k)
-        values = inputs.numbers("rewards", rewards, "numbers, one a round")
-        played = inputs.listed("arms", arms, "a list of arms")
-        places = np.array([self._arms.place("arms", arm) for arm in played], dtype=np.int64)
-        if survey(ys) == EXCESSIVE:
-            raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
-        if values.shape != (len(ys),) or survey(values[None]) == EXCESSIVE:
-            wanted = f"{len(ys)} numbers within ±{LIMIT:g}, one a round, NaN where none came"
-            raise invalid("rewards", f"shape {values.shape}", wanted)
-        if len(places) != len(ys):
-            raise invalid("arms", f"{len(places)} arms", f"{len(ys)}, one a round")
-        xs = None
-        if self.policy.estimator.reveals_context:
-            xs = inputs.table("contexts", () if contexts is None else contexts, self.policy.estimator.dimension)
-            if len(xs) != len(ys) or survey(xs) != COMPLETE:
-                raise invalid("contexts", f"{len(xs)} rows", f"{len(ys)} rows of numbers within ±{LIMIT:g}")
-        chances = None
-        if propensities is not None:
-            chances = inputs.numbers("propensities", propensities, "numbers, one a round")
-            if chances.shape != (len(ys),):
-                raise invalid("propensities", f"shape {chances.shape}", f"{len(ys)} probabilities, one a round")
-            if not (fine := (chances > 0.0) & (chances < 1.0 + 1e-6)).all():
-                raise invalid("propensities", f"{chances[~fine][0]}", "probabilities above 0")
+        record = Record.checked(self.policy, self._arms, observations, arms, rewards, contexts, propensities)
         before = self.state()
         try:
-            for t in range(len(ys)):
-                shown = None if xs is None else xs[t : t + 1]
-                chance = None if chances is None else chances[t : t + 1]
-                number = self._relive(ys[t : t + 1], places[t : t + 1], shown, chance)
-                if not np.isnan(values[t]):
-                    self.learn(number, values[t])
+            for y, place, context, propensity, reward in record.rounds():
+                number = self._relive(y, place, context, propensity)
+                if not np.isnan(reward):
+                    self.learn(number, reward)
         except HalfseenError:
             self.restore(before)
             raise
