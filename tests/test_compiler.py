@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import halfseen
-from halfseen.compiler import NOTICE, QUIET
+from halfseen.compiler import COMPILED, NOTICE, QUIET
 
 DRAW = (
     "from halfseen.randomness import normals, stream_keys; import numpy; "
@@ -37,6 +37,27 @@ def test_compiling_is_announced_once_and_loading_is_not(tmp_path: Path) -> None:
     assert (first.returncode, first.stderr.splitlines()) == (0, [NOTICE])
     again = run(DRAW, NUMBA_CACHE_DIR=str(tmp_path))
     assert (again.returncode, again.stderr) == (0, "")
+
+
+def test_a_kernel_is_compiled_again_when_what_it_calls_in_another_file_changes(tmp_path: Path) -> None:
+    package = tmp_path / "halfseen"
+    shutil.copytree(Path(halfseen.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    code = DRAW.replace("normals(stream", "print(*normals(stream") + "[0])"
+    first, again = (run(code, PYTHONPATH=str(tmp_path)) for _ in range(2))
+    assert (first.stderr.splitlines(), again.stderr) == ([NOTICE], "")
+    callee = package / "box_muller.py"
+    source = callee.read_text()
+    callee.write_text(source.replace("math.sqrt(-2.0 * _log", "math.sqrt(-8.0 * _log"))
+    changed = run(code, PYTHONPATH=str(tmp_path))
+    assert [float(x) for x in changed.stdout.split()] == [2.0 * float(x) for x in first.stdout.split()]
+    callee.write_text(source)
+    assert run(code, PYTHONPATH=str(tmp_path)).stdout == first.stdout
+
+
+def test_all_files_with_compiled_code_are_looked_at() -> None:
+    package = Path(halfseen.__file__).parent
+    looked_at = {path for pattern in COMPILED for path in package.glob(pattern)}
+    assert {path for path in package.rglob("*.py") if "njit(" in path.read_text()} <= looked_at
 
 
 def test_the_notice_can_be_silenced(tmp_path: Path) -> None:

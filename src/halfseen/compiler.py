@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +64,31 @@ def _writable(folder: Path) -> bool:
 CACHE = _cache_folder()
 
 
+def _digest_of_sources() -> str:
+    """Of every file with compiled code. A kernel carries the code of what it calls, so it is as old as the newest."""
+    files = [path for pattern in COMPILED for path in sorted(Path(__file__).parent.glob(pattern))]
+    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+COMPILED = ("compiler.py", "box_muller.py", "randomness.py", "kernels/*.py")
+_SOURCES = _digest_of_sources()
+
+
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`numba.njit` with the cache in CACHE, which other people's functions do not get to see."""
+    """`numba.njit` with the cache in CACHE, which other people's functions do not get to see.
+
+    Numba takes a kernel from its cache if the file that it is in has not changed, whatever has become of the functions
+    it calls in others. Here all of them count.
+    """
 
     def decorate(function: Callable[..., Any]) -> Any:
         before = settings.CACHE_DIR
         settings.CACHE_DIR = before if CACHE is None else str(CACHE)
         try:
-            return numba.njit(**options)(function)
+            dispatcher = numba.njit(**options)(function)
+            if options.get("cache"):
+                dispatcher._cache._cache_file._source_stamp = _SOURCES
+            return dispatcher
         finally:
             settings.CACHE_DIR = before
 
