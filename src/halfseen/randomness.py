@@ -89,6 +89,8 @@ _MULTIPLIER_1 = np.uint64(0xCA5A826395121157)
 _WEYL_0 = np.uint64(0x9E3779B97F4A7C15)
 _WEYL_1 = np.uint64(0xBB67AE8584CAA73B)
 _TO_53_BITS = np.uint64(11)
+SPARE = 7  # draws come eight at a time
+_NOTHING, _ONE = np.uint64(0), np.uint64(1)
 
 
 @intrinsic
@@ -106,15 +108,24 @@ def _multiply_high(typing_context: Any, a: Any, b: Any) -> Any:
 _high: Any = _multiply_high  # the type checker reads an intrinsic as taking its typing context too
 
 
-@njit(cache=True)
-def _philox(key_0, key_1, c_0, c_1, c_2, c_3):  # type: ignore[no-untyped-def]
+@njit(cache=True, no_cpython_wrapper=True)
+def _turn(key_0, key_1, c_0, c_1, c_2, c_3):  # type: ignore[no-untyped-def]
+    high_0, low_0 = _high(_MULTIPLIER_0, c_0), _MULTIPLIER_0 * c_0
+    high_1, low_1 = _high(_MULTIPLIER_1, c_2), _MULTIPLIER_1 * c_2
+    return high_1 ^ c_1 ^ key_0, low_1, high_0 ^ c_3 ^ key_1, low_0
+
+
+@njit(cache=True, no_cpython_wrapper=True)
+def _two_blocks(key_0, key_1, block, now, purpose):  # type: ignore[no-untyped-def]
+    """Philox's words of `block` and of the next: two at a time, as each product waits for that of the turn before."""
+    a_0, a_1, a_2, a_3 = block, now, purpose, _NOTHING
+    b_0, b_1, b_2, b_3 = block + _ONE, now, purpose, _NOTHING
     for _ in range(10):
-        high_0, low_0 = _high(_MULTIPLIER_0, c_0), _MULTIPLIER_0 * c_0
-        high_1, low_1 = _high(_MULTIPLIER_1, c_2), _MULTIPLIER_1 * c_2
-        c_0, c_1, c_2, c_3 = high_1 ^ c_1 ^ key_0, low_1, high_0 ^ c_3 ^ key_1, low_0
+        a_0, a_1, a_2, a_3 = _turn(key_0, key_1, a_0, a_1, a_2, a_3)
+        b_0, b_1, b_2, b_3 = _turn(key_0, key_1, b_0, b_1, b_2, b_3)
         key_0 += _WEYL_0
         key_1 += _WEYL_1
-    return c_0, c_1, c_2, c_3
+    return (a_0, a_1, a_2, a_3), (b_0, b_1, b_2, b_3)
 
 
 @njit(cache=True, no_cpython_wrapper=True)
@@ -125,14 +136,16 @@ def _uniform(word):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, no_cpython_wrapper=True)
 def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignore[no-untyped-def]
-    """`draw` for keys[i] in round `now`, into out[o]; `scratch` has count + 3 places."""
+    """`draw` for keys[i] in round `now`, into out[o]; `scratch` has count + SPARE places."""
     count = out.shape[1]
     half = scratch.shape[0] // 2
     even, odd = scratch[:half], scratch[half:]  # every other draw: pairs side by side
-    for block in range((count + 3) // 4):
-        words = _philox(keys[i, 0], keys[i, 1], np.uint64(block), np.uint64(now), np.uint64(purpose), np.uint64(0))
-        even[2 * block], odd[2 * block] = _uniform(words[0]), _uniform(words[1])
-        even[2 * block + 1], odd[2 * block + 1] = _uniform(words[2]), _uniform(words[3])
+    for j in range(0, (count + 1) // 2, 4):
+        here, after = _two_blocks(keys[i, 0], keys[i, 1], np.uint64(j // 2), np.uint64(now), np.uint64(purpose))
+        even[j], odd[j] = _uniform(here[0]), _uniform(here[1])
+        even[j + 1], odd[j + 1] = _uniform(here[2]), _uniform(here[3])
+        even[j + 2], odd[j + 2] = _uniform(after[0]), _uniform(after[1])
+        even[j + 3], odd[j + 3] = _uniform(after[2]), _uniform(after[3])
     if as_normals:
         to_normals(even, odd, (count + 1) // 2)
     for j in range(count // 2):
@@ -144,6 +157,6 @@ def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignor
 @njit(cache=True)
 def draw(keys, rounds, purpose, as_normals, out):  # type: ignore[no-untyped-def]
     """Standard normals, or uniforms on (0, 1), into `out` (n, count): for `normals`, `uniforms` and kernels."""
-    scratch = np.empty(out.shape[1] + 3)
+    scratch = np.empty(out.shape[1] + SPARE)
     for i in range(out.shape[0]):
         draw_one(i, keys, rounds[i], purpose, as_normals, scratch, i, out)

@@ -32,6 +32,15 @@ def test_it_is_the_largest_of_all(plays, scale):
     )
 
 
+@pytest.mark.parametrize("plays", [0, 5, 10, 40])
+def test_what_is_at_the_most_there_can_be_is_looked_at_no_further(plays):
+    matrices = posteriors(np.random.default_rng(plays), 9, 6, 7, plays) / 3.0
+    found = largest_eigenvalues(packed(matrices), 7, 1.0 / 3.0)
+    np.testing.assert_allclose(found, np.linalg.eigvalsh(matrices)[..., -1].max(axis=1), rtol=1e-9)
+    exact = largest_eigenvalues(packed(matrices), 7)
+    np.testing.assert_array_equal(found[exact < 0.333], exact[exact < 0.333])
+
+
 def test_a_flat_matrix_of_large_trace_does_not_hide_a_steep_one():
     matrices = np.stack([0.5 * np.eye(4), np.diag([0.9, 0.1, 0.1, 0.1])])[None]
     assert largest_eigenvalues(packed(matrices), 4).tolist() == [0.9]

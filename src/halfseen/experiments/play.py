@@ -134,7 +134,9 @@ def _play_chunk(
     track.error[:, start:stop] = _distances(chunk.contexts, features) if comparable else np.nan
     at = np.flatnonzero(track.checkpoints == stop)
     if len(at) and isinstance(policy.learner, Ridge):
-        track.gram[:, at[0]] = stop * largest_eigenvalues(policy.learner.cov_packed, policy.learner.mean.shape[-1])
+        learner = policy.learner
+        most = 1.0 / learner.prior_precision
+        track.gram[:, at[0]] = stop * largest_eigenvalues(learner.cov_packed, learner.mean.shape[-1], most)
 
 
 def _round_by_round(policy: Policy, till: _Till, rounds: Rounds) -> tuple[Ints, Floats, Floats]:

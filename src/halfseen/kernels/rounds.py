@@ -12,7 +12,7 @@ from halfseen.kernels.checks import EXCESSIVE, survey
 from halfseen.kernels.choice import pick, pick_one
 from halfseen.kernels.linalg import KERNEL
 from halfseen.kernels.regression import learn_one, score_arms, score_one
-from halfseen.randomness import draw, draw_one
+from halfseen.randomness import SPARE, draw, draw_one
 
 _KERNEL = KERNEL | {"fastmath": False}
 _0 = np.int64(0)  # not a literal, for which what it is handed to would be compiled again
@@ -55,7 +55,8 @@ def play_rounds(  # type: ignore[no-untyped-def]
     """
     streams, n = noise.shape
     products, gain = np.empty(cov.shape[2]), np.empty(mean.shape[2])
-    scores, draws, scratch = np.empty((2, 1, mean.shape[1])), np.empty((1, mean.shape[1])), np.empty(mean.shape[1] + 3)
+    scores, draws = np.empty((2, 1, mean.shape[1])), np.empty((1, mean.shape[1]))
+    scratch = np.empty(mean.shape[1] + SPARE)
     means, variances = scores[0], scores[1]
     fixed = widths.shape[0] == streams
     refused, until = -1, n
