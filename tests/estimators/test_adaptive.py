@@ -310,6 +310,7 @@ def bad_days():
         "nothing at all": (nothing, np.full(200, np.nan), {}, "no reward has come"),
         "latent too large": (ys[:45], pay[:45], {"latent": 14}, "latent=14 asks for more than 90 numbers can support"),
         "manual, never refitted": (ys[:60], pay[:60], {"refit": "manual"}, "no model yet, and one is due"),
+        "manual, rewards wait": (ys[:15], pay[:15], {"refit": "manual"}, "rewards have come and none was learnt yet"),
     }
 
 

@@ -69,6 +69,20 @@ def test_models_come_early_are_events_and_fold_exactly(database):
     assert not alive(pid)
 
 
+def test_the_process_is_there_before_it_is_needed(tmp_path):
+    """Until the first model a stream decides by lot, so nobody should have to wait for a process to start."""
+
+    async def scenario(engine):
+        await engine.create_stream(spec("plain", agent="ts-pco"))
+        await asyncio.sleep(0.2)
+        assert engine._identification.pid is None
+        await engine.create_stream(spec("other", **ADAPTIVE))
+        await until(lambda: engine._identification.pid is not None)
+        return engine._identification.pid
+
+    assert not alive(with_engine(tmp_path / "journal.db", scenario, identify=True))
+
+
 def test_a_process_that_dies_is_started_again(tmp_path):
     async def scenario(engine):
         await engine.create_stream(spec(**ADAPTIVE))

@@ -262,6 +262,8 @@ class Adaptive(AdaptiveRound):
         notes, facts = [], self._facts(row)
         if not self.identified[row] and self._age(row) > self.next_epoch[row]:
             notes.append("no model yet, and one is due: the observation itself is the context until it is refitted")
+        if not self._learner.fitted[row] and self.unheard[row] > self.next_tick[row]:
+            notes.append("rewards have come and none was learnt yet: arms are chosen by lot until it is refitted")
         if self.failures[row]:
             notes.append(f"identification failed {int(self.failures[row])} times in a row; the model before was kept")
         if self.changes[row] and self._age(row) < LONG_ENOUGH:

@@ -31,7 +31,8 @@ class Drain:
         self.closing = False
         self.available = True  # whether the database was there when last asked
         self.stalled = False  # whether the thread does not come back: no database, no disk, or very much to fold
-        self.wanted = asyncio.Event()  # set when a stream wants a model
+        self.wanted = asyncio.Event()  # set when a stream wants a model, and once before, when the first will
+        self._expected = False
         self.counts: Counter[str] = Counter()
         self.commits = Latencies()
         self.latencies = {"decide": Latencies(), "reward": Latencies()}
@@ -75,7 +76,8 @@ class Drain:
             lasted = ended - began
             self.commits.add(lasted)
             self.counts["commits"] += 1
-            if self._store.due:
+            if self._store.due or (self._store.identifies and not self._expected):
+                self._expected = True
                 self.wanted.set()
             for work, result in zip(batch, results, strict=True):
                 self.rows_waiting -= work.size

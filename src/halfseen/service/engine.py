@@ -268,6 +268,7 @@ class Engine:
             await self._drain.wanted.wait()
             self._drain.wanted.clear()
             try:
+                await asyncio.to_thread(identification.start)
                 while (job := await self._on_desk(self._store.claim_next)) is not None:
                     model = await asyncio.to_thread(identification.find, job.agent)
                     if not model:

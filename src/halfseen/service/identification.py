@@ -37,6 +37,11 @@ class Identification:
             self._end()
             return None
 
+    def start(self) -> None:
+        """Have the process there, and warm, before it is needed: until a first model a stream decides by lot."""
+        with contextlib.suppress(OSError, EOFError):
+            self._started()
+
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
@@ -95,6 +100,18 @@ def _found(content: bytes) -> bytes:
     return pack_model(agent.model())
 
 
+def _warm_up() -> None:
+    """One identification, so that the first that is waited for finds all kernels compiled and loaded."""
+    import numpy as np
+
+    from halfseen.catalogue import make
+
+    agent = make("adaptive", observed=2, arms=2, seed=0, refit="manual")
+    for y in np.random.default_rng(0).normal(size=(30, 2)):
+        agent.learn(agent.decide(y), float(y[0]))
+    agent.refit()
+
+
 def main() -> None:
     """The child's end: one job after another until the parent closes the pipe, or dies, which closes it too."""
     if hasattr(os, "nice"):
@@ -111,6 +128,7 @@ def main() -> None:
             os._exit(0)  # in the middle of a job too: nobody waits for it
 
     threading.Thread(target=listen, daemon=True).start()
+    _warm_up()
     while True:
         job = jobs.get()
         try:

@@ -48,6 +48,7 @@ class Store:
         self.nbytes = 0
         self._sizes: dict[str, int] = {}
         self.due: OrderedDict[str, None] = OrderedDict()  # streams that want a model
+        self.identifies = False  # whether there has been a stream that will
         self._patience: dict[str, int] = {}  # until when another process is left to find one
         self.counts: Counter[str] = Counter()
         self._reported: set[str] = set()  # streams whose snapshots fail, once each
@@ -165,6 +166,7 @@ class Store:
         self.residents.move_to_end(name)
         self.nbytes += resident.nbytes - self._sizes.get(name, 0)
         self._sizes[name] = resident.nbytes
+        self.identifies = self.identifies or resident.agent.policy.renews
         if resident.agent.refit_due and not resident.retired and self._patience.get(name, 0) <= _now():
             self.due.setdefault(name)
 
