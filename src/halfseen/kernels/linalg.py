@@ -14,6 +14,9 @@ FAST = {"reassoc", "contract"}  # never the no-NaN flags: NaN means "not seen"
 # inf, as in NumPy, instead of an exception; wrappers that nobody calls are left out because they take time.
 KERNEL: dict[str, Any] = {"cache": True, "fastmath": FAST, "error_model": "numpy", "no_cfunc_wrapper": True}
 INNER: dict[str, Any] = KERNEL | {"no_cpython_wrapper": True}
+# Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
+_UNSIGNED: Any = np.uint64
+_1 = _UNSIGNED(1)
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error, not information
 FREEZE = 1e-12  # relative change of a covariance below which it counts as converged
 CANCELLATION = 1e-14  # rounding error of a covariance, in units of the one it was subtracted from
@@ -40,7 +43,7 @@ def transposed_dot(a: Matrix, b: Matrix, out: Matrix) -> None:
 @njit(**INNER)
 def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
     """U upper with UᵀU = S + share·diag(S); False when a pivot is not safely positive."""
-    n = S.shape[0]
+    n = _UNSIGNED(S.shape[0])
     for i in range(n):
         for j in range(i, n):
             U[i, j] = S[i, j]
@@ -53,7 +56,7 @@ def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
         scale = 1.0 / np.sqrt(pivot)
         for j in range(i, n):
             U[i, j] *= scale
-        for r in range(i + 1, n):
+        for r in range(i + _1, n):
             factor = U[i, r]
             for j in range(r, n):
                 U[r, j] -= factor * U[i, j]
@@ -68,7 +71,7 @@ def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
     smallest share of itself in 1e-13, 1e-11, .. that lets the factorisation through; relative to each
     entry, so the result does not depend on the units of the coordinates. Returns that share. U is scratch.
     """
-    n = S.shape[0]
+    n = _UNSIGNED(S.shape[0])
     share = 0.0
     while not _factor(S, share, U):
         share = max(1e-13, share * 100.0)
@@ -84,10 +87,10 @@ def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
         W[i, i] = 1.0
         for r in range(i):
             factor = U[r, i]
-            for j in range(r + 1):
+            for j in range(r + _1):
                 W[i, j] -= factor * W[r, j]
         scale = 1.0 / U[i, i]
-        for j in range(i + 1):
+        for j in range(i + _1):
             W[i, j] *= scale
     return share
 
