@@ -1,6 +1,7 @@
 """Documents say what the package does: their code runs, and nothing public goes unmentioned."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,14 @@ def test_links_between_documents_lead_somewhere():
 def test_nothing_is_left_to_be_filled_in():
     for page in PAGES:
         assert "<!--" not in page.read_text(), page.name
+
+
+def test_what_documents_install_is_the_clone_with_extras_that_exist():
+    """The package is on no registry: its bare name cannot be installed by somebody who has nothing yet."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    told = [line for page in PAGES for line in re.findall(r"pip install [^`#\n]+", page.read_text())]
+    assert len(told) >= 6
+    for line in told:
+        asked = re.fullmatch(r"pip install (?:\.|'\.\[([a-z,]+)\]')\s*", line)
+        assert asked, line
+        assert set((asked[1] or "data").split(",")) <= set(extras), line
