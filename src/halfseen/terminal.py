@@ -113,7 +113,7 @@ def kernel_progress() -> Iterator[Callable[[int, int], None]]:
 
     bar, say = _bar(TextColumn("{task.completed:.0f} of {task.total:.0f} kernels"), TimeElapsedColumn())
     task = bar.add_task("compiling", total=1)
-    say("compiling the numerical kernels, once for this installation")
+    say("compiling all numerical kernels, once for this installation")
     with bar:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
