@@ -219,15 +219,17 @@ def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
     """What is to be known of the log."""
     notes = []
     without = int((~log.rewarded).sum())
+    have, are, counted = ("has", "is", "counts") if without == 1 else ("have", "are", "count")
     if without and missing is None:
         notes.append(
-            f"{count(without, 'decision')} of {log.rounds:,} have no reward and are left out: right if whether a "
+            f"{count(without, 'decision')} of {log.rounds:,} {have} no reward and {are} left out: right if whether a "
             "reward comes does not depend on how high it is"
         )
     elif without:
-        notes.append(f"{count(without, 'decision')} of {log.rounds:,} have no reward and count as {missing:g}")
+        notes.append(f"{count(without, 'decision')} of {log.rounds:,} {have} no reward and {counted} as {missing:g}")
     if log.defaults:
-        notes.append(f"{count(log.defaults, 'reward')} of {log.rounds - without:,} are the stream's default")
+        are = "is" if log.defaults == 1 else "are"
+        notes.append(f"{count(log.defaults, 'reward')} of {log.rounds - without:,} {are} the stream's default")
     if log.propensities is None:
         notes.append(
             "the log has no propensities of arms that were not played: an arm played at all counts as covered in every "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median_low
 from typing import Any
 
 from halfseen.diagnostics import Estimate
@@ -57,10 +58,14 @@ def _rounded(found: Estimate, digits: int) -> Estimate:
 
 
 def _digits(estimates: Sequence[Estimate]) -> int:
-    """Decimals that show two figures of the narrowest interval, or of the largest value where there is none."""
+    """Decimals that show two figures of the middle interval and one of the narrowest; without intervals, two of the
+    largest value."""
     halves = [half for one in estimates if (half := (one.high - one.low) / 2) > 1e-9 * abs(one.value)]
-    size = min(halves) if halves else max((abs(one.value) for one in estimates if one.value), default=1.0)
-    return 2 if not math.isfinite(size) or size == 0 else min(max(1 - math.floor(math.log10(size)), 0), 9)
+    sizes = halves or [max((abs(one.value) for one in estimates if one.value), default=1.0)]
+    middle, least = median_low(sizes), min(sizes)
+    if not math.isfinite(middle) or least == 0:
+        return 2
+    return min(max(1 - math.floor(math.log10(middle)), -math.floor(math.log10(least)), 0), 9)
 
 
 def log_facts(log: Log, missing: float | None) -> dict[str, Any]:
