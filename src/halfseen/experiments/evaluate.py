@@ -82,7 +82,8 @@ class Evaluation:
         drawing = evaluation_figure(self.policies)
         with staged(folder) as stage:
             svg = render_figure(drawing, "svg")
-            page = render_evaluation(self.log, self.policies, self.missing, self.intervals, self.warnings, svg)
+            tall = render_figure(evaluation_figure(self.policies, narrow=True), "svg")
+            page = render_evaluation(self.log, self.policies, self.missing, self.intervals, self.warnings, svg, tall)
             (stage / "evaluation.html").write_text(page, encoding="utf-8")
             (stage / "evaluation.png").write_bytes(render_figure(drawing, "png"))
             (stage / "evaluation.svg").write_bytes(svg)

@@ -14,7 +14,7 @@ from halfseen.errors import missing_extra
 from halfseen.examination.calibration import BINS
 from halfseen.examination.examined import Examined
 from halfseen.examination.explained import DESCRIPTIONS
-from halfseen.experiments.figures import BLUE, GREY, PAGE, STYLE, VERMILION
+from halfseen.experiments.figures import BLUE, COLUMN, GREY, PAGE, STYLE, VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,17 +30,22 @@ _SHORT = {
 }
 
 
-def examination_figure(examined: Examined) -> Figure:
-    """Six panels, a page wide; what could not be measured says so."""
+def examination_figure(examined: Examined, *, narrow: bool = False) -> Figure:
+    """Six panels, a page wide or, `narrow`, below each other; what could not be measured says so."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
         raise missing_extra("matplotlib", "experiments", "drawing the figure") from None
     bars = min(len(examined.worths or ()), _MOST_SENSORS)
+    more = max(0, bars - 8)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(PAGE, 3.9 + 0.09 * max(0, bars - 8)), layout="constrained")
-        grid = figure.subplots(2, 3, height_ratios=[1.0, 1.0 + 0.06 * max(0, bars - 8)])
+        if narrow:
+            figure = Figure(figsize=(COLUMN, 9.6 + 0.1 * more), layout="constrained")
+            grid = figure.subplots(6, 1, height_ratios=[1.0] * 5 + [1.0 + 0.06 * more])
+        else:
+            figure = Figure(figsize=(PAGE, 3.9 + 0.09 * more), layout="constrained")
+            grid = figure.subplots(2, 3, height_ratios=[1.0, 1.0 + 0.06 * more])
         for axes, draw in zip(
             grid.flat, (_surprises, _memory, _dimensions, _explained, _calibration, _sensors), strict=True
         ):
