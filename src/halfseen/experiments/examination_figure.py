@@ -15,6 +15,7 @@ from halfseen.examination.calibration import BINS
 from halfseen.examination.examined import Examined
 from halfseen.examination.explained import DESCRIPTIONS
 from halfseen.experiments.figures import BLUE, COLUMN, GREY, PAGE, STYLE, VERMILION
+from halfseen.health import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,21 +134,21 @@ def _explained(axes: Axes, examined: Examined) -> None:
         _nothing(axes, "Rewards explained", "too few rewards")
         return
     names = list(explained.shares)
-    values = np.array([100 * explained.shares[name] for name in names])
+    values = np.array([100 * max(0.0, explained.shares[name]) for name in names])  # below 0 it is none
     colours = {"filtered context": BLUE} | {name: _GREEN for name in names if name not in DESCRIPTIONS}
     heights = np.arange(len(names))[::-1]
     axes.barh(heights, values, color=[colours.get(name, "#9cc3dd") for name in names], height=0.62)
     for height, value in zip(heights, values, strict=True):
         outside = value < 75
         axes.text(
-            max(value, 0) + 2 if outside else value - 2,
+            value + 2 if outside else value - 2,
             height,
-            f"{value:.0f} %",
+            percent(value / 100),
             va="center",
             ha="left" if outside else "right",
             color="white" if not outside and names[len(names) - 1 - height] in colours else "black",
         )
-    axes.set_xlim(min(0.0, float(values.min())), 100)
+    axes.set_xlim(0, 100)
     axes.set_yticks(heights, [_SHORT.get(name, textwrap.fill(name, 14)) for name in names])
     axes.tick_params(axis="y", length=0)
     _grid(axes, "x")

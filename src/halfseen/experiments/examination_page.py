@@ -76,7 +76,7 @@ def _worths(examined: Examined) -> str:
     rows = []
     for one in examined.worths or ():
         money = "–" if one.money is None else f"{one.money:+.4g}"
-        share = f"{100 * one.share.value:+.2f} ± {100 * one.share.error:.2f} %"
+        share = f"{round(100 * one.share.value, 2) + 0.0:+.2f} ± {100 * one.share.error:.2f} %"
         rows.append([one.name, "hidden: won by seeing it" if one.hidden else "seen: lost without it", share, money])
     columns = ["feature", "what is told", "share of reward variance ± s.e.", "reward a round"]
     caption = "Features one by one; the last column is of the greedy choice, where all arms' rewards were recorded"
