@@ -264,10 +264,10 @@ def test_a_share_below_nothing_is_told_as_none_with_the_reason():
     assert told.startswith(
         "what is seen explains 0 % of what rewards vary around each arm's mean, the filtered context 40"
     )
-    assert told.endswith("; 0 % is no better than each arm's mean, or worse")
+    assert told.endswith("; 0 %: no better than each arm's mean")
     assert found["use of filtering"].shown == "little: +0.0 ± 1.0 %"
     assert "the best without hidden coordinates 0 %" in found["use of the hidden block"].sentence
-    assert "worse" not in found["use of the hidden block"].sentence  # nothing, but not less than nothing
+    assert "no better" not in found["use of the hidden block"].sentence  # nothing, but not less than nothing
     assert not any("-0" in finding.shown + finding.sentence for finding in found.values())
 
 

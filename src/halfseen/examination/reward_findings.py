@@ -165,7 +165,7 @@ def _points(added: Gain) -> str:
 
 def _worse(*shares: float) -> str:
     """Why a share is told as 0 %, if one is below."""
-    return "; 0 % is no better than each arm's mean, or worse" if min(shares) < -0.005 else ""
+    return "; 0 %: no better than each arm's mean" if min(shares) < -0.005 else ""
 
 
 __all__ = ["FILTERING", "HIDDEN", "MUCH", "SOME", "reward_findings"]
