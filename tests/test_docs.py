@@ -21,6 +21,13 @@ def test_code_in_documents_runs(page, tmp_path, monkeypatch):
     exec(compile(code, page.name, "exec"), {"__name__": "a_document"})
 
 
+def test_the_readme_shows_what_its_example_prints(capsys):
+    text = (ROOT / "README.md").read_text().partition("## Told nothing")[2]
+    code, shown = re.search(r"```python\n(.*?)```\n\n((?:    [^\n]+\n)+)", text, flags=re.DOTALL).groups()
+    exec(compile(code, "README.md", "exec"), {"__name__": "a_document"})
+    assert capsys.readouterr().out.splitlines() == [line.strip() for line in shown.splitlines()]
+
+
 def test_everything_public_is_mentioned():
     text = (ROOT / "docs/reference.md").read_text()
     for name in [*(f"hs.{name}" for name in hs.__all__), *(f"`{name}`" for name in [*hs.catalog(), *NAMED, *RECORDED])]:
