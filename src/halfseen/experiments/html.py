@@ -27,7 +27,7 @@ figure .card { --behind: var(--card); border: 1px solid var(--rule); border-radi
 figure img { display: block; width: 100%; min-width: 38rem; height: auto; mix-blend-mode: multiply; }
 figure.narrow img { min-width: 0; max-width: 34rem; margin: 0 auto; }
 @media (max-width: 40rem) { figure.tall img { min-width: 0; } }
-@media (prefers-color-scheme: dark) { figure img { filter: invert(1) hue-rotate(180deg); mix-blend-mode: lighten; } }
+@media (prefers-color-scheme: dark) { figure img { filter: invert(1) hue-rotate(180deg); mix-blend-mode: screen; } }
 figcaption, caption { color: var(--soft); font-size: .9rem; text-align: left; padding: .4rem 0; }
 .scroll { --behind: var(--page); margin: .8rem 0; }
 article .scroll { --behind: var(--card); }
