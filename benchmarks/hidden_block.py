@@ -89,7 +89,8 @@ def main(arguments: list[str]) -> None:
             label: f"{100 * truth[:, i].mean():.0f} %"
             for i, label in enumerate(("y", "filtered, observed block", "filtered", "true context"))
         }
-        row["hidden block adds"] = f"{100 * hidden.min():.1f} to {100 * hidden.max():.1f} %"
+        low, high = (round(100 * float(end), 1) + 0.0 for end in (hidden.min(), hidden.max()))  # + 0.0: never "-0.0"
+        row["hidden block adds"] = f"{low:.1f} to {high:.1f} %"
         for i, label in enumerate(("hidden", "filtering")):
             said = [verdict[i] for verdict in verdicts]
             counts = {word: said.count(word) for word in ("much", "some", "little", "none") if word in said}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -415,3 +416,12 @@ def test_seeds_may_start_anywhere(tmp_path: Path) -> None:
         summary = json.loads((tmp_path / command[-1] / "summary.json").read_text())
         assert summary["seeds"] == [first, first + 1]
     assert "--first-seed 5" in (tmp_path / "b" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("words", [[], ["warmup"], ["serve"], ["token"], ["token", "create"]])
+def test_a_flag_has_no_type_on_a_help_page(words, capsys):
+    assert run_app([*words, "--help"]) == 0
+    shown = capsys.readouterr().out.lower()
+    assert "--help" in shown
+    assert "bool" not in shown
+    assert words != ["warmup"] or re.search(r"--jobs\s+<?int", shown)  # what takes a value still says of what kind

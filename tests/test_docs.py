@@ -1,6 +1,7 @@
 """Documents say what the package does: their code runs, and nothing public goes unmentioned."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ def test_code_in_documents_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL))
     exec(compile(code, page.name, "exec"), {"__name__": "a_document"})
+
+
+def test_the_readme_shows_what_its_example_prints(capsys):
+    text = (ROOT / "README.md").read_text().partition("## Told nothing")[2]
+    code, shown = re.search(r"```python\n(.*?)```\n\n((?:    [^\n]+\n)+)", text, flags=re.DOTALL).groups()
+    exec(compile(code, "README.md", "exec"), {"__name__": "a_document"})
+    assert capsys.readouterr().out.splitlines() == [line.strip() for line in shown.splitlines()]
 
 
 def test_everything_public_is_mentioned():
@@ -42,3 +50,14 @@ def test_links_between_documents_lead_somewhere():
 def test_nothing_is_left_to_be_filled_in():
     for page in PAGES:
         assert "<!--" not in page.read_text(), page.name
+
+
+def test_what_documents_install_is_the_clone_with_extras_that_exist():
+    """The package is on no registry: its bare name cannot be installed by somebody who has nothing yet."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    told = [line for page in PAGES for line in re.findall(r"pip install [^`#\n]+", page.read_text())]
+    assert len(told) >= 6
+    for line in told:
+        asked = re.fullmatch(r"pip install (?:\.|'\.\[([a-z,]+)\]')\s*", line)
+        assert asked, line
+        assert set((asked[1] or "data").split(",")) <= set(extras), line

@@ -1,9 +1,15 @@
 """What is shown in a terminal of some width, and where there is none."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from halfseen import terminal
+from halfseen.diagnostics import Estimate
+from halfseen.evaluation.estimators import PolicyValue
+from halfseen.experiments.evaluation_page import policy_table
 from halfseen.experiments.leaderboard import Progress
+from halfseen.health import Finding, Verdict
 from halfseen.table import Table
 
 
@@ -61,3 +67,42 @@ def test_a_table_too_wide_is_continued_below(capsys, monkeypatch):
     assert 1 < len(named) < 12
     assert " ".join(" ".join(named).replace("foggy-agent", "").split()) == " ".join(f"{i}.25" for i in range(12))
     assert sum("a title, continued" in line for line in lines) == len(named) - 1
+
+
+def found(value, half, **more):
+    estimates = dict.fromkeys(("dr", "snips", "ips"), Estimate(value, value - half, value + half))
+    notes = ("6.2 % of its choices had no chance in the log: what they pay is not known",)
+    return PolicyValue(differences=estimates, values=estimates, notes=notes, **more)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 160])
+def test_an_evaluation_has_every_estimator_and_notes_as_wide_as_the_terminal(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    sizes = {"effective_size": 1447.0, "largest_weight": 1.0, "mean_weight": 1.0, "uncovered": 0.062, "weights": None}
+    rows = {"logged": (82.0, 3.8), "uniform": (6.5, 0.84), "adaptive:history=200": (80.5, 3.7)}
+    policies = {label: found(*ends, label=label, **sizes) for label, ends in rows.items()}
+    warnings = [f"{label}: {note}" for label, one in policies.items() for note in one.notes]
+    evaluation = SimpleNamespace(table=lambda: policy_table(policies), warnings=warnings)
+    terminal.print_evaluation(evaluation)
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("dr", "snips", "ips", "dr − logged", "uncovered"))
+    assert ("continued" in out) == (columns < 120)
+    check_width([line for line in out.splitlines() if line[:2] in ("! ", "  ")], columns, warnings)
+    assert max(map(len, out.splitlines())) <= columns
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_findings_are_told_as_wide_as_the_terminal(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    sentence = "what is seen explains as much as the filtered context, so that " * 3 + "nothing is to be won"
+    findings = (Finding("use of filtering", 0.0, "0 %", "–", Verdict.LOOK, sentence),)
+    table = Table([{"finding": "use of filtering", "value": "0 %", "expected": "–", "verdict": "look"}])
+    terminal.print_findings(SimpleNamespace(findings=findings, title="Model health", table=lambda: table))
+    lines = capsys.readouterr().out.splitlines()
+    check_width(lines[lines.index(next(line for line in lines if line.startswith("? "))) :], columns, [sentence])
+
+
+def check_width(lines, columns, told):
+    """All is told, no line is too long, and the longest leaves no room for another word."""
+    assert " ".join(" ".join(lines).replace("! ", "").replace("? ", "").split()) == " ".join(told)
+    assert columns - 12 < max(map(len, lines)) <= columns

@@ -121,6 +121,13 @@ fit.model.smooth(ys); fit.model.filter(ys[None])
 tracker = fit.model.tracker()
 for y in ys: tracker.step(y)
 hs.examine(model=fit.model, observations=ys, arms=np.arange(120) % 3, rewards=ys[:, 0])
+every_arm = ys + np.where(np.arange(120) % 7, 0.0, np.nan)[:, None]
+hs.examine(model=fit.model, observations=ys, rewards=every_arm, contexts=ys[:, :1] * 0, hidden=every_arm)
+agent = hs.make("adaptive", observed=3, arms=3, seed=0)
+for t in range(240): agent.learn(agent.decide(ys[t % 120]), float(np.nan_to_num(ys[t % 120, 2])))
+hs.examine(agent, rewards=np.tile(every_arm, (2, 1)), hidden=np.tile(every_arm, (2, 1)))
+log = {"observation": ys.tolist(), "arm": [t % 3 for t in range(120)], "propensity": [1 / 3] * 120}
+hs.evaluate(log | {"reward": every_arm[:, 0].tolist()}, ["uniform", "adaptive"], arms=3)
 print(compiled)
 """
 
@@ -131,7 +138,7 @@ def test_after_warming_up_nothing_compiles(tmp_path):
     work.mkdir()
     warmed = run("-m", "halfseen.cli", "warmup", cache=cache)
     assert warmed.returncode == 0, warmed.stderr
-    assert warmed.stderr == "compiling the numerical kernels, once for this installation\n"
+    assert warmed.stderr == "compiling all numerical kernels, once for this installation\n"
     assert f"kernels are compiled, in {cache}; this took " in warmed.stdout
     checked = run("-m", "halfseen.cli", "warmup", "--check", cache=cache)
     assert (checked.returncode, checked.stderr) == (0, "")

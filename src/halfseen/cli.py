@@ -57,6 +57,7 @@ def build_app() -> typer.Typer:
         raise missing_extra(error.name or "typer", "experiments", "the command line") from None
     from halfseen.commands.bench import bench
     from halfseen.commands.evaluate import evaluate
+    from halfseen.commands.flags import Command, Group
     from halfseen.commands.health import health
     from halfseen.commands.journal import export_journal, import_journal
     from halfseen.commands.leaderboard import leaderboard
@@ -69,15 +70,16 @@ def build_app() -> typer.Typer:
     from halfseen.commands.warmup import warmup
 
     app = typer.Typer(
+        cls=Group,
         help="Contextual bandits whose context is only partly seen and moves over time.",
         add_completion=False,
         pretty_exceptions_enable=False,
     )
     app.callback()(halfseen_app)
     for command in (reproduce, run, leaderboard, health, serve, evaluate, bench, warmup, agents, worlds):
-        app.command()(command)
-    app.command("export")(export_journal)
-    app.command("import")(import_journal)
+        app.command(cls=Command)(command)
+    app.command("export", cls=Command)(export_journal)
+    app.command("import", cls=Command)(import_journal)
     app.add_typer(token_app, name="token")
     return app
 

@@ -19,7 +19,10 @@ from numba.core import config, event
 
 settings: Any = config  # its fields are set at run time, out of the type checker's sight
 QUIET = "HALFSEEN_QUIET"  # set in the environment, it silences the notice
-NOTICE = "halfseen: compiling its numerical kernels, once for this installation; this takes some seconds"
+NOTICE = (
+    "halfseen: compiling the numerical kernels that this needs, once for this installation; "
+    "`halfseen warmup` compiles all"
+)
 _BAR = 24  # cells
 
 

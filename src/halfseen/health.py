@@ -35,6 +35,11 @@ class Finding:
         return f"{self.name}: {self.shown}, {self.verdict}: {self.sentence}"
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """A share as text. One below 0, which out of sample there may be, is none: "0 %"."""
+    return f"{max(0.0, 100 * share):.{digits}f} %"
+
+
 def findings_table(findings: tuple[Finding, ...]) -> Table:
     """One row a finding, without the sentences."""
     return Table(
@@ -58,6 +63,14 @@ class Health:
         """Whether there is nothing to note."""
         return not self.notes
 
+    @property
+    def heading(self) -> str:
+        """How many notes there are or, if there are none, which findings are worth a look all the same."""
+        if self.notes:
+            return f"{len(self.notes)} to look at"
+        look = [finding.name for finding in self.findings if finding.verdict is Verdict.LOOK]
+        return f"nothing bad; worth a look: {', '.join(look)}" if look else "nothing wrong"
+
     def finding(self, name: str) -> Finding | None:
         """A finding by its name, None if it was not made; an error where there are no findings at all."""
         if not self.findings:
@@ -70,11 +83,10 @@ class Health:
         return findings_table(self.findings)
 
     def __str__(self) -> str:
-        heading = "nothing wrong" if self.ok else f"{len(self.notes)} to look at"
         notes = [f"* {note}" for note in self.notes]
         found = [f"- {finding}" for finding in self.findings]
         facts = [f"  {name}: {_text(fact)}" for name, fact in self.facts.items()]
-        return "\n".join([heading, *notes, *found, *facts])
+        return "\n".join([self.heading, *notes, *found, *facts])
 
     def __repr__(self) -> str:
         return str(self)

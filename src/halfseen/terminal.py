@@ -31,7 +31,7 @@ _LEAST_WORTH = (
     "95 % interval",
 )  # columns left out first where the terminal is narrow
 _LEAST_WORTH_ON_BOARD = ("wall s", "of medians", "median", "before", "after", "worst seed", "µs/round")
-_LEAST_WORTH_OF_POLICIES = ("look", "largest weight", "ips")
+_LEAST_WORTH_OF_POLICIES = ("look", "largest weight")  # what they tell, the notes below tell too
 _SAY_EVERY = 30.0  # seconds between two lines of progress where there is no terminal to draw a bar in
 
 
@@ -113,7 +113,7 @@ def kernel_progress() -> Iterator[Callable[[int, int], None]]:
 
     bar, say = _bar(TextColumn("{task.completed:.0f} of {task.total:.0f} kernels"), TimeElapsedColumn())
     task = bar.add_task("compiling", total=1)
-    say("compiling the numerical kernels, once for this installation")
+    say("compiling all numerical kernels, once for this installation")
     with bar:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -171,15 +171,21 @@ def print_findings(examination: Examination) -> None:
     print_table(examination.table(), examination.title)
     order = list(reversed(type(examination.findings[0].verdict)))
     for finding in sorted(examination.findings, key=lambda one: order.index(one.verdict)):
-        mark = {"fine": " ", "look": "?", "bad": "!"}[finding.verdict]
-        print(textwrap.fill(finding.sentence, 100, initial_indent=f"{mark} ", subsequent_indent="  "))
+        _print_note({"fine": " ", "look": "?", "bad": "!"}[finding.verdict], finding.sentence)
 
 
 def print_evaluation(found: Evaluation) -> None:
     """The table, and then what is to be known before believing it."""
     print_table(found.table(), "Reward a round", least_worth=_LEAST_WORTH_OF_POLICIES, numeric=True)
     for line in found.warnings:
-        print(textwrap.fill(line, 100, initial_indent="! ", subsequent_indent="  "))
+        _print_note("!", line)
+
+
+def _print_note(mark: str, text: str) -> None:
+    """A sentence after its mark, as wide as the terminal."""
+    from rich.console import Console
+
+    print(textwrap.fill(text, Console().width, initial_indent=f"{mark} ", subsequent_indent="  "))
 
 
 def print_written(paths: Sequence[Path]) -> None:

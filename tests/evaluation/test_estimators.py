@@ -146,10 +146,10 @@ def test_rounds_without_reward_are_left_out_or_count_as_told():
     paid = [1.0, None, -2.0, 3.0]
     left = hs.evaluate(TINY | {"reward": paid}, "always:1")
     assert left.policies["always:1"].values["ips"].value == pytest.approx(-2 * 1.25 / 3)
-    assert left.warnings[0].startswith("1 decision of 4 have no reward and are left out")
+    assert left.warnings[0].startswith("1 decision of 4 has no reward and is left out: ")
     counted = hs.evaluate(TINY | {"reward": paid}, "always:1", missing=-1.0)
     assert counted.policies["always:1"].values["ips"].value == pytest.approx((-1 * 4 - 2 * 1.25) / 4)
-    assert counted.warnings[0] == "1 decision of 4 have no reward and count as -1"
+    assert counted.warnings[0] == "1 decision of 4 has no reward and counts as -1"
     assert counted.summary()["without_reward"] == left.summary()["without_reward"] == 1
 
 

@@ -1,6 +1,7 @@
 """hs.examine and the findings of health(): planted faults, sensors, what is written, bad input."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,10 @@ from settings import live, make_small, story
 
 import halfseen as hs
 from halfseen.errors import HalfseenError
+from halfseen.examination.explained import Explained
+from halfseen.examination.held_out import Gain
+from halfseen.examination.reward_findings import reward_findings
+from halfseen.health import Finding, Health, Verdict, percent
 
 LATENT, SEEN, ROUNDS = 4, 3, 1200
 
@@ -233,6 +238,42 @@ def test_health_of_an_agent_with_a_history_has_findings(agent):
     for finding in health.findings:
         assert finding.sentence in str(health)
         assert (finding.sentence in health.notes) is (finding.verdict is hs.Verdict.BAD)
+
+
+@pytest.mark.parametrize(
+    ("notes", "verdicts", "heading"),
+    [
+        ((), ("fine",), "nothing wrong"),
+        ((), ("fine", "look", "look"), "nothing bad; worth a look: 1, 2"),
+        (("a note",), ("look", "bad"), "1 to look at"),
+    ],
+)
+def test_the_heading_of_a_health_agrees_with_its_findings(notes, verdicts, heading):
+    findings = tuple(Finding(str(i), 0.0, "0", "–", Verdict(one), "so") for i, one in enumerate(verdicts))
+    health = Health(notes, {}, findings)
+    assert health.heading == str(health).splitlines()[0] == heading
+
+
+def test_a_share_below_nothing_is_told_as_none_with_the_reason():
+    shares = {"seen": -0.031, "filtered, nothing hidden": -0.0004, "filtered context": 0.4, "true context": 0.6}
+    explained = Explained(shares, Gain(0.4, 0.01), Gain(-0.0002, 0.01), Gain(0.4, 0.01), {}, None)
+    subject = SimpleNamespace(plain=False, model=SimpleNamespace(latent=2, observed=1))
+    measured = SimpleNamespace(explained=explained, calibration=None, arms=None, worths=None, subject=subject)
+    found = {finding.name: finding for finding in reward_findings(measured)}
+    told = found["rewards explained"].sentence
+    assert told.startswith(
+        "what is seen explains 0 % of what rewards vary around each arm's mean, the filtered context 40"
+    )
+    assert told.endswith("; 0 %: no better than each arm's mean")
+    assert found["use of filtering"].shown == "little: +0.0 ± 1.0 %"
+    assert "the best without hidden coordinates 0 %" in found["use of the hidden block"].sentence
+    assert "no better" not in found["use of the hidden block"].sentence  # nothing, but not less than nothing
+    assert not any("-0" in finding.shown + finding.sentence for finding in found.values())
+
+
+@pytest.mark.parametrize(("share", "digits", "said"), [(-0.0, 0, "0 %"), (-0.004, 1, "0.0 %"), (0.125, 1, "12.5 %")])
+def test_no_percentage_is_a_negative_zero(share, digits, said):
+    assert percent(share, digits) == said
 
 
 def test_findings_come_with_a_history_that_is_long_enough():

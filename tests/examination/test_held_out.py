@@ -45,6 +45,14 @@ def test_shares_are_those_of_the_signal(every):
     assert share(hold_out(record, contexts[:, :2]), nothing) == pytest.approx(part / (signal + 1.5**2), abs=0.03)
 
 
+@pytest.mark.parametrize("every", [True, False])
+def test_payments_are_laid_out_as_kernels_are_compiled_for(every):
+    _, _, record = plain_record(np.random.default_rng(5), 60, 3, 2, 1.0, every=every)
+    for paid in (record.payments(), record.played()):
+        assert all(column.flags.carray for column in paid)
+        assert [column.dtype for column in paid] == [np.int64, np.int64, np.float64]
+
+
 def test_greedy_reward_is_that_of_the_best_arm():
     rng = np.random.default_rng(3)
     contexts, slopes, record = plain_record(rng, 5000, 3, 2, 0.3, every=True)

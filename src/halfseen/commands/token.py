@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from halfseen.commands.flags import Command, Group
 from halfseen.commands.journal import Database
 from halfseen.errors import missing_extra, unknown
 from halfseen.table import Table
@@ -18,7 +19,7 @@ from halfseen.terminal import print_table
 if TYPE_CHECKING:
     from halfseen.journal.journal import Journal
 
-token_app = typer.Typer(help="Tokens of the decision service.", no_args_is_help=True)
+token_app = typer.Typer(cls=Group, help="Tokens of the decision service.", no_args_is_help=True)
 
 
 @contextmanager
@@ -34,7 +35,7 @@ def _journal(database: str) -> Iterator[Journal]:
         journal.close()
 
 
-@token_app.command()
+@token_app.command(cls=Command)
 def create(
     scope: Annotated[
         list[str], typer.Option(help="read, decide or admin, which may do all; several times for several.")
@@ -56,7 +57,7 @@ def create(
     print("keep it: it is not shown again", file=sys.stderr)
 
 
-@token_app.command("list")
+@token_app.command("list", cls=Command)
 def list_tokens(database: Database = "halfseen.db") -> None:
     """List the tokens, the ended ones too; the tokens themselves are not kept."""
     with _journal(database) as journal:
@@ -69,7 +70,7 @@ def list_tokens(database: Database = "halfseen.db") -> None:
         print("no tokens")
 
 
-@token_app.command()
+@token_app.command(cls=Command)
 def revoke(
     token: Annotated[str, typer.Argument(metavar="ID", help="As 'halfseen token list' shows it.")],
     database: Database = "halfseen.db",

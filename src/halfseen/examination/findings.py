@@ -7,7 +7,7 @@ import numpy as np
 from halfseen.examination.examined import Examined
 from halfseen.examination.innovations import RARE
 from halfseen.examination.reward_findings import ANY, reward_findings
-from halfseen.health import Finding, Verdict
+from halfseen.health import Finding, Verdict, percent
 from halfseen.identify.order import WORTH_A_RUNG
 
 # Long records make every small fault significant. A fault is worth a look if it is beyond chance and of some size.
@@ -96,11 +96,11 @@ def _whiteness(examined: Examined) -> Finding | None:
     sentence = "surprises have no memory to speak of: the model has taken from the past what there is"
     if verdict is not Verdict.FINE:
         sentence = (
-            f"{_percent(test.predictable)} of the surprises could have been told from earlier ones: "
+            f"{percent(test.predictable)} of the surprises could have been told from earlier ones: "
             "the dynamics are not those of the model, or it has too few dimensions"
         )
-    shown = f"{_percent(test.predictable, 1)} (p {_p(test.p_value)})"
-    return Finding("memory of surprises", test.predictable, shown, f"below {_percent(MEMORY_LOOK)}", verdict, sentence)
+    shown = f"{percent(test.predictable, 1)} (p {_p(test.p_value)})"
+    return Finding("memory of surprises", test.predictable, shown, f"below {percent(MEMORY_LOOK)}", verdict, sentence)
 
 
 def _radius(examined: Examined) -> Finding:
@@ -128,16 +128,16 @@ def _observability(examined: Examined) -> Finding:
     if mean < TRACE:
         verdict = Verdict.LOOK
         sentence = (
-            f"what is hidden leaves next to no trace: the past of what is seen removes {_percent(mean)} of its variance"
+            f"what is hidden leaves next to no trace: the past of what is seen removes {percent(mean)} of its variance"
         )
     else:
         verdict = Verdict.FINE
         sentence = (
-            f"of {_times(count, 'hidden direction')} the past of what is seen removes {_percent(mean)} of the variance "
-            f"in the mean, {_percent(float(shares.max()))} of the best known and {_percent(float(shares.min()))} "
+            f"of {_times(count, 'hidden direction')} the past of what is seen removes {percent(mean)} of the variance "
+            f"in the mean, {percent(float(shares.max()))} of the best known and {percent(float(shares.min()))} "
             f"of the least; {well} {'is' if well == 1 else 'are'} known by half or more"
         )
-    return Finding("trace of the hidden block", mean, _percent(mean), f"above {_percent(TRACE)}", verdict, sentence)
+    return Finding("trace of the hidden block", mean, percent(mean), f"above {percent(TRACE)}", verdict, sentence)
 
 
 def _dimension(examined: Examined) -> Finding | None:
@@ -159,10 +159,6 @@ def _dimension(examined: Examined) -> Finding | None:
         )
     shown = f"{own}, the best" if best == own else f"{own}, {behind:.0f} nats behind {best}"
     return Finding("dimension", own, shown, f"at most {CLOSE:g} nats behind", verdict, sentence)
-
-
-def _percent(value: float, digits: int = 0) -> str:
-    return f"{100 * value:.{digits}f} %"
 
 
 def _p(value: float) -> str:

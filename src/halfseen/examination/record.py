@@ -48,7 +48,8 @@ class Record:
     def payments(self) -> Payments:
         """Of every arm if they were recorded, of those played if not."""
         if self.knows_every_arm:
-            rounds, arms = np.nonzero(~np.isnan(self.rewards))
+            # `nonzero` gives strided views of one array; kernels are compiled for contiguous ones
+            rounds, arms = map(np.ascontiguousarray, np.nonzero(~np.isnan(self.rewards)))
             return Payments(rounds, arms, self.rewards[rounds, arms])
         rounds = np.flatnonzero(~np.isnan(self.rewards))
         return Payments(rounds, self.arms[rounds], self.rewards[rounds])

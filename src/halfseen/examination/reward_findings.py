@@ -7,7 +7,7 @@ from halfseen.examination.examined import Examined
 from halfseen.examination.explained import DESCRIPTIONS, MUCH, SOME, Explained, grade
 from halfseen.examination.held_out import Gain
 from halfseen.examination.sensors import Worth
-from halfseen.health import Finding, Verdict
+from halfseen.health import Finding, Verdict, percent
 
 HIDDEN, FILTERING = "use of the hidden block", "use of filtering"  # names of the findings they are looked up by
 COVERAGE_ROOM, COVERAGE_BAD = 0.03, 0.10  # that a share inside an interval may be off by
@@ -34,22 +34,24 @@ def _explained(explained: Explained) -> Finding:
     shares = explained.shares
     best = max(shares["filtered context"], shares["filtered, nothing hidden"], shares["seen"])
     sentence = (
-        f"what is seen explains {_percent(shares['seen'])} of what rewards vary around each arm's mean, the filtered "
-        f"context {_percent(shares['filtered context'])}"
+        f"what is seen explains {percent(shares['seen'])} of what rewards vary around each arm's mean, the filtered "
+        f"context {percent(shares['filtered context'])}"
     )
-    sentence += "".join(f", the {name} {_percent(shares[name])}" for name in shares if name not in DESCRIPTIONS)
+    sentence += "".join(f", the {name} {percent(shares[name])}" for name in shares if name not in DESCRIPTIONS)
+    sentence += _worse(*(share for name, share in shares.items() if name != DESCRIPTIONS[1]))
     verdict = Verdict.FINE
     if not explained.tells_anything:
         verdict = Verdict.LOOK
         sentence = "no description of the context tells what arms pay, beyond chance: choose by their means"
-    return Finding("rewards explained", best, _percent(best, 1), "above 0 %", verdict, sentence)
+    return Finding("rewards explained", best, percent(best, 1), "above 0 %", verdict, sentence)
 
 
 def _filtering(explained: Explained) -> Finding:
     shares, pays = explained.shares, explained.filtering_pays
     told = (
-        f"filtering what is seen, with nothing hidden, explains {_percent(shares['filtered, nothing hidden'])} of the "
-        f"reward variance, the observation as it comes {_percent(shares['seen'])}"
+        f"filtering what is seen, with nothing hidden, explains {percent(shares['filtered, nothing hidden'])} of the "
+        f"reward variance, the observation as it comes {percent(shares['seen'])}"
+        f"{_worse(shares['filtered, nothing hidden'], shares['seen'])}"
     )
     start = {
         "much": "filtering pays, whether or not anything is hidden: ",
@@ -67,8 +69,8 @@ def _hidden(explained: Explained, examined: Examined) -> Finding:
     whole, without = shares["filtered context"], shares["filtered, nothing hidden"]
     in_use = not subject.plain and subject.model.latent > subject.model.observed
     told = (
-        f"the filtered context explains {_percent(whole)} of the reward variance, the best without hidden coordinates "
-        f"{_percent(without)}"
+        f"the filtered context explains {percent(whole)} of the reward variance, the best without hidden coordinates "
+        f"{percent(without)}{_worse(whole, without)}"
     )
     verdict = Verdict.FINE
     if pays == "little":
@@ -97,7 +99,7 @@ def _coverage(one: Coverage) -> Finding:
     off = one.share - one.level
     room = max(COVERAGE_ROOM, 2.6 * one.error)
     verdict = Verdict.FINE
-    sentence = f"{_percent(one.share)} of rewards fell where {_percent(one.level)} were predicted to"
+    sentence = f"{percent(one.share)} of rewards fell where {percent(one.level)} were predicted to"
     if abs(off) > room:
         verdict = Verdict.BAD if abs(off) > max(COVERAGE_BAD, room) else Verdict.LOOK
         sentence += (
@@ -106,9 +108,9 @@ def _coverage(one: Coverage) -> Finding:
             else ": predictions are not sure enough, and exploration costs more than it must"
         )
     low, high = max(0.0, one.level - room), min(1.0, one.level + room)
-    expected = f"{_percent(low)} to {_percent(high)}"
-    name = f"rewards in {_percent(one.level)} intervals"
-    return Finding(name, one.share, _percent(one.share), expected, verdict, sentence)
+    expected = f"{percent(low)} to {percent(high)}"
+    name = f"rewards in {percent(one.level)} intervals"
+    return Finding(name, one.share, percent(one.share), expected, verdict, sentence)
 
 
 def _starved(examined: Examined) -> Finding:
@@ -138,12 +140,12 @@ def _sensor(one: Worth, examined: Examined) -> Finding:
         sentence = f"{one.name}, if it were seen, would add nothing that can be told from chance"
         if clear:
             sentence = (
-                f"{one.name}, if it were seen, would add {_percent(one.share.value, 1)} of the reward variance{money}"
+                f"{one.name}, if it were seen, would add {percent(one.share.value, 1)} of the reward variance{money}"
             )
     elif clear:
         sentence = "" if missed else "little rests on it: "
         sentence += (
-            f"without {one.name} {_percent(one.share.value, 1)} of the reward variance would no longer be explained"
+            f"without {one.name} {percent(one.share.value, 1)} of the reward variance would no longer be explained"
         )
         if one.money is not None:
             sentence += f", and the greedy choice would lose {one.money:.3g} a round"
@@ -158,11 +160,12 @@ def _sensor(one: Worth, examined: Examined) -> Finding:
 
 
 def _points(added: Gain) -> str:
-    return f"{100 * added.value:+.1f} ± {100 * added.error:.1f} %"
+    return f"{round(100 * added.value, 1) + 0.0:+.1f} ± {100 * added.error:.1f} %"  # + 0.0: never "-0.0"
 
 
-def _percent(value: float, digits: int = 0) -> str:
-    return f"{100 * value:.{digits}f} %"
+def _worse(*shares: float) -> str:
+    """Why a share is told as 0 %, if one is below."""
+    return "; 0 %: no better than each arm's mean" if min(shares) < -0.005 else ""
 
 
 __all__ = ["FILTERING", "HIDDEN", "MUCH", "SOME", "reward_findings"]

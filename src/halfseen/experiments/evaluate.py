@@ -82,7 +82,8 @@ class Evaluation:
         drawing = evaluation_figure(self.policies)
         with staged(folder) as stage:
             svg = render_figure(drawing, "svg")
-            page = render_evaluation(self.log, self.policies, self.missing, self.intervals, self.warnings, svg)
+            tall = render_figure(evaluation_figure(self.policies, narrow=True), "svg")
+            page = render_evaluation(self.log, self.policies, self.missing, self.intervals, self.warnings, svg, tall)
             (stage / "evaluation.html").write_text(page, encoding="utf-8")
             (stage / "evaluation.png").write_bytes(render_figure(drawing, "png"))
             (stage / "evaluation.svg").write_bytes(svg)
@@ -219,15 +220,17 @@ def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
     """What is to be known of the log."""
     notes = []
     without = int((~log.rewarded).sum())
+    have, are, counted = ("has", "is", "counts") if without == 1 else ("have", "are", "count")
     if without and missing is None:
         notes.append(
-            f"{count(without, 'decision')} of {log.rounds:,} have no reward and are left out: right if whether a "
+            f"{count(without, 'decision')} of {log.rounds:,} {have} no reward and {are} left out: right if whether a "
             "reward comes does not depend on how high it is"
         )
     elif without:
-        notes.append(f"{count(without, 'decision')} of {log.rounds:,} have no reward and count as {missing:g}")
+        notes.append(f"{count(without, 'decision')} of {log.rounds:,} {have} no reward and {counted} as {missing:g}")
     if log.defaults:
-        notes.append(f"{count(log.defaults, 'reward')} of {log.rounds - without:,} are the stream's default")
+        are = "is" if log.defaults == 1 else "are"
+        notes.append(f"{count(log.defaults, 'reward')} of {log.rounds - without:,} {are} the stream's default")
     if log.propensities is None:
         notes.append(
             "the log has no propensities of arms that were not played: an arm played at all counts as covered in every "

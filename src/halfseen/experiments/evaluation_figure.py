@@ -10,7 +10,7 @@ import numpy as np
 
 from halfseen.errors import missing_extra
 from halfseen.evaluation.estimators import PolicyValue
-from halfseen.experiments.figures import BLUE, GREY, PAGE, STYLE, VERMILION, legend_columns, looks_of, thousands
+from halfseen.experiments.figures import BLUE, COLUMN, GREY, PAGE, STYLE, VERMILION, legend_columns, looks_of, thousands
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,19 +21,27 @@ _POINTS = 300  # on a curve
 _LEAST = 3e-4  # weight that is still drawn
 
 
-def evaluation_figure(policies: Mapping[str, PolicyValue]) -> Figure:
-    """Estimates with intervals on the left, weights by rank on the right; `policies` has the logged one first."""
+def evaluation_figure(policies: Mapping[str, PolicyValue], *, narrow: bool = False) -> Figure:
+    """Estimates with intervals on the left, weights by rank on the right; `policies` has the logged one first.
+
+    `narrow`, one is below the other.
+    """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
         raise missing_extra("matplotlib", "experiments", "drawing the figure") from None
     labels = {label: textwrap.shorten(label.replace(",", ", "), 34, placeholder="…") for label in policies}
-    columns = legend_columns(labels.values(), PAGE)
-    height = max(2.2, 0.6 + 0.34 * len(policies)) + 0.16 * -(-len(policies) // columns)
+    width = COLUMN if narrow else PAGE
+    columns = legend_columns(labels.values(), width)
+    panel = max(2.2, 0.6 + 0.34 * len(policies))
+    height = panel + 2.0 * narrow + 0.16 * -(-len(policies) // columns)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(PAGE, height), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
+        figure = Figure(figsize=(width, height), layout="constrained")
+        if narrow:
+            left, right = figure.subplots(2, 1, height_ratios=[panel, 2.0])
+        else:
+            left, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
         _estimates(left, policies, labels)
         _weights(right, policies, labels)
         for axes in (left, right):

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median_low
 from typing import Any
 
 from halfseen.diagnostics import Estimate
 from halfseen.evaluation.estimators import ENOUGH, ESTIMATORS, NO_CHANCE, PolicyValue
 from halfseen.evaluation.log import Log
-from halfseen.experiments.html import escape, figure, page, section, table
+from halfseen.experiments.html import Markup, escape, figure, page, section, table
 from halfseen.experiments.wording import count
 from halfseen.table import Table
 
-_CSS = ".values thead th { white-space: normal; vertical-align: bottom; }"
+_CSS = """
+@media (min-width: 40.01rem) {
+  .values :is(th, td) { white-space: normal; padding: .28rem .4rem; }
+  .values thead th { vertical-align: bottom; }
+  .values tbody th { overflow-wrap: anywhere; min-width: 8rem; }
+  .values td.t:last-child { min-width: 0; }
+  .values td.n:nth-child(n + 6) { width: 1%; white-space: nowrap; }
+  .ends { display: block; }
+}
+"""
 _CAPTION = (
-    "Left: reward a round by the three estimators, with 95 % intervals; the line is the logged policy. Right: "
-    "weights of the rounds, largest first. A curve that starts high and falls at once stands on few rounds."
+    "Reward a round by the three estimators, with 95 % intervals, the line being the logged policy; and the weights of "
+    "the rounds, largest first. A curve that starts high and falls at once stands on few rounds."
 )
 _HOW = (
     "ips weighs each reward with the policy's chance of the arm played over the logged one; snips divides by the "
@@ -57,10 +67,14 @@ def _rounded(found: Estimate, digits: int) -> Estimate:
 
 
 def _digits(estimates: Sequence[Estimate]) -> int:
-    """Decimals that show two figures of the narrowest interval, or of the largest value where there is none."""
+    """Decimals that show two figures of the middle interval and one of the narrowest; without intervals, two of the
+    largest value."""
     halves = [half for one in estimates if (half := (one.high - one.low) / 2) > 1e-9 * abs(one.value)]
-    size = min(halves) if halves else max((abs(one.value) for one in estimates if one.value), default=1.0)
-    return 2 if not math.isfinite(size) or size == 0 else min(max(1 - math.floor(math.log10(size)), 0), 9)
+    sizes = halves or [max((abs(one.value) for one in estimates if one.value), default=1.0)]
+    middle, least = median_low(sizes), min(sizes)
+    if not math.isfinite(middle) or least == 0:
+        return 2
+    return min(max(1 - math.floor(math.log10(middle)), -math.floor(math.log10(least)), 0), 9)
 
 
 def log_facts(log: Log, missing: float | None) -> dict[str, Any]:
@@ -84,22 +98,30 @@ def render_evaluation(
     intervals: str,
     warnings: Sequence[str],
     svg: bytes,
+    tall_svg: bytes,
 ) -> str:
     """The whole page."""
     shown = policy_table(policies)
-    rows = [list(row.values()) for row in shown.rows]
+    rows = [[name, *map(_estimate, cells)] for name, *cells in (row.values() for row in shown.rows)]
     numeric = set(range(1, len(shown.columns) - 1))
-    values = table("Reward a round, with 95 % intervals", shown.columns, rows, numeric=numeric, name="values")
+    caption = "Reward a round, with 95 % intervals"
+    values = table(caption, shown.columns, rows, numeric=numeric, name="values", stacked=True)
     notes = "<ul>" + "".join(f"<li>{escape(line)}.</li>" for line in warnings) + "</ul>"
     body = [
         f'<p class="lead">{escape(_lead(log, missing))}</p>',
         section("What each policy would have earned", values),
         *([section("What to know before believing it", notes)] if warnings else []),
-        section("In pictures", figure(svg, _CAPTION)),
+        section("In pictures", figure(svg, _CAPTION, tall=tall_svg)),
         section("How it is computed", f"<p>{escape(_HOW)} {escape(_INTERVALS[intervals])}</p>"),
         section("The arms", _arms(log)),
     ]
     return page("What other policies would have earned", body, css=_CSS)
+
+
+def _estimate(cell: str) -> str:
+    """An estimate whose interval is below it where the table is wide, and beside it where it is stacked."""
+    value, _, ends = cell.partition(" [")
+    return Markup(f'{escape(value)} <span class="ends">[{escape(ends)}</span>') if ends else cell
 
 
 def _lead(log: Log, missing: float | None) -> str:

@@ -14,7 +14,8 @@ from halfseen.errors import missing_extra
 from halfseen.examination.calibration import BINS
 from halfseen.examination.examined import Examined
 from halfseen.examination.explained import DESCRIPTIONS
-from halfseen.experiments.figures import BLUE, GREY, PAGE, STYLE, VERMILION
+from halfseen.experiments.figures import BLUE, COLUMN, GREY, PAGE, STYLE, VERMILION
+from halfseen.health import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,17 +31,22 @@ _SHORT = {
 }
 
 
-def examination_figure(examined: Examined) -> Figure:
-    """Six panels, a page wide; what could not be measured says so."""
+def examination_figure(examined: Examined, *, narrow: bool = False) -> Figure:
+    """Six panels, a page wide or, `narrow`, below each other; what could not be measured says so."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
         raise missing_extra("matplotlib", "experiments", "drawing the figure") from None
     bars = min(len(examined.worths or ()), _MOST_SENSORS)
+    more = max(0, bars - 8)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(PAGE, 3.9 + 0.09 * max(0, bars - 8)), layout="constrained")
-        grid = figure.subplots(2, 3, height_ratios=[1.0, 1.0 + 0.06 * max(0, bars - 8)])
+        if narrow:
+            figure = Figure(figsize=(COLUMN, 9.6 + 0.1 * more), layout="constrained")
+            grid = figure.subplots(6, 1, height_ratios=[1.0] * 5 + [1.0 + 0.06 * more])
+        else:
+            figure = Figure(figsize=(PAGE, 3.9 + 0.09 * more), layout="constrained")
+            grid = figure.subplots(2, 3, height_ratios=[1.0, 1.0 + 0.06 * more])
         for axes, draw in zip(
             grid.flat, (_surprises, _memory, _dimensions, _explained, _calibration, _sensors), strict=True
         ):
@@ -128,21 +134,21 @@ def _explained(axes: Axes, examined: Examined) -> None:
         _nothing(axes, "Rewards explained", "too few rewards")
         return
     names = list(explained.shares)
-    values = np.array([100 * explained.shares[name] for name in names])
+    values = np.array([100 * max(0.0, explained.shares[name]) for name in names])  # below 0 it is none
     colours = {"filtered context": BLUE} | {name: _GREEN for name in names if name not in DESCRIPTIONS}
     heights = np.arange(len(names))[::-1]
     axes.barh(heights, values, color=[colours.get(name, "#9cc3dd") for name in names], height=0.62)
     for height, value in zip(heights, values, strict=True):
         outside = value < 75
         axes.text(
-            max(value, 0) + 2 if outside else value - 2,
+            value + 2 if outside else value - 2,
             height,
-            f"{value:.0f} %",
+            percent(value / 100),
             va="center",
             ha="left" if outside else "right",
             color="white" if not outside and names[len(names) - 1 - height] in colours else "black",
         )
-    axes.set_xlim(min(0.0, float(values.min())), 100)
+    axes.set_xlim(0, 100)
     axes.set_yticks(heights, [_SHORT.get(name, textwrap.fill(name, 14)) for name in names])
     axes.tick_params(axis="y", length=0)
     _grid(axes, "x")

@@ -10,20 +10,20 @@ from halfseen.health import Finding, Verdict
 
 _CLASSES = {Verdict.FINE: "holds", Verdict.LOOK: "undecided", Verdict.BAD: "fails"}
 _CAPTION = (
-    "Top: mean square of the standardised surprises by stretches of rounds, with the range in which a right model "
-    "stays; correlation of surprises with earlier ones, with the level that chance reaches once in twenty; how far "
-    "each dimension is behind the best by AICc. Bottom: share of the reward variance that is predicted in rounds left "
-    "out; where rewards fell in what was predicted for them; what is lost without each sensor, or won by seeing a "
-    "hidden one (orange), with a standard error to either side."
+    "Mean square of the standardised surprises by stretches of rounds, with the range in which a right model stays; "
+    "correlation of surprises with earlier ones, with the level that chance reaches once in twenty; how far each "
+    "dimension is behind the best by AICc; share of the reward variance that is predicted in rounds left out; where "
+    "rewards fell in what was predicted for them; what is lost without each sensor, or won by seeing a hidden one "
+    "(orange), with a standard error to either side."
 )
 
 
-def render_examination(title: str, findings: Sequence[Finding], examined: Examined, svg: bytes) -> str:
+def render_examination(title: str, findings: Sequence[Finding], examined: Examined, svg: bytes, tall: bytes) -> str:
     """The whole page."""
     body = [
         f'<p class="lead">{escape(statement(findings, examined))}</p>',
         section("What was found", _findings(findings), _sentences(findings)),
-        section("In pictures", figure(svg, _CAPTION)),
+        section("In pictures", figure(svg, _CAPTION, tall=tall)),
         *([section("Dimensions", _scores(examined))] if len(examined.scores) > 1 else []),
         *([section("What a sensor is worth", _worths(examined))] if examined.worths else []),
     ]
@@ -51,7 +51,8 @@ def _findings(findings: Sequence[Finding]) -> str:
         ]
         for finding in findings
     ]
-    return table("Each finding with the range it should be in", ["finding", "value", "expected", "verdict"], rows)
+    columns = ["finding", "value", "expected", "verdict"]
+    return table("Each finding with the range it should be in", columns, rows, stacked=True)
 
 
 def _sentences(findings: Sequence[Finding]) -> str:
@@ -75,7 +76,7 @@ def _worths(examined: Examined) -> str:
     rows = []
     for one in examined.worths or ():
         money = "–" if one.money is None else f"{one.money:+.4g}"
-        share = f"{100 * one.share.value:+.2f} ± {100 * one.share.error:.2f} %"
+        share = f"{round(100 * one.share.value, 2) + 0.0:+.2f} ± {100 * one.share.error:.2f} %"
         rows.append([one.name, "hidden: won by seeing it" if one.hidden else "seen: lost without it", share, money])
     columns = ["feature", "what is told", "share of reward variance ± s.e.", "reward a round"]
     caption = "Features one by one; the last column is of the greedy choice, where all arms' rewards were recorded"

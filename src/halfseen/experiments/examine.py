@@ -80,7 +80,9 @@ class Examination:
         drawing = examination_figure(self.measured)
         with staged(folder) as stage:
             svg = render_figure(drawing, "svg")
-            (stage / "health.html").write_text(render_examination(self.title, self.findings, self.measured, svg))
+            tall = render_figure(examination_figure(self.measured, narrow=True), "svg")
+            page = render_examination(self.title, self.findings, self.measured, svg, tall)
+            (stage / "health.html").write_text(page, encoding="utf-8")
             (stage / "health.png").write_bytes(render_figure(drawing, "png"))
             (stage / "health.svg").write_bytes(svg)
             write_json(stage / "health.json", self.summary())

@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable
 
 CSS = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --page: #fbfbfa; --card: #fff;
-  --rule: #d8dce0; --holds: #00694d; --fails: #a33c00; --open: #5c5200; }
+  --rule: #d8dce0; --holds: #00694d; --fails: #a33c00; --open: #5c5200; --more: rgb(0 0 0 / .22); }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --soft: #a3abb4; --page: #15181c;
-  --card: #1d2126; --rule: #363c44; --holds: #4cc7a2; --fails: #ff9a62; --open: #e3d35c; } }
+  --card: #1d2126; --rule: #363c44; --holds: #4cc7a2; --fails: #ff9a62; --open: #e3d35c;
+  --more: rgb(255 255 255 / .3); } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 62rem; background: var(--page);
   color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
@@ -22,12 +23,20 @@ p, li { max-width: 46rem; }
 .lead { font-size: 1.08rem; }
 .soft { color: var(--soft); }
 figure { margin: 1rem 0; }
-figure .card { background: #fff; border: 1px solid var(--rule); border-radius: 6px; padding: .6rem;
-  overflow-x: auto; }
-figure img { display: block; width: 100%; min-width: 38rem; height: auto; }
+figure .card { --behind: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: .6rem; }
+figure img { display: block; width: 100%; min-width: 38rem; height: auto; mix-blend-mode: multiply; }
 figure.narrow img { min-width: 0; max-width: 34rem; margin: 0 auto; }
+@media (max-width: 40rem) { figure.tall img { min-width: 0; } }
+@media (prefers-color-scheme: dark) { figure img { filter: invert(1) hue-rotate(180deg); mix-blend-mode: screen; } }
 figcaption, caption { color: var(--soft); font-size: .9rem; text-align: left; padding: .4rem 0; }
-.scroll { overflow-x: auto; margin: .8rem 0; }
+.scroll { --behind: var(--page); margin: .8rem 0; }
+article .scroll { --behind: var(--card); }
+/* What scrolls shows a shadow at each side where there is more: covers move with the content, shadows do not. */
+.scroll, figure .card { overflow-x: auto; background:
+  linear-gradient(to right, var(--behind) 40%, transparent) left / 2rem 100% no-repeat local,
+  linear-gradient(to left, var(--behind) 40%, transparent) right / 2rem 100% no-repeat local,
+  linear-gradient(to right, var(--more), transparent) left / .8rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--more), transparent) right / .8rem 100% no-repeat scroll, var(--behind); }
 table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
 td, th { white-space: nowrap; }
@@ -41,7 +50,15 @@ article { background: var(--card); border: 1px solid var(--rule); border-radius:
 article dl { display: grid; grid-template-columns: auto 1fr; gap: .2rem 1rem; margin: .4rem 0; }
 dt { color: var(--soft); } dd { margin: 0; }
 @media (max-width: 40rem) { article { padding: .8rem; } article dl { display: block; } dd { margin: 0 0 .4rem; }
-  tbody th { white-space: normal; min-width: 7rem; } }
+  tbody th { white-space: normal; min-width: 7rem; }
+  .stacked, .stacked :is(caption, tbody, tr, th) { display: block; }
+  .stacked thead { display: none; }
+  .stacked tr { border-bottom: 1px solid var(--rule); padding: .5rem 0; }
+  .stacked tbody th { font-weight: 600; overflow-wrap: anywhere; }
+  .stacked :is(th, td) { border: 0; padding: .1rem 0; }
+  .stacked td, .stacked td.t:last-child { display: flow-root; text-align: right; white-space: normal; max-width: none; }
+  .stacked td::before { content: attr(data-label); color: var(--soft); float: left; padding-right: 1rem; }
+  .stacked td.t:empty:empty { display: none; } }
 .verdict { font-weight: 650; white-space: nowrap; }
 .holds { color: var(--holds); } .fails { color: var(--fails); } .undecided { color: var(--open); }
 pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: .7rem 1rem;
@@ -91,26 +108,42 @@ def section(title: str, *content: str) -> str:
     return f"<section>\n<h2>{escape(title)}</h2>\n" + "\n".join(content) + "\n</section>"
 
 
-def figure(svg: bytes, caption: str, *, narrow: bool = False) -> str:
-    size = ' class="narrow"' if narrow else ""
-    source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+def figure(svg: bytes, caption: str, *, narrow: bool = False, tall: bytes | None = None) -> str:
+    """A picture that is `narrow` anyway, or that has a `tall` one in its place on a narrow screen; else it scrolls."""
+    size = ' class="narrow"' if narrow else "" if tall is None else ' class="tall"'
+    image = f'<img src="{_source(svg)}" alt="{escape(caption)}">'
+    if tall is not None:
+        image = f'<picture><source media="(max-width: 40rem)" srcset="{_source(tall)}">{image}</picture>'
     return (
-        f'<figure{size}><div class="card"><img src="{source}" alt="{escape(caption)}"></div>'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
+        f'<figure{size}><div class="card" tabindex="0">{image}</div><figcaption>{escape(caption)}</figcaption></figure>'
     )
 
 
+def _source(svg: bytes) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+
+
 def table(
-    caption: str, columns: list[str], rows: list[list[str]], *, numeric: Collection[int] = (), name: str = ""
+    caption: str,
+    columns: list[str],
+    rows: list[list[str]],
+    *,
+    numeric: Collection[int] = (),
+    name: str = "",
+    stacked: bool = False,
 ) -> str:
-    """A table in a box that scrolls by itself; rows with the same first cell belong together."""
+    """A table in a box that scrolls by itself; rows with the same first cell belong together.
+
+    `stacked`, a narrow screen shows the cells of a row below each other, each with the name of its column.
+    """
 
     def cell(at: int, content: str) -> str:
         inner = content if isinstance(content, Markup) else escape(content)
         if at == 0:
             return f'<th scope="row">{inner}</th>'
         style = f' style="{content.style}"' if isinstance(content, Shaded) else ""
-        return f'<td class="{"n" if at in numeric else "t"}"{style}>{inner}</td>'
+        label = f' data-label="{escape(columns[at])}"' if stacked else ""
+        return f'<td class="{"n" if at in numeric else "t"}"{label}{style}>{inner}</td>'
 
     heads = "".join(
         f'<th scope="col" class="{"n" if at in numeric else "t"}">{escape(column)}</th>'
@@ -123,7 +156,8 @@ def table(
         "<tbody>" + "".join(f"<tr>{''.join(cell(*pair) for pair in enumerate(row))}</tr>" for row in group) + "</tbody>"
         for group in groups
     ]
-    kind = f' class="{name}"' if name else ""
+    kinds = " ".join(filter(None, (name, "stacked" * stacked)))
+    kind = f' class="{kinds}"' if kinds else ""
     return (
         f'<div class="scroll" tabindex="0"><table{kind}><caption>{escape(caption)}</caption>'
         f"<thead><tr>{heads}</tr></thead>{''.join(bodies)}</table></div>"
