@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -208,7 +209,15 @@ def test_unknown_places_and_methods(http: httpx.Client) -> None:
     refused(http.post("/v1/streams/nobody/decisions", json={"observation": [1]}), 404, "not_found", "nobody")
     refused(http.post("/v1/streams/nobody/rewards", json={"decision": "x", "value": 1}), 404, "not_found")
     refused(http.get("/v1/streams/nobody/decisions"), 405, "not_allowed", "POST")
-    refused(http.put("/v1/streams"), 405, "not_allowed")
+    for method, path, allowed in (
+        ("PUT", "/v1/streams", "GET, POST"),
+        ("PATCH", "/v1/streams/nobody", "DELETE, GET"),
+        ("POST", "/v1/overview", "GET, HEAD"),
+        ("GET", "/v1/streams/nobody/rewards", "POST"),
+    ):
+        answer = http.request(method, path)
+        refused(answer, 405, "not_allowed", f"method: got {method}; want {allowed}")
+        assert answer.headers["allow"] == allowed
     refused(http.get("/v2/"), 404, "not_found")
     refused(http.get("/v1/streams/%00"), 404, "not_found")
     make(http, "here")
@@ -228,6 +237,39 @@ def test_the_service_tells_of_itself(http: httpx.Client) -> None:
     assert 'halfseen_request_seconds_bucket{route="decisions",le="+Inf"' in text
     for line in text.splitlines():
         assert line.startswith("#") or math.isfinite(float(line.rpartition(" ")[2])), line
+
+
+def test_every_request_is_counted_by_its_route_and_status(http: httpx.Client) -> None:
+    def counts() -> dict[tuple[str, str], int]:
+        pattern = re.compile(r'halfseen_requests_total\{route="([^"]+)",status="(\d+)",worker="\d+"\} (\d+)')
+        return {(route, status): int(n) for route, status, n in pattern.findall(http.get("/metrics").text)}
+
+    make(http, "counted")
+    before = counts()
+    make(http, "counted")
+    for path in ("/v1/streams", "/v1/streams/counted", "/v1/streams/nobody", "/healthz", "/", "/dashboard/app.js"):
+        http.get(path)
+    http.get("/v1/streams/counted/series")
+    http.get("/v1/streams/counted/journal")
+    http.get("/nowhere/at/all")
+    http.put("/v1/streams")
+    http.post("/v1/streams", content=b"{")
+    after = counts()
+    assert {key: number - before.get(key, 0) for key, number in after.items() if number != before.get(key, 0)} == {
+        ("POST /v1/streams", "201"): 1,
+        ("POST /v1/streams", "400"): 1,
+        ("GET /v1/streams", "200"): 1,
+        ("GET /v1/streams/{name}", "200"): 1,
+        ("GET /v1/streams/{name}", "404"): 1,
+        ("GET /v1/streams/{name}/series", "200"): 1,
+        ("GET /v1/streams/{name}/journal", "200"): 1,
+        ("GET /healthz", "200"): 1,
+        ("GET /", "200"): 1,
+        ("GET /dashboard/{file}", "200"): 1,
+        ("GET /metrics", "200"): 1,
+        ("other", "404"): 1,
+        ("other", "405"): 1,
+    }
 
 
 def _metric(http: httpx.Client, start: str) -> float:

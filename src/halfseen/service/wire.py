@@ -129,14 +129,19 @@ def too_large(most: int) -> ServiceError:
 
 _JSON = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
-_CLOSING = {413: [(b"connection", b"close")], 503: [(b"retry-after", b"1")], 429: [(b"retry-after", b"1")]}
+_WITH = {  # by status, beside what every reply says; all that is answered here is a POST
+    405: [(b"allow", b"POST")],
+    413: [(b"connection", b"close")],
+    429: [(b"retry-after", b"1")],
+    503: [(b"retry-after", b"1")],
+}
 
 
 async def reply(send: Send, body: bytes, status: int = 200) -> None:
     """A JSON reply in the two messages ASGI wants. Written out here: a response object would cost as much again."""
     headers = [_JSON, NO_STORE, (b"content-length", b"%d" % len(body))]
     if status >= 400:
-        headers += _CLOSING.get(status, [])
+        headers += _WITH.get(status, [])
         if status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
