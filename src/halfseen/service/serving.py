@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from halfseen.service.auth import is_loopback, live
 from halfseen.service.one_write import OneWrite
 
 Announce = Callable[[str, bool], None]  # the address, and whether tokens are asked for
+_LOG = logging.getLogger("halfseen.service")
 _GRACE = 10  # seconds for requests under way when the service is asked to end
 
 
@@ -124,7 +126,7 @@ def _serve_one(
 
 
 class _Workers(Multiprocess):
-    """Says when the first worker answers."""
+    """Says when the first worker answers, and when one has ended that nobody asked to."""
 
     def __init__(self, config: uvicorn.Config, listening: socket.socket, ready: Callable[[], None]) -> None:
         super().__init__(config, [listening])
@@ -140,6 +142,22 @@ class _Workers(Multiprocess):
                 self.should_exit.set()
                 raise HalfseenError("workers: got one that ended before it answered; its own words are above")
         self._ready()
+
+    def keep_subprocess_alive(self) -> None:
+        before = list(self.processes)
+        super().keep_subprocess_alive()
+        for old, new in zip(before, self.processes, strict=True):
+            if new is not old:
+                _LOG.error("worker %s ended with %s; worker %s was started", old.pid, _end(old.exitcode), new.pid)
+
+
+def _end(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
 
 
 def _serve_many(
