@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 from engine_tools import observation, spec, with_engine
 from postgres_server import Server
 
+from halfseen.journal.events import JournalAway
+from halfseen.journal.opening import open_journal
 from halfseen.service.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.specs import Ask
@@ -113,3 +116,29 @@ def test_a_full_disk_is_not_back_because_it_can_be_read(tmp_path: Path, caplog: 
     with_engine(str(path), scenario)
     said = [record.message for record in caplog.records if record.name == "halfseen.service"]
     assert [("cannot be used" in line, "back, after" in line) for line in said] == [(True, False), (False, True)], said
+
+
+def test_the_driver_says_nothing_of_its_own_about_a_lost_connection(
+    postgres: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = postgres.database()
+    journal = open_journal(url)
+    other = psycopg.connect(url, autocommit=True)
+
+    def lose() -> None:
+        pid = journal._connection.info.backend_pid  # type: ignore[attr-defined]
+        other.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        until(lambda: not other.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchall())
+
+    try:
+        lose()
+        with journal.transaction():  # nothing was locked yet: another connection is made
+            assert journal.lock(["nobody"]) == {}
+        with pytest.raises(JournalAway, match="cannot be used now"), journal.transaction():
+            journal.lock(["nobody"])
+            lose()
+            journal._later += [(b"SELECT 1", ())] * 20  # type: ignore[attr-defined]  # that go with the commit
+    finally:
+        journal.close()
+        other.close()
+    assert [record.message for record in caplog.records if record.name.startswith("psycopg")] == []
