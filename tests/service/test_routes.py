@@ -63,6 +63,8 @@ def test_a_stream_from_its_beginning_to_its_end(http: httpx.Client) -> None:
     assert "life" in [view["name"] for view in http.get("/v1/streams").json()["streams"]]
     assert http.delete("/v1/streams/life").json()["retired"] is True
     refused(http.post("/v1/streams/life/decisions", json={"observation": [0, 0]}), 409, "conflict")
+    again = {"name": "life", "observed": ["price", "load"], "arms": ["low", "high"], "agent": "ts-pco", "seed": 3}
+    refused(http.post("/v1/streams", json=again), 409, "conflict", "name: got 'life'", "retired", "want another name")
 
 
 def test_an_observation_is_a_list_or_by_feature(http: httpx.Client) -> None:
@@ -166,6 +168,7 @@ def test_bad_bodies_are_refused_and_leave_no_trace(http: httpx.Client, body: byt
         {"name": "bad", "observed": 2, "arms": 2, "seed": 2**70},
         {"name": "bad", "observed": 2, "arms": 2, "reward_wait": -1},
         {"name": "bad", "observed": 2, "arms": 2, "late_rewards": "perhaps"},
+        {"name": "bad", "observed": 2, "arms": 2, "late_rewards": "fold"},
         {"name": "bad", "observed": 2, "arms": 2, "colour": "red"},
         {"name": "bad", "observed": 2},
     ],
@@ -173,6 +176,56 @@ def test_bad_bodies_are_refused_and_leave_no_trace(http: httpx.Client, body: byt
 def test_bad_streams_are_refused(http: httpx.Client, spec: dict[str, object]) -> None:
     refused(http.post("/v1/streams", json=spec), 422, "invalid")
     assert http.get("/v1/streams/bad").status_code == 404
+
+
+def test_refusals_say_what_is_wanted(http: httpx.Client) -> None:
+    """Each names what it knows of, in words of the service."""
+    make(http, "wanted", arms=["low", "high", "mid"])
+    http.delete("/v1/streams/wanted/arms/mid")
+    spec = {"name": "not-wanted", "observed": 2, "arms": 2}
+    for path, body, message in (
+        ("", spec | {"late_rewards": "flod"}, "late_rewards: got 'flod'; want one of: record, fold"),
+        (
+            "",
+            spec | {"reward_wiat": 3},
+            "body: got an unknown field 'reward_wiat'; did you mean 'reward_wait'? want some of: name, observed, arms, "
+            "agent, options, seed, reward_wait, default_reward, late_rewards",
+        ),
+        (
+            "/wanted/decisions",
+            {"observation": [1, 2], "avialable": ["low"]},
+            "body: got an unknown field 'avialable'; did you mean 'available'? want some of: observation, available, key",
+        ),
+        (
+            "/wanted/rewards",
+            {"decision": "x", "value": 1, "zzz": 1},
+            "body: got an unknown field 'zzz'; want some of: decision, value",
+        ),
+        ("/wanted/decisions/batch", {"rows": []}, "body: got an unknown field 'rows'; want some of: decisions"),
+        ("/wanted/arms", {"name": "x"}, "body: got an unknown field 'name'; did you mean 'arm'? want some of: arm"),
+        (
+            "/wanted/decisions",
+            {"observation": [1, 2], "available": ["mid"]},
+            "available: got 'mid', which is retired; want some of: low, high",
+        ),
+        (
+            "/wanted/decisions",
+            {"observation": [1, 2], "available": ["low", "hihg"]},
+            "available: got 'hihg'; want some of: low, high",
+        ),
+        (
+            "",
+            spec | {"agent": "random", "options": {"max_pendign": 3}},
+            "option of 'random': got 'max_pendign'; did you mean 'max_pending'? want one of: max_pending",
+        ),
+    ):
+        answer = http.post(f"/v1/streams{path}", json=body)
+        refused(answer, 422, "invalid")
+        assert answer.json()["error"]["message"] == message
+    rows = {"decisions": [{"observation": [1, 2], "kye": "1"}]}
+    (row,) = http.post("/v1/streams/wanted/decisions/batch", json=rows).json()["results"]
+    assert "did you mean 'key'?" in row["error"]["message"]
+    assert http.get("/v1/streams/wanted").json()["decisions"] == 0
 
 
 def test_what_is_too_large_is_refused(http: httpx.Client) -> None:

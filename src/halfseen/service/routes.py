@@ -64,7 +64,8 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
         "/v1/streams", status_code=201, responses=answers(StreamView, 201), openapi_extra=body_of(ref(StreamSpec))
     )
     async def create_stream(request: Request) -> Response:
-        """A new stream. The same again gives the same answer; something else under its name is a conflict."""
+        """A new stream. The same again gives the same answer; something else under its name is a conflict, and so is
+        the name of one that is retired."""
         headers = request.scope["headers"]
         await guard.admit(headers, "admin")
         spec = parse(decode_spec, await read_body(request.scope, request.receive, limits.body_bytes))
