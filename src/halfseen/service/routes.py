@@ -15,7 +15,7 @@ from halfseen.service.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.limits import Limits
 from halfseen.service.metrics import CONTENT_TYPE, Meter
-from halfseen.service.openapi import answers, body_of, ref, refusals
+from halfseen.service.openapi import EXAMPLE_ARM, EXAMPLE_STREAM, answers, body_of, ref, refusals
 from halfseen.service.specs import StreamSpec, StreamView
 from halfseen.service.wire import ArmRequest, Streams, decode_arm, decode_spec, encode, parse, read_body
 
@@ -61,7 +61,10 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
     usual_page = Query(min(100, limits.page), ge=1, le=limits.page)
 
     @router.post(
-        "/v1/streams", status_code=201, responses=answers(StreamView, 201), openapi_extra=body_of(ref(StreamSpec))
+        "/v1/streams",
+        status_code=201,
+        responses=answers(StreamView, 201),
+        openapi_extra=body_of(ref(StreamSpec), EXAMPLE_STREAM),
     )
     async def create_stream(request: Request) -> Response:
         """A new stream. The same again gives the same answer; something else under its name is a conflict, and so is
@@ -98,7 +101,7 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
         "/v1/streams/{name}/arms",
         status_code=201,
         responses=answers(StreamView, 201),
-        openapi_extra=body_of(ref(ArmRequest)),
+        openapi_extra=body_of(ref(ArmRequest), EXAMPLE_ARM),
         dependencies=[rules],
     )
     async def add_arm(name: str, request: Request) -> Response:
@@ -180,8 +183,8 @@ def service_routes(engine: Engine, guard: Guard, meter: Meter, description: Call
         return JSONResponse(description())
 
     @router.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return HTMLResponse(page(description()))
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(page(description(), request.headers.get("host", ""), tokens=guard.required))
 
     @router.get("/docs.css", include_in_schema=False)
     async def style() -> Response:
