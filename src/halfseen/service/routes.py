@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from halfseen.journal.journal import Token
-from halfseen.service.auth import Guard
+from halfseen.service.auth import DESCRIBE, Guard
 from halfseen.service.docs_page import STYLE, page
 from halfseen.service.engine import Engine
 from halfseen.service.errors import ServiceError
@@ -87,9 +87,9 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
         views = await engine.streams(after=after, limit=limit)
         return json_reply(Streams(views, views[-1].name if len(views) == limit else None))
 
-    @router.get("/v1/streams/{name}", responses=answers(StreamView), dependencies=[reads])
+    @router.get("/v1/streams/{name}", responses=answers(StreamView), dependencies=[Depends(needs(guard, DESCRIBE))])
     async def show_stream(name: str) -> Response:
-        """A stream as it stands."""
+        """A stream as it stands. The scope decide is enough: lists in answers are in the order of its arms."""
         return json_reply(await engine.stream(name))
 
     @router.delete("/v1/streams/{name}", responses=answers(StreamView), dependencies=[rules])
