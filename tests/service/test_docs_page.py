@@ -39,7 +39,9 @@ def run(line: str, folder: Path, token: str = "") -> httpx.Response:
         else:
             assert not url, line
             url = word
-    answer = httpx.request(method or ("GET" if body is None else "POST"), url, content=body, headers=headers, timeout=60)
+    answer = httpx.request(
+        method or ("GET" if body is None else "POST"), url, content=body, headers=headers, timeout=60
+    )
     if out is not None:
         out.write_bytes(answer.content)
     return answer
