@@ -194,7 +194,8 @@ def test_refusals_say_what_is_wanted(http: httpx.Client) -> None:
         (
             "/wanted/decisions",
             {"observation": [1, 2], "avialable": ["low"]},
-            "body: got an unknown field 'avialable'; did you mean 'available'? want some of: observation, available, key",
+            "body: got an unknown field 'avialable'; did you mean 'available'? "
+            "want some of: observation, available, key",
         ),
         (
             "/wanted/rewards",
@@ -216,7 +217,8 @@ def test_refusals_say_what_is_wanted(http: httpx.Client) -> None:
         (
             "",
             spec | {"agent": "random", "options": {"max_pendign": 3}},
-            "option of 'random': got 'max_pendign'; did you mean 'max_pending'? want one of: max_pending, regularisation",
+            "option of 'random': got 'max_pendign'; did you mean 'max_pending'? "
+            "want one of: max_pending, regularisation",
         ),
     ):
         answer = http.post(f"/v1/streams{path}", json=body)
