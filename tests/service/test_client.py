@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import numpy as np
 import pytest
 
@@ -59,6 +60,33 @@ def test_the_same_by_calls_that_are_awaited(service: Served) -> None:
                 await client.decide("nobody", [1])
 
     asyncio.run(main())
+
+
+def test_calls_beyond_a_hundred_wait_outside_of_the_pool() -> None:
+    """A thousand at once: never more than a hundred on their way, all answered, and those that pause hold no place."""
+    on_their_way = most = answered = 0
+    refused_once: set[bytes] = set()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal on_their_way, most, answered
+        on_their_way += 1
+        most = max(most, on_their_way)
+        await asyncio.sleep(0.001)
+        on_their_way -= 1
+        if len(refused_once) < 150 and request.content not in refused_once:
+            refused_once.add(request.content)
+            return httpx.Response(503, content=BUSY)
+        answered += 1
+        return httpx.Response(200, content=DECIDED)
+
+    async def main() -> None:
+        async with hs.AsyncClient("http://127.0.0.1:1") as client:
+            await client._http.aclose()
+            client._http = httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url=client.url)
+            assert len(await asyncio.gather(*(client.decide("s", [1.0]) for _ in range(1000)))) == 1000
+
+    asyncio.run(main())
+    assert (most, answered, len(refused_once)) == (100, 1000, 150)
 
 
 def test_arrays_and_nan_are_taken_as_an_agent_takes_them(service: Served) -> None:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 _AGAIN = {429, 502, 503, 504}
 _LONGEST_PAUSE = 5.0  # seconds
+# As many as httpx opens connections for. What waits for one of these inside its pool is looked through again with every
+# request, a time that grows with the square, and in the end is told that the service does not answer.
+_AT_ONCE = 100
 
 
 class ServiceUnreachable(HalfseenError):
@@ -195,11 +198,13 @@ class Client(_Shared):
 
 
 class AsyncClient(_Shared):
-    """The same calls, awaited. Close it with `aclose`, or use it in an `async with`."""
+    """The same calls, awaited; of more than 100 at once the others wait. Close it with `aclose`, or use it in an
+    `async with`."""
 
     def __init__(self, url: str = "http://127.0.0.1:8400", **options: Any) -> None:
         super().__init__(url, **options)
         self._http = httpx.AsyncClient(**self._settings)
+        self._free = asyncio.Semaphore(_AT_ONCE)
 
     async def __aenter__(self) -> Self:
         return self
@@ -215,7 +220,8 @@ class AsyncClient(_Shared):
         while True:
             answer, error = None, None
             try:
-                answer = await self._http.request(call.method, call.path, content=content, params=call.query)
+                async with self._free:
+                    answer = await self._http.request(call.method, call.path, content=content, params=call.query)
             except httpx.TransportError as problem:
                 error = problem
             if not self._again(call, turn, answer, error):
