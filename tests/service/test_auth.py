@@ -194,6 +194,20 @@ def test_bad_tokens_are_not_made(tmp_path: Path, arguments: list[str], word: str
     assert "no tokens" in run_command(tmp_path, "token", "list").stdout
 
 
+def test_a_token_for_a_stream_that_is_not_there_is_made_and_said(tmp_path: Path) -> None:
+    arguments = ("token", "create", "--scope", "decide")
+    for streams, said in (((), False), (("--stream", "nosuch"), True)):
+        done = run_command(tmp_path, *arguments, *streams)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("halfseen_")
+        assert ("stream: got nosuch; there is no such stream yet" in done.stderr.splitlines()) is said
+    admin = run_command(tmp_path, "token", "create", "--scope", "admin").stdout.strip()
+    with serving(tmp_path) as service:
+        made = {"name": "nosuch", "observed": 1, "arms": 2, "agent": "random"}
+        assert ask(service, "POST", "/v1/streams", admin, json=made).status_code == 201
+        assert "no such stream" not in run_command(tmp_path, *arguments, "--stream", "nosuch").stderr
+
+
 # --------------------------------------------------------------------- the guard by itself
 
 

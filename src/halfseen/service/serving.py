@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from halfseen.errors import HalfseenError, invalid
+from halfseen.journal.journal import Token
 from halfseen.journal.opening import open_journal
 from halfseen.service.app import HEADERS, ServeOptions, create_app, running
 from halfseen.service.auth import is_loopback, live
@@ -40,11 +41,7 @@ def serve(
     loopback = is_loopback(host)
     if options.no_auth and not loopback:
         raise invalid("no-auth", f"with host {host}", "a loopback host such as 127.0.0.1")
-    journal = open_journal(options.database)  # makes or migrates the tables once, and says now what is wrong with them
-    try:
-        tokens = journal.tokens()
-    finally:
-        journal.close()
+    tokens = [] if not loopback and _is_new_file(options.database) else _tokens(options.database)
     if not loopback and not any(live(token, time.time()) for token in tokens):
         wanted = "a token first (halfseen token create --scope admin), or host 127.0.0.1"
         raise invalid("host", f"{host} without a live token", wanted)
@@ -58,6 +55,20 @@ def serve(
         _serve_many(config, options, listening, lambda: announce(address, closed))
     else:
         _serve_one(config, options, listening, lambda: announce(address, closed))
+
+
+def _is_new_file(database: str) -> bool:
+    """Whether it is a file that is not there: who is refused for want of a token in it need not find one made."""
+    return "://" not in database and not os.path.exists(database)
+
+
+def _tokens(database: str) -> list[Token]:
+    """Read from the journal, whose tables are made or migrated here, once; what is wrong with them is said now."""
+    journal = open_journal(database)
+    try:
+        return journal.tokens()
+    finally:
+        journal.close()
 
 
 def server_settings(access_log: bool = False, workers: int = 1) -> dict[str, Any]:
