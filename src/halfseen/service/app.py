@@ -69,15 +69,14 @@ def assemble(engine: Engine, guard: Guard, limits: Limits) -> Router:
     for router in routers:
         app.include_router(router)
     app.router.routes.extend(looks)
-    routes = [route for part in (*(router.routes for router in routers), looks) for route in part]
-    known = [route for route in routes if isinstance(route, Route)]
+    known = [route for router in routers for route in router.routes if isinstance(route, Route)] + looks
     _answer_errors(app, known)
     return Router(hot_routes(engine, guard, meter, limits), default=_noted(app, meter, known), redirect_slashes=False)
 
 
 def _noted(app: ASGIApp, meter: Meter, routes: Sequence[Route]) -> ASGIApp:
     """Replies are counted, by route; those that say nothing of how long they may be kept are kept nowhere."""
-    names = {route.endpoint: f"{min(route.methods or {'GET'})} {route.path}" for route in routes}
+    names: dict[object, str] = {route.endpoint: f"{min(route.methods or {'GET'})} {route.path}" for route in routes}
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         async def marked(message: Message) -> None:
