@@ -35,6 +35,7 @@ def tokens(folder: Path) -> dict[str, str]:
         "admin": token(folder, "--scope", "admin"),
         "read": token(folder, "--scope", "read"),
         "decide": token(folder, "--scope", "decide"),
+        "shop": token(folder, "--scope", "decide", "--stream", "one"),
         "one": token(folder, "--scope", "read", "--scope", "decide", "--stream", "one", "--expires", "30"),
         "maker": token(folder, "--scope", "admin", "--stream", "one"),
         "expired": token(folder, "--scope", "admin", "--expires", "0.000001"),
@@ -75,7 +76,12 @@ NEW = {"name": "new", "observed": 1, "arms": 2}
         ("read", "POST", "/v1/journal", None, 403),
         ("decide", "POST", "/v1/streams/one/decisions", ASKED, 200),
         ("decide", "POST", "/v1/streams/one/decisions/batch", {"decisions": [ASKED]}, 200),
-        ("decide", "GET", "/v1/streams/one", None, 403),
+        ("decide", "GET", "/v1/streams/one", None, 200),  # whose arms are in the order of the answers' lists
+        ("decide", "GET", "/v1/streams", None, 403),
+        ("decide", "GET", "/v1/streams/one/journal", None, 403),
+        ("decide", "GET", "/v1/streams/one/series", None, 403),
+        ("decide", "GET", "/v1/overview", None, 403),
+        ("decide", "DELETE", "/v1/streams/one", None, 403),
         ("decide", "DELETE", "/v1/streams/one/arms/1", None, 403),
         ("admin", "POST", "/v1/streams/two/decisions", ASKED, 200),
         ("admin", "GET", "/v1/streams/two", None, 200),
@@ -86,6 +92,8 @@ NEW = {"name": "new", "observed": 1, "arms": 2}
         ("one", "GET", "/v1/streams/two", None, 403),
         ("one", "GET", "/v1/streams/two/journal", None, 403),
         ("one", "GET", "/metrics", None, 403),
+        ("shop", "GET", "/v1/streams/one", None, 200),
+        ("shop", "GET", "/v1/streams/two", None, 403),
         ("maker", "POST", "/v1/streams", NEW, 403),
         ("maker", "POST", "/v1/journal", None, 403),
         ("expired", "GET", "/v1/streams", None, 401),
@@ -184,6 +192,20 @@ def test_bad_tokens_are_not_made(tmp_path: Path, arguments: list[str], word: str
     assert word in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "no tokens" in run_command(tmp_path, "token", "list").stdout
+
+
+def test_a_token_for_a_stream_that_is_not_there_is_made_and_said(tmp_path: Path) -> None:
+    arguments = ("token", "create", "--scope", "decide")
+    for streams, said in (((), False), (("--stream", "nosuch"), True)):
+        done = run_command(tmp_path, *arguments, *streams)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("halfseen_")
+        assert ("stream: got nosuch; there is no such stream yet" in done.stderr.splitlines()) is said
+    admin = run_command(tmp_path, "token", "create", "--scope", "admin").stdout.strip()
+    with serving(tmp_path) as service:
+        made = {"name": "nosuch", "observed": 1, "arms": 2, "agent": "random"}
+        assert ask(service, "POST", "/v1/streams", admin, json=made).status_code == 201
+        assert "no such stream" not in run_command(tmp_path, *arguments, "--stream", "nosuch").stderr
 
 
 # --------------------------------------------------------------------- the guard by itself

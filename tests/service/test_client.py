@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import numpy as np
 import pytest
 
 import halfseen as hs
+from halfseen.errors import InvalidInput
 from service.served import Served
 
 
@@ -60,6 +62,33 @@ def test_the_same_by_calls_that_are_awaited(service: Served) -> None:
     asyncio.run(main())
 
 
+def test_calls_beyond_a_hundred_wait_outside_of_the_pool() -> None:
+    """A thousand at once: never more than a hundred on their way, all answered, and those that pause hold no place."""
+    on_their_way = most = answered = 0
+    refused_once: set[bytes] = set()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal on_their_way, most, answered
+        on_their_way += 1
+        most = max(most, on_their_way)
+        await asyncio.sleep(0.001)
+        on_their_way -= 1
+        if len(refused_once) < 150 and request.content not in refused_once:
+            refused_once.add(request.content)
+            return httpx.Response(503, content=BUSY)
+        answered += 1
+        return httpx.Response(200, content=DECIDED)
+
+    async def main() -> None:
+        async with hs.AsyncClient("http://127.0.0.1:1") as client:
+            await client._http.aclose()
+            client._http = httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url=client.url)
+            assert len(await asyncio.gather(*(client.decide("s", [1.0]) for _ in range(1000)))) == 1000
+
+    asyncio.run(main())
+    assert (most, answered, len(refused_once)) == (100, 1000, 150)
+
+
 def test_arrays_and_nan_are_taken_as_an_agent_takes_them(service: Served) -> None:
     with hs.Client(service.url) as client:
         for name in ("arrays", "lists"):
@@ -69,6 +98,62 @@ def test_arrays_and_nan_are_taken_as_an_agent_takes_them(service: Served) -> Non
         assert one.propensities == other.propensities
         with pytest.raises(hs.HalfseenError, match="finite"):
             client.decide("lists", [float("inf"), 0])
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "message"),
+    [
+        ("decide", ("s", ["a", 2]), r"observation\[0\]: got 'a'; want a finite number"),
+        ("decide", ("s", [1, "2"]), r"observation\[1\]: got '2'; want a finite number"),
+        ("decide", ("s", [1, float("inf")]), r"observation\[1\]: got inf; want a finite number"),
+        ("decide", ("s", [1, 10**400]), r"observation\[1\]: got 1000"),
+        ("decide", ("s", [[1, 2]]), r"observation\[0\]: got \[1, 2\]; want"),
+        ("decide", ("s", {"x": "a"}), r"observation\['x'\]: got 'a'; want"),
+        ("decide", ("s", None), "observation: got None; want numbers in a list"),
+        ("decide", ("s", 3.0), "observation: got 3.0; want numbers in a list"),
+        ("decide", ("s", "ab"), "observation: got 'ab'; want numbers in a list"),
+        ("decide", (None, [1]), "stream: got None; want the name"),
+        ("decide_many", ("s", None), "observations: got None; want"),
+        ("decide_many", ("s", [[1], ["x"]]), r"observation\[0\]: got 'x'; want"),
+        ("reward", ("s", "id", "much"), "value: got 'much'; want a finite number"),
+        ("reward", ("s", "id", None), "value: got None; want a finite number"),
+        ("reward", ("s", "id", float("nan")), "value: got nan; want a finite number"),
+        ("reward", ("s", 7, 1.0), "decision: got 7; want a decision"),
+        ("reward_many", ("s", ["ab"]), "rewards: got 'ab'; want pairs"),
+        ("reward_many", ("s", [("id", 1, 2)]), "rewards: got .*; want pairs"),
+    ],
+)
+def test_what_cannot_be_sent_is_one_line(call: str, arguments: tuple[object, ...], message: str) -> None:
+    nobody = "http://127.0.0.1:1"
+    with hs.Client(nobody) as client, pytest.raises(InvalidInput, match=message) as refused:
+        getattr(client, call)(*arguments)
+    assert "\n" not in str(refused.value)
+
+    async def awaited() -> None:
+        async with hs.AsyncClient(nobody) as client:
+            await getattr(client, call)(*arguments)
+
+    with pytest.raises(InvalidInput, match=message):
+        asyncio.run(awaited())
+
+
+def test_the_rest_of_what_cannot_be_sent() -> None:
+    with hs.Client("http://127.0.0.1:1") as client:
+        for options in ({"available": 3}, {"available": [1.5]}, {"available": "ab"}, {"key": 7}):
+            with pytest.raises(InvalidInput, match=f"{next(iter(options))}: got"):
+                client.decide("s", [1.0], **options)
+        with pytest.raises(InvalidInput, match="observed: got None; want a count"):
+            client.create_stream("s", observed=None, arms=2)
+        with pytest.raises(InvalidInput, match=r"body: got .*set.*; want what JSON can hold"):
+            client.create_stream("s", observed=2, arms=2, options={"latent": {1, 2}})
+
+
+def test_numbers_of_numpy_are_numbers(service: Served) -> None:
+    with hs.Client(service.url) as client:
+        client.create_stream("numpy", observed=np.int64(2), arms=np.int64(3), agent="ts-pco", seed=5)
+        decision = client.decide("numpy", np.array([1, 2], dtype=np.float32), available=np.array([2]))
+        assert decision.arm == 2
+        assert client.reward("numpy", decision, np.float32(0.5)).value == 0.5
 
 
 def _message(plug: socket.socket) -> bytes:

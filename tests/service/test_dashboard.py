@@ -352,6 +352,18 @@ def test_bad_questions_are_refused_in_one_line(service, query):
     assert "want an integer from" in reply.json()["error"]["message"]
 
 
+def test_a_stream_that_is_not_there_is_said_to_be_so_until_it_is_made(service, page):
+    page.open(service.url + "/#/streams/yet-to-come")
+    page.wait_for("document.querySelector('.lead').textContent === 'There is no stream of this name.'")
+    shown = "[...document.querySelectorAll('.card, .tiles')].filter((one) => one.checkVisibility()).length"
+    assert page.run(shown) == 0
+    assert "Loading" not in page.run("document.querySelector('main').innerText")
+    create(service, "yet-to-come")
+    page.run("document.querySelector('#retry').click()")
+    page.wait_for("document.querySelector('.lead').textContent === 'No decisions yet.'")
+    assert page.run(shown) == 7
+
+
 def test_a_stream_that_is_not_there_is_404_and_is_not_remembered(service):
     for end in ("series", "health"):
         reply = get(service, f"/v1/streams/nobody/{end}")

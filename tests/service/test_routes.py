@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -62,6 +63,8 @@ def test_a_stream_from_its_beginning_to_its_end(http: httpx.Client) -> None:
     assert "life" in [view["name"] for view in http.get("/v1/streams").json()["streams"]]
     assert http.delete("/v1/streams/life").json()["retired"] is True
     refused(http.post("/v1/streams/life/decisions", json={"observation": [0, 0]}), 409, "conflict")
+    again = {"name": "life", "observed": ["price", "load"], "arms": ["low", "high"], "agent": "ts-pco", "seed": 3}
+    refused(http.post("/v1/streams", json=again), 409, "conflict", "name: got 'life'", "retired", "want another name")
 
 
 def test_an_observation_is_a_list_or_by_feature(http: httpx.Client) -> None:
@@ -165,6 +168,7 @@ def test_bad_bodies_are_refused_and_leave_no_trace(http: httpx.Client, body: byt
         {"name": "bad", "observed": 2, "arms": 2, "seed": 2**70},
         {"name": "bad", "observed": 2, "arms": 2, "reward_wait": -1},
         {"name": "bad", "observed": 2, "arms": 2, "late_rewards": "perhaps"},
+        {"name": "bad", "observed": 2, "arms": 2, "late_rewards": "fold"},
         {"name": "bad", "observed": 2, "arms": 2, "colour": "red"},
         {"name": "bad", "observed": 2},
     ],
@@ -172,6 +176,58 @@ def test_bad_bodies_are_refused_and_leave_no_trace(http: httpx.Client, body: byt
 def test_bad_streams_are_refused(http: httpx.Client, spec: dict[str, object]) -> None:
     refused(http.post("/v1/streams", json=spec), 422, "invalid")
     assert http.get("/v1/streams/bad").status_code == 404
+
+
+def test_refusals_say_what_is_wanted(http: httpx.Client) -> None:
+    """Each names what it knows of, in words of the service."""
+    make(http, "wanted", arms=["low", "high", "mid"])
+    http.delete("/v1/streams/wanted/arms/mid")
+    spec = {"name": "not-wanted", "observed": 2, "arms": 2}
+    for path, body, message in (
+        ("", spec | {"late_rewards": "flod"}, "late_rewards: got 'flod'; want one of: record, fold"),
+        (
+            "",
+            spec | {"reward_wiat": 3},
+            "body: got an unknown field 'reward_wiat'; did you mean 'reward_wait'? want some of: name, observed, arms, "
+            "agent, options, seed, reward_wait, default_reward, late_rewards",
+        ),
+        (
+            "/wanted/decisions",
+            {"observation": [1, 2], "avialable": ["low"]},
+            "body: got an unknown field 'avialable'; did you mean 'available'? "
+            "want some of: observation, available, key",
+        ),
+        (
+            "/wanted/rewards",
+            {"decision": "x", "value": 1, "zzz": 1},
+            "body: got an unknown field 'zzz'; want some of: decision, value",
+        ),
+        ("/wanted/decisions/batch", {"rows": []}, "body: got an unknown field 'rows'; want some of: decisions"),
+        ("/wanted/arms", {"name": "x"}, "body: got an unknown field 'name'; did you mean 'arm'? want some of: arm"),
+        (
+            "/wanted/decisions",
+            {"observation": [1, 2], "available": ["mid"]},
+            "available: got 'mid', which is retired; want some of: low, high",
+        ),
+        (
+            "/wanted/decisions",
+            {"observation": [1, 2], "available": ["low", "hihg"]},
+            "available: got 'hihg'; want some of: low, high",
+        ),
+        (
+            "",
+            spec | {"agent": "random", "options": {"max_pendign": 3}},
+            "option of 'random': got 'max_pendign'; did you mean 'max_pending'? "
+            "want one of: max_pending, regularisation",
+        ),
+    ):
+        answer = http.post(f"/v1/streams{path}", json=body)
+        refused(answer, 422, "invalid")
+        assert answer.json()["error"]["message"] == message
+    rows = {"decisions": [{"observation": [1, 2], "kye": "1"}]}
+    (row,) = http.post("/v1/streams/wanted/decisions/batch", json=rows).json()["results"]
+    assert "did you mean 'key'?" in row["error"]["message"]
+    assert http.get("/v1/streams/wanted").json()["decisions"] == 0
 
 
 def test_what_is_too_large_is_refused(http: httpx.Client) -> None:
@@ -208,7 +264,15 @@ def test_unknown_places_and_methods(http: httpx.Client) -> None:
     refused(http.post("/v1/streams/nobody/decisions", json={"observation": [1]}), 404, "not_found", "nobody")
     refused(http.post("/v1/streams/nobody/rewards", json={"decision": "x", "value": 1}), 404, "not_found")
     refused(http.get("/v1/streams/nobody/decisions"), 405, "not_allowed", "POST")
-    refused(http.put("/v1/streams"), 405, "not_allowed")
+    for method, path, allowed in (
+        ("PUT", "/v1/streams", "GET, POST"),
+        ("PATCH", "/v1/streams/nobody", "DELETE, GET"),
+        ("POST", "/v1/overview", "GET, HEAD"),
+        ("GET", "/v1/streams/nobody/rewards", "POST"),
+    ):
+        answer = http.request(method, path)
+        refused(answer, 405, "not_allowed", f"method: got {method}; want {allowed}")
+        assert answer.headers["allow"] == allowed
     refused(http.get("/v2/"), 404, "not_found")
     refused(http.get("/v1/streams/%00"), 404, "not_found")
     make(http, "here")
@@ -228,6 +292,39 @@ def test_the_service_tells_of_itself(http: httpx.Client) -> None:
     assert 'halfseen_request_seconds_bucket{route="decisions",le="+Inf"' in text
     for line in text.splitlines():
         assert line.startswith("#") or math.isfinite(float(line.rpartition(" ")[2])), line
+
+
+def test_every_request_is_counted_by_its_route_and_status(http: httpx.Client) -> None:
+    def counts() -> dict[tuple[str, str], int]:
+        pattern = re.compile(r'halfseen_requests_total\{route="([^"]+)",status="(\d+)",worker="\d+"\} (\d+)')
+        return {(route, status): int(n) for route, status, n in pattern.findall(http.get("/metrics").text)}
+
+    make(http, "counted")
+    before = counts()
+    make(http, "counted")
+    for path in ("/v1/streams", "/v1/streams/counted", "/v1/streams/nobody", "/healthz", "/", "/dashboard/app.js"):
+        http.get(path)
+    http.get("/v1/streams/counted/series")
+    http.get("/v1/streams/counted/journal")
+    http.get("/nowhere/at/all")
+    http.put("/v1/streams")
+    http.post("/v1/streams", content=b"{")
+    after = counts()
+    assert {key: number - before.get(key, 0) for key, number in after.items() if number != before.get(key, 0)} == {
+        ("POST /v1/streams", "201"): 1,
+        ("POST /v1/streams", "400"): 1,
+        ("GET /v1/streams", "200"): 1,
+        ("GET /v1/streams/{name}", "200"): 1,
+        ("GET /v1/streams/{name}", "404"): 1,
+        ("GET /v1/streams/{name}/series", "200"): 1,
+        ("GET /v1/streams/{name}/journal", "200"): 1,
+        ("GET /healthz", "200"): 1,
+        ("GET /", "200"): 1,
+        ("GET /dashboard/{file}", "200"): 1,
+        ("GET /metrics", "200"): 1,
+        ("other", "404"): 1,
+        ("other", "405"): 1,
+    }
 
 
 def _metric(http: httpx.Client, start: str) -> float:
@@ -251,16 +348,6 @@ def test_every_reply_carries_the_security_headers(http: httpx.Client) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
         assert "server" not in answer.headers
-
-
-def test_the_docs_page_stands_alone(http: httpx.Client) -> None:
-    page = http.get("/docs").text
-    for route in ("/v1/streams/{name}/decisions", "/v1/streams/{name}/rewards", "/v1/streams"):
-        assert route in page
-    assert "<script" not in page
-    assert "style=" not in page
-    assert "//" not in page.replace("http://127.0.0.1:8400", "")  # nothing from elsewhere
-    assert http.get("/docs.css").headers["content-type"].startswith("text/css")
 
 
 def test_a_client_that_leaves_in_the_middle_does_no_harm(http: httpx.Client) -> None:

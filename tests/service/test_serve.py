@@ -76,6 +76,7 @@ def test_other_machines_need_tokens(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: host: got 0.0.0.0 without a live token; want a token first")
     assert len(refused.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []  # no database was made for it
     open_house = run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", "--no-auth")
     assert open_house.returncode == 2
     assert open_house.stderr.startswith("error: no-auth: ")

@@ -53,7 +53,10 @@ def create(
 
         secret, kept = new_token(scope, stream or (), name=name, days=expires)
         journal.add_token(kept)
+        missing = [one for one in kept.streams or () if journal.stream(one) is None]
     print(secret)
+    if missing:
+        print(f"stream: got {', '.join(missing)}; there is no such stream yet", file=sys.stderr)
     print("keep it: it is not shown again", file=sys.stderr)
 
 

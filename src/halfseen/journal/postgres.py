@@ -127,15 +127,31 @@ class PostgresJournal(Journal):
         """Run what was put off and a statement; its rows."""
         connection = self._connected()
         if self._later:
-            with connection.pipeline():
-                for earlier, given in self._later:
-                    connection.execute(earlier, given)
-                cursor = connection.execute(statement, parameters, binary=True)
+            cursor = self._piped(connection, statement, parameters)
             self._later.clear()
             self._begun = True  # only what is inside a transaction is put off
         else:
             cursor = connection.execute(statement, parameters, binary=True)
         return cursor.fetchall() if cursor.description else []
+
+    def _piped(
+        self, connection: _Connection, statement: bytes, parameters: Sequence[Any]
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Left by an error, a pipeline on a connection that was lost would log another: so it is left without one."""
+        first: psycopg.Error | None = None
+        try:
+            with connection.pipeline():
+                try:
+                    for earlier, given in self._later:
+                        connection.execute(earlier, given)
+                    cursor = connection.execute(statement, parameters, binary=True)
+                except psycopg.Error as error:
+                    first = error
+        except psycopg.Error as second:
+            raise first or second from None
+        if first is not None:
+            raise first
+        return cursor
 
     def begin(self) -> None:
         self._later = [(b"BEGIN", ())]

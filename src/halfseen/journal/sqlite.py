@@ -135,8 +135,8 @@ class SqliteJournal(Journal):
         return f"{column} IN ({', '.join('?' * len(values))})", list(values)
 
     def ping(self) -> None:
-        self.begin()  # that it can be read is not enough
-        self.rollback()
+        with self.transaction():  # a full disk can be read, and locked: only a commit shows that there is room
+            self._rows(f"PRAGMA user_version = {self._version()}")
 
     def tidy(self) -> None:
         """Copy what is in the WAL into the file while others write: the commit that would have to finds it done."""

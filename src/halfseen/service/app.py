@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError
@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Router
+from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import halfseen
@@ -60,20 +60,29 @@ def assemble(engine: Engine, guard: Guard, limits: Limits) -> Router:
         docs_url=None,
         redoc_url=None,
     )
-    app.include_router(stream_routes(engine, guard, limits))
-    app.include_router(journal_routes(engine, guard, limits))
-    app.include_router(service_routes(engine, guard, meter, lambda: describe(app)))
-    app.router.routes.extend(dashboard_routes(engine, read_guard(guard)))
-    _answer_errors(app, meter)
-    return Router(hot_routes(engine, guard, meter, limits), default=_never_kept(app), redirect_slashes=False)
+    looks = dashboard_routes(engine, read_guard(guard))
+    routers = [
+        stream_routes(engine, guard, limits),
+        journal_routes(engine, guard, limits),
+        service_routes(engine, guard, meter, lambda: describe(app)),
+    ]
+    for router in routers:
+        app.include_router(router)
+    app.router.routes.extend(looks)
+    known = [route for router in routers for route in router.routes if isinstance(route, Route)] + looks
+    _answer_errors(app, known)
+    return Router(hot_routes(engine, guard, meter, limits), default=_noted(app, meter, known), redirect_slashes=False)
 
 
-def _never_kept(app: ASGIApp) -> ASGIApp:
-    """Replies that say nothing of how long they may be kept are kept nowhere."""
+def _noted(app: ASGIApp, meter: Meter, routes: Sequence[Route]) -> ASGIApp:
+    """Replies are counted, by route; those that say nothing of how long they may be kept are kept nowhere."""
+    names: dict[object, str] = {route.endpoint: f"{min(route.methods or {'GET'})} {route.path}" for route in routes}
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":
+                status = message["status"]
+                meter.count("other" if status == 405 else names.get(scope.get("endpoint"), "other"), status)
                 headers = list(message.get("headers", ()))
                 if all(name.lower() != b"cache-control" for name, _ in headers):
                     message = {**message, "headers": [*headers, NO_STORE]}
@@ -91,11 +100,10 @@ def _version() -> str:
         return "unreleased"
 
 
-def _answer_errors(app: FastAPI, meter: Meter) -> None:
+def _answer_errors(app: FastAPI, routes: Sequence[Route]) -> None:
     """One shape for all refusals."""
 
     def answer(error: ServiceError) -> Response:
-        meter.count("other", error.status)
         headers = {"retry-after": "1"} if error.status in (429, 503) else {}
         if error.status == 401:
             headers["www-authenticate"] = "Bearer"
@@ -121,7 +129,8 @@ def _answer_errors(app: FastAPI, meter: Meter) -> None:
         if error.status_code == 404:
             return answer(ServiceError(404, "not_found", f"path: got '{path}'; want one of those at /docs"))
         if error.status_code == 405:
-            allowed = (error.headers or {}).get("allow", "another")
+            found_here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+            allowed = ", ".join(sorted({method for route in found_here for method in route.methods or ()}))
             found = answer(ServiceError(405, "not_allowed", f"method: got {request.method}; want {allowed}"))
             found.headers["allow"] = allowed
             return found

@@ -19,6 +19,8 @@ from halfseen.journal.journal import Token
 from halfseen.service.errors import ServiceError
 
 SCOPES = ("read", "decide", "admin")
+DESCRIBE = "describe"  # wanted of a request, and no scope of a token: whoever decides has to know the arms
+_GRANTED = {scope: frozenset({scope, "admin"}) for scope in SCOPES} | {DESCRIBE: frozenset(SCOPES)}
 PREFIX = "halfseen"
 REFRESH = 2.0  # seconds after which a token revoked elsewhere is refused here
 _ASK_AGAIN = 0.5  # seconds between two looks for a token that is not known here
@@ -30,8 +32,8 @@ def live(token: Token, now: float) -> bool:
 
 
 def may(token: Token, scope: str) -> bool:
-    """Whoever rules may also read and decide; reading and deciding are apart."""
-    return scope in token.scopes or "admin" in token.scopes
+    """Whoever rules may also read and decide; reading and deciding are apart, but for what a stream is ("describe")."""
+    return not _GRANTED[scope].isdisjoint(token.scopes)
 
 
 def new_token(

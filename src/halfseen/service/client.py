@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import math
 import random
 import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from halfseen.errors import HalfseenError, invalid, missing_extra
+from halfseen.service.calls import (
+    Call,
+    Observation,
+    ServedDecision,
+    ServedReward,
+    all_asked,
+    all_told,
+    asked,
+    new_stream,
+    stream_path,
+    told,
+)
 from halfseen.service.errors import ServiceError
 
 try:
@@ -30,83 +38,15 @@ except ImportError as error:
 if TYPE_CHECKING:
     from typing import Self
 
-Observation = Sequence[float | None] | Mapping[str, float | None]
 _AGAIN = {429, 502, 503, 504}
 _LONGEST_PAUSE = 5.0  # seconds
+# As many as httpx opens connections for. What waits for one of these inside its pool is looked through again with every
+# request, a time that grows with the square, and in the end is told that the service does not answer.
+_AT_ONCE = 100
 
 
 class ServiceUnreachable(HalfseenError):
     """No answer from the service, however often it was asked. What was asked may have been done all the same."""
-
-
-@dataclass(frozen=True)
-class ServedDecision:
-    """What the service decided. `repeated`: it had already been decided under this key."""
-
-    id: str
-    arm: int | str
-    propensity: float
-    propensities: list[float]
-    expected: list[float | None]
-    repeated: bool
-
-
-@dataclass(frozen=True)
-class ServedReward:
-    """What became of a reward: `how` is "given", "default" or "late"; `folded`, whether the agent learns from it."""
-
-    decision: str
-    value: float
-    how: str
-    folded: bool
-    repeated: bool
-
-
-@dataclass(frozen=True)
-class _Call:
-    method: str
-    path: str
-    body: Any = None
-    query: dict[str, Any] = field(default_factory=dict)
-    safe: bool = True  # may be sent again although the first may have been done
-
-    @property
-    def content(self) -> bytes | None:
-        if self.body is None:
-            return None
-        try:
-            return json.dumps(self.body, allow_nan=False, separators=(",", ":")).encode()
-        except ValueError:
-            raise invalid("body", "a number that is not finite", "finite numbers") from None
-
-
-def _stream(name: str, rest: str = "") -> str:
-    return f"/v1/streams/{quote(name, safe='')}{rest}"
-
-
-def _seen(observation: Observation) -> Any:
-    """As JSON has it: lists and None, so that arrays and NaN may be given as to an agent."""
-    if isinstance(observation, Mapping):
-        return {str(name): _entry(value) for name, value in observation.items()}
-    return [_entry(value) for value in observation]
-
-
-def _entry(value: Any) -> float | None:
-    if value is None:
-        return None
-    number = float(value)
-    return None if math.isnan(number) else number
-
-
-def _ask(observation: Observation, available: Iterable[int | str] | None, key: str | None) -> dict[str, Any]:
-    body: dict[str, Any] = {"observation": _seen(observation), "key": key or uuid.uuid4().hex}
-    if available is not None:
-        body["available"] = list(available)
-    return body
-
-
-def _told(decision: str | ServedDecision, value: float) -> dict[str, Any]:
-    return {"decision": decision.id if isinstance(decision, ServedDecision) else decision, "value": float(value)}
 
 
 def _refused(error: Mapping[str, Any], status: int) -> ServiceError:
@@ -149,7 +89,7 @@ class _Shared:
             least = min(float(answer.headers["retry-after"]), _LONGEST_PAUSE)
         return least + random.uniform(0, min(_LONGEST_PAUSE, 0.1 * 2**turn))
 
-    def _again(self, call: _Call, turn: int, answer: httpx.Response | None, error: httpx.HTTPError | None) -> bool:
+    def _again(self, call: Call, turn: int, answer: httpx.Response | None, error: httpx.HTTPError | None) -> bool:
         if turn >= self._retries:
             return False
         if answer is not None:
@@ -173,14 +113,6 @@ class _Shared:
         raise _refused(detail, answer.status_code)
 
 
-def _new_stream(name: str, observed: int | Sequence[str], arms: int | Sequence[str], rest: dict[str, Any]) -> _Call:
-    counted = {
-        "observed": observed if isinstance(observed, int) else list(observed),
-        "arms": arms if isinstance(arms, int) else list(arms),
-    }
-    return _Call("POST", "/v1/streams", {"name": name, **counted, **rest})
-
-
 class Client(_Shared):
     """Calls that wait. Close it, or use it in a `with`; it may be shared by threads."""
 
@@ -197,7 +129,7 @@ class Client(_Shared):
     def close(self) -> None:
         self._http.close()
 
-    def _do(self, call: _Call) -> Any:
+    def _do(self, call: Call) -> Any:
         content, turn = call.content, 0
         while True:
             answer, error = None, None
@@ -214,26 +146,26 @@ class Client(_Shared):
         self, name: str, *, observed: int | Sequence[str], arms: int | Sequence[str], **rest: Any
     ) -> dict[str, Any]:
         """Further: agent, options, seed, reward_wait, default_reward, late_rewards."""
-        return dict(self._do(_new_stream(name, observed, arms, rest)))
+        return dict(self._do(new_stream(name, observed, arms, rest)))
 
     def streams(self, after: str = "", limit: int = 100) -> list[dict[str, Any]]:
-        return list(self._do(_Call("GET", "/v1/streams", query={"after": after, "limit": limit}))["streams"])
+        return list(self._do(Call("GET", "/v1/streams", query={"after": after, "limit": limit}))["streams"])
 
     def stream(self, name: str) -> dict[str, Any]:
-        return dict(self._do(_Call("GET", _stream(name))))
+        return dict(self._do(Call("GET", stream_path(name))))
 
     def retire_stream(self, name: str) -> dict[str, Any]:
-        return dict(self._do(_Call("DELETE", _stream(name))))
+        return dict(self._do(Call("DELETE", stream_path(name))))
 
     def add_arm(self, stream: str, arm: str | None = None) -> dict[str, Any]:
-        return dict(self._do(_Call("POST", _stream(stream, "/arms"), {"arm": arm}, safe=arm is not None)))
+        return dict(self._do(Call("POST", stream_path(stream, "/arms"), {"arm": arm}, safe=arm is not None)))
 
     def retire_arm(self, stream: str, arm: int | str) -> dict[str, Any]:
-        return dict(self._do(_Call("DELETE", _stream(stream, f"/arms/{quote(str(arm), safe='')}"))))
+        return dict(self._do(Call("DELETE", stream_path(stream, f"/arms/{quote(str(arm), safe='')}"))))
 
     def health(self, stream: str) -> dict[str, Any]:
         """What the agent says of itself: notes, facts, findings."""
-        return dict(self._do(_Call("GET", _stream(stream, "/health"))))
+        return dict(self._do(Call("GET", stream_path(stream, "/health"))))
 
     def decide(
         self,
@@ -244,33 +176,35 @@ class Client(_Shared):
         key: str | None = None,
     ) -> ServedDecision:
         """An arm for what is seen now; NaN or None: not seen. Without a `key` of yours one is made for this call."""
-        body = _ask(observation, available, key)
-        return ServedDecision(**self._do(_Call("POST", _stream(stream, "/decisions"), body)))
+        body = asked(observation, available, key)
+        return ServedDecision(**self._do(Call("POST", stream_path(stream, "/decisions"), body)))
 
     def reward(self, stream: str, decision: str | ServedDecision, value: float) -> ServedReward:
         """What a decision brought: now, late, or twice by mistake."""
-        body = _told(decision, value)
-        return ServedReward(**self._do(_Call("POST", _stream(stream, "/rewards"), body)))
+        body = told(decision, value)
+        return ServedReward(**self._do(Call("POST", stream_path(stream, "/rewards"), body)))
 
     def decide_many(self, stream: str, observations: Iterable[Observation]) -> list[ServedDecision | ServiceError]:
         """A decision for each, or the error of that one alone."""
-        body = {"decisions": [_ask(observation, None, None) for observation in observations]}
-        return _results(self._do(_Call("POST", _stream(stream, "/decisions/batch"), body)), ServedDecision)
+        body = all_asked(observations)
+        return _results(self._do(Call("POST", stream_path(stream, "/decisions/batch"), body)), ServedDecision)
 
     def reward_many(
         self, stream: str, rewards: Iterable[tuple[str | ServedDecision, float]]
     ) -> list[ServedReward | ServiceError]:
         """What became of each, or the error of that one alone."""
-        body = {"rewards": [_told(decision, value) for decision, value in rewards]}
-        return _results(self._do(_Call("POST", _stream(stream, "/rewards/batch"), body)), ServedReward)
+        body = all_told(rewards)
+        return _results(self._do(Call("POST", stream_path(stream, "/rewards/batch"), body)), ServedReward)
 
 
 class AsyncClient(_Shared):
-    """The same calls, awaited. Close it with `aclose`, or use it in an `async with`."""
+    """The same calls, awaited; of more than 100 at once the others wait. Close it with `aclose`, or use it in an
+    `async with`."""
 
     def __init__(self, url: str = "http://127.0.0.1:8400", **options: Any) -> None:
         super().__init__(url, **options)
         self._http = httpx.AsyncClient(**self._settings)
+        self._free = asyncio.Semaphore(_AT_ONCE)
 
     async def __aenter__(self) -> Self:
         return self
@@ -281,12 +215,13 @@ class AsyncClient(_Shared):
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    async def _do(self, call: _Call) -> Any:
+    async def _do(self, call: Call) -> Any:
         content, turn = call.content, 0
         while True:
             answer, error = None, None
             try:
-                answer = await self._http.request(call.method, call.path, content=content, params=call.query)
+                async with self._free:
+                    answer = await self._http.request(call.method, call.path, content=content, params=call.query)
             except httpx.TransportError as problem:
                 error = problem
             if not self._again(call, turn, answer, error):
@@ -297,25 +232,25 @@ class AsyncClient(_Shared):
     async def create_stream(
         self, name: str, *, observed: int | Sequence[str], arms: int | Sequence[str], **rest: Any
     ) -> dict[str, Any]:
-        return dict(await self._do(_new_stream(name, observed, arms, rest)))
+        return dict(await self._do(new_stream(name, observed, arms, rest)))
 
     async def streams(self, after: str = "", limit: int = 100) -> list[dict[str, Any]]:
-        return list((await self._do(_Call("GET", "/v1/streams", query={"after": after, "limit": limit})))["streams"])
+        return list((await self._do(Call("GET", "/v1/streams", query={"after": after, "limit": limit})))["streams"])
 
     async def stream(self, name: str) -> dict[str, Any]:
-        return dict(await self._do(_Call("GET", _stream(name))))
+        return dict(await self._do(Call("GET", stream_path(name))))
 
     async def retire_stream(self, name: str) -> dict[str, Any]:
-        return dict(await self._do(_Call("DELETE", _stream(name))))
+        return dict(await self._do(Call("DELETE", stream_path(name))))
 
     async def add_arm(self, stream: str, arm: str | None = None) -> dict[str, Any]:
-        return dict(await self._do(_Call("POST", _stream(stream, "/arms"), {"arm": arm}, safe=arm is not None)))
+        return dict(await self._do(Call("POST", stream_path(stream, "/arms"), {"arm": arm}, safe=arm is not None)))
 
     async def retire_arm(self, stream: str, arm: int | str) -> dict[str, Any]:
-        return dict(await self._do(_Call("DELETE", _stream(stream, f"/arms/{quote(str(arm), safe='')}"))))
+        return dict(await self._do(Call("DELETE", stream_path(stream, f"/arms/{quote(str(arm), safe='')}"))))
 
     async def health(self, stream: str) -> dict[str, Any]:
-        return dict(await self._do(_Call("GET", _stream(stream, "/health"))))
+        return dict(await self._do(Call("GET", stream_path(stream, "/health"))))
 
     async def decide(
         self,
@@ -325,21 +260,21 @@ class AsyncClient(_Shared):
         available: Iterable[int | str] | None = None,
         key: str | None = None,
     ) -> ServedDecision:
-        body = _ask(observation, available, key)
-        return ServedDecision(**await self._do(_Call("POST", _stream(stream, "/decisions"), body)))
+        body = asked(observation, available, key)
+        return ServedDecision(**await self._do(Call("POST", stream_path(stream, "/decisions"), body)))
 
     async def reward(self, stream: str, decision: str | ServedDecision, value: float) -> ServedReward:
-        body = _told(decision, value)
-        return ServedReward(**await self._do(_Call("POST", _stream(stream, "/rewards"), body)))
+        body = told(decision, value)
+        return ServedReward(**await self._do(Call("POST", stream_path(stream, "/rewards"), body)))
 
     async def decide_many(
         self, stream: str, observations: Iterable[Observation]
     ) -> list[ServedDecision | ServiceError]:
-        body = {"decisions": [_ask(observation, None, None) for observation in observations]}
-        return _results(await self._do(_Call("POST", _stream(stream, "/decisions/batch"), body)), ServedDecision)
+        body = all_asked(observations)
+        return _results(await self._do(Call("POST", stream_path(stream, "/decisions/batch"), body)), ServedDecision)
 
     async def reward_many(
         self, stream: str, rewards: Iterable[tuple[str | ServedDecision, float]]
     ) -> list[ServedReward | ServiceError]:
-        body = {"rewards": [_told(decision, value) for decision, value in rewards]}
-        return _results(await self._do(_Call("POST", _stream(stream, "/rewards/batch"), body)), ServedReward)
+        body = all_told(rewards)
+        return _results(await self._do(Call("POST", stream_path(stream, "/rewards/batch"), body)), ServedReward)

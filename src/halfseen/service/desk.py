@@ -24,6 +24,7 @@ from halfseen.service.specs import MOST_KEY, Arm, Ask, Decided, Rewarded, Told
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MICRO = 1_000_000
+_MOST_NAMED = 20  # arms, in a message
 _SLACK = 1 * _MICRO  # that clocks of several machines may differ by, of which nothing is recorded
 
 
@@ -130,7 +131,11 @@ class Desk:
         if resident.retired:
             raise refusal("conflict", f"stream: got '{self.row.name}', which is retired; want one in use")
         y = self._observation(ask.observation)
-        fresh = Made(ask, y, agent.decide(y, available=ask.available))
+        try:
+            fresh = Made(ask, y, agent.decide(y, available=ask.available))
+        except HalfseenError:
+            self._check_available(ask.available or ())
+            raise
         self._made.append(fresh)
         if ask.key is not None:
             self._made_keys.add(ask.key)
@@ -178,6 +183,15 @@ class Desk:
         if len(y) != self._observed:
             raise refusal("invalid", f"observation: got {len(y)} entries; want {self._observed}")
         return y
+
+    def _check_available(self, given: Iterable[Arm]) -> None:
+        """Refuse arms that cannot be chosen, in words for those who do not see the agent."""
+        arms, active = self.resident.agent.arms, self.resident.agent.active_arms
+        for arm in given:
+            if arm not in active:
+                got = f"'{arm}', which is retired" if arm in arms else f"'{arm}'"
+                wanted = ", ".join(str(one) for one in active[:_MOST_NAMED]) + (", …" * (len(active) > _MOST_NAMED))
+                raise refusal("invalid", f"available: got {got[:140]}; want some of: {wanted}")
 
     # ------------------------------------------------------------------ rewards
 

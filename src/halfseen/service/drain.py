@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import time
 from collections import Counter, deque
 from concurrent.futures import Executor
@@ -16,6 +18,7 @@ from halfseen.service.specs import Settings
 from halfseen.service.store import Store
 from halfseen.service.work import Work
 
+_LOG = logging.getLogger("halfseen.service")
 _LONGEST = 0.02  # seconds that requests on their way are waited for
 _IDLE_TURNS = 3  # of the event loop that bring nothing new, after which they are not
 
@@ -30,6 +33,7 @@ class Drain:
         self.rows_waiting = 0
         self.closing = False
         self.available = True  # whether the database was there when last asked
+        self._away_since = 0.0
         self.stalled = False  # whether the thread does not come back: no database, no disk, or very much to fold
         self.wanted = asyncio.Event()  # set when a stream wants a model, and once before, when the first will
         self._expected = False
@@ -67,7 +71,7 @@ class Drain:
             watch = loop.call_later(self._settings.stall_seconds, self._stall, batch)
             try:
                 results = await loop.run_in_executor(self._thread, self._store.step, batch)
-                self.available = True
+                self.back()
             except Exception as error:
                 results = [self.failure(error)] * len(batch)
             watch.cancel()
@@ -93,7 +97,8 @@ class Drain:
 
     def _stall(self, batch: list[Work]) -> None:
         """Let nobody wait for a thread that does not come back, until it does. What it has begun may still be done."""
-        self.available, self.stalled = False, True
+        self.stalled = True
+        self.away(self.no_answer().message)
         self.counts["stalls"] += 1
         queued = list(self._queue)
         self._queue.clear()
@@ -101,6 +106,18 @@ class Drain:
         for work in batch + queued:
             if not work.future.done():
                 work.future.set_exception(self.no_answer())
+
+    def away(self, why: str) -> None:
+        """The database cannot be used. It is said once, and not for every request that is refused for it."""
+        if self.available:
+            self.available, self._away_since = False, time.monotonic()
+            _LOG.error("worker %d: %s; until it is back requests get 503", os.getpid(), why)
+
+    def back(self) -> None:
+        if not self.available:
+            self.available = True
+            seconds = time.monotonic() - self._away_since
+            _LOG.warning("worker %d: database: it is back, after %.1f seconds", os.getpid(), seconds)
 
     def no_answer(self) -> ServiceError:
         seconds = self._settings.stall_seconds
@@ -146,7 +163,7 @@ class Drain:
         if isinstance(error, ServiceError):
             return error
         if isinstance(error, JournalAway):
-            self.available = False
+            self.away(str(error))
             return refusal("unavailable", str(error))
         if isinstance(error, HalfseenError):
             return refusal("internal", str(error))

@@ -236,7 +236,7 @@ class Engine:
             try:
                 if not self._drain.available:
                     await self._on_desk(self._store.ping)
-                    self._drain.available = True
+                    self._drain.back()
                 overdue = await self._on_desk(self._store.overdue)
                 for start in range(0, len(overdue), _TOGETHER):
                     names = overdue[start : start + _TOGETHER]

@@ -30,9 +30,9 @@ def ref(kind: type) -> dict[str, Any]:
     return {"$ref": _REF.format(name=kind.__name__)}
 
 
-def body_of(schema: dict[str, Any], media: str = "application/json") -> dict[str, Any]:
+def body_of(schema: dict[str, Any], example: Any) -> dict[str, Any]:
     """For `openapi_extra`: what a route reads that FastAPI does not."""
-    return {"requestBody": {"required": True, "content": {media: {"schema": schema}}}}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
 
 
 def answers(kind: type, status: int = 200) -> dict[int | str, dict[str, Any]]:
@@ -76,8 +76,11 @@ def _results(row: type) -> dict[str, Any]:
     return {"type": "object", "properties": {"results": rows}, "required": ["results"]}
 
 
-_ASKED = {"observation": [0.3, None, 1.2]}
-_PAID = {"decision": "0190a5b2-3c4d-7e5f-8a6b-7c8d9e0f1a2b", "value": 1.5}
+# All examples are about one stream, so that the lines of curl at /docs work from the first to the last.
+EXAMPLE_STREAM = {"name": "demo", "observed": 2, "arms": ["a", "b"]}
+EXAMPLE_ARM = {"arm": "c"}
+_ASKED = {"observation": [0.3, None]}
+_PAID = {"decision": "ID", "value": 1.5}
 _HOT_PATHS = {
     "/v1/streams/{name}/decisions": _hot(
         "Decide",
@@ -103,7 +106,7 @@ _HOT_PATHS = {
         "Needs the scope decide.",
         _batch("decisions", Ask),
         _results(Decided),
-        {"decisions": [_ASKED, {"observation": {"price": 0.3}}]},
+        {"decisions": [_ASKED, {"observation": [None, 1.2], "available": ["b"], "key": "order-1234"}]},
     ),
     "/v1/streams/{name}/rewards/batch": _hot(
         "Reward many",

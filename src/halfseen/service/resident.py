@@ -18,7 +18,7 @@ import numpy as np
 from halfseen import savefile
 from halfseen.agent import Agent
 from halfseen.catalogue import CATALOG, make, unpacked
-from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid
+from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid, unknown
 from halfseen.journal import events
 from halfseen.journal.events import Event
 from halfseen.journal.journal import Journal, StreamRow
@@ -29,6 +29,7 @@ _A_WAITING_DECISION = 700  # bytes in memory beside its features, roughly
 _BOOKS = ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq")
 _AN_AGENT = 20_000  # bytes of Python objects beside its arrays, roughly
 _WEIGHED_EVERY = 100  # events
+_RESERVED = ("observed", "arms", "seed", "name", "refit")  # are no options of a stream
 
 
 class Waiting(NamedTuple):
@@ -44,9 +45,13 @@ def make_agent(spec: StreamSpec) -> Agent:
     if entry.reveals_context:
         raise invalid("agent", f"'{spec.agent}', which is shown the true context", "an agent that decides without it")
     options: dict[str, Any] = dict(spec.options)
-    for reserved in ("observed", "arms", "seed", "name", "refit"):
+    for reserved in _RESERVED:
         if reserved in options:
             raise invalid("options", f"'{reserved}'", "options of the agent's parts, such as latent or window")
+    known = {*entry.options, "max_pending"} - set(_RESERVED)
+    for name in options:
+        if name not in known:
+            raise unknown(f"option of '{spec.agent}'", name, known)
     if "refit" in entry.options:
         options["refit"] = "manual"
     if isinstance(options.get("model"), Mapping):

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from halfseen.journal.journal import Token
-from halfseen.service.auth import Guard
+from halfseen.service.auth import DESCRIBE, Guard
 from halfseen.service.docs_page import STYLE, page
 from halfseen.service.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.limits import Limits
 from halfseen.service.metrics import CONTENT_TYPE, Meter
-from halfseen.service.openapi import answers, body_of, ref, refusals
+from halfseen.service.openapi import EXAMPLE_ARM, EXAMPLE_STREAM, answers, body_of, ref, refusals
 from halfseen.service.specs import StreamSpec, StreamView
 from halfseen.service.wire import ArmRequest, Streams, decode_arm, decode_spec, encode, parse, read_body
 
@@ -61,10 +61,14 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
     usual_page = Query(min(100, limits.page), ge=1, le=limits.page)
 
     @router.post(
-        "/v1/streams", status_code=201, responses=answers(StreamView, 201), openapi_extra=body_of(ref(StreamSpec))
+        "/v1/streams",
+        status_code=201,
+        responses=answers(StreamView, 201),
+        openapi_extra=body_of(ref(StreamSpec), EXAMPLE_STREAM),
     )
     async def create_stream(request: Request) -> Response:
-        """A new stream. The same again gives the same answer; something else under its name is a conflict."""
+        """A new stream. The same again gives the same answer; something else under its name is a conflict, and so is
+        the name of one that is retired."""
         headers = request.scope["headers"]
         await guard.admit(headers, "admin")
         spec = parse(decode_spec, await read_body(request.scope, request.receive, limits.body_bytes))
@@ -83,9 +87,9 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
         views = await engine.streams(after=after, limit=limit)
         return json_reply(Streams(views, views[-1].name if len(views) == limit else None))
 
-    @router.get("/v1/streams/{name}", responses=answers(StreamView), dependencies=[reads])
+    @router.get("/v1/streams/{name}", responses=answers(StreamView), dependencies=[Depends(needs(guard, DESCRIBE))])
     async def show_stream(name: str) -> Response:
-        """A stream as it stands."""
+        """A stream as it stands. The scope decide is enough: lists in answers are in the order of its arms."""
         return json_reply(await engine.stream(name))
 
     @router.delete("/v1/streams/{name}", responses=answers(StreamView), dependencies=[rules])
@@ -97,7 +101,7 @@ def stream_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
         "/v1/streams/{name}/arms",
         status_code=201,
         responses=answers(StreamView, 201),
-        openapi_extra=body_of(ref(ArmRequest)),
+        openapi_extra=body_of(ref(ArmRequest), EXAMPLE_ARM),
         dependencies=[rules],
     )
     async def add_arm(name: str, request: Request) -> Response:
@@ -179,8 +183,8 @@ def service_routes(engine: Engine, guard: Guard, meter: Meter, description: Call
         return JSONResponse(description())
 
     @router.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return HTMLResponse(page(description()))
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(page(description(), request.headers.get("host", ""), tokens=guard.required))
 
     @router.get("/docs.css", include_in_schema=False)
     async def style() -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import signal
 import socket
@@ -16,12 +17,14 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from halfseen.errors import HalfseenError, invalid
+from halfseen.journal.journal import Token
 from halfseen.journal.opening import open_journal
 from halfseen.service.app import HEADERS, ServeOptions, create_app, running
 from halfseen.service.auth import is_loopback, live
 from halfseen.service.one_write import OneWrite
 
 Announce = Callable[[str, bool], None]  # the address, and whether tokens are asked for
+_LOG = logging.getLogger("halfseen.service")
 _GRACE = 10  # seconds for requests under way when the service is asked to end
 
 
@@ -38,11 +41,7 @@ def serve(
     loopback = is_loopback(host)
     if options.no_auth and not loopback:
         raise invalid("no-auth", f"with host {host}", "a loopback host such as 127.0.0.1")
-    journal = open_journal(options.database)  # makes or migrates the tables once, and says now what is wrong with them
-    try:
-        tokens = journal.tokens()
-    finally:
-        journal.close()
+    tokens = [] if not loopback and _is_new_file(options.database) else _tokens(options.database)
     if not loopback and not any(live(token, time.time()) for token in tokens):
         wanted = "a token first (halfseen token create --scope admin), or host 127.0.0.1"
         raise invalid("host", f"{host} without a live token", wanted)
@@ -56,6 +55,20 @@ def serve(
         _serve_many(config, options, listening, lambda: announce(address, closed))
     else:
         _serve_one(config, options, listening, lambda: announce(address, closed))
+
+
+def _is_new_file(database: str) -> bool:
+    """Whether it is a file that is not there: who is refused for want of a token in it need not find one made."""
+    return "://" not in database and not os.path.exists(database)
+
+
+def _tokens(database: str) -> list[Token]:
+    """Read from the journal, whose tables are made or migrated here, once; what is wrong with them is said now."""
+    journal = open_journal(database)
+    try:
+        return journal.tokens()
+    finally:
+        journal.close()
 
 
 def server_settings(access_log: bool = False, workers: int = 1) -> dict[str, Any]:
@@ -124,7 +137,7 @@ def _serve_one(
 
 
 class _Workers(Multiprocess):
-    """Says when the first worker answers."""
+    """Says when the first worker answers, and when one has ended that nobody asked to."""
 
     def __init__(self, config: uvicorn.Config, listening: socket.socket, ready: Callable[[], None]) -> None:
         super().__init__(config, [listening])
@@ -140,6 +153,22 @@ class _Workers(Multiprocess):
                 self.should_exit.set()
                 raise HalfseenError("workers: got one that ended before it answered; its own words are above")
         self._ready()
+
+    def keep_subprocess_alive(self) -> None:
+        before = list(self.processes)
+        super().keep_subprocess_alive()
+        for old, new in zip(before, self.processes, strict=True):
+            if new is not old:
+                _LOG.error("worker %s ended with %s; worker %s was started", old.pid, _end(old.exitcode), new.pid)
+
+
+def _end(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
 
 
 def _serve_many(

@@ -58,6 +58,8 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         if self.reward_wait is not None and not 0 < self.reward_wait < math.inf:
             raise invalid("reward_wait", self.reward_wait, "seconds above 0, or nothing")
+        if self.late_rewards == "fold" and self.reward_wait is None:
+            raise invalid("late_rewards", "'fold'", "a reward_wait with it: without one no reward is late")
         if self.default_reward is not None:
             if self.reward_wait is None:
                 raise invalid("default_reward", self.default_reward, "a reward_wait with it")

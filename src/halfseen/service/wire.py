@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -70,7 +71,7 @@ def parse(decode: Callable[[bytes], T], body: bytes | memoryview) -> T:
     try:
         return decode(body)  # type: ignore[arg-type]
     except msgspec.ValidationError as error:
-        raise ServiceError(422, "invalid", explain(str(error))) from None
+        raise ServiceError(422, "invalid", explain(str(error), _fields(decode))) from None
     except msgspec.DecodeError as error:
         reason = str(error).removeprefix("JSON is malformed: ")
         got = f"{len(body)} bytes that are not JSON ({reason})" if body else "an empty body"
@@ -84,21 +85,40 @@ def parse(decode: Callable[[bytes], T], body: bytes | memoryview) -> T:
 _PATTERNS = (
     (re.compile(r"Expected (?P<want>.+), got (?P<got>.+)"), "{at}: got {got}; want {want}"),
     (re.compile(r"Expected (?P<want>.+)"), "{at}: got another; want {want}"),
-    (re.compile(r"Object contains unknown field (?P<field>.+)"), "{at}: got an unknown field {field}; want none such"),
+    (re.compile(r"Object contains unknown field (?P<field>.+)"), "{at}: got an unknown field {field}; {known}"),
+    (re.compile(r"Invalid enum value (?P<got>.+)"), "{at}: got {got}; want one of: {values}"),
     (re.compile(r"Object missing required field (?P<field>.+)"), "{at}: got no field {field}; want one"),
     (re.compile(r"Number out of range"), "{at}: got a number out of range; want a finite float64"),
 )
 
 
-def explain(said: str) -> str:
-    """A line of msgspec's in the words of all other errors: the argument, what was given, what is wanted."""
+def explain(said: str, fields: Mapping[str, Any]) -> str:
+    """A line of msgspec's in the words of all other errors: the argument, what was given, what is wanted.
+
+    `fields` are those of the body, with their types.
+    """
     said, _, path = said.partition(" - at `$")
     at = path.rstrip("`").lstrip(".") or "body"
     for pattern, words in _PATTERNS:
         found = pattern.fullmatch(said)
         if found:
-            return words.format(at=at, **found.groupdict()).replace("`", "'")
+            parts = found.groupdict() | {"values": ", ".join(map(str, get_args(fields.get(at))))}
+            if "field" in parts:
+                parts["known"] = _known(parts["field"], fields)
+            return words.format(at=at, **parts).replace("`", "'")
     return f"{at}: {said}"
+
+
+def _known(field: str, fields: Iterable[str]) -> str:
+    """The fields there are, and the one that was meant."""
+    near = difflib.get_close_matches(field.strip("`"), fields, n=1, cutoff=0.5)
+    return (f"did you mean '{near[0]}'? " if near else "") + f"want some of: {', '.join(fields)}"
+
+
+def _fields(decode: Callable[..., Any]) -> dict[str, Any]:
+    """What a decoder of objects reads."""
+    kind = decode.__self__.type  # type: ignore[attr-defined]
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
 
 
 async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
@@ -129,14 +149,19 @@ def too_large(most: int) -> ServiceError:
 
 _JSON = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
-_CLOSING = {413: [(b"connection", b"close")], 503: [(b"retry-after", b"1")], 429: [(b"retry-after", b"1")]}
+_WITH = {  # by status, beside what every reply says; all that is answered here is a POST
+    405: [(b"allow", b"POST")],
+    413: [(b"connection", b"close")],
+    429: [(b"retry-after", b"1")],
+    503: [(b"retry-after", b"1")],
+}
 
 
 async def reply(send: Send, body: bytes, status: int = 200) -> None:
     """A JSON reply in the two messages ASGI wants. Written out here: a response object would cost as much again."""
     headers = [_JSON, NO_STORE, (b"content-length", b"%d" % len(body))]
     if status >= 400:
-        headers += _CLOSING.get(status, [])
+        headers += _WITH.get(status, [])
         if status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

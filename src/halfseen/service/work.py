@@ -80,6 +80,8 @@ class Create:
     def act(self, desk: Desk) -> list[Any]:
         """Whether the stream there is now is the one asked for."""
         there = desk.resident.spec
+        if desk.resident.retired:
+            return [refusal("conflict", f"name: got '{there.name}', a stream that is retired; want another name")]
         mine = self.spec if self.seed_given else msgspec.structs.replace(self.spec, seed=there.seed)
         if msgspec.json.encode(mine, order="deterministic") == msgspec.json.encode(there, order="deterministic"):
             return [None]

@@ -21,11 +21,16 @@ export function streamPage(name) {
   const waiting = new Card("Waiting for rewards", "Decisions shown that have no reward yet, by age.");
   const latency = new Card("Latency", "Time from a decision asked for to its answer on disk: all streams of the worker that answers, since this page was opened.");
   const health = new HealthCard();
+  const cards = make("div", { class: "cards" }, [rewards, arms, context, waiting, latency, health].map((card) => card.element));
   const samples = [];
   let wanted = 0;
 
   async function update(signal) {
-    const found = await ask(`${path}/series?points=${POINTS}&coordinate=${wanted}`, signal);
+    const found = await ask(`${path}/series?points=${POINTS}&coordinate=${wanted}`, signal).catch((error) => {
+      if (error.status === 404) showNothing();
+      throw error;
+    });
+    [tiles.element.hidden, cards.hidden] = [false, false];
     showLead(lead, found.shown, found.now);
     tiles.show(found);
     sample(samples, found);
@@ -36,6 +41,11 @@ export function streamPage(name) {
       showWaiting(waiting, found.waiting, found.shown, found.delays),
       showLatency(latency, samples),
     ]);
+  }
+  // It may still be made: the page goes on asking.
+  function showNothing() {
+    [tiles.element.hidden, cards.hidden] = [true, true];
+    setText(lead, "There is no stream of this name.");
   }
   select.addEventListener("change", () => {
     wanted = Number(select.value);
@@ -48,7 +58,7 @@ export function streamPage(name) {
       make("h1", {}, name),
       lead,
       tiles.element,
-      make("div", { class: "cards" }, [rewards, arms, context, waiting, latency, health].map((card) => card.element)),
+      cards,
     ],
     update,
     updateRarely: async (signal) => health.show(await ask(`${path}/health`, signal)),
