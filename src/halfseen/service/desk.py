@@ -11,6 +11,7 @@ import numpy as np
 
 from halfseen.decision import Decision, weighed
 from halfseen.errors import HalfseenError
+from halfseen.errors import unknown as unknown_name
 from halfseen.journal import events
 from halfseen.journal.events import Event
 from halfseen.journal.ids import next_ids
@@ -172,7 +173,7 @@ class Desk:
                 )
             unknown = given.keys() - set(features)
             if unknown:
-                raise refusal("invalid", f"observation: got '{min(unknown)}'; want some of: {', '.join(features)}")
+                raise refusal("invalid", str(unknown_name("observation", min(unknown), features)))
             given = [given.get(name) for name in features]
         if not isinstance(given, list | tuple) or not _NUMBERS.issuperset(map(type, given)):
             raise refusal("invalid", "observation: got something else than numbers; want numbers, null where not seen")

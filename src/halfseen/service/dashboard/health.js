@@ -20,7 +20,7 @@ export class HealthCard {
     if (said === this.said) return;
     this.said = said;
     const later = found.facts.findings ? `; findings ${found.facts.findings}` : "";
-    setText(this.summary, (found.ok ? "Nothing wrong" : `${found.notes.length} to look at`) + later + ".");
+    setText(this.summary, found.heading[0].toUpperCase() + found.heading.slice(1) + later + ".");
     this.notes.replaceChildren(...found.notes.map((note) => make("li", {}, note)));
     this.findings.replaceChildren(...found.findings.map(finding));
     const line = ([name, value]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", { class: "number" }, text(value)));

@@ -62,6 +62,7 @@ class HealthView(Struct, frozen=True):
     """`agent.health()`: a note for each thing that wants a look, what was found out about the model, facts."""
 
     ok: bool
+    heading: str
     notes: list[str]
     findings: list[FindingView]
     facts: dict[str, Any]
@@ -189,7 +190,7 @@ def _glance(view: StreamView) -> Glance:
 def _shown(health: Health) -> HealthView:
     found = [FindingView(one.name, one.shown, one.expected, str(one.verdict), one.sentence) for one in health.findings]
     facts = {name: _plain(fact) for name, fact in health.facts.items()}
-    return HealthView(health.ok, list(health.notes), found, facts)
+    return HealthView(health.ok, health.heading, list(health.notes), found, facts)
 
 
 def _plain(fact: object) -> Any:
