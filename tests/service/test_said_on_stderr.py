@@ -91,6 +91,26 @@ def test_a_worker_that_was_killed(tmp_path: Path, postgres: Server) -> None:
         assert "ended with" not in "".join(service.said[announced + 1 :])
 
 
+def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(tmp_path: Path, server: Server) -> None:
+    """Nor does it take the others with it."""
+    with serving(tmp_path, "--database", server.database(), "--workers", "2") as service:
+        httpx.post(service.url + "/v1/streams", json=SPEC).raise_for_status()
+        until(lambda: len(answering(service.url)) == 2)
+        server.stop()
+        before = answering(service.url)
+        os.kill(int(min(before)), signal.SIGKILL)
+        until(lambda: "it starts when the database is back" in service.text)
+        assert answering(service.url) == {max(before)}
+        server.start()
+        until(lambda: len(answering(service.url)) == 2)
+        with httpx.Client(base_url=service.url, timeout=60) as client:
+            until(lambda: client.post("/v1/streams/s/decisions", json={"observation": [1, 2]}).status_code == 200)
+        server.stop()
+        os.kill(int(max(before)), signal.SIGKILL)
+        until(lambda: service.text.count("it starts when the database is back") == 2)
+        assert service.stop() == 0  # asked to end while it waits
+
+
 def test_a_full_disk_is_not_back_because_it_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nor is it said again and again while requests fail."""
     path = tmp_path / "journal.db"

@@ -7,6 +7,7 @@ import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 
 from fastapi import FastAPI, Request
@@ -26,6 +27,7 @@ from halfseen.service.journal_routes import journal_routes
 from halfseen.service.limits import Limits
 from halfseen.service.metrics import Meter
 from halfseen.service.openapi import describe
+from halfseen.service.patience import patiently
 from halfseen.service.routes import read_guard, service_routes, stream_routes
 from halfseen.service.specs import Settings
 from halfseen.service.wire import NO_STORE, error_body, own_error
@@ -142,11 +144,15 @@ def _answer_errors(app: FastAPI, routes: Sequence[Route]) -> None:
 
 
 @asynccontextmanager
-async def running(options: ServeOptions) -> AsyncIterator[Router]:
-    """The application with its engine open, and what keeps its tokens fresh; closed in good order."""
+async def running(options: ServeOptions, *, patient: bool = False) -> AsyncIterator[Router]:
+    """The application with its engine open, and what keeps its tokens fresh; closed in good order.
+
+    `patient` is to wait for a database that is away.
+    """
     limits = options.limits
     async with AsyncExitStack() as closing:
-        engine = await Engine.open(options.database, replace(options.settings, max_streams=limits.streams))
+        opening = partial(Engine.open, options.database, replace(options.settings, max_streams=limits.streams))
+        engine = await (patiently(opening) if patient else opening())
         closing.push_async_callback(engine.close)
         guard = Guard(engine.tokens, open_at_first=options.loopback, always_open=options.no_auth, rate=limits.rate)
         await guard.refresh()
@@ -173,7 +179,7 @@ def create_app(options: ServeOptions) -> Router:
 
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
-        async with running(options) as inner:
+        async with running(options, patient=True) as inner:
             outer.routes, outer.default = inner.routes, inner.default
             yield
 
