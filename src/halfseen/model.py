@@ -193,8 +193,8 @@ class LinearGaussianModel:
         """E[x_t | y_1..y_n] and covariances, also of neighbours in time, for t = 0..n (x_0 is `.initial`)."""
         array, single = _observations(ys, self.observed)
         p = self.canonical().model.arrays()
-        x, loglik, rows, P_filt, _, frozen = filter_series(*p, array)
-        x, rows, P_smooth, lag = smooth_series(p.D, p.Q, x, rows, P_filt, frozen)
+        x, loglik, rows, P_filt, P_pred, frozen = filter_series(*p, array)
+        x, rows, P_smooth, lag = smooth_series(p.D, p.Q, x, rows, P_filt, P_pred, frozen)
         return SmootherResult(Walk(x, rows, single, self.canonical().back), P_smooth, loglik, lag)
 
 

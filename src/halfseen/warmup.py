@@ -42,7 +42,7 @@ GROUPS: tuple[dict[str, str], ...] = (
         "kernels.belief.noise_of": "i1 i1 i1 f2 f2 f2 f2 f1",
     },
     {
-        "kernels.smoother.smooth_series": "f2 f2 f3 i2 f3 i",
+        "kernels.smoother.smooth_series": "f2 f2 f3 i2 f3 f3 i",
     },
     {
         "kernels.moments.noise_moment": "f2 f2 f2 i1 f3",

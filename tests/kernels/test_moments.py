@@ -14,8 +14,8 @@ from halfseen.kernels.smoother import smooth_series
 
 def smoothed(system, y):
     D, Q, _, R, m0, P0 = system
-    x, _, rows, P_filt, _, frozen = filter_series(D, Q, R, m0, P0, y[None].copy())
-    x, rows, P, lag = smooth_series(D, Q, x, rows, P_filt, frozen)
+    x, _, rows, P_filt, P_pred, frozen = filter_series(D, Q, R, m0, P0, y[None].copy())
+    x, rows, P, lag = smooth_series(D, Q, x, rows, P_filt, P_pred, frozen)
     return x[0], rows[0], P, lag
 
 

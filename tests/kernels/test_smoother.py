@@ -13,8 +13,8 @@ from halfseen.kernels.smoother import smooth_series
 
 def smooth(system, ys):
     D, Q, _, R, m0, P0 = system
-    x, _, rows, P_filt, _, frozen = filter_series(D, Q, R, m0, P0, np.ascontiguousarray(ys))
-    return (*smooth_series(D, Q, x, rows, P_filt, frozen), rows, frozen)
+    x, _, rows, P_filt, P_pred, frozen = filter_series(D, Q, R, m0, P0, np.ascontiguousarray(ys))
+    return (*smooth_series(D, Q, x, rows, P_filt, P_pred, frozen), rows, frozen)
 
 
 def check_dense(system, y, tolerance):

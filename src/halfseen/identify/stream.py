@@ -227,8 +227,8 @@ def resume(model: Parameters, y: Array, *, shift: Array, plain: bool, from_first
 
 def _smoothed(fit: Fitted) -> tuple[Array, Array]:
     """Smoothed contexts (n, d), and the covariance of the one in the middle."""
-    x, _, rows, P, _, frozen = fit.passed
-    smooth, smooth_rows, P_smooth, _ = smooth_series(fit.model.D, fit.model.Q, x, rows, P, frozen)
+    x, _, rows, P, P_pred, frozen = fit.passed
+    smooth, smooth_rows, P_smooth, _ = smooth_series(fit.model.D, fit.model.Q, x, rows, P, P_pred, frozen)
     return smooth[0, 1:], P_smooth[smooth_rows[0, (len(x[0]) - 1) // 2]]
 
 

@@ -46,8 +46,8 @@ def _better(
     """One iteration: smooth what the filter passed on, take moments, maximise."""
     D, Q, R, m0, P0 = model
     n = y.shape[0]
-    x_filt, _, rows, P_filt, _, frozen = passed
-    x, smooth_rows, P_smooth, lag = smooth_series(D, Q, x_filt, rows, P_filt, frozen)
+    x_filt, _, rows, P_filt, P_pred, frozen = passed
+    x, smooth_rows, P_smooth, lag = smooth_series(D, Q, x_filt, rows, P_filt, P_pred, frozen)
     S11, S00, S10 = state_moments(x[0], smooth_rows[0], P_smooth, lag)
     D, Q = maximise(S11, S00, S10, n)
     Q = raise_to_floor(Q, q_floor)

@@ -28,8 +28,19 @@ from halfseen.kernels.series import CHUNK, grow
 
 
 @njit(**INNER)
-def _smoother_gain(D: Matrix, Q: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
-    """From a filtered covariance P: P⁻ = DPDᵀ + Q, J = PDᵀ(P⁻)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ.
+def _predicted(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> None:
+    """P⁻ = DPDᵀ + Q; DP is scratch."""
+    dot(D, P, DP)
+    dot_transposed(DP, D, P_pred)
+    for i in range(D.shape[0]):
+        for j in range(D.shape[0]):
+            P_pred[i, j] += Q[i, j]
+    symmetrise(P_pred)
+
+
+@njit(**INNER)
+def _smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
+    """From a filtered covariance P and P⁻ = DPDᵀ + Q: J = PDᵀ(P⁻)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ.
 
     C is the covariance of x_t given y_1..y_t and x_{t+1}. Where DPDᵀ + Q is singular and had to be raised, J is
     off, and in this form its error enters C squared. `work` is scratch (3, d, d).
@@ -37,11 +48,6 @@ def _smoother_gain(D: Matrix, Q: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C
     d = D.shape[0]
     DP, scratch, W = work[0], work[1], work[2]
     dot(D, P, DP)
-    dot_transposed(DP, D, P_pred)
-    for i in range(d):
-        for j in range(d):
-            P_pred[i, j] += Q[i, j]
-    symmetrise(P_pred)
     raised = whitener(P_pred, scratch, W)
     dot(W, DP, scratch)
     transposed_dot(scratch, W, J)
@@ -101,6 +107,7 @@ def smooth_series(
     x_filt: Stack,  # (B, n+1, d)
     rows: Index,  # (B, n+1) into P_filt
     P_filt: Stack,  # (·, d, d)
+    P_pred: Stack,  # (·, d, d): that of a row is P⁻ of the row before it
     frozen: int,  # the frozen row of P_filt, or −1
 ) -> tuple[Stack, Index, Stack, Stack]:
     """Smooth what `filter_series` returned. Returns, on a time axis that starts with x_0,
@@ -115,7 +122,6 @@ def smooth_series(
     for b in range(B):
         for t in range(times):
             used_rows = max(used_rows, rows[b, t] + 1)
-    P_pred = np.empty((used_rows, d, d))
     J = np.empty((used_rows, d, d))
     C = np.empty((used_rows, d, d))
     known = np.zeros(used_rows, np.bool_)
@@ -123,7 +129,7 @@ def smooth_series(
     P_smooth = np.empty((room, d, d))
     lag = np.zeros((room, d, d))
     used = 0
-    work = np.empty((3, d, d))
+    work = np.empty((4, d, d))
     JT, K = work[0], work[1]
     x_smooth = np.empty_like(x_filt)
     smooth_rows = np.empty((B, times), np.int64)
@@ -131,7 +137,12 @@ def smooth_series(
         for t in range(last):
             row = rows[b, t]
             if not known[row]:
-                _smoother_gain(D, Q, P_filt[row], P_pred[row], J[row], C[row], work)
+                after = rows[b, t + 1]
+                P_next = P_pred[after]
+                if after == frozen:  # to which several rows may lead
+                    P_next = work[3]
+                    _predicted(D, Q, P_filt[row], work[0], P_next)
+                _smoother_gain(D, P_filt[row], P_next, J[row], C[row], work)
                 known[row] = True
                 if row == frozen:
                     JT, K = _frozen_map(D, J[row])
@@ -159,9 +170,9 @@ def smooth_series(
             if t == last:
                 copy_into(P_smooth[used], P_filt[row])
             else:
-                after = P_smooth[smooth_rows[b, t + 1]]
+                following = P_smooth[smooth_rows[b, t + 1]]
                 JP = work[0]
-                dot(J[row], after, JP)
+                dot(J[row], following, JP)
                 dot_transposed(JP, J[row], P_smooth[used])
                 for i in range(d):
                     for j in range(d):
@@ -169,7 +180,7 @@ def smooth_series(
                         P_smooth[used, i, j] += C[row, i, j]
                 symmetrise(P_smooth[used])
                 steady = (
-                    row == frozen and rows[b, t + 1] == frozen and agree(P_smooth[used], after, P_pred[row], FREEZE)
+                    row == frozen and rows[b, t + 1] == frozen and agree(P_smooth[used], following, P_pred[row], FREEZE)
                 )
             used += 1
 

@@ -49,5 +49,5 @@ def _asked_to_end() -> Iterator[list[int]]:
     try:
         yield asked
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for listened, handler in before.items():
+            signal.signal(listened, handler)
