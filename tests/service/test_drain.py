@@ -23,6 +23,7 @@ class Store:
     def __init__(self) -> None:
         self.batches: list[int] = []
         self.due: OrderedDict[str, None] = OrderedDict()
+        self.identifies = False
 
     def step(self, batch):
         self.batches.append(len(batch))
@@ -37,9 +38,10 @@ def drained(scenario):
         with ThreadPoolExecutor(1) as thread:
             drain = Drain(store, thread, Settings())
             running = asyncio.create_task(drain.run())
-            await asked(drain)
-            await scenario(drain)
-            await drain.close()
+            async with asyncio.timeout(60):  # nobody is answered if that task has ended
+                await asked(drain)
+                await scenario(drain)
+                await drain.close()
             running.cancel()
         return store.batches
 
