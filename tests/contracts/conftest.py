@@ -1,4 +1,4 @@
-"""Every call of a kernel that looks at no types is looked at here instead, whichever agent or fleet makes it."""
+"""Calls of kernels that look at no types are looked at here instead, whichever agent or fleet makes them."""
 
 import gc
 import itertools
