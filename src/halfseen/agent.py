@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,22 @@ from numpy.typing import ArrayLike
 from halfseen import inputs, savefile
 from halfseen.arms import Arm, Arms
 from halfseen.decision import Decision
-from halfseen.errors import DecisionError, HalfseenError, invalid
+from halfseen.errors import HalfseenError, invalid
 from halfseen.examination.examined import Subject
 from halfseen.health import Health
 from halfseen.kernels.checks import COMPLETE, LIMIT, survey
-from halfseen.ledger import PROVISIONAL, HasProvisional, Ledger, Provisional
+from halfseen.ledger import PROVISIONAL, Ledger
 from halfseen.policy import Policy
 from halfseen.randomness import Floats, Ints
 from halfseen.record import Record
+from halfseen.rewarded import Rewarded
 from halfseen.stream_health import stream_health, subject_of
 
 _SINCE_ARMS_COME_AND_GO = {"active", "missed", "silent", "rewards"}  # of the state: older files do without
 _FITTED_TO = "learner.fitted_to"  # likewise: it matters to provisional rewards alone
 
 
-class Agent:
+class Agent(Rewarded):
     """A catalogued agent on one stream. Make one with `halfseen.make`."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Agent:
         self._arms = Arms(arms)
         self._added: list[dict[str, Any]] = []
         self._ledger = Ledger(max_pending, policy.estimator.dimension)
-        self._reward = np.empty(1)  # the one being learnt: nobody keeps it
+        self._reward = np.empty(1)
         for arm in added:
             self._append(arm["name"], arm["params"], arm["round"])
 
@@ -83,11 +83,6 @@ class Agent:
     def unrewarded(self) -> int:
         """How many decisions may still be rewarded."""
         return len(self._ledger.waiting)
-
-    @property
-    def takes_provisional(self) -> bool:
-        """Whether `learn` takes provisional rewards: whether all its parts can put another in the place of one."""
-        return self.policy.replaces
 
     def decide(
         self,
@@ -133,84 +128,6 @@ class Agent:
             mask[0, place] = True
         choices = self.policy.replay(y, np.array([place]), mask, contexts=x, propensities=chance)
         return Decision(self, choices, self._ledger.open(choices))
-
-    def learn(self, decision_id: int | Decision, reward: float, *, provisional: bool = False) -> None:
-        """Credit a reward to its decision (or the id of it), with the context of that decision's own round.
-
-        A `provisional` one is learnt, and the decision stays open: the next reward that it gets is put in the place of
-        this one, as if it had come instead. Ids are numbers of this agent's rounds: they mean nothing to another agent.
-        """
-        value = reward if isinstance(reward, float) else inputs.number("reward", reward)
-        if not abs(value) <= LIMIT:  # NaN and ±inf alike
-            raise invalid("reward", repr(reward), f"a number within ±{LIMIT:g}")
-        if isinstance(decision_id, Decision):
-            decision_id = decision_id.id_for(self)
-        try:
-            rounds, arms, features = self._ledger.find(decision_id)
-        except HasProvisional:
-            self._replace(decision_id, value, provisional)
-            return
-        if provisional:
-            self._learn_for_now(decision_id, value)
-            return
-        self._reward[0] = value
-        self.policy.learn(rounds, features, arms, self._reward)
-        self._ledger.close(decision_id)
-
-    def _learn_for_now(self, number: int, value: float) -> None:
-        if not self.policy.replaces:
-            wanted = f"False: '{self.name}' cannot put another reward in the place of one that it has learnt"
-            raise invalid("provisional", "True", wanted)
-        made = rounds, arms, features = self._ledger.find(number)
-        (credit,) = self.policy.learn_for_now(rounds, features, arms, np.array([value]))
-        self._ledger.hold(number, Provisional(made, value, *credit.tolist()))
-
-    def _replace(self, number: int, value: float, provisional: bool) -> None:
-        """Put a reward in the place of the one for now; the decision stays open if it is `provisional` itself."""
-        held = self._ledger.provisional[number]
-        rounds, arms, features = held.made
-        credits = np.array([[held.variance, held.number]])
-        self.policy.replace(rounds, features, arms, np.array([held.value]), np.array([value]), credits)
-        if provisional:
-            self._ledger.hold(number, held._replace(value=value))
-        else:
-            self._ledger.settle(number)
-
-    def learn_many(self, ids: Iterable[int | Decision], rewards: ArrayLike) -> None:
-        """Credit many rewards, in the order given: the same as one by one, but all of them or, if refused, none."""
-        given = inputs.listed("ids", ids, "a list of decisions or their ids")
-        numbers = [one.id_for(self) if isinstance(one, Decision) else one for one in given]
-        waiting = [self._ledger.made(number) for number in numbers]
-        values = inputs.numbers("rewards", rewards, "numbers, one a decision")
-        if values.shape != (len(numbers),):
-            raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")
-        if not (fine := np.abs(values) <= LIMIT).all():
-            raise invalid("rewards", f"{values[~fine][0]}", f"numbers within ±{LIMIT:g}")
-        if not numbers:
-            return
-        often, times = Counter(numbers).most_common(1)[0]
-        if times > 1:
-            raise DecisionError(f"ids: got {often} more than once; want every decision once")
-        if not self._ledger.provisional.keys().isdisjoint(numbers):
-            self._learn_in_turn(numbers, values.tolist())
-            return
-        rounds, arms, features = (np.concatenate(part) for part in zip(*waiting, strict=True))
-        self.policy.learn_many(rounds, features, arms, values)
-        for number in numbers:
-            self._ledger.close(number)
-
-    def _learn_in_turn(self, numbers: Sequence[int], values: Sequence[float]) -> None:
-        before = self.state()
-        try:
-            for number, value in zip(numbers, values, strict=True):
-                self.learn(number, value)
-        except HalfseenError:
-            self.restore(before)
-            raise
-
-    def give_up(self, decision_id: int | Decision) -> None:
-        """Expect no reward of a decision any more, and forget it; a provisional one stands."""
-        self._ledger.give_up(decision_id.id_for(self) if isinstance(decision_id, Decision) else decision_id)
 
     def refit(self) -> None:
         """Identify the model from the kept history now: what is due, or if nothing is, all of it all the same.

@@ -14,8 +14,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.errors import invalid
-from halfseen.randomness import Floats, Ints, Keys
+from halfseen.errors import HalfseenError, invalid
+from halfseen.kernels.choice import pick
+from halfseen.randomness import Floats, Ints, Keys, Purpose, normals
 
 State = dict[str, NDArray[np.generic]]
 Mask = NDArray[np.bool_]
@@ -91,6 +92,10 @@ def _own_ahead(part: type, base: type, ahead: str, *steps: str) -> None:
         setattr(part, ahead, getattr(base, ahead))
 
 
+def _for_good(part: Stateful) -> HalfseenError:
+    return HalfseenError(f"{type(part).__name__}: it cannot put another reward in the place of one that it has learnt")
+
+
 class Estimator(Stateful, ABC):
     """What is the context now?"""
 
@@ -136,7 +141,7 @@ class Estimator(Stateful, ABC):
         The features (n, p) on which the learner is to put them right, NaN where it is not. For estimators that hear
         rewards and can; with the others, and those that do not override this, no reward is provisional.
         """
-        raise NotImplementedError
+        raise _for_good(self)
 
     def meet(self, learner: Learner) -> None:
         """Be told, once, whose posterior the features go to."""
@@ -193,11 +198,13 @@ class Learner(Stateful, ABC):
         available: Mask,
         arms: Ints,
     ) -> tuple[Floats, Floats]:
-        """`score`, and into `arms` (n,) what a chooser with a `plain_law` picks on it: the same in one compiled call.
+        """`score`, and into `arms` (n,) what a chooser with a `plain_law` picks on it.
 
-        For learners that have such a call; the policy does not use this one where it was not overridden.
+        For learners that do it in one compiled call; where this is not overridden the policy leaves it to the chooser.
         """
-        raise NotImplementedError
+        means, variances = self.score(rows, features)
+        pick(means, variances, widths, law, normals(keys, rounds, Purpose.CHOICE, self.arms), available, arms)
+        return means, variances
 
     def play_ahead(
         self,
@@ -214,9 +221,16 @@ class Learner(Stateful, ABC):
         """`score_and_pick` and `learn` of all streams in n rounds from `rounds` (B,) on, to the last bit.
 
         Of the features (B, n, p); the widths are (B, K) in all rounds, or (B, n, K). What was picked and what it paid
-        go into `arms` and `rewards`, both (B, n). For learners that have such a call, as above.
+        go into `arms` and `rewards`, both (B, n). For learners that do it in one call; the policy goes round by round
+        where this is not overridden.
         """
-        raise NotImplementedError
+        everyone = np.arange(len(rounds))
+        for t in range(features.shape[1]):
+            now, wide = np.ascontiguousarray(features[:, t]), widths if widths.ndim == 2 else widths[:, t].copy()
+            picked = np.empty(len(rounds), dtype=np.int64)
+            self.score_and_pick(everyone, now, wide, law, keys, rounds + t, available, picked)
+            arms[:, t], rewards[:, t] = picked, payoffs.expected[everyone, t, picked] + payoffs.noise[:, t]
+            self.learn(everyone, now, picked, rewards[:, t] / payoffs.unit)
 
     def __init_subclass__(cls) -> None:
         _own_ahead(cls, Learner, "play_ahead", "score", "score_and_pick", "learn")
@@ -242,7 +256,7 @@ class Learner(Stateful, ABC):
         `credits` (n, 2) are what `credit` gave when they were learnt. For learners that can: rewards of those that do
         not override this are never provisional.
         """
-        raise NotImplementedError
+        raise _for_good(self)
 
     @abstractmethod
     def add_arm(self, params: ArrayLike | None) -> None:

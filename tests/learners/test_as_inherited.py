@@ -1,0 +1,52 @@
+"""What a learner does that says nothing of its own about many rounds, or about rewards in the place of others."""
+
+import numpy as np
+import pytest
+
+import halfseen as hs
+from halfseen.component import Estimator, Learner, Payoffs, Streams
+from halfseen.kernels.choice import HALF_NORMAL, NORMAL
+from halfseen.learners.ridge import Ridge
+from halfseen.randomness import stream_keys
+
+B, N, K, P = 3, 40, 4, 5
+
+
+class Plain(Ridge):
+    """Ridge regression without its calls for whole rounds."""
+
+    score_and_pick = Learner.score_and_pick
+    play_ahead = Learner.play_ahead
+    replace = Learner.replace
+
+
+@pytest.mark.parametrize("law", [NORMAL, HALF_NORMAL])
+@pytest.mark.parametrize("every_round", [False, True])
+def test_rounds_one_by_one_are_those_of_one_call(law, every_round):
+    rng = np.random.default_rng(0)
+    streams = Streams(stream_keys(np.arange(B)), 2, K)
+    features, noise = rng.normal(size=(B, N, P)), rng.normal(size=(B, N))
+    payoffs = Payoffs(rng.normal(size=(B, N, K)), noise, 2.5)
+    widths = rng.uniform(0.5, 2.0, size=(B, N, K) if every_round else (B, K))
+    available = np.ones((B, K), dtype=np.bool_)
+    available[1, 2] = False
+    played = []
+    for kind in (Ridge, Plain):
+        learner = kind(streams, P, regularisation=0.7)
+        arms, rewards = np.empty((B, N), dtype=np.int64), np.empty((B, N))
+        rounds = np.array([1, 1, 7])
+        learner.play_ahead(features, widths, law, streams.keys, rounds, available, payoffs, arms, rewards)
+        played.append((arms, rewards, learner.mean, learner.cov_packed, learner.log_det))
+    for one, other in zip(*played, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(np.unique(played[0][0])) == K
+    assert not (played[0][0][1] == 2).any()
+
+
+def test_who_cannot_take_a_reward_back_says_so():
+    learner = Plain(Streams(stream_keys(0), 2, K), P)
+    with pytest.raises(hs.HalfseenError, match="Plain: it cannot put another reward in the place"):
+        learner.replace(np.array([0]), np.ones((1, P)), np.array([1]), np.ones(1), np.ones((1, 2)))
+    estimator = hs.make("ts-pco", observed=1, arms=2).policy.estimator
+    with pytest.raises(hs.HalfseenError, match="Observed: it cannot put another reward in the place"):
+        Estimator.replace(estimator, *[np.zeros(1, dtype=np.int64)] * 2, *[np.ones(1)] * 3, learner)
