@@ -1,4 +1,4 @@
-"""One open service for all tests of a file that need no other."""
+"""One open service for all tests of a file that need no other; a PostgreSQL of a test's own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from postgres_server import Server
 
 from service.served import Served, serving
 
@@ -20,3 +21,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def http(service: Served) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=service.url, timeout=30) as client:
         yield client
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """One of this test's own, which it may stop."""
+    own = Server()
+    try:
+        own.start()
+        yield own
+    finally:
+        own.remove()

@@ -8,7 +8,7 @@ import re
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -25,17 +25,6 @@ from halfseen.service.specs import Ask
 from service.served import serving
 
 SPEC = {"name": "s", "observed": 2, "arms": 2, "agent": "ts-pco"}
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """One of this test's own, which it may stop."""
-    own = Server()
-    try:
-        own.start()
-        yield own
-    finally:
-        own.remove()
 
 
 def until(done: Callable[[], bool]) -> None:

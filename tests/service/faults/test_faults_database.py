@@ -10,24 +10,12 @@ import zlib
 
 import pytest
 from engine_tools import held, observation, opened, pay, refolded, same, spec, with_engine
-from postgres_server import Server
 
 from halfseen import savefile
 from halfseen.journal import postgres
 from halfseen.journal.opening import open_journal
 from halfseen.service.errors import ServiceError
 from halfseen.service.specs import Ask, Told
-
-
-@pytest.fixture
-def server():
-    """One of this test's own, which it may stop."""
-    own = Server()
-    try:
-        own.start()
-        yield own
-    finally:
-        own.remove()
 
 
 def test_a_server_that_goes_away_and_comes_back(server):
