@@ -5,29 +5,52 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.compiler import njit
-from halfseen.kernels._types import Index, Matrix, Stack
+from halfseen.kernels._types import Index, Matrix, Stack, Vector
 from halfseen.kernels.linalg import INNER, KERNEL
+
+_IN_ORDER = INNER | {"fastmath": {"contract"}}
+# Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
+_0, _1, _2, _3, _4 = (np.uint64(n) for n in range(5))
+
+
+@njit(**_IN_ORDER)
+def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> None:
+    """X += Σ_t before_t before_tᵀ and Ψ += Σ_t after_t before_tᵀ, of stream b, each entry in the order of the rows.
+
+    Four rows at a time, so that the sums are stored a quarter as often.
+    """
+    n, d = np.uint64(before.shape[0]), np.uint64(before.shape[1])
+    whole = n - n % _4
+    for t in range(_0, whole, _4):
+        t_1, t_2, t_3 = t + _1, t + _2, t + _3
+        for i in range(d):
+            x, x_1, x_2, x_3 = before[t, i], before[t_1, i], before[t_2, i], before[t_3, i]
+            y, y_1, y_2, y_3 = after[t, i], after[t_1, i], after[t_2, i], after[t_3, i]
+            for j in range(d):
+                first, second = X[b, i, j], Psi[b, i, j]
+                first += x * before[t, j]
+                second += y * before[t, j]
+                first += x_1 * before[t_1, j]
+                second += y_1 * before[t_1, j]
+                first += x_2 * before[t_2, j]
+                second += y_2 * before[t_2, j]
+                X[b, i, j] = first + x_3 * before[t_3, j]
+                Psi[b, i, j] = second + y_3 * before[t_3, j]
+    for t in range(whole, n):
+        for i in range(d):
+            for j in range(d):
+                X[b, i, j] += before[t, i] * before[t, j]
+                Psi[b, i, j] += after[t, i] * before[t, j]
 
 
 @njit(**INNER)
-def _gather(
-    b: int, opens: bool, s: int, means: Matrix, previous: Matrix, opening: Matrix, X: Stack, Psi: Stack
-) -> None:
-    """One round of stream b, whose x̂_t is row s of the means."""
-    d = means.shape[1]
-    if opens:
-        for i in range(d):
-            opening[b, i] = means[s, i]
-            for j in range(d):
-                X[b, i, j] = 0.0
-                Psi[b, i, j] = 0.0
-    else:
-        for i in range(d):
-            for j in range(d):
-                X[b, i, j] += previous[b, i] * previous[b, j]
-                Psi[b, i, j] += means[s, i] * previous[b, j]
-    for i in range(d):
-        previous[b, i] = means[s, i]
+def _open(b: int, mean: Vector, opening: Matrix, X: Stack, Psi: Stack) -> None:
+    """A window of stream b begins with x̂_t: no pair yet."""
+    for i in range(mean.shape[0]):
+        opening[b, i] = mean[i]
+        for j in range(mean.shape[0]):
+            X[b, i, j] = 0.0
+            Psi[b, i, j] = 0.0
 
 
 @njit(**KERNEL)
@@ -42,7 +65,13 @@ def gather_pairs(
 ) -> None:
     """Add the pair (x̂_{t−1}, x̂_t) to X and Ψ; the first round of a window starts both anew and has no pair."""
     for s in range(rows.shape[0]):
-        _gather(rows[s], first[s] != 0, rows[s], means, previous, opening, X, Psi)
+        b = rows[s]
+        if first[s] != 0:
+            _open(b, means[b], opening, X, Psi)
+        else:
+            _add_pairs(b, previous[b : b + 1], means[b : b + 1], X, Psi)
+        for i in range(means.shape[1]):
+            previous[b, i] = means[b, i]
 
 
 @njit(**KERNEL)
@@ -57,11 +86,14 @@ def gather_ahead(
     Psi: Stack,
 ) -> None:
     """`gather_pairs` of all streams in the rounds start:stop, all of one window, all of one stream before the next."""
-    streams, n, d = means.shape
-    flat = means.reshape((streams * n, d))
-    for b in range(streams):
-        for t in range(start, stop):
-            _gather(b, opens and t == start, b * n + t, flat, previous, opening, X, Psi)
+    for b in range(means.shape[0]):
+        if opens:
+            _open(b, means[b, start], opening, X, Psi)
+        else:
+            _add_pairs(b, previous[b : b + 1], means[b, start : start + 1], X, Psi)
+        _add_pairs(b, means[b, start : stop - 1], means[b, start + 1 : stop], X, Psi)
+        for i in range(means.shape[2]):
+            previous[b, i] = means[b, stop - 1, i]
 
 
 def maximise(X: Stack, Psi: Stack, opening: Matrix, closing: Matrix, pairs: int) -> tuple[Stack, Stack]:
