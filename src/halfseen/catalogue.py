@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ from halfseen.randomness import stream_keys
 from halfseen.table import Table
 
 
+_signature = cache(inspect.signature)  # of a part; every agent that is made looks
+
+
 @dataclass(frozen=True)
 class Entry:
     """One row: a name, its three parts, where it comes from, and its own defaults for their options."""
@@ -61,7 +65,7 @@ class Entry:
         """Every option of the three parts, by name."""
         found: dict[str, inspect.Parameter] = {}
         for part in (self.estimator, self.learner, self.chooser):
-            for name, parameter in inspect.signature(part).parameters.items():
+            for name, parameter in _signature(part).parameters.items():
                 if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                     found[name] = parameter
         return found
@@ -92,7 +96,7 @@ class Entry:
         chosen = dict(self.defaults) | dict(options)
 
         def own(part: Callable[..., Any]) -> dict[str, Any]:
-            return {name: chosen[name] for name in inspect.signature(part).parameters if name in chosen}
+            return {name: chosen[name] for name in _signature(part).parameters if name in chosen}
 
         estimator = self.estimator(streams, **own(self.estimator))
         learner = self.learner(streams, estimator.dimension, **own(self.learner))

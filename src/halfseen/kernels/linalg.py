@@ -179,17 +179,18 @@ def all_below(packed: Stack, size: int, ceilings: Vector, below: Flags) -> None:
 
     C is given by its upper triangle, row by row, (B, K, p(p+1)/2).
     """
-    negative, floor = np.empty((size, size)), np.empty(size)
+    S, U = np.empty((size, size)), np.empty((size, size))
     for b in range(packed.shape[0]):
-        for i in range(size):
-            floor[i] = -ceilings[b]
         for k in range(packed.shape[1]):
             at = 0
-            for j in range(size):
-                for i in range(j, size):
-                    negative[i, j] = -packed[b, k, at]
+            positive = True
+            for i in range(size):
+                for j in range(i, size):
+                    S[i, j] = -packed[b, k, at]
                     at += 1
-            below[b, k] = _above(negative, floor)
+                S[i, i] += ceilings[b]
+                positive = positive and S[i, i] > 0.0
+            below[b, k] = positive and _factor(S, 0.0, U)
 
 
 def raise_to_floor(C: Matrix, floor: Vector) -> Matrix:
