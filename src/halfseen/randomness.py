@@ -140,14 +140,15 @@ def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignor
     count = out.shape[1]
     half = scratch.shape[0] // 2
     even, odd = scratch[:half], scratch[half:]  # every other draw: pairs side by side
-    for j in range(0, (count + 1) // 2, 4):
+    pairs = (count + 7) // 8 * 4
+    for j in range(0, pairs, 4):
         here, after = _two_blocks(keys[i, 0], keys[i, 1], np.uint64(j // 2), np.uint64(now), np.uint64(purpose))
         even[j], odd[j] = _uniform(here[0]), _uniform(here[1])
         even[j + 1], odd[j + 1] = _uniform(here[2]), _uniform(here[3])
         even[j + 2], odd[j + 2] = _uniform(after[0]), _uniform(after[1])
         even[j + 3], odd[j + 3] = _uniform(after[2]), _uniform(after[3])
     if as_normals:
-        to_normals(even, odd, (count + 1) // 2)
+        to_normals(even, odd, pairs)  # the spare ones too: four cost what one does
     for j in range(count // 2):
         out[o, 2 * j], out[o, 2 * j + 1] = even[j], odd[j]
     if count % 2 == 1:
