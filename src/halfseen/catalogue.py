@@ -44,7 +44,6 @@ from halfseen.policy import Policy
 from halfseen.randomness import stream_keys
 from halfseen.table import Table
 
-
 _signature = cache(inspect.signature)  # of a part; every agent that is made looks
 
 
