@@ -117,7 +117,7 @@ def main(rounds: int, repeats: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=10_000)  # that of `halfseen run`
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     main(arguments.rounds, arguments.repeats)
