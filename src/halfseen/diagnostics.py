@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
+from halfseen.laws import student_quantile
 from halfseen.randomness import Floats, Ints
 
 CONFIDENCE = 0.95
@@ -45,7 +45,7 @@ def mean_estimate(values: Floats) -> Estimate:
     mean = float(finite.mean())
     if len(finite) == 1:
         return Estimate(mean, np.nan, np.nan)
-    half = stats.t.ppf(0.5 + CONFIDENCE / 2, len(finite) - 1) * finite.std(ddof=1) / np.sqrt(len(finite))
+    half = student_quantile(0.5 + CONFIDENCE / 2, len(finite) - 1) * finite.std(ddof=1) / np.sqrt(len(finite))
     return Estimate(mean, mean - float(half), mean + float(half))
 
 
@@ -78,7 +78,9 @@ def paired_p_value(values: Floats, baseline: Floats) -> float:
     differences = values - baseline
     if not differences.any():  # nothing to rank
         return 1.0
-    return float(stats.wilcoxon(differences).pvalue)
+    from scipy.stats import wilcoxon  # slow to import, and seldom needed
+
+    return float(wilcoxon(differences).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -101,8 +103,10 @@ def slope(x: Floats, y: Floats) -> Estimate:
         return Estimate(np.nan, np.nan, np.nan)
     if np.ptp(y) == 0:
         return Estimate(0.0, 0.0, 0.0)
-    fit = stats.linregress(x, y)
-    half = stats.t.ppf(0.5 + CONFIDENCE / 2, len(x) - 2) * fit.stderr
+    from scipy.stats import linregress
+
+    fit = linregress(x, y)
+    half = student_quantile(0.5 + CONFIDENCE / 2, len(x) - 2) * fit.stderr
     return Estimate(float(fit.slope), float(fit.slope - half), float(fit.slope + half))
 
 
@@ -143,7 +147,7 @@ def growth_exponent(per_round: Floats) -> Estimate:
     if not np.isfinite(without).all():  # one replication has all of a block's regret: no telling how it varies
         return Estimate(value, np.nan, np.nan)
     spread = np.sqrt((replications - 1) / replications * ((without - without.mean()) ** 2).sum())
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, replications - 1) * spread)
+    half = float(student_quantile(0.5 + CONFIDENCE / 2, replications - 1) * spread)
     return Estimate(value, value - half, value + half)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from scipy import linalg, stats
+from scipy import linalg
 
 from halfseen.diagnostics import CONFIDENCE, Estimate
+from halfseen.laws import student_above
 from halfseen.randomness import Floats, Ints
 
 DRAWS = 2000  # of the bootstrap
@@ -63,7 +64,7 @@ def hac_mean(series: Floats, lags: int | None = None) -> SeriesMean:
     if n < 2 or error <= 1e-12 * abs(value):  # a series that never moves is no evidence of anything but itself
         return SeriesMean(value, 0.0, np.nan, 1.0 if value == 0 or n < 2 else 0.0, lags)
     t = value / error
-    return SeriesMean(value, error, t, float(2.0 * stats.t.sf(abs(t), n - 1)), lags)
+    return SeriesMean(value, error, t, float(2.0 * student_above(abs(t), n - 1)), lags)
 
 
 def cautious_error(series: Floats) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from halfseen.component import Estimator, Streams, at_least, positive
 from halfseen.errors import invalid
@@ -95,6 +94,8 @@ class Hmm(Estimator):
         if t > self._warm_up:
             # States keep their numbers as far as they can, because the arms have been learnt by them.
             spread = (own.mean[row][:, None] - fresh.mean[0]) / np.sqrt(own.var[row][:, None])
+            from scipy.optimize import linear_sum_assignment  # slow to import, and seldom needed
+
             order = linear_sum_assignment(np.minimum((spread**2).sum(axis=2), 1e100))[1]
             fresh.mean[0], fresh.var[0] = fresh.mean[0, order], fresh.var[0, order]
         fit_start(ys, PASSES, self._forgetting, self._floor, *(array[0] for array in fresh))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from halfseen.component import Mask
 from halfseen.diagnostics import CONFIDENCE, Estimate
 from halfseen.evaluation.log import Log
+from halfseen.laws import student_quantile
 from halfseen.paired_series import block_bootstrap, block_length, cautious_error, hac_mean, percentile_interval
 from halfseen.randomness import Floats
 
@@ -116,7 +116,7 @@ def _interval(series: Floats, size: float) -> Estimate:
     value = float(series.mean())
     if np.isnan(value) or len(series) < 3 or size < 2:
         return Estimate(value, np.nan, np.nan)
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, size - 1.0)) * cautious_error(series)
+    half = float(student_quantile(0.5 + CONFIDENCE / 2, size - 1.0)) * cautious_error(series)
     return Estimate(value, value - half, value + half)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from halfseen.examination.held_out import STRETCHES, with_intercept
 from halfseen.examination.record import Payments
 from halfseen.kernels.sequential import predict_in_turn
+from halfseen.laws import normal_below
 from halfseen.learners.calibrated import ArmFit
 from halfseen.randomness import Floats, Ints
 
@@ -42,7 +42,7 @@ def calibrate(contexts: Floats, paid: Payments, fit: ArmFit) -> Calibration:
     means, variances = np.empty(len(paid.rewards)), np.empty(len(paid.rewards))
     rewards = paid.rewards - fit.origin
     predict_in_turn(features, paid.arms, rewards, fit.noise, fit.prior, fit.baseline, means, variances)
-    transform = stats.norm.cdf((rewards - means) / np.sqrt(variances))
+    transform = normal_below((rewards - means) / np.sqrt(variances))
     return Calibration(np.asarray(transform), tuple(coverage(transform, level, paid.rounds) for level in LEVELS))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from halfseen.kernels.series import filter_series
+from halfseen.laws import chi2_above, chi2_below, chi2_quantile
 from halfseen.model import LinearGaussianModel
 from halfseen.randomness import Floats, Ints
 
@@ -67,8 +67,8 @@ class SizeTest(NamedTuple):
 def size_test(white: Floats) -> SizeTest:
     count = int((~np.isnan(white)).sum())
     total = float(np.nansum(white**2))
-    low, high = stats.chi2.ppf([0.025, 0.975], count) / count
-    tail = min(stats.chi2.cdf(total, count), stats.chi2.sf(total, count))
+    low, high = chi2_quantile([0.025, 0.975], count) / count
+    tail = min(chi2_below(total, count), chi2_above(total, count))
     return SizeTest(total / count, float(low), float(high), float(min(1.0, 2 * tail)))
 
 
@@ -90,7 +90,7 @@ def bias_test(white: Floats, by_sensor: Floats) -> BiasTest:
     means = np.where(known, np.nansum(by_sensor, axis=0) / np.maximum(counts, 1), 0.0)
     statistic = float((sums[known] ** 2 / counts[known]).sum())
     worst = int(np.argmax(np.abs(means)))
-    return BiasTest(float(abs(means[worst])), worst, float(stats.chi2.sf(statistic, int(known.sum()))))
+    return BiasTest(float(abs(means[worst])), worst, float(chi2_above(statistic, int(known.sum()))))
 
 
 class WhitenessTest(NamedTuple):
@@ -140,10 +140,10 @@ def whiteness_test(white: Floats, lags: int, fitted_numbers: int = 0) -> Whitene
         counts[lag - 1] = pairs.mean()
         total += float((M**2).sum())
     total *= 1.0 + 2.0 / n
-    p_value = float(stats.chi2.sf(total, freedom))
+    p_value = float(chi2_above(total, freedom))
     # The positive part of noise is no memory.
     predictable = min(1.0, (total - freedom) / (k * float(counts.mean()))) if p_value < RARE else 0.0
-    upper = np.sqrt(stats.chi2.ppf(0.95, k * k) / (k * k * counts))
+    upper = np.sqrt(chi2_quantile(0.95, k * k) / (k * k * counts))
     return WhitenessTest(total, freedom, p_value, max(0.0, predictable), lags, sizes, upper)
 
 
@@ -166,5 +166,5 @@ def stretches(white: Floats, count: int = 30) -> Stretches:
     kept = freedom > 0
     total, freedom = total[kept], freedom[kept]
     level = 0.025 / max(1, len(freedom))
-    low, high = stats.chi2.ppf(level, freedom) / freedom, stats.chi2.ppf(1 - level, freedom) / freedom
+    low, high = chi2_quantile(level, freedom) / freedom, chi2_quantile(1 - level, freedom) / freedom
     return Stretches(edges[:-1][kept], total / freedom, low, high)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from scipy import stats
 
 from halfseen.diagnostics import CONFIDENCE
+from halfseen.laws import normal_quantile, student_quantile
 from halfseen.randomness import Floats, Ints
 from halfseen.service.context import Context
 from halfseen.service.specs import Arm
@@ -207,7 +207,7 @@ def running_ratio(above: Floats, below: Floats, starts: Ints) -> Line:
         v = total_a / total_c
         left = np.cumsum(a * a) - 2 * v * np.cumsum(a * c) + v * v * np.cumsum(c * c)
         half = np.sqrt(np.maximum(0.0, left) * m / (m - 1)) / np.abs(total_c)
-        half = half * stats.t.ppf(0.5 + CONFIDENCE / 2, m - 1)
+        half = half * student_quantile(0.5 + CONFIDENCE / 2, m - 1)
     half[m < 3] = np.nan  # two blocks give an interval that fills the chart and says nothing
     return Line(_numbers(v), _numbers(v - half), _numbers(v + half))
 
@@ -294,7 +294,7 @@ def estimated(rows: Sequence[Row], context: Context, points: int, coordinate: in
     rows = rows[-min(points + _WARM_UP, max(100, _MOST_COVARIANCES // len(context.coordinates) ** 2)) :]
     ys = np.stack([row.observation for row in rows])
     mean, std = context.filter(ys, at)
-    half = float(stats.norm.ppf(0.5 + CONFIDENCE / 2)) * std
+    half = float(normal_quantile(0.5 + CONFIDENCE / 2)) * std
     last = slice(-points, None)
     seen = ys[last, at] if at < ys.shape[1] else np.full(len(ys[last]), np.nan)
     line = Line(_numbers(mean[last]), _numbers((mean - half)[last]), _numbers((mean + half)[last]))
