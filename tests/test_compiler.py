@@ -156,6 +156,7 @@ def test_importing_the_package_costs_no_more_than_twice_numpy() -> None:
     assert best["halfseen"] <= 2 * best["numpy"]
 
 
+@pytest.mark.slow
 def test_an_agent_compiles_only_what_it_needs(tmp_path: Path) -> None:
     code = (
         "import halfseen as hs; a = hs.make('emkf-ts', observed=2, arms=2, latent=3, seed=7)\n"

@@ -227,6 +227,7 @@ def test_it_can_be_used_by_keyboard(service, page):
     assert page.run("document.querySelector('#token-panel').hidden")
 
 
+@pytest.mark.slow
 def test_it_rests_while_hidden_or_paused(service, page):
     create(service, "rest")
     page.open(service.url + "/#/streams/rest")

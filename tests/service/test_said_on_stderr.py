@@ -40,7 +40,7 @@ def answering(url: str) -> set[str]:
     return {number for text in texts for number in re.findall(r'worker="(\d+)"', text)}
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_database_that_goes_away_and_comes_back(tmp_path: Path, server: Server, workers: int) -> None:
     with serving(tmp_path, "--database", server.database(), "--workers", str(workers)) as service:
         client = httpx.Client(base_url=service.url, timeout=60)
@@ -80,6 +80,7 @@ def test_a_worker_that_was_killed(tmp_path: Path, postgres: Server) -> None:
         assert "ended with" not in "".join(service.said[announced + 1 :])
 
 
+@pytest.mark.slow
 def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(tmp_path: Path, server: Server) -> None:
     """Nor does it take the others with it."""
     with serving(tmp_path, "--database", server.database(), "--workers", "2") as service:
