@@ -195,11 +195,26 @@ def test_a_state_of_another_shape_is_refused(name):
         {**state, "learner.mean": np.zeros((1, 4, 7))},
         {**state, "learner.log_det": state["learner.log_det"].astype(np.float32)},
         {**state, "pending.arms": np.zeros(3, dtype=np.int64)},
+        {**state, "pending.arms": np.array([4])},  # of arms 0 to 3
+        {**state, "pending.arms": np.array([-1])},
         {**state, "rounds": np.zeros(2, dtype=np.int64)},
     ):
         with pytest.raises(hs.HalfseenError, match=r"^state"):
             agent.restore(broken)
         assert frozen_state(agent) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("learner.sizes", 5000), ("estimator.sizes", 5000), ("estimator.sizes", 0), ("estimator.count", -5)],
+)
+def test_a_state_whose_arrays_have_no_room_for_what_it_says_is_refused(name, value):
+    agent = make_small("adaptive")
+    agent.decide([0.0, 1.0, 2.0])
+    before = frozen_state(agent)
+    with pytest.raises(hs.HalfseenError, match=r"^state '(sizes|count)'"):
+        agent.restore({**agent.state(), name: np.array([value])})
+    assert frozen_state(agent) == before
 
 
 def test_long_and_many_lined_values_make_one_short_line():

@@ -56,7 +56,7 @@ def test_a_kernel_is_compiled_again_when_what_it_calls_in_another_file_changes(t
 
 def test_all_files_with_compiled_code_are_looked_at() -> None:
     package = Path(halfseen.__file__).parent
-    looked_at = {path for pattern in COMPILED for path in package.glob(pattern)}
+    looked_at = {*map(package.joinpath, COMPILED), *(package / "kernels").glob("*.py")}
     assert {path for path in package.rglob("*.py") if "njit(" in path.read_text()} <= looked_at
 
 
@@ -186,3 +186,31 @@ def test_a_cache_of_somebody_elses_is_not_used(tmp_path: Path) -> None:
     done = run(f"{UNWRITABLE}; {DRAW}", TMPDIR=str(tmp_path), XDG_CACHE_HOME=NOWHERE)
     assert done.returncode == 0
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_in_a_zip_kernels_are_compiled_again_too_when_their_source_changes(tmp_path: Path) -> None:
+    package = tmp_path / "made" / "halfseen"
+    shutil.copytree(Path(halfseen.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    checks = package / "kernels" / "checks.py"
+    code = "import numpy; from halfseen.kernels.checks import survey, EXCESSIVE; "
+    code += "print(survey(numpy.array([[1e50]])) == EXCESSIVE)"
+    said = []
+    for limit in (None, "LIMIT = 1e10\n"):
+        if limit:
+            lines = checks.read_text().splitlines(keepends=True)
+            checks.write_text("".join(limit if line.startswith("LIMIT = ") else line for line in lines))
+        archive = shutil.make_archive(str(tmp_path / "halfseen"), "zip", tmp_path / "made")
+        done = run(code, PYTHONPATH=archive, XDG_CACHE_HOME=str(tmp_path / "cache"))
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.strip())
+    assert said == ["False", "True"]
+
+
+def test_kernels_can_be_run_as_python_to_debug_them() -> None:
+    code = (
+        "import halfseen as hs; model = hs.LinearGaussianModel(transition=[[0.9]], process_cov=[[1.0]], "
+        "observation_cov=[[0.1]]); print(model.filter([[1.0], [2.0]]).means.round(6).tolist())"
+    )
+    compiled, interpreted = run(code, **{QUIET: "1"}), run(code, NUMBA_DISABLE_JIT="1")
+    assert interpreted.returncode == 0, interpreted.stderr
+    assert interpreted.stdout == compiled.stdout

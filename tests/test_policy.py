@@ -161,3 +161,51 @@ def test_parts_of_other_people_may_lay_their_arrays_out_as_they_like(estimator, 
             picked.append(choices.arms)
         np.testing.assert_array_equal(*picked)
     np.testing.assert_array_equal(mine.learner.mean, plain.learner.mean)
+
+
+def plain_policy(count=6, arms=3, estimator=Observed, chooser=Thompson):
+    streams = Streams(stream_keys(np.arange(count)), 2, arms)
+    return Policy(streams, estimator(streams), Ridge(streams, 2), chooser(streams, 2))
+
+
+def test_rows_masks_and_rewards_may_be_cut_out_of_other_arrays():
+    policy, twin = plain_policy(), plain_policy()
+    y = np.random.default_rng(0).normal(size=(3, 2))
+    rows, table = np.arange(6)[::2], np.random.default_rng(1).normal(size=(3, 2))
+    only_first = np.broadcast_to(np.array([True, False, False]), (3, 3))
+    for one, where, mask, paid in (
+        (policy, rows, only_first, table[:, 1]),
+        (twin, rows.copy(), only_first.copy(), table[:, 1].copy()),
+    ):
+        choices = one.decide(y, rows=where, available=mask)
+        assert choices.arms.tolist() == [0, 0, 0]
+        one.learn(choices.rounds, choices.features, choices.arms, paid, rows=where)
+        assert np.flatnonzero(one.learner.log_det.any(axis=1)).tolist() == [0, 2, 4]
+    np.testing.assert_array_equal(policy.learner.mean, twin.learner.mean)
+
+
+class Flat(Observed):
+    def observe(self, rows, observations, rounds, complete, contexts):
+        return super().observe(rows, observations, rounds, complete, contexts)[:, 0]
+
+
+class OneWidthAnArm(Thompson):
+    def widths(self, rows, rounds, learner):
+        return super().widths(rows, rounds, learner)[0]
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"estimator": Flat}, r"features: got an array of shape \(6,\) from a part; want one of shape \(6, 2\)"),
+        ({"chooser": OneWidthAnArm}, r"widths: got an array of shape \(3,\) from a part; want one of shape \(6, 3\)"),
+    ],
+)
+def test_arrays_of_another_shape_from_parts_of_other_people_are_refused(parts, message):
+    with pytest.raises(hs.HalfseenError, match=message):
+        plain_policy(**parts).decide(np.ones((6, 2)))
+
+
+def test_only_agents_have_their_arrays_taken_without_a_look():
+    assert hs.make("ts-pco", observed=2, arms=3).policy.learner.trusting
+    assert not plain_policy().learner.trusting

@@ -16,6 +16,7 @@ from halfseen.errors import HalfseenError, invalid
 from halfseen.examination.examined import Subject
 from halfseen.health import Health
 from halfseen.kernels.checks import COMPLETE, LIMIT, survey
+from halfseen.learners.calibrated import with_fits_dated
 from halfseen.ledger import PROVISIONAL, Ledger
 from halfseen.policy import Policy
 from halfseen.randomness import Floats, Ints
@@ -24,7 +25,6 @@ from halfseen.rewarded import Rewarded
 from halfseen.stream_health import stream_health, subject_of
 
 _SINCE_ARMS_COME_AND_GO = {"active", "missed", "silent", "rewards"}  # of the state: older files do without
-_FITTED_TO = "learner.fitted_to"  # likewise: it matters to provisional rewards alone
 
 
 class Agent(Rewarded):
@@ -40,6 +40,7 @@ class Agent(Rewarded):
         added: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.policy = policy
+        policy.hand_in_arrays_of_ours()
         self._observed, self._wants_context = policy.streams.observed, policy.estimator.reveals_context
         self._recipe = dict(recipe)
         self._arms = Arms(arms)
@@ -264,8 +265,7 @@ class Agent(Rewarded):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become what `state()` described; a state of another shape, or of other arms, is refused."""
         known = {name: array for name, array in self.state().items() if name != PROVISIONAL}
-        if _FITTED_TO in known and _FITTED_TO not in state:
-            state = {**state, _FITTED_TO: np.zeros_like(known[_FITTED_TO])}
+        state = with_fits_dated(state, known, 1)
         if PROVISIONAL in state and not self.policy.replaces:
             raise invalid("state", "one with provisional rewards", f"one without: '{self.name}' does not take them")
         if state.keys() - {PROVISIONAL} == known.keys() - _SINCE_ARMS_COME_AND_GO:
@@ -276,7 +276,7 @@ class Agent(Rewarded):
             raise invalid("state", f"one of {np.size(state['active'])} arms", f"one of {len(self.arms)} arms")
         if not np.any(state["active"]):
             raise invalid("state", "one without an active arm", "one with an arm to choose")
-        self._ledger.check(state)
+        self._ledger.check(state, len(self.arms))
         self.policy.restore(dict(state))
         self._ledger.restore(state, int(self.policy.rounds[0]))
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,13 @@ CACHE = _cache_folder()
 
 def _digest_of_sources() -> str:
     """Of every file with compiled code. A kernel carries the code of what it calls, so it is as old as the newest."""
-    files = [path for pattern in COMPILED for path in sorted(Path(__file__).parent.glob(pattern))]
-    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    package = files("halfseen")  # in a folder or in a zip
+    kernels = [one for one in package.joinpath("kernels").iterdir() if one.name.endswith(".py")]
+    sources = [*map(package.joinpath, COMPILED), *sorted(kernels, key=lambda one: one.name)]
+    return sha256(b"".join(one.read_bytes() for one in sources)).hexdigest()
 
 
-COMPILED = ("compiler.py", "box_muller.py", "randomness.py", "kernels/*.py")
+COMPILED = ("compiler.py", "box_muller.py", "randomness.py")  # beside the folder `kernels`
 _SOURCES = _digest_of_sources()
 
 
@@ -89,7 +92,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         settings.CACHE_DIR = before if CACHE is None else str(CACHE)
         try:
             dispatcher = numba.njit(**options)(function)
-            if options.get("cache"):
+            if options.get("cache") and hasattr(dispatcher, "_cache"):  # it has none under NUMBA_DISABLE_JIT
                 dispatcher._cache._cache_file._source_stamp = _SOURCES
             return dispatcher
         finally:

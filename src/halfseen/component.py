@@ -88,7 +88,11 @@ class Stateful:
 
 def _own_ahead(part: type, base: type, ahead: str, *steps: str) -> None:
     """A part that changes a step no longer does what follows from it as it inherits it, unless it says itself how."""
-    if ahead not in vars(part) and any(step in vars(part) for step in steps):
+
+    def place(name: str) -> int:
+        return next(place for place, owner in enumerate(part.__mro__) if name in vars(owner))
+
+    if min(map(place, steps)) < place(ahead):
         setattr(part, ahead, getattr(base, ahead))
 
 
@@ -182,6 +186,7 @@ class Learner(Stateful, ABC):
     prior_precision: float = 1.0  # λ, where the posterior starts from λI
     weighs_propensity: ClassVar[bool] = False  # whether the last feature is to be the probability of the arm played
     arms: int  # K, which grows
+    trusting: bool = False  # whether arrays are this package's own: then compiled code takes them without a look
 
     @abstractmethod
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:

@@ -145,7 +145,7 @@ class Ledger:
             "rewards": np.array([self.rewarded, self._last_rewarded, *([self.given_up] if self.given_up else [])]),
         } | ({PROVISIONAL: np.array(held)} if held else {})
 
-    def check(self, state: Mapping[str, Any]) -> None:
+    def check(self, state: Mapping[str, Any], arms: int) -> None:
         """Refuse arrays that are not what `state` gives."""
         for name, mine in self.state().items():
             if name == PROVISIONAL:
@@ -156,10 +156,13 @@ class Ledger:
         counts = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
         if len(counts) != 1 or len(state["rewards"]) not in (2, 3):
             raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
+        played = np.asarray(state["pending.arms"])
+        if not ((played >= 0) & (played < arms)).all():
+            raise invalid("state 'pending.arms'", f"arms {played.min()} to {played.max()}", f"arms 0 to {arms - 1}")
         held = np.asarray(state.get(PROVISIONAL, _NONE_HELD))
         if held.dtype != np.float64 or held.shape[1:] != _NONE_HELD.shape[1:] or np.isnan(held).any():
             raise invalid(f"state '{PROVISIONAL}'", f"{held.dtype} {held.shape}", f"numbers like {_NONE_HELD.shape}")
-        if len(set(held[:, 0]) & set(state["pending.ids"].tolist())) < len(held):
+        if len(set(held[:, 0]) & set(np.asarray(state["pending.ids"]).tolist())) < len(held):
             raise invalid(f"state '{PROVISIONAL}'", "decisions that do not wait", "some of those that do, once each")
 
     def restore(self, state: Mapping[str, Any], decided: int) -> None:

@@ -49,7 +49,7 @@ class Policy(Stateful):
         self._plays_ahead = (
             self._law is not None and self._foresees and type(learner).play_ahead is not Learner.play_ahead
         )
-        # Kernels called directly take arrays as they are: those of other people's parts are looked at first.
+        # Compiled code reads what it is told is there: what other people's parts return is looked at first.
         self._foreign = not all(type(part).__module__.startswith(_OURS) for part in (estimator, chooser))
         estimator.meet(learner)
 
@@ -73,7 +73,7 @@ class Policy(Stateful):
                 self.estimator.refit(due, self.learner)
                 anew = np.isin(rows, due)  # their learner is of the new model, so their features must be too
                 features[anew] = self.estimator.features_of(rows[anew], rounds[anew], features[anew])
-        return rows, rounds, _plain(features) if self._foreign else features
+        return rows, rounds, self._own_features(features, len(rows)) if self._foreign else features
 
     def decide(
         self,
@@ -92,7 +92,7 @@ class Policy(Stateful):
         if self._law is not None:
             widths = self.chooser.widths(rows, rounds, self.learner)
             if self._foreign:
-                widths = _plain(widths)
+                widths = _plain("widths", widths, (len(rows), self.learner.arms))
             means, variances = self.learner.score_and_pick(
                 rows, features, widths, self._law, keys, rounds, available, arms
             )
@@ -192,7 +192,7 @@ class Policy(Stateful):
             self.learner.learn(rows, features, arms, rewards)
             return
         heard = self.estimator.features_of(rows, rounds, features)
-        self.learner.learn(rows, _plain(heard) if self._foreign else heard, arms, rewards)
+        self.learner.learn(rows, self._own_features(heard, len(rows)) if self._foreign else heard, arms, rewards)
         self.estimator.reward(rows, rounds, arms, rewards, self.learner)
 
     def learn_for_now(
@@ -272,6 +272,13 @@ class Policy(Stateful):
             notes += remarks
         return facts, notes
 
+    def hand_in_arrays_of_ours(self) -> None:
+        """From now on whoever calls hands in only arrays as kernels are compiled for, and they need no look."""
+        self.learner.trusting = not self._foreign and type(self.learner).__module__.startswith(_OURS)
+
+    def _own_features(self, features: ArrayLike, count: int) -> Floats:
+        return _plain("features", features, (count, self.estimator.dimension))
+
     def _count_gaps(self, rows: Ints, missing: Mask) -> None:
         self.missed[rows] += missing
         self.silent[rows] = np.where(missing, self.silent[rows] + 1, 0)
@@ -298,9 +305,12 @@ class Policy(Stateful):
             holder.restore(parts[part])
 
 
-def _plain(array: ArrayLike) -> Floats:
+def _plain(name: str, array: ArrayLike, shape: tuple[int, ...]) -> Floats:
     """As kernels are compiled for: doubles, row after row."""
-    return np.ascontiguousarray(array, dtype=np.float64)
+    plain = np.ascontiguousarray(array, dtype=np.float64)
+    if plain.shape != shape:
+        raise invalid(name, f"an array of shape {plain.shape} from a part", f"one of shape {shape}")
+    return plain
 
 
 def _overrides(estimator: Estimator, *names: str) -> bool:

@@ -130,7 +130,7 @@ def _two_blocks(key_0, key_1, block, now, purpose):  # type: ignore[no-untyped-d
 
 @njit(cache=True, no_cpython_wrapper=True)
 def _uniform(word):  # type: ignore[no-untyped-def]
-    """The middle of one of 2^53 cells: never 0, never 1."""
+    """The middle of one of 2^53 cells: never 0; 1 only as the last of them, which rounds to it."""
     return (np.int64(word >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
 
 

@@ -142,7 +142,8 @@ class Direct:
 
     def _first(self, *arguments: Any) -> Any:
         letters = next(group[self._name] for group in GROUPS if self._name in group)
-        self.call = _kernel(self._name).compile(_types(letters))
+        kernel = _kernel(self._name)
+        self.call = kernel.compile(_types(letters)) if hasattr(kernel, "compile") else kernel  # NUMBA_DISABLE_JIT
         return self.call(*arguments)
 
 

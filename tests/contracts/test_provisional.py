@@ -183,18 +183,19 @@ def test_the_next_identification_sees_the_real_rewards_only(name):
     assert_same_state(agent, at_once)
 
 
-def test_after_a_fit_in_between_the_arms_are_those_of_the_real_rewards():
+@pytest.mark.parametrize("newest", [False, True])
+def test_after_a_fit_in_between_the_arms_are_those_of_the_real_rewards(newest):
     """The hyperparameters are those that were found with the provisional one; under them the posterior is exact."""
     agent = grown_up("adaptive")
     xs, ys, _ = story(ROUNDS, missing=0.1)
     for t in range(CUT, ROUNDS):
         agent.relive(ys[t], (3 * t) % ARMS, propensity=0.3, **shown(agent, xs[t]))
-        if t < ROUNDS - 2:
-            agent.learn(t + 1, paid(t + 1), provisional=t + 1 in LATE)
+        if t < ROUNDS - 2 or newest:
+            agent.learn(t + 1, paid(t + 1), provisional=t + 1 in (*LATE, ROUNDS))
     agent.refit()
     estimator, learner = agent.policy.estimator, agent.policy.learner
     before = learner.mean.copy()
-    for number in LATE:
+    for number in (*LATE, *([ROUNDS] if newest else [])):
         agent.learn(number, -paid(number))
     _, arms, rewards, kept = estimator._window(0)
     size = int(estimator.sizes[0])

@@ -329,3 +329,18 @@ def test_no_stream_is_added_where_others_have_left():
     fleet.remove([1])
     assert len(fleet.add([])) == 0
     assert fleet.add(2).tolist() == [3, 4]
+
+
+def test_a_fleet_saved_before_fits_were_dated_is_read():
+    fleet, twin = (hs.Fleet("adaptive", observed=2, arms=3) for _ in range(2))
+    fleet.add(4)
+    decisions = fleet.decide(np.ones((4, 2)))
+    fleet.learn(decisions.ids, np.arange(4.0))
+    old = {name: array for name, array in fleet.state().items() if name != "learner.fitted_to"}
+    assert len(old) == len(fleet.state()) - 1
+    twin.restore(old)
+    for _ in range(30):
+        mine, theirs = (one.decide(np.ones((4, 2))) for one in (fleet, twin))
+        np.testing.assert_array_equal(mine.arms, theirs.arms)
+        for one, made in ((fleet, mine), (twin, theirs)):
+            one.learn(made.ids, np.arange(4.0))

@@ -105,3 +105,15 @@ def test_a_batch_equals_single_series_bit_for_bit():
         np.testing.assert_array_equal(x[b], one[0][0])
         np.testing.assert_array_equal(P[rows[b]], one[2][one[1][0]])
         np.testing.assert_array_equal(lag[rows[b, :-1]], one[3][one[1][0, :-1]])
+
+
+@pytest.mark.parametrize("gap", [3, 21, 40])
+def test_what_is_missing_in_one_series_changes_no_digit_of_another(gap):
+    rng = np.random.default_rng(0)
+    system = gaussian.random_system(rng, 4, 2)
+    ys = np.stack([gaussian.simulate(rng, *system, 60)[1] for _ in range(3)])
+    ys[1, gap] = np.nan
+    for order in ([0, 1, 2], [1, 0, 2], [2, 1]):
+        x = smooth(system, ys[order].copy())[0]
+        for place, b in enumerate(order):
+            np.testing.assert_array_equal(x[place], smooth(system, ys[b : b + 1].copy())[0][0])

@@ -50,3 +50,18 @@ def test_who_cannot_take_a_reward_back_says_so():
     estimator = hs.make("ts-pco", observed=1, arms=2).policy.estimator
     with pytest.raises(hs.HalfseenError, match="Observed: it cannot put another reward in the place"):
         Estimator.replace(estimator, *[np.zeros(1, dtype=np.int64)] * 2, *[np.ones(1)] * 3, learner)
+
+
+class Clip:
+    def learn(self, rows, features, arms, rewards):
+        super().learn(rows, features, arms, np.clip(rewards, -1.0, 1.0))
+
+
+class Mixed(Clip, Ridge):
+    """Changes a step by what it is mixed with, and says nothing itself."""
+
+
+def test_a_step_may_be_changed_by_a_class_mixed_in():
+    assert Mixed.play_ahead is Learner.play_ahead
+    assert Mixed.replace is Learner.replace
+    assert Mixed.score_and_pick is Ridge.score_and_pick

@@ -169,7 +169,8 @@ class Adaptive(AdaptiveRound):
         self.history.belief[row, kept, : d + 1] = found.features
         self._learner.adopt(row, d, arms)
         self._hear_again(row, found, kept, y)
-        self.history.belief[row, kept.stop - 1] = self._features(np.array([row]))[0]
+        if np.isnan(self.history.reward[row, kept.stop - 1]):  # a reward there was fitted on what it was found with
+            self.history.belief[row, kept.stop - 1] = self._features(np.array([row]))[0]
 
     def _hear_again(self, row: int, found: Found, kept: slice, y: Floats) -> None:
         """Filter the last rounds once more, now with their rewards as a sensor."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.component import Estimator, Learner, Streams, at_least
+from halfseen.component import Estimator, Learner, State, Streams, at_least
 from halfseen.errors import invalid
 from halfseen.estimators.history import History
 from halfseen.estimators.rungs import Rungs
 from halfseen.identify.stream import PLAIN_NOISE, units
 from halfseen.kernels.belief import hear, open_round
-from halfseen.learners.calibrated import Calibrated
+from halfseen.learners.calibrated import Calibrated, refuse_sizes
 from halfseen.randomness import Floats, Ints
 
 FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
@@ -62,6 +62,9 @@ class AdaptiveRound(Estimator):
         self.forgotten, self.unheard = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         for row in range(count):
             self._filter_plainly(row)
+
+    def agree(self, state: State) -> None:
+        refuse_sizes(state["sizes"], self.rungs.most)
 
     def meet(self, learner: Learner) -> None:
         if not isinstance(learner, Calibrated):

@@ -76,7 +76,7 @@ class History(Stateful):
     def agree(self, state: State) -> None:
         slots = [state[name].shape[1] for name in self.unused]
         taken = int(state["count"].max(initial=0))
-        if len(set(slots)) != 1 or not taken <= slots[0] <= self._most:
+        if len(set(slots)) != 1 or not taken <= slots[0] <= self._most or int(state["count"].min(initial=0)) < 0:
             raise invalid("state 'count'", f"{taken} rounds in slots {slots}", f"as many as slots, up to {self._most}")
 
     def _fits(self, mine: NDArray[np.generic], given: NDArray[np.generic]) -> bool:

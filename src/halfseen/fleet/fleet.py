@@ -28,6 +28,7 @@ from halfseen.fleet.waiting import Waiting
 from halfseen.health import Health
 from halfseen.kernels.checks import EXCESSIVE, LIMIT, survey
 from halfseen.kernels.waiting import FOUND, TWICE
+from halfseen.learners.calibrated import with_fits_dated
 from halfseen.ledger import PROVISIONAL
 from halfseen.randomness import Ints, stream_keys
 
@@ -336,7 +337,9 @@ class Fleet:
         self.__dict__.update(fresh.__dict__)
 
     def _fill(self, state: Mapping[str, Any]) -> None:
-        count = checks.state(state, self.state(), ROUND_BITS, len(self.arms))
+        known = self.state()
+        state = with_fits_dated(state, known, np.size(state.get("streams", ())))
+        count = checks.state(state, known, ROUND_BITS, len(self.arms))
         self._engine.fits(state, count)
         rows, numbers, ids = np.arange(count), np.asarray(state["streams"]), np.asarray(state["pending.ids"])
         waiting_in = np.searchsorted(numbers, ids >> ROUND_BITS)

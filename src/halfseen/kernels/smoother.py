@@ -29,13 +29,15 @@ from halfseen.kernels.series import CHUNK, grow
 
 @njit(**INNER)
 def _predicted(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> None:
-    """P⁻ = DPDᵀ + Q; DP is scratch."""
+    """P⁻ = DPDᵀ + Q, to the last bit as in the filter's covariance step; DP is scratch."""
     dot(D, P, DP)
     dot_transposed(DP, D, P_pred)
     for i in range(D.shape[0]):
-        for j in range(D.shape[0]):
-            P_pred[i, j] += Q[i, j]
-    symmetrise(P_pred)
+        for j in range(i):
+            mean = 0.5 * (P_pred[i, j] + P_pred[j, i]) + Q[i, j]
+            P_pred[i, j] = mean
+            P_pred[j, i] = mean
+        P_pred[i, i] += Q[i, i]
 
 
 @njit(**INNER)

@@ -6,13 +6,14 @@ estimated. Refitted from the whole kept history now and then (`refold`), updated
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Learner, Streams
+from halfseen.component import Learner, State, Streams
 from halfseen.errors import invalid
 from halfseen.kernels.belief import amend_packed, credit_packed, noise_of, noise_packed, reuse_packed, score_packed
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
@@ -99,6 +100,18 @@ class KeptRewards:
         return float(np.mean(errors**2))
 
 
+def with_fits_dated(state: Mapping[str, Any], known: Mapping[str, Any], count: int) -> Mapping[str, Any]:
+    """A state of `count` streams, with what files written before fits were dated leave out: all were at the start."""
+    name = "learner.fitted_to"
+    return {**state, name: np.zeros(count, dtype=np.int64)} if name in known and name not in state else state
+
+
+def refuse_sizes(sizes: Any, most: int) -> None:
+    """Refuse a state with models of a size that its arrays have no room for."""
+    if not ((sizes >= 1) & (sizes <= most)).all():
+        raise invalid("state 'sizes'", f"{sizes.min()} to {sizes.max()} coordinates", f"1 to {most}")
+
+
 class Calibrated(Learner):
     """Features are (1, x − origin), packed at the front of a row as wide as the largest model may become."""
 
@@ -135,6 +148,9 @@ class Calibrated(Learner):
             covs = self.cov[b, : self.arms * p * p].reshape(self.arms, p, p)
             covs[:, 0, 0] = 1.0
             self.noise_var[b], self.pooled[b], self.fitted[b] = 1.0, 1.0, False
+
+    def agree(self, state: State) -> None:
+        refuse_sizes(state["sizes"], self._width - 1)
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         shape = (len(rows), self.arms)
