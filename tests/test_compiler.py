@@ -214,3 +214,10 @@ def test_kernels_can_be_run_as_python_to_debug_them() -> None:
     compiled, interpreted = run(code, **{QUIET: "1"}), run(code, NUMBA_DISABLE_JIT="1")
     assert interpreted.returncode == 0, interpreted.stderr
     assert interpreted.stdout == compiled.stdout
+
+
+@pytest.mark.parametrize("before", ["enable", "disable"])
+def test_garbage_is_looked_for_again_after_compiling(tmp_path: Path, before: str) -> None:
+    code = f"import gc; gc.{before}(); {DRAW}; print(gc.isenabled())"
+    done = run(code, NUMBA_CACHE_DIR=str(tmp_path))
+    assert (done.stdout.strip(), done.stderr.splitlines()) == (str(before == "enable"), [NOTICE])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import multiprocessing
 import os
@@ -163,7 +162,6 @@ def cache_folder() -> Path:
 
 def _compile(group: int) -> int:
     """Compile a group, or load what is compiled already; how many kernels it has."""
-    gc.disable()  # compiling makes very many objects and hardly a cycle: a tenth of the time
     for name, letters in GROUPS[group].items():
         _kernel(name).compile(_types(letters))
     return len(GROUPS[group])
