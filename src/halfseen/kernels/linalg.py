@@ -17,6 +17,8 @@ INNER: dict[str, Any] = KERNEL | {"no_cpython_wrapper": True}
 # Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
 _UNSIGNED: Any = np.uint64
 _1 = _UNSIGNED(1)
+# Not literals, for which what they are handed to would be compiled once more.
+ZERO, FORWARD, BACKWARD = np.int64(0), np.bool_(False), np.bool_(True)
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error, not information
 FREEZE = 1e-12  # relative change of a covariance below which it counts as converged
 CANCELLATION = 1e-14  # rounding error of a covariance, in units of the one it was subtracted from

@@ -16,13 +16,14 @@ import numpy as np
 from halfseen.compiler import njit
 from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.kalman import covariance_step
-from halfseen.kernels.linalg import FREEZE, INNER, KERNEL, agree, copy_into, dot_transposed, recur
+from halfseen.kernels.linalg import FORWARD, FREEZE, INNER, KERNEL, ZERO, agree, copy_into, dot_transposed, recur
 
 LOG_2PI = 1.8378770664093453
 CHUNK = 256  # rows to a matrix product: fits the cache, and small enough that BLAS stays on one thread
 # Two walks may settle, to FREEZE, on either side of their common limit: they are the same if this close.
 SAME = 1e-10
 NONE = -1
+ALL = np.bool_(True)  # not a literal, as ZERO
 # Columns of the tree: the row that follows when everything is seen; the first of the others and, from each of
 # those, the next; and the pattern of seen entries, k columns, that led to a row.
 NEXT_COMPLETE, FIRST_CHILD, SIBLING, PATTERN = 0, 1, 2, 3
@@ -95,7 +96,7 @@ def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt
     """
     n, k = y.shape
     dot_transposed(y, G, x_filt[1:])
-    recur(FT, x_filt[0], x_filt[1:], False)
+    recur(FT, x_filt[0], x_filt[1:], FORWARD)
     raw = errors[0, :n]
     white = errors[1, :n]
     dot_transposed(x_filt[:n], D[:k], raw)
@@ -168,7 +169,7 @@ def filter_series(
     """
     B, n, k = ys.shape
     d = D.shape[0]
-    room = 64
+    room = np.int64(64)
     P_pred = np.zeros((room, d, d))
     P_filt = np.zeros((room, d, d))
     G = np.zeros((room, d, k))
@@ -193,9 +194,9 @@ def filter_series(
         if b >= 0:
             for i in range(d):
                 x_filt[b, 0, i] = m0[i]
-        here = 0
+        here = ZERO
         total = 0.0
-        t = 0
+        t = ZERO
         while t < n and (b >= 0 or frozen == NONE):
             if here == frozen:
                 run = _complete_rows(ys[b], t)
@@ -206,7 +207,7 @@ def filter_series(
                         rows[b, s] = here
                     t += run
                     continue
-            complete = True
+            complete = ALL
             if b >= 0:
                 for i in range(k):
                     seen[i] = not np.isnan(ys[b, t, i])

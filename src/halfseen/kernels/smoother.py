@@ -12,6 +12,7 @@ import numpy as np
 from halfseen.compiler import njit
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
 from halfseen.kernels.linalg import (
+    BACKWARD,
     FREEZE,
     INNER,
     KERNEL,
@@ -198,6 +199,6 @@ def smooth_series(
                 while start > 0 and rows[b, start - 1] == frozen and stop - start < CHUNK:
                     start -= 1
                 dot_transposed(x_filt[b, start:stop], K, x_smooth[b, start:stop])
-                recur(JT, x_smooth[b, stop], x_smooth[b, start:stop], True)
+                recur(JT, x_smooth[b, stop], x_smooth[b, start:stop], BACKWARD)
             stop = start
     return x_smooth, smooth_rows, P_smooth, lag
