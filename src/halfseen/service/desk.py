@@ -24,9 +24,8 @@ from halfseen.service.specs import MOST_KEY, Arm, Ask, Decided, Rewarded, Told
 
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MICRO = 1_000_000
 _MOST_NAMED = 20  # arms, in a message
-_SLACK = 1 * _MICRO  # that clocks of several machines may differ by, of which nothing is recorded
+_SLACK = 1_000_000  # microseconds that clocks of several machines may differ by, of which nothing is recorded
 
 
 class Outcome(NamedTuple):
@@ -232,9 +231,9 @@ class Desk:
     def _expire(self) -> None:
         """What the wait is over for: the default reward, or no hope of one."""
         spec = self.resident.spec
-        if spec.reward_wait is None:
+        if spec.wait is None:
             return
-        limit = self._clock - int(spec.reward_wait * _MICRO)
+        limit = self._clock - spec.wait
         over = []
         for identity, waiting in self.resident.waiting.items():
             if waiting.time > limit:
