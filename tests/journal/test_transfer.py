@@ -35,7 +35,7 @@ def played(tmp_path_factory) -> str:
         await engine.retire_arm("names", "a")
         await engine.decide("names", Ask(observation(20), ["b", "d"]))
         await engine.retire_stream("names")
-        agent = await engine._on_desk(lambda: engine._store.copy("numbers"))
+        agent = await engine.agent("numbers")
         agent.refit()
         from halfseen.service.desk import Desk
         from halfseen.service.resident import pack_model

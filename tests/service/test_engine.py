@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -712,6 +713,34 @@ def test_health_and_measurements(tmp_path):
 
     engine = with_engine(str(tmp_path / "j.db"), scenario)
     assert not engine.ready()
+
+
+def test_nobody_waits_for_a_copy_of_an_agent_to_be_unpacked(tmp_path, monkeypatch):
+    unpacking, may_end = threading.Event(), threading.Event()
+    unpacked = engine_module.unpacked
+
+    def slowly(*arguments):
+        unpacking.set()
+        assert may_end.wait(10)
+        return unpacked(*arguments)
+
+    monkeypatch.setattr(engine_module, "unpacked", slowly)
+
+    async def scenario(engine):
+        await engine.create_stream(spec())
+        await engine.create_stream(spec("other"))
+        await engine.decide("one", Ask(observation(1)))
+        looking = asyncio.create_task(engine.health("one"))
+        try:
+            assert await asyncio.to_thread(unpacking.wait, 10)
+            await asyncio.wait_for(engine.decide("other", Ask(observation(1))), 5)
+            await asyncio.wait_for(engine.decide("one", Ask(observation(2))), 5)
+            assert not looking.done()
+        finally:
+            may_end.set()
+        assert (await looking).facts["rounds"] == 1
+
+    with_engine(str(tmp_path / "j.db"), scenario, sweep_seconds=60)
 
 
 def test_closing_answers_what_waits_and_refuses_the_rest(tmp_path):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from halfseen.agent import Agent
+from halfseen.catalogue import unpacked
 from halfseen.errors import HalfseenError
 from halfseen.health import Health
 from halfseen.journal import transfer
@@ -133,7 +134,8 @@ class Engine:
 
     async def agent(self, name: str) -> Agent:
         """A copy of the agent of a stream as it is now, to look at."""
-        return await self._on_desk(lambda: self._store.copy(name))
+        packed = await self._on_desk(lambda: self._store.copy(name))
+        return await self._guarded(asyncio.to_thread(unpacked, packed, "copy"))
 
     async def events(self, name: str, after: int = 0, limit: int = 1000) -> list[Event]:
         """The next events of a stream, in order."""

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from halfseen.agent import Agent
-from halfseen.catalogue import unpacked
 from halfseen.errors import HalfseenError
 from halfseen.journal.events import JournalAway, JournalError
 from halfseen.journal.journal import Journal, StreamRow
@@ -221,12 +219,12 @@ class Store:
         self._use(name, resident)
         return row, resident
 
-    def copy(self, name: str) -> Agent:
-        """The agent of a stream as it is now, to be used elsewhere."""
+    def copy(self, name: str) -> bytes:
+        """The agent of a stream as it is now, packed, to be used elsewhere: to unpack it keeps nobody waiting."""
         _, resident = self._present(name)
         packed = resident.agent.packed(small=False)
         self._make_room()
-        return unpacked(packed, "copy")
+        return packed
 
     # ------------------------------------------------------------------ now and then
 
