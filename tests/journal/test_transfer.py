@@ -10,9 +10,9 @@ from engine_tools import observation, pay, refolded, same, spec, with_engine
 
 from halfseen.cli import run_app
 from halfseen.errors import HalfseenError, InvalidInput
+from halfseen.journal import transfer
 from halfseen.journal.events import JournalError
 from halfseen.journal.opening import open_journal
-from halfseen.journal.parquet import write_parquet
 from halfseen.journal.transfer import bring_in, chosen, export, read
 from halfseen.service.errors import ServiceError
 from halfseen.service.resident import bring_up
@@ -35,7 +35,7 @@ def played(tmp_path_factory) -> str:
         await engine.retire_arm("names", "a")
         await engine.decide("names", Ask(observation(20), ["b", "d"]))
         await engine.retire_stream("names")
-        agent = await engine._on_desk(lambda: engine._store.copy("numbers"))
+        agent = await engine.agent("numbers")
         agent.refit()
         from halfseen.service.desk import Desk
         from halfseen.service.resident import pack_model
@@ -157,6 +157,57 @@ def test_a_damaged_record_is_refused_and_leaves_nothing(played, tmp_path, how):
     target.close()
 
 
+class Cut(Exception):
+    pass
+
+
+@pytest.mark.parametrize("ending", ["ndjson", "parquet"])
+def test_an_export_that_is_interrupted_leaves_the_one_before(played, tmp_path, ending, monkeypatch):
+    file, journal = tmp_path / f"out.{ending}", open_journal(played)
+    export(journal, file)
+    before, whole = file.read_bytes(), journal.all_events
+    readings = iter(range(4))
+    last = {"ndjson": 1, "parquet": 3}[ending]  # of two streams: the second is read once, or twice
+
+    def interrupted(stream_id, after=0):
+        number = next(readings)
+        for event in whole(stream_id, after):
+            if number == last and event.seq == 5:
+                raise Cut
+            yield event
+
+    monkeypatch.setattr(journal, "all_events", interrupted)
+    with pytest.raises(Cut):
+        export(journal, file)
+    assert file.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == [file.name]
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("left", "message"),
+    [(lambda lines: lines[:-1], "ends after event .* of stream 'numbers'; want all"),
+     (lambda lines: [line for line in lines if b'"stream":"names"' in line], "has 1 of 2 streams; want all")],
+    ids=["a line", "a stream"],
+)  # fmt: skip
+def test_a_file_whose_end_is_missing_is_refused_and_leaves_nothing(played, tmp_path, left, message):
+    source, target = open_journal(played), open_journal(tmp_path / "target.db")
+    export(source, tmp_path / "out.ndjson")
+    source.close()
+    lines = (tmp_path / "out.ndjson").read_bytes().splitlines(keepends=True)
+    (tmp_path / "cut.ndjson").write_bytes(b"".join(left(lines)))
+    with pytest.raises(JournalError, match=message):
+        bring_in(target, read(tmp_path / "cut.ndjson"), bring_up)
+    assert target.count() == 0
+    of_before = [json.loads(line) for line in left(lines)]
+    for line in of_before:
+        line.pop("exported", None)
+    (tmp_path / "before.ndjson").write_text("\n".join(map(json.dumps, of_before)))
+    bring_in(target, read(tmp_path / "before.ndjson"), bring_up)
+    assert target.count() == len({line["stream"] for line in of_before})
+    target.close()
+
+
 def test_files_that_are_something_else(played, tmp_path):
     journal = open_journal(played)
     with pytest.raises(InvalidInput, match="ends in"):
@@ -200,7 +251,8 @@ def test_the_engine_exports_and_brings_in(played, tmp_path):
     with_engine(str(tmp_path / "new.db"), back)
 
 
-def test_a_stream_that_goes_on_while_it_is_read(tmp_path):
+@pytest.mark.parametrize("ending", ["ndjson", "parquet"])
+def test_a_stream_that_goes_on_while_it_is_read(tmp_path, ending, monkeypatch):
     """What is chosen is read up to where it was chosen: later rewards, and later decisions, are left to the next."""
     url = str(tmp_path / "j.db")
 
@@ -211,12 +263,14 @@ def test_a_stream_that_goes_on_while_it_is_read(tmp_path):
         rows = chosen(journal, ["busy"])
         await engine.decide("busy", Ask(observation(5)))
         await engine.reward("busy", Told(made[0].id, 1.0))
-        write_parquet(journal, rows, tmp_path / "out.parquet")
+        monkeypatch.setattr(transfer, "chosen", lambda *_: rows)
+        export(journal, tmp_path / f"out.{ending}")
+        monkeypatch.undo()
         journal.close()
 
     with_engine(url, scenario)
     other = open_journal(str(tmp_path / "other.db"))
-    bring_in(other, read(tmp_path / "out.parquet"), bring_up)
+    bring_in(other, read(tmp_path / f"out.{ending}"), bring_up)
     (row,) = chosen(other, ["busy"])
     assert [event.content.__class__.__name__ for event in other.all_events(row.id)] == ["Created"] + 4 * ["Decided"]
     other.close()

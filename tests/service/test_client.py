@@ -139,7 +139,7 @@ def test_what_cannot_be_sent_is_one_line(call: str, arguments: tuple[object, ...
 
 def test_the_rest_of_what_cannot_be_sent() -> None:
     with hs.Client("http://127.0.0.1:1") as client:
-        for options in ({"available": 3}, {"available": [1.5]}, {"available": "ab"}, {"key": 7}):
+        for options in ({"available": 3}, {"available": [1.5]}, {"available": "ab"}, {"key": 7}, {"key": ""}):
             with pytest.raises(InvalidInput, match=f"{next(iter(options))}: got"):
                 client.decide("s", [1.0], **options)
         with pytest.raises(InvalidInput, match="observed: got None; want a count"):

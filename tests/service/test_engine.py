@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -13,7 +14,7 @@ import halfseen as hs
 from halfseen.journal import events
 from halfseen.service import engine as engine_module
 from halfseen.service.errors import ServiceError
-from halfseen.service.specs import Ask, Told
+from halfseen.service.specs import Ask, StreamSpec, Told
 
 
 async def refused(doing, code: str, status: int) -> str:
@@ -410,6 +411,7 @@ def test_streams_are_made_once(database):
         {"options": {"seed": 1}}, {"agent": "kf-ts"}, {"agent": "kf-ts", "options": {"model": {"D": [[1]]}}},
         {"agent": "kf-ts", "options": {"model": {"transition": [[1]], "process_cov": [[1]]}}},
         {"seed": -1}, {"seed": 2**64}, {"reward_wait": 0.0}, {"reward_wait": float("nan")}, {"default_reward": 1.0},
+        {"reward_wait": 1.1e9}, {"reward_wait": float("inf")},
         {"reward_wait": 1.0, "default_reward": float("inf")}, {"reward_wait": 1.0, "default_reward": 1e101},
         {"options": {"max_pending": "many"}},
     ],
@@ -420,6 +422,23 @@ def test_a_stream_that_cannot_be_is_refused(tmp_path, wrong):
         assert await engine.streams() == []
 
     with_engine(str(tmp_path / "j.db"), scenario)
+
+
+def test_waits_beyond_all_times_of_streams_made_before_they_were_refused(database, monkeypatch):
+    """A billion seconds is the most; what a database may hold from before is decided all the same, as are others."""
+    names = {"long": 1e9, "longer": 1e13, "longest": 1e308, "short": 60.0}
+
+    async def scenario(engine):
+        with monkeypatch.context() as before:
+            before.setattr(StreamSpec, "check", lambda self: None)
+            for name, wait in names.items():
+                await engine.create_stream(spec(name, reward_wait=wait))
+        made = await asyncio.gather(*[engine.decide(name, Ask(observation(1))) for name in names])
+        for name, decision in zip(names, made, strict=True):
+            assert (await engine.reward(name, Told(decision.id, 1.0))).how == "given"
+            assert same(held(engine, name), refolded(database, name))
+
+    with_engine(database, scenario)
 
 
 def test_there_are_only_so_many_streams(database):
@@ -694,6 +713,34 @@ def test_health_and_measurements(tmp_path):
 
     engine = with_engine(str(tmp_path / "j.db"), scenario)
     assert not engine.ready()
+
+
+def test_nobody_waits_for_a_copy_of_an_agent_to_be_unpacked(tmp_path, monkeypatch):
+    unpacking, may_end = threading.Event(), threading.Event()
+    unpacked = engine_module.unpacked
+
+    def slowly(*arguments):
+        unpacking.set()
+        assert may_end.wait(10)
+        return unpacked(*arguments)
+
+    monkeypatch.setattr(engine_module, "unpacked", slowly)
+
+    async def scenario(engine):
+        await engine.create_stream(spec())
+        await engine.create_stream(spec("other"))
+        await engine.decide("one", Ask(observation(1)))
+        looking = asyncio.create_task(engine.health("one"))
+        try:
+            assert await asyncio.to_thread(unpacking.wait, 10)
+            await asyncio.wait_for(engine.decide("other", Ask(observation(1))), 5)
+            await asyncio.wait_for(engine.decide("one", Ask(observation(2))), 5)
+            assert not looking.done()
+        finally:
+            may_end.set()
+        assert (await looking).facts["rounds"] == 1
+
+    with_engine(str(tmp_path / "j.db"), scenario, sweep_seconds=60)
 
 
 def test_closing_answers_what_waits_and_refuses_the_rest(tmp_path):

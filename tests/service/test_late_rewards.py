@@ -18,6 +18,7 @@ from halfseen.choosers.thompson import Thompson
 from halfseen.estimators.observed import Observed
 from halfseen.journal import events
 from halfseen.learners.ridge import Ridge
+from halfseen.service import store
 from halfseen.service.errors import ServiceError
 from halfseen.service.specs import Ask, Told
 from halfseen.service.window import Window
@@ -101,6 +102,51 @@ def test_the_default_and_the_late_reward_in_one_transaction(database, clock):
         assert same(held(engine, "one"), refolded(database, "one"))
 
     with_engine(database, scenario, sweep_seconds=60)
+
+
+@pytest.mark.parametrize("rest", [FOLD, FOLD | {"late_rewards": "record"}, FOLD | {"default_reward": None}])
+def test_much_that_is_overdue_is_seen_to_in_parts(database, clock, monkeypatch, rest):
+    monkeypatch.setattr(store, "_MOST_EXPIRED", 5)
+
+    async def scenario(engine):
+        await engine.create_stream(spec(**rest))
+        made = await engine.decide_all("one", [Ask(observation(t)) for t in range(12)])
+        clock[0] += MINUTE
+        await engine.decide("one", Ask(observation(12)))
+        assert list(held(engine, "one").waiting)[:-1] == [one.id for one in made[5:]]
+        late, again = await engine.reward_all("one", [Told(made[11].id, 1.0)] * 2)  # its turn has not come
+        assert (late.how, late.folded) == ("late", rest["late_rewards"] == "fold")
+        assert again.repeated
+        ended = [event for event in await engine.events("one") if event.kind in ("rewarded", "expired")]
+        assert [event.id for event in ended] == [one.id for one in [*made[:10], made[11], made[11]]]
+        assert [one.id for one in made[10:11]] == list(held(engine, "one").waiting)[:-1]
+        assert same(held(engine, "one"), refolded(database, "one"))
+
+    with_engine(database, scenario, sweep_seconds=60)
+
+
+def test_the_sweep_comes_again_at_once_and_others_wait_for_a_part_only(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(store, "_MOST_EXPIRED", 5)
+    parts, names = [], ("one", "two", "three")
+
+    async def scenario(engine):
+        for name in names:
+            await engine.create_stream(spec(name, **FOLD))
+            await engine.decide_all(name, [Ask(observation(t)) for t in range(20)])
+        append = engine._store._journal.append
+        monkeypatch.setattr(
+            engine._store._journal, "append", lambda rows, entries: (parts.append(len(entries)), append(rows, entries))
+        )
+        clock[0] += MINUTE
+        end = time.monotonic() + 5
+        while sum(parts) < 60:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.01)
+        assert parts == [5] * 12
+        for name in names:
+            assert held(engine, name).due == 0
+
+    with_engine(str(tmp_path / "j.db"), scenario, sweep_seconds=0.7)
 
 
 @pytest.mark.parametrize("name", [name for name, entry in hs.catalog().items() if not entry.reveals_context])

@@ -141,7 +141,27 @@ def decode(kind: str, payload: str | bytes) -> Content:
         raise JournalError(f"journal: got an event '{kind}' that cannot be read ({error})") from None
 
 
-def as_line(stream: str, event: Event) -> bytes:
+class Extent(Struct, frozen=True):
+    """What an export holds, said where a stream begins: a file that was cut off would be like one of an earlier day."""
+
+    events: int  # of this stream, at least
+    streams: int  # in all
+
+
+class _Beginning(Struct, frozen=True):
+    exported: Extent | None = None
+
+
+def extent_of(text: bytes) -> Extent | None:
+    """What the line that a stream begins with says of the export, if it does."""
+    try:
+        return msgspec.json.decode(text, type=_Beginning).exported
+    except msgspec.MsgspecError as error:
+        shown = text[:60].decode(errors="replace")
+        raise JournalError(f"line: got {shown!r}; want an event as `halfseen export` writes it ({error})") from None
+
+
+def as_line(stream: str, event: Event, extent: Extent | None = None) -> bytes:
     """The event as a line of NDJSON."""
     line: dict[str, Any] = {
         "stream": stream,
@@ -153,6 +173,8 @@ def as_line(stream: str, event: Event) -> bytes:
     line |= msgspec.to_builtins(event.content)
     if event.blob is not None:
         line["blob"] = base64.b64encode(event.blob).decode()
+    if extent is not None:
+        line["exported"] = msgspec.to_builtins(extent)
     return _ENCODER.encode(line)
 
 

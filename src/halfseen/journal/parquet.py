@@ -8,12 +8,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from halfseen.errors import SaveFileError, missing_extra
 from halfseen.journal import events
 from halfseen.journal.events import Event, JournalError, as_line, from_line
 from halfseen.journal.journal import Journal, StreamRow
+from halfseen.savefile import write_atomically
 
 _OTHERS = b"halfseen.events"
 _ROWS = 20_000  # in memory at a time
@@ -23,6 +24,11 @@ def write_parquet(journal: Journal, rows: Sequence[StreamRow], path: Path) -> No
     """Columns: stream, seq, id, round, time, observation, available, arm, propensity, propensities, expected, key, and
     of the last reward that came reward, reward_time, reward_seq, how and folded; clock, if it was behind the time.
     """
+    _pyarrow()  # or it is missing, before anything is touched
+    write_atomically(path, lambda file: _fill(journal, rows, file))
+
+
+def _fill(journal: Journal, rows: Sequence[StreamRow], file: IO[bytes]) -> None:
     pa, parquet = _pyarrow()
     numbered = all(isinstance(arm, int) for row in rows for arm, _ in row.arms)
     arm, text, moment = pa.int64() if numbered else pa.string(), pa.string(), pa.timestamp("us", "UTC")
@@ -47,7 +53,7 @@ def write_parquet(journal: Journal, rows: Sequence[StreamRow], path: Path) -> No
             elif not isinstance(event.content, events.Decided):
                 others.append(as_line(row.name, event))
     schema = pa.schema(types, metadata={_OTHERS: b"\n".join(others)})
-    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         held: list[dict[str, Any]] = []
         for row in rows:
             for event in journal.all_events(row.id):

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
 from halfseen.errors import invalid
 from halfseen.journal import events
-from halfseen.journal.events import NAME, Arm, Event, JournalError, StreamExists, as_line, from_line
+from halfseen.journal.events import (
+    NAME,
+    Arm,
+    Event,
+    Extent,
+    JournalError,
+    StreamExists,
+    as_line,
+    extent_of,
+    from_line,
+)
 from halfseen.journal.journal import PAGE, Journal, StreamRow
 from halfseen.journal.parquet import read_parquet, write_parquet
+from halfseen.savefile import write_atomically
 
 ENDINGS = (".ndjson", ".jsonl", ".parquet")
 
@@ -30,36 +42,61 @@ def chosen(journal: Journal, names: Sequence[str] = ()) -> list[StreamRow]:
     return [row for _, row in rows if row is not None]
 
 
-def lines(journal: Journal, rows: Iterable[StreamRow]) -> Iterator[bytes]:
-    """Every event of the streams as a line of NDJSON, without its end."""
+def lines(journal: Journal, rows: Sequence[StreamRow]) -> Iterator[bytes]:
+    """Every event of the streams, up to where they were chosen, as a line of NDJSON, without its end."""
     for row in rows:
+        extent = Extent(row.version, len(rows))
         for event in journal.all_events(row.id):
-            yield as_line(row.name, event)
+            if event.seq > row.version:  # it came while we were reading
+                break
+            yield as_line(row.name, event, extent if event.seq == 1 else None)
 
 
 def export(journal: Journal, path: Path, names: Sequence[str] = ()) -> int:
-    """Write streams to a file, its ending says how; the number of them."""
+    """Write streams to a file, its ending says how; the number of them. A file that is there stays until then."""
     _check_ending(path)
     rows = chosen(journal, names)
     if path.suffix == ".parquet":
         write_parquet(journal, rows, path)
     else:
-        with path.open("wb") as file:
+
+        def fill(file: IO[bytes]) -> None:
             for line in lines(journal, rows):
                 file.write(line + b"\n")
+
+        write_atomically(path, fill)
     return len(rows)
 
 
 def read(path: Path) -> Iterator[tuple[str, Event]]:
-    """The streams and events of a file that `export` wrote; those of one stream are in order."""
+    """The streams and events of a file that `export` wrote; those of one stream are in order.
+
+    Refused at the end if that is missing. Files that do not say what they hold are taken as they are.
+    """
     _check_ending(path)
     if path.suffix == ".parquet":
         yield from read_parquet(path)
         return
+    extents: dict[str, Extent | None] = {}
+    reached: dict[str, int] = {}
     with path.open("rb") as file:
         for line in file:
             if line.strip():
-                yield from_line(line)
+                name, event = from_line(line)
+                reached[name] = event.seq
+                if isinstance(event.content, events.Created):
+                    extents[name] = extent_of(line)
+                yield name, event
+    for name, extent in extents.items():
+        if extent is not None and reached[name] < extent.events:
+            raise JournalError(
+                f"file: got '{path}', which ends after event {reached[name]} of stream '{name}'; "
+                f"want all {extent.events} that were exported"
+            )
+        if extent is not None and len(extents) < extent.streams:
+            raise JournalError(
+                f"file: got '{path}', which has {len(extents)} of {extent.streams} streams; want all that were exported"
+            )
 
 
 def bring_in(

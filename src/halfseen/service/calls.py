@@ -97,9 +97,9 @@ def _arm(value: Any) -> int | str:
 
 
 def asked(observation: Observation, available: Iterable[int | str] | None, key: str | None) -> dict[str, Any]:
-    if key is not None and not isinstance(key, str):
-        raise invalid("key", repr(key), "a text, or None for a key made for this call")
-    body: dict[str, Any] = {"observation": _seen(observation), "key": key or uuid.uuid4().hex}
+    if key is not None and (not isinstance(key, str) or not key):
+        raise invalid("key", repr(key), "a text that is not empty, or None for a key made for this call")
+    body: dict[str, Any] = {"observation": _seen(observation), "key": uuid.uuid4().hex if key is None else key}
     if available is not None:
         body["available"] = [_arm(arm) for arm in listed("available", available, "a list of arms")]
     return body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,14 +20,13 @@ from halfseen.journal.journal import Journal, StreamRow
 from halfseen.kernels.checks import LIMIT
 from halfseen.randomness import Floats
 from halfseen.service.errors import ServiceError, refusal
-from halfseen.service.resident import Resident, unpack_model
+from halfseen.service.resident import Resident, Waiting, unpack_model
 from halfseen.service.specs import MOST_KEY, Arm, Ask, Decided, Rewarded, Told
 
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MICRO = 1_000_000
 _MOST_NAMED = 20  # arms, in a message
-_SLACK = 1 * _MICRO  # that clocks of several machines may differ by, of which nothing is recorded
+_SLACK = 1_000_000  # microseconds that clocks of several machines may differ by, of which nothing is recorded
 
 
 class Outcome(NamedTuple):
@@ -51,9 +51,10 @@ class Desk:
     """Requests of one stream in, answers out; what happened is in `new`, which is to be committed before any answer.
 
     A request that is refused changes nothing. If anything else is raised the resident is to be thrown away.
+    Of what is overdue, `most` are seen to at once, and the rest when the stream is looked at again.
     """
 
-    def __init__(self, row: StreamRow, resident: Resident, journal: Journal, now: int) -> None:
+    def __init__(self, row: StreamRow, resident: Resident, journal: Journal, now: int, most: int) -> None:
         self.row, self.resident, self._journal = row, resident, journal
         self.now = max(now, resident.time)  # the clock may have gone backwards; the record does not
         self._clock = now  # by which waits are measured: if it was ahead once, they end all the same
@@ -65,7 +66,9 @@ class Desk:
         self._made: list[Made] = []
         self._made_keys: set[str] = set()
         self._features, self._observed = resident.spec.features, resident.agent.policy.streams.observed
-        self._expire()
+        wait = resident.spec.wait
+        self._over = None if wait is None else self._clock - wait  # for what has waited since then, or before
+        self.expired = self._expire(most)
 
     def look_up(self, keys: Iterable[str | None], decisions: Iterable[str]) -> None:
         """Read at once what the record knows about idempotency keys, and about decisions that do not wait."""
@@ -99,8 +102,9 @@ class Desk:
         elif isinstance(content, events.Expired) and content.decision in self._outcomes:
             self._outcomes[content.decision] = Outcome(self._outcomes[content.decision].round, expired=True)
 
-    def look_around(self) -> None:
-        """Nothing but what is done whenever a stream is looked at: rewards that are overdue."""
+    def look_around(self) -> bool:
+        """Nothing but what is done at every look: waits that are over are ended. Whether there are more of them."""
+        return any(self._is_over(waiting) for waiting in islice(self.resident.waiting.values(), 1))
 
     def begin(self) -> None:
         """The first event of a stream."""
@@ -202,7 +206,9 @@ class Desk:
             raise refusal("invalid", f"value: got {told.value!r}; want a number within ±{LIMIT:g}")
         value = float(told.value)
         waiting = resident.waiting.get(told.decision)
-        if waiting is not None:
+        if waiting is not None and self._is_over(waiting):  # and it has not been its turn
+            self._end_wait(told.decision, waiting.round)
+        elif waiting is not None:
             return self._credit(told.decision, waiting.round, value, "given", fold=True)
         if told.decision not in self._outcomes:
             self._look_again(told.decision)
@@ -229,22 +235,25 @@ class Desk:
         self._remember(self._happened(content, identity))
         return Rewarded(identity, value, how, folded)
 
-    def _expire(self) -> None:
-        """What the wait is over for: the default reward, or no hope of one."""
-        spec = self.resident.spec
-        if spec.reward_wait is None:
-            return
-        limit = self._clock - int(spec.reward_wait * _MICRO)
-        over = []
-        for identity, waiting in self.resident.waiting.items():
-            if waiting.time > limit:
-                break
-            over.append((identity, waiting.round))
-        for identity, number in over:
-            if spec.default_reward is None:
-                self._happened(events.Expired(identity), identity)
-            else:
-                self._credit(identity, number, spec.default_reward, "default", fold=True)
+    def _expire(self, most: int) -> int:
+        """End the waits that are over, the oldest first; how many."""
+        oldest = islice(self.resident.waiting.items(), most)
+        over = list(takewhile(lambda one: self._is_over(one[1]), oldest))
+        for identity, waiting in over:
+            self._end_wait(identity, waiting.round)
+        return len(over)
+
+    def _is_over(self, waiting: Waiting) -> bool:
+        return self._over is not None and waiting.time <= self._over
+
+    def _end_wait(self, identity: str, number: int) -> None:
+        """The default reward, or no hope of one."""
+        default = self.resident.spec.default_reward
+        if default is None:
+            self._happened(events.Expired(identity), identity)
+            self._outcomes[identity] = Outcome(number, expired=True)
+        else:
+            self._credit(identity, number, default, "default", fold=True)
 
     # ------------------------------------------------------------------ the stream itself
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from halfseen.agent import Agent
+from halfseen.catalogue import unpacked
 from halfseen.errors import HalfseenError
 from halfseen.health import Health
 from halfseen.journal import transfer
@@ -133,7 +134,8 @@ class Engine:
 
     async def agent(self, name: str) -> Agent:
         """A copy of the agent of a stream as it is now, to look at."""
-        return await self._on_desk(lambda: self._store.copy(name))
+        packed = await self._on_desk(lambda: self._store.copy(name))
+        return await self._guarded(asyncio.to_thread(unpacked, packed, "copy"))
 
     async def events(self, name: str, after: int = 0, limit: int = 1000) -> list[Event]:
         """The next events of a stream, in order."""
@@ -231,8 +233,10 @@ class Engine:
 
     async def _sweep(self) -> None:
         """Now and then: reward waits that are over, snapshots, and whether a database that was away is back."""
+        more = False  # is overdue than one look sees to
         while True:
-            await asyncio.sleep(self._settings.sweep_seconds)
+            await asyncio.sleep(0 if more else self._settings.sweep_seconds)
+            more = False
             try:
                 if not self._drain.available:
                     await self._on_desk(self._store.ping)
@@ -242,9 +246,10 @@ class Engine:
                     names = overdue[start : start + _TOGETHER]
                     looks = [Work.alone(name, Desk.look_around, self._future(), size=0) for name in names]
                     found = await asyncio.gather(*[self._drain.submit(look) for look in looks], return_exceptions=True)
-                    for error in found:  # of one stream: the others are looked at all the same
-                        if isinstance(error, Exception):
-                            self._report("sweep", error)
+                    for result in found:
+                        if isinstance(result, Exception):  # of one stream: the others are looked at all the same
+                            self._report("sweep", result)
+                        more = more or result == [True]
                 for name in await self._on_desk(self._store.to_keep):
                     await self.snapshot(name)
             except Exception as error:

@@ -187,9 +187,10 @@ class Resident:
     @property
     def due(self) -> int:
         """When the wait for the reward of its oldest decision is over; 0 if for none."""
-        if self.spec.reward_wait is None or not self.waiting:
+        wait = self.spec.wait
+        if wait is None or not self.waiting:
             return 0
-        return next(iter(self.waiting.values())).time + int(self.spec.reward_wait * 1_000_000)
+        return next(iter(self.waiting.values())).time + wait
 
     def packed(self) -> bytes:
         """All of it as bytes, quickly; `snapshot` of them is what is kept."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +13,8 @@ from halfseen.journal.events import Arm as Arm
 from halfseen.kernels.checks import LIMIT
 
 MOST_KEY = 200  # characters of an idempotency key
+_LONGEST_WAIT = 1e9  # seconds
+_FOR_EVER = 2**62  # microseconds, which databases can still hold when the time is added
 
 Observation = list[float | None] | dict[str, float | None]
 
@@ -45,6 +46,11 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Whether a late reward is put in the place of the default that was learnt."""
         return self.late_rewards == "fold" and self.default_reward is not None
 
+    @property
+    def wait(self) -> int | None:
+        """The reward wait in microseconds."""
+        return None if self.reward_wait is None else int(min(self.reward_wait * 1e6, _FOR_EVER))
+
     def check(self) -> None:
         """Refuse what no agent is asked about; the rest is refused when the agent is made."""
         if not NAME.fullmatch(self.name):
@@ -56,8 +62,8 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise invalid(
                 "observed", repr(self.observed), "a count of at least 1, or names that differ from each other"
             )
-        if self.reward_wait is not None and not 0 < self.reward_wait < math.inf:
-            raise invalid("reward_wait", self.reward_wait, "seconds above 0, or nothing")
+        if self.reward_wait is not None and not 0 < self.reward_wait <= _LONGEST_WAIT:
+            raise invalid("reward_wait", self.reward_wait, f"seconds above 0, at most {_LONGEST_WAIT:g}, or nothing")
         if self.late_rewards == "fold" and self.reward_wait is None:
             raise invalid("late_rewards", "'fold'", "a reward_wait with it: without one no reward is late")
         if self.default_reward is not None:

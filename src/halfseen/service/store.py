@@ -11,8 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from halfseen.agent import Agent
-from halfseen.catalogue import unpacked
 from halfseen.errors import HalfseenError
 from halfseen.journal.events import JournalAway, JournalError
 from halfseen.journal.journal import Journal, StreamRow
@@ -27,6 +25,7 @@ _LOG = logging.getLogger("halfseen.service")
 _CLAIM = 60_000_000  # microseconds that a process has to find a model before another may try
 _PATIENCE = 5_000_000  # before it looks again whether another process has found one
 _MOST_OVERDUE = 2_000  # streams that one look finds
+_MOST_EXPIRED = 2_000  # waits that are ended in one transaction, for which others wait
 _WORTH_KEEPING = 50  # events since the last snapshot, below which folding them is as quick as writing one
 
 
@@ -50,6 +49,7 @@ class Store:
         self.due: OrderedDict[str, None] = OrderedDict()  # streams that want a model
         self.identifies = False  # whether there has been a stream that will
         self._patience: dict[str, int] = {}  # until when another process is left to find one
+        self._may_expire = 0  # reward waits, in the transaction that is going on
         self.counts: Counter[str] = Counter()
         self._reported: set[str] = set()  # streams whose snapshots fail, once each
 
@@ -58,6 +58,7 @@ class Store:
     def step(self, batch: Sequence[Work]) -> list[Any]:
         """Do all of it in one transaction; results a work, after the commit. If that fails, nothing has happened."""
         now = _now()
+        self._may_expire = _MOST_EXPIRED
         by_name: dict[str, list[int]] = {}
         for place, work in enumerate(batch):
             by_name.setdefault(work.name, []).append(place)
@@ -124,7 +125,8 @@ class Store:
             full = refusal("too_large", f"streams: there are {self._settings.max_streams} already, as many as may be")
             return [[full if work.creates else missing] * max(1, work.size) for work in works]
         resident = fresh or self._caught_up(row)
-        desk = desks[name] = Desk(row, resident, self._journal, now)
+        desk = desks[name] = Desk(row, resident, self._journal, now, self._may_expire)
+        self._may_expire -= desk.expired
         if fresh is not None:
             desk.begin()
         desk.look_up(
@@ -217,12 +219,12 @@ class Store:
         self._use(name, resident)
         return row, resident
 
-    def copy(self, name: str) -> Agent:
-        """The agent of a stream as it is now, to be used elsewhere."""
+    def copy(self, name: str) -> bytes:
+        """The agent of a stream as it is now, packed, to be used elsewhere: to unpack it keeps nobody waiting."""
         _, resident = self._present(name)
         packed = resident.agent.packed(small=False)
         self._make_room()
-        return unpacked(packed, "copy")
+        return packed
 
     # ------------------------------------------------------------------ now and then
 
