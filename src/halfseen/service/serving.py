@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import os
 import signal
 import socket
@@ -14,17 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
 
-from halfseen.errors import HalfseenError, invalid
+from halfseen.errors import invalid
 from halfseen.journal.journal import Token
 from halfseen.journal.opening import open_journal
 from halfseen.service.app import HEADERS, ServeOptions, create_app, running
 from halfseen.service.auth import is_loopback, live
 from halfseen.service.one_write import OneWrite
+from halfseen.service.workers import Workers
 
 Announce = Callable[[str, bool], None]  # the address, and whether tokens are asked for
-_LOG = logging.getLogger("halfseen.service")
 _GRACE = 10  # seconds for requests under way when the service is asked to end
 
 
@@ -136,47 +134,12 @@ def _serve_one(
         runner.run(main())
 
 
-class _Workers(Multiprocess):
-    """Says when the first worker answers, and when one has ended that nobody asked to."""
-
-    def __init__(self, config: uvicorn.Config, listening: socket.socket, ready: Callable[[], None]) -> None:
-        super().__init__(config, [listening])
-        self._ready = ready
-
-    def init_processes(self) -> None:
-        super().init_processes()
-        while not self.processes[0].wait_until_ready(1.0, self.should_exit):
-            self.handle_signals()
-            if self.should_exit.is_set():
-                return
-            if self.processes[0].exitcode is not None:
-                self.should_exit.set()
-                raise HalfseenError("workers: got one that ended before it answered; its own words are above")
-        self._ready()
-
-    def keep_subprocess_alive(self) -> None:
-        before = list(self.processes)
-        super().keep_subprocess_alive()
-        for old, new in zip(before, self.processes, strict=True):
-            if new is not old:
-                _LOG.error("worker %s ended with %s; worker %s was started", old.pid, _end(old.exitcode), new.pid)
-
-
-def _end(code: int | None) -> str:
-    if code is None or code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
-
-
 def _serve_many(
     config: dict[str, Any], options: ServeOptions, listening: socket.socket, ready: Callable[[], None]
 ) -> None:
     app = functools.partial(create_app, options)
     settings = uvicorn.Config(app, factory=True, lifespan="on", **config)
-    _Workers(settings, listening, ready).run()
+    Workers(settings, listening, ready).run()
 
 
 def stopped_words(options: ServeOptions) -> str:
