@@ -1,4 +1,4 @@
-"""Applications for workers that meet with trouble, and a supervisor for them: `python -m service.workers_play PLAY FOLDER`.
+"""Workers that meet with trouble, and a supervisor for them: `python -m service.workers_play PLAY FOLDER`.
 
 PostgreSQL is what several workers share in earnest; how they start and end is the same without.
 """
