@@ -295,3 +295,14 @@ def test_what_counts_as_this_machine() -> None:
 def test_tokens_of_no_known_scope_are_refused() -> None:
     with pytest.raises(HalfseenError, match="scope"):
         new_token([])
+
+
+def test_looking_makes_no_database(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.ndjson"
+    wrong.write_text("no record\n")
+    assert "no tokens" in run_command(tmp_path, "token", "list").stdout
+    for arguments in (["token", "revoke", "x"], ["import", wrong.name]):
+        done = run_command(tmp_path, *arguments)
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == [wrong]

@@ -143,6 +143,16 @@ def test_two_engines_do_not_look_for_the_same_model(tmp_path):
     asyncio.run(scenario())
 
 
+def test_an_interrupt_from_the_terminal_is_not_for_it():
+    """Which goes to all processes of the parent's group; it would end in a traceback."""
+    identification = Identification()
+    identification.start()
+    try:
+        assert os.getpgid(identification.pid) != os.getpgid(0)
+    finally:
+        identification.close()
+
+
 def test_it_is_gone_with_a_parent_that_was_killed(tmp_path):
     script = f"""
 import asyncio, sys

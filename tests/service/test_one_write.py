@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+import time
 
 import pytest
 import uvicorn
@@ -145,3 +146,31 @@ def test_what_is_no_http_and_what_breaks_end_the_connection(port):
     assert talk(port, b"nonsense\r\n\r\n", until=b"").startswith(b"HTTP/1.1 400 ")
     got = talk(port, b"GET /breaks HTTP/1.1\r\nHost: x\r\n\r\n", until=b"")
     assert got == b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"
+
+
+OFFER = (
+    b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    b"HTTP2-Settings: AAMAAABkAAQ\r\nContent-Length: 4\r\n\r\nbody"
+)
+PLAIN = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+
+
+@pytest.mark.parametrize("cut", [0, 5, 60, OFFER.index(b"body") - 1, OFFER.index(b"body"), len(OFFER) - 1])
+def test_an_offer_of_another_protocol_is_passed_over_and_its_body_kept(port, cut):
+    answers = b"".join(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n%d bytes" % n for n in (4, 3, 4))
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(OFFER[:cut])
+        time.sleep(0.05)
+        connection.sendall(OFFER[cut:] + PLAIN + OFFER)
+        got = b""
+        while len(got) < len(answers) and (data := connection.recv(65536)):
+            got += data
+    assert got == answers
+
+
+def test_an_offer_in_chunks_and_a_tunnel(port):
+    chunks = OFFER.replace(b"Content-Length: 4", b"Transfer-Encoding: chunked").replace(
+        b"body", b"2\r\nbo\r\n0\r\n\r\n"
+    )
+    assert talk(port, chunks, until=b"2 bytes").endswith(b"2 bytes")
+    assert talk(port, b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", until=b"").startswith(b"HTTP/1.1 400 ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,13 +20,18 @@ Database = Annotated[
 ]
 
 
+def is_new_file(database: str) -> bool:
+    """Whether it is a file that is not there, and would be made."""
+    return "://" not in database and not Path(database).exists()
+
+
 def export_journal(
     file: Annotated[Path, typer.Argument(help="To write: events.ndjson, or decisions.parquet")],
     streams: Annotated[list[str] | None, typer.Argument(help="Streams to export.", show_default="all")] = None,
     database: Database = "halfseen.db",
 ) -> None:
     """Write the journal to a file: every event (NDJSON), or a row a decision (Parquet). A server may be running."""
-    if "://" not in database and not Path(database).exists():
+    if is_new_file(database):
         raise invalid("database", f"'{database}'", "a file that is there, or postgresql://user@host/name")
     with _opened(database) as journal:
         from halfseen.journal.transfer import export
@@ -39,11 +45,15 @@ def import_journal(
     database: Database = "halfseen.db",
 ) -> None:
     """Bring streams into a database from a file. All of them or none: each must be new there, and fold."""
-    with _opened(database) as journal:
+    try:
         from halfseen.journal.transfer import bring_in, read
         from halfseen.service.resident import bring_up
-
-        found = bring_in(journal, read(file), bring_up)
+    except ImportError as error:
+        raise missing_extra(error.name or "msgspec", "service", "the journal") from None
+    record = iter(read(file))
+    first = list(islice(record, 1))  # before a database is made: it may be no record at all
+    with _opened(database) as journal:
+        found = bring_in(journal, chain(first, record), bring_up)
     for name, count in found.items():
         print(f"{name}: {count} events")
 

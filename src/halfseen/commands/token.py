@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from halfseen.commands.flags import Command, Group
-from halfseen.commands.journal import Database
+from halfseen.commands.journal import Database, is_new_file
 from halfseen.errors import missing_extra, unknown
 from halfseen.table import Table
 from halfseen.terminal import print_table
@@ -63,6 +63,9 @@ def create(
 @token_app.command("list", cls=Command)
 def list_tokens(database: Database = "halfseen.db") -> None:
     """List the tokens, the ended ones too; the tokens themselves are not kept."""
+    if is_new_file(database):
+        print("no tokens")
+        return
     with _journal(database) as journal:
         from halfseen.service.auth import shown
 
@@ -79,6 +82,8 @@ def revoke(
     database: Database = "halfseen.db",
 ) -> None:
     """End a token. A service that runs refuses it within seconds."""
+    if is_new_file(database):
+        raise unknown("token", token, [])
     with _journal(database) as journal:
         if not journal.revoke_token(token, int(1e6 * time.time())):
             raise unknown("token", token, [kept.id for kept in journal.tokens() if kept.revoked is None])

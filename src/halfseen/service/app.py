@@ -7,7 +7,6 @@ import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.metadata import PackageNotFoundError
 
 from fastapi import FastAPI, Request
@@ -21,13 +20,13 @@ import halfseen
 from halfseen.service.auth import Guard
 from halfseen.service.dashboard.routes import CONTENT_SECURITY_POLICY, dashboard_routes
 from halfseen.service.engine import Engine
-from halfseen.service.errors import ServiceError
+from halfseen.service.errors import ServiceError, refusal
 from halfseen.service.hot import hot_routes
 from halfseen.service.journal_routes import journal_routes
 from halfseen.service.limits import Limits
 from halfseen.service.metrics import Meter
 from halfseen.service.openapi import describe
-from halfseen.service.patience import patiently
+from halfseen.service.patience import AskedToEnd, patiently
 from halfseen.service.routes import read_guard, service_routes, stream_routes
 from halfseen.service.specs import Settings
 from halfseen.service.wire import NO_STORE, error_body, own_error
@@ -151,14 +150,21 @@ async def running(options: ServeOptions, *, patient: bool = False) -> AsyncItera
     """
     limits = options.limits
     async with AsyncExitStack() as closing:
-        opening = partial(Engine.open, options.database, replace(options.settings, max_streams=limits.streams))
-        engine = await (patiently(opening) if patient else opening())
-        closing.push_async_callback(engine.close)
-        guard = Guard(engine.tokens, open_at_first=options.loopback, always_open=options.no_auth, rate=limits.rate)
-        await guard.refresh()
+        engine: Engine | None = None
+
+        async def start() -> tuple[Engine, Guard]:
+            nonlocal engine
+            if engine is None:  # or it is open, and the tokens could not be read
+                engine = await Engine.open(options.database, replace(options.settings, max_streams=limits.streams))
+                closing.push_async_callback(engine.close)
+            guard = Guard(engine.tokens, open_at_first=options.loopback, always_open=options.no_auth, rate=limits.rate)
+            await guard.refresh()
+            return engine, guard
+
+        opened, guard = await (patiently(start) if patient else start())
         fresh = asyncio.create_task(guard.keep_fresh())
         closing.callback(fresh.cancel)
-        application = assemble(engine, guard, limits)
+        application = assemble(opened, guard, limits)
         calm_collector()
         yield application
 
@@ -179,8 +185,13 @@ def create_app(options: ServeOptions) -> Router:
 
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
-        async with running(options, patient=True) as inner:
-            outer.routes, outer.default = inner.routes, inner.default
+        try:
+            async with running(options, patient=True) as inner:
+                outer.routes, outer.default = inner.routes, inner.default
+                yield
+        except AskedToEnd:  # the server has heard it too, and ends at once; a start that fails would end all workers
+            away = refusal("unavailable", "service: it is shutting down; try again later")
+            outer.default = Response(error_body(away), away.status, {"retry-after": "1"}, "application/json")
             yield
 
     outer = Router(lifespan=lifespan, redirect_slashes=False)

@@ -52,7 +52,10 @@ class Identification:
         if self._process is None or self._process.poll() is not None:
             self._end()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "halfseen.service.identification"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                [sys.executable, "-m", "halfseen.service.identification"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C is for the parent, which ends it
             )
         return self._process
 

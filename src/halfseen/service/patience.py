@@ -11,26 +11,34 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from halfseen.journal.events import JournalAway
+from halfseen.service.errors import ServiceError
 
 T = TypeVar("T")
 _LOG = logging.getLogger("halfseen.service")
 _SECONDS = 0.5  # between two attempts
 
 
+class AskedToEnd(Exception):
+    """The process was asked to end while it waited."""
+
+
 async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """What `attempt` gives once the database is there, or its error if the process is asked to end before."""
+    """What `attempt` gives once the database is there, or AskedToEnd if the process is asked to end before."""
     with _asked_to_end() as asked:
         told = False
         while True:
             try:
                 return await attempt()
-            except JournalAway as error:
-                if asked:
+            except (JournalAway, ServiceError) as error:
+                if isinstance(error, ServiceError) and error.code != "unavailable":
                     raise
-                if not told:
+                if not told and not asked:
                     _LOG.error("worker %s: %s; it starts when the database is back", os.getpid(), error)
                     told = True
-                await asyncio.sleep(_SECONDS)
+                if not asked:
+                    await asyncio.sleep(_SECONDS)
+                if asked:
+                    raise AskedToEnd from None
 
 
 @contextlib.contextmanager

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-import logging
 import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
 
 from halfseen.errors import HalfseenError, invalid
 from halfseen.journal.journal import Token
@@ -22,9 +21,10 @@ from halfseen.journal.opening import open_journal
 from halfseen.service.app import HEADERS, ServeOptions, create_app, running
 from halfseen.service.auth import is_loopback, live
 from halfseen.service.one_write import OneWrite
+from halfseen.service.workers import Workers
 
 Announce = Callable[[str, bool], None]  # the address, and whether tokens are asked for
-_LOG = logging.getLogger("halfseen.service")
+_BACKLOG = 2048
 _GRACE = 10  # seconds for requests under way when the service is asked to end
 
 
@@ -41,20 +41,25 @@ def serve(
     loopback = is_loopback(host)
     if options.no_auth and not loopback:
         raise invalid("no-auth", f"with host {host}", "a loopback host such as 127.0.0.1")
-    tokens = [] if not loopback and _is_new_file(options.database) else _tokens(options.database)
-    if not loopback and not any(live(token, time.time()) for token in tokens):
-        wanted = "a token first (halfseen token create --scope admin), or host 127.0.0.1"
-        raise invalid("host", f"{host} without a live token", wanted)
-    options = replace(options, loopback=loopback)
-    _warm_up()
-    listening = _bind(host, port)
-    config = server_settings(access_log, workers)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-    closed = not options.no_auth and (bool(tokens) or not loopback)
-    if workers > 1:
-        _serve_many(config, options, listening, lambda: announce(address, closed))
-    else:
-        _serve_one(config, options, listening, lambda: announce(address, closed))
+    if not loopback and _is_new_file(options.database):
+        raise _without_token(host)
+    with _bind(host, port) as listening:  # first: who is refused for a port in use need not find a database made
+        tokens = _tokens(options.database)
+        if not loopback and not any(live(token, time.time()) for token in tokens):
+            raise _without_token(host)
+        options = replace(options, loopback=loopback)
+        _warm_up()
+        _listen(listening, host, port)
+        config = server_settings(access_log, workers)
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        closed = not options.no_auth and (bool(tokens) or not loopback)
+        run = _serve_many if workers > 1 else _serve_one
+        run(config, options, listening, lambda: announce(address, closed))
+
+
+def _without_token(host: str) -> HalfseenError:
+    wanted = "a token first (halfseen token create --scope admin), or host 127.0.0.1"
+    return invalid("host", f"{host} without a live token", wanted)
 
 
 def _is_new_file(database: str) -> bool:
@@ -83,20 +88,36 @@ def server_settings(access_log: bool = False, workers: int = 1) -> dict[str, Any
         "http": OneWrite,
         "proxy_headers": False,  # nobody here asks for the caller's address
         "timeout_graceful_shutdown": _GRACE,
-        "backlog": 2048,
+        "backlog": _BACKLOG,
     }
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    try:
+    with _told(host, port):
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(where)
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(where)
+        except OSError:
+            bound.close()
+            raise
+    bound.set_inheritable(True)
+    return bound
+
+
+def _listen(bound: socket.socket, host: str, port: int) -> None:
+    """Take the port for good: until one of them listens, several can be bound to it."""
+    with _told(host, port):
+        bound.listen(_BACKLOG)
+
+
+@contextlib.contextmanager
+def _told(host: str, port: int) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise invalid("port", f"{host}:{port} ({error.strerror or error})", "an address that is free") from None
-    listening.set_inheritable(True)
-    return listening
 
 
 def _warm_up() -> None:
@@ -110,13 +131,16 @@ def _warm_up() -> None:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Says when it listens; does not even begin to if the process was asked to end before."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, asked: list[int], ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._asked, self._ready = asked, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._asked:
+            self.should_exit = True
+            return
         await super().startup(sockets)
         self._ready()
 
@@ -124,51 +148,18 @@ class _Server(uvicorn.Server):
 def _serve_one(
     config: dict[str, Any], options: ServeOptions, listening: socket.socket, ready: Callable[[], None]
 ) -> None:
+    asked: list[int] = []
+
     async def main() -> None:
         async with running(options) as app:
-            await _Server(uvicorn.Config(app, lifespan="off", **config), ready).serve([listening])
+            await _Server(uvicorn.Config(app, lifespan="off", **config), asked, ready).serve([listening])
 
-    # uvicorn ends in good order and then raises the signal again for whoever else listens: nobody does.
+    # Heard until uvicorn listens to them itself. It ends in good order and then raises them again: nobody minds.
     for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: None)
+        signal.signal(name, lambda number, _: asked.append(number))
     loop_factory = uvicorn.Config(None, **config).get_loop_factory()  # type: ignore[arg-type]
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(main())
-
-
-class _Workers(Multiprocess):
-    """Says when the first worker answers, and when one has ended that nobody asked to."""
-
-    def __init__(self, config: uvicorn.Config, listening: socket.socket, ready: Callable[[], None]) -> None:
-        super().__init__(config, [listening])
-        self._ready = ready
-
-    def init_processes(self) -> None:
-        super().init_processes()
-        while not self.processes[0].wait_until_ready(1.0, self.should_exit):
-            self.handle_signals()
-            if self.should_exit.is_set():
-                return
-            if self.processes[0].exitcode is not None:
-                self.should_exit.set()
-                raise HalfseenError("workers: got one that ended before it answered; its own words are above")
-        self._ready()
-
-    def keep_subprocess_alive(self) -> None:
-        before = list(self.processes)
-        super().keep_subprocess_alive()
-        for old, new in zip(before, self.processes, strict=True):
-            if new is not old:
-                _LOG.error("worker %s ended with %s; worker %s was started", old.pid, _end(old.exitcode), new.pid)
-
-
-def _end(code: int | None) -> str:
-    if code is None or code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
 
 
 def _serve_many(
@@ -176,7 +167,7 @@ def _serve_many(
 ) -> None:
     app = functools.partial(create_app, options)
     settings = uvicorn.Config(app, factory=True, lifespan="on", **config)
-    _Workers(settings, listening, ready).run()
+    Workers(settings, listening, ready).run()
 
 
 def stopped_words(options: ServeOptions) -> str:
