@@ -14,6 +14,7 @@ test: $(VENV)/.test servers  ## style, types, layers, tests
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	HALFSEEN_QUIET=1 $(BIN)/halfseen warmup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: test  ## the same and the tests that take minutes

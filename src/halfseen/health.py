@@ -37,7 +37,7 @@ class Finding:
 
 def percent(share: float, digits: int = 0) -> str:
     """A share as text. One below 0, which out of sample there may be, is none: "0 %"."""
-    return f"{100 * (0.0 if share < 0 else share):.{digits}f} %"
+    return f"{100 * (max(share, 0.0) + 0.0):.{digits}f} %"  # the sum is no negative zero
 
 
 def findings_table(findings: tuple[Finding, ...]) -> Table:

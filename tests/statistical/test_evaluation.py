@@ -36,7 +36,8 @@ def test_no_bias(name, curved):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize(
-    ("rho", "curved", "intervals"), [(0.0, False, "hac"), (0.0, True, "hac"), (0.0, False, "bootstrap")]
+    ("rho", "curved", "intervals"),
+    [(0.0, False, "hac"), (0.0, True, "hac"), pytest.param(0.0, False, "bootstrap", marks=pytest.mark.slow)],
 )
 def test_intervals_cover(name, rho, curved, intervals):
     """95 %, ± 4 standard errors of the simulation, and 2 % for what weights do to a normal approximation."""
