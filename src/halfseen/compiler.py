@@ -105,8 +105,8 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 class _Announcer(event.Listener):
     """Says once that kernels are being compiled, and draws a bar meanwhile where stderr is a terminal.
 
-    Loading them from the cache is no such event. No garbage is looked for meanwhile, which takes a tenth of the time:
-    compiling makes very many objects and hardly a cycle.
+    Loading them from the cache is no such event. Meanwhile no garbage is looked for: compiling makes very many objects
+    and hardly a cycle, and to look would take a tenth of the time.
     """
 
     def __init__(self) -> None:

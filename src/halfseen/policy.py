@@ -272,8 +272,8 @@ class Policy(Stateful):
             notes += remarks
         return facts, notes
 
-    def hand_in_arrays_of_ours(self) -> None:
-        """From now on whoever calls hands in only arrays as kernels are compiled for, and they need no look."""
+    def trust_callers(self) -> None:
+        """Whoever calls hands in only arrays as kernels are compiled for: from now on they are taken without a look."""
         self.learner.trusting = not self._foreign and type(self.learner).__module__.startswith(_OURS)
 
     def _own_features(self, features: ArrayLike, count: int) -> Floats:
