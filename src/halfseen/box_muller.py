@@ -15,6 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from halfseen.compiler import njit
+from halfseen.linker import shared
 
 _OPTIONS: dict[str, Any] = {
     "cache": True,
@@ -102,7 +103,7 @@ def _turn(u):  # type: ignore[no-untyped-def]
     return _double(_bits(along) ^ ((quarters + 1 & 2) << 62)), _double(_bits(across) ^ ((quarters & 2) << 62))
 
 
-@njit(**_OPTIONS)
+@shared("f1 f1 i", **_OPTIONS)
 def to_normals(first, second, n):  # type: ignore[no-untyped-def]
     """Uniforms on (0, 1), first[:n] and second[:n], into as many independent standard normals, in their place."""
     for j in range(n):

@@ -77,7 +77,7 @@ def _digest_of_sources() -> str:
     return sha256(b"".join(one.read_bytes() for one in sources)).hexdigest()
 
 
-COMPILED = ("compiler.py", "box_muller.py", "randomness.py")  # beside the folder `kernels`
+COMPILED = ("compiler.py", "linker.py", "box_muller.py", "randomness.py")  # beside the folder `kernels`
 _SOURCES = _digest_of_sources()
 
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from halfseen.box_muller import to_normals
 from halfseen.compiler import njit
+from halfseen.linker import shared
 
 Keys = NDArray[np.uint64]  # (n, 2): seed, stream
 Floats = NDArray[np.float64]
@@ -134,7 +135,7 @@ def _uniform(word):  # type: ignore[no-untyped-def]
     return (np.int64(word >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
 
 
-@njit(cache=True, no_cpython_wrapper=True)
+@shared("i u2 i i b f1 i f2", cache=True, no_cpython_wrapper=True)
 def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignore[no-untyped-def]
     """`draw` for keys[i] in round `now`, into out[o]; `scratch` has count + SPARE places."""
     count = out.shape[1]

@@ -14,6 +14,7 @@ import numpy as np
 from halfseen.compiler import njit
 from halfseen.kernels.kalman import covariance_step
 from halfseen.kernels.linalg import INNER, KERNEL
+from halfseen.linker import shared
 
 OUTLIER = 20.0  # times as surprising as expected is the most that one round can be
 LEAST_NOISE = 0.1  # share of an arm's noise that is not put down to the context's own uncertainty
@@ -140,7 +141,7 @@ def reuse_packed(rows, sizes, cov, moment, features, reuse):  # type: ignore[no-
             reuse[s, a] = max(elsewhere, 0.0) / (here * here) if here > 0.0 else 0.0
 
 
-@njit(**INNER)
+@shared("i i i f2 f2 f2 f2 -> f", **INNER)
 def _noise(b, a, d, slopes, noise, smooth_cov, P):  # type: ignore[no-untyped-def]
     fresh, within = 0.0, 0.0
     for i in range(d):

@@ -9,6 +9,7 @@ import numpy as np
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
 from halfseen.kernels.tails import END, normals
+from halfseen.linker import shared
 
 # The law of the draw ζ_a in a score m_a + width·std_a·ζ_a: always 1, or z_a, or |z_a|, where z_a ~ N(0, 1).
 POINT, NORMAL, HALF_NORMAL = 0, 1, 2
@@ -23,7 +24,7 @@ _NOTHING = 1e-30  # a probability that all scores are below a panel, at which it
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-@njit(**_INNER)
+@shared("i f2 f2 f2 i f2 i i b2 -> i", **_INNER)
 def pick_one(i, means, variances, noise, w, widths, law, v, available):  # type: ignore[no-untyped-def]
     """`pick` on row i of means, variances and noise, row w of the widths and row v of what is available."""
     best, best_score, best_noise = -1, 0.0, 0.0
@@ -54,7 +55,7 @@ def pick(means, variances, widths, law, noise, available, winners):  # type: ign
         winners[i] = pick_one(i, means, variances, noise, i, widths, law, i, available)
 
 
-@njit(**_INNER)
+@shared("f1 b1 f f1", **_INNER)
 def _share_out(scores, eligible, share, probabilities):  # type: ignore[no-untyped-def]
     """Divide `share` equally between the eligible arms with the highest score."""
     arms = scores.shape[0]
@@ -77,7 +78,7 @@ def _lower_tail(z, law):  # type: ignore[no-untyped-def]
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
-@njit(**_INNER)
+@shared("f1 f1 i b1 f f f f1", **_INNER)
 def _integrate(means, stds, law, random, low, high, share, probabilities):  # type: ignore[no-untyped-def]
     """share·∫ f_a(x) Π_{b≠a} F_b(x) dx from low to high for every random arm, added to `probabilities`.
 
@@ -133,7 +134,7 @@ def _integrate(means, stds, law, random, low, high, share, probabilities):  # ty
             probabilities[a] = min(1.0, probabilities[a] + share * total)  # rounding may leave it above
 
 
-@njit(**_INNER)
+@shared("f1 f1 i b1 f1", **_INNER)
 def _win_probabilities(scores, stds, law, available, probabilities):  # type: ignore[no-untyped-def]
     """P(arm a has the highest of the independent scores m_a + s_a ζ_a), added to `probabilities`.
 

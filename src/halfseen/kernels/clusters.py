@@ -6,6 +6,7 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL, copy_into
+from halfseen.linker import shared
 
 # Sums in the order written: the same points give the same centres, wherever they are worked out.
 _KERNEL, _INNER = KERNEL | {"fastmath": False}, INNER | {"fastmath": False}
@@ -19,7 +20,7 @@ def _squared_distance(a, b):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(**_INNER)
+@shared("f2 f1 f2 f1", **_INNER)
 def _spread_out(points, draws, centres, distances):  # type: ignore[no-untyped-def]
     """The first centre is any point; each further one is drawn in proportion to its squared distance to them."""
     n = points.shape[0]
@@ -43,7 +44,7 @@ def _spread_out(points, draws, centres, distances):  # type: ignore[no-untyped-d
             distances[t] = distance if c == 0 else min(distances[t], distance)
 
 
-@njit(**_INNER)
+@shared("f2 f2 i1 -> f", **_INNER)
 def _assign(points, centres, labels):  # type: ignore[no-untyped-def]
     """The nearest centre of every point; the sum of squared distances."""
     total = 0.0

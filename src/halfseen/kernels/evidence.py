@@ -14,6 +14,7 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
+from halfseen.linker import shared
 
 NOISE_WEIGHT = 10.0  # rewards that the noise pooled over arms counts for in each arm's own
 PRIOR_WEIGHT = 10.0  # arms that a multiple of I counts for in the covariance of the parameters
@@ -27,7 +28,7 @@ POWER_STEPS = 50  # to the direction in which contexts vary most
 TINY = 1e-14
 
 
-@njit(**INNER)
+@shared("f2 f2 f2 -> f", **INNER)
 def _invert(S, factor, inverse):  # type: ignore[no-untyped-def]
     """inverse = S⁻¹ of a positive definite S; log|S|. `factor` is scratch."""
     p = S.shape[0]
@@ -109,7 +110,7 @@ def first_hyperparameters(G, h, squares, counts, noise, prior):  # type: ignore[
     return baseline
 
 
-@njit(**INNER)
+@shared("f3 f1 f1 f2 -> b", **INNER)
 def _main_direction(G, u, image, spread):  # type: ignore[no-untyped-def]
     """The direction u (p, entry 0 is 0) in which contexts vary most, over all rewards; False if they do not vary.
 
@@ -151,7 +152,7 @@ def _main_direction(G, u, image, spread):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(**INNER)
+@shared("f1 f3 f2 f2 f3 f1 f f f1 f b -> f", **INNER)
 def _lever(counts, G, h, mean, cov, noise, baseline, rest, u, lever, by_arms):  # type: ignore[no-untyped-def]
     """α in intercept_a = baseline + α·uᵀslopes_a + rest_a, by one step of EM.
 
@@ -183,7 +184,7 @@ def _lever(counts, G, h, mean, cov, noise, baseline, rest, u, lever, by_arms):  
     return right / max(system + LEVER_WEIGHT * squares / (played * rest), 1e-300)
 
 
-@njit(**INNER)
+@shared("f2 f f f1", **INNER)
 def _tie_intercept(prior, rest, lever, u):  # type: ignore[no-untyped-def]
     """The prior of (intercept, slopes) in which intercept = baseline + lever·uᵀslopes + N(0, rest), in place."""
     p = len(u)
@@ -196,7 +197,7 @@ def _tie_intercept(prior, rest, lever, u):  # type: ignore[no-untyped-def]
         prior[0, 0] += total * lever * u[i]
 
 
-@njit(**INNER)
+@shared("f2 f1 -> f f", **INNER)
 def _untie_intercept(prior, u):  # type: ignore[no-untyped-def]
     """(rest, lever) along u of any prior: the regression of the intercept on uᵀslopes, and what it leaves."""
     tied, along = 0.0, 0.0

@@ -13,12 +13,13 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
+from halfseen.linker import shared
 
 RARE = 1e-8  # a transition is never rarer: a zero would stay zero for ever
 UNVISITED = 1e-6  # a state with a smaller share of the statistics keeps its mean and variances
 
 
-@njit(**INNER)
+@shared("f1 f2 f1 f2", **INNER)
 def _predict(belief, F, pred, ret):  # type: ignore[no-untyped-def]
     """pred_j = Σ_i b_i F_ij and ret(i | j) = b_i F_ij / pred_j."""
     M = belief.shape[0]
@@ -31,7 +32,7 @@ def _predict(belief, F, pred, ret):  # type: ignore[no-untyped-def]
             ret[i, j] = belief[i] * F[i, j] / total
 
 
-@njit(**INNER)
+@shared("f1 f1 f2 f2 f1 -> f", **INNER)
 def _condition(pred, y, mean, var, belief):  # type: ignore[no-untyped-def]
     """b_j ∝ pred_j N(y; m_j, diag R_j) over the entries seen, worked out in logs; the log of the sum of the right."""
     M, k = mean.shape
@@ -53,7 +54,7 @@ def _condition(pred, y, mean, var, belief):  # type: ignore[no-untyped-def]
     return highest + math.log(total)
 
 
-@njit(**INNER)
+@shared("f1 f2 f f1", **INNER)
 def _carry(rho, ret, kept, old):  # type: ignore[no-untyped-def]
     """ρ(q) ← kept·Σ_l ρ(l) ret(l | q)."""
     M = rho.shape[0]
@@ -66,7 +67,7 @@ def _carry(rho, ret, kept, old):  # type: ignore[no-untyped-def]
         rho[q] = kept * total
 
 
-@njit(**INNER)
+@shared("f1 f2 f2 f2 f f3 f2 f3 f3 f1", **INNER)
 def _average(y, mean, var, ret, g, rho_F, rho_1, rho_y, rho_yy, old):  # type: ignore[no-untyped-def]
     """The statistics of transitions, visits, y and y² with one round more, of weight g.
 
@@ -90,7 +91,7 @@ def _average(y, mean, var, ret, g, rho_F, rho_1, rho_y, rho_yy, old):  # type: i
             rho_yy[j, i, j] += g * second
 
 
-@njit(**INNER)
+@shared("f1 f3 f2 f3 f3 f f2 f2 f2", **INNER)
 def _maximise(belief, rho_F, rho_1, rho_y, rho_yy, floor, F, mean, var):  # type: ignore[no-untyped-def]
     """F = row-normalised S_F, m = S_y/S_1, R = S_yy/S_1 − m² + floor, where S = Σ_q ρ(·; q) b_q."""
     M, k = mean.shape
@@ -119,7 +120,7 @@ def _maximise(belief, rho_F, rho_1, rho_y, rho_yy, floor, F, mean, var):  # type
             var[j, i] = max(second / visits - mean[j, i] * mean[j, i], 0.0) + floor
 
 
-@njit(**INNER)
+@shared("f1 f f1 f2 f2 f2 f3 f2 f3 f3 f1 f2 f1", **INNER)
 def _step(y, g, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy, pred, ret, old):  # type: ignore[no-untyped-def]
     """Belief and statistics of one stream with one round more, of weight g."""
     _predict(belief, F, pred, ret)

@@ -8,12 +8,13 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
+from halfseen.linker import shared
 
 # Sums in the order written: arms of equal numbers get equal results, wherever they stand.
 _KERNEL, _INNER = KERNEL | {"fastmath": False}, INNER | {"fastmath": False}
 
 
-@njit(**_INNER)
+@shared("f1 f1 b1 i1 -> i", **_INNER)
 def _frontier(regrets, informed, eligible, frontier):  # type: ignore[no-untyped-def]
     """The arms that none betters in regret and information both, one of each set of equals, by rising regret."""
     count, most = 0, -1.0
@@ -30,7 +31,7 @@ def _frontier(regrets, informed, eligible, frontier):  # type: ignore[no-untyped
         count += 1
 
 
-@njit(**_INNER)
+@shared("f1 f1 i1 i -> i i f", **_INNER)
 def _best_pair(regrets, gains, frontier, count):  # type: ignore[no-untyped-def]
     """Two arms and the probability of the second that minimise (Σ p_a Δ_a)² / Σ p_a g_a, with Δ_a = 1 + regret.
 
@@ -54,7 +55,7 @@ def _best_pair(regrets, gains, frontier, count):  # type: ignore[no-untyped-def]
     return low, high, share
 
 
-@njit(**_INNER)
+@shared("f i f1 f1 b1 f1", **_INNER)
 def _divide(share, arm, regrets, informed, eligible, probabilities):  # type: ignore[no-untyped-def]
     """Give `share` to the arm and its equals, those of the same regret and information, in equal parts."""
     arms, count = regrets.shape[0], 0

@@ -12,12 +12,13 @@ import numpy as np
 from halfseen.compiler import njit
 from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.linalg import FREEZE, INNER, KERNEL, agree, copy_into, dot, dot_transposed, symmetrise, whitener
+from halfseen.linker import shared
 
 NOISE_FLOOR = 1e-9  # a Σ_ii of 0 counts as this share of S_ii
 ROUNDING = 1e-13  # a Σ_ii that is given counts as it is, down to what S_ii can hold beside it
 
 
-@njit(**INNER)
+@shared("f2 f2 f2 f2 b1 f2 f2 f2 f2 f2 f3 f3", **INNER)
 def covariance_step(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)
@@ -135,7 +136,7 @@ def advance_gain(
         copy_into(P[m], P_new)
 
 
-@njit(**INNER)
+@shared("i f2 i f3 i f3 i f2 f1 f1", **INNER)
 def mean_step(
     b: int, x: Matrix, model: int, D: Stack, m: int, G: Stack, s: int, y: Matrix, pred: Vector, error: Vector
 ) -> None:

@@ -13,12 +13,13 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
+from halfseen.linker import shared
 
 # Sums in the order written, as a state must be the same wherever it is worked out.
 _KERNEL, _INNER = KERNEL | {"fastmath": False}, INNER | {"fastmath": False}
 
 
-@njit(**_INNER)
+@shared("f1", **_INNER)
 def _normalise(logs):  # type: ignore[no-untyped-def]
     highest = -np.inf
     for value in logs:
@@ -30,7 +31,7 @@ def _normalise(logs):  # type: ignore[no-untyped-def]
         logs[s] -= highest + math.log(total)
 
 
-@njit(**_INNER)
+@shared("f1 f1 f2 f1 f1", **_INNER)
 def _move(before, evidence, log_F, after, known):  # type: ignore[no-untyped-def]
     """after_j = log Σ_i exp(before_i + evidence_i) F_ij, both beliefs summing to 1."""
     S = before.shape[0]

@@ -8,6 +8,7 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels._types import Flags, Float, Matrix, Stack, Vector
+from halfseen.linker import shared
 
 FAST = {"reassoc", "contract"}  # never the no-NaN flags: NaN means "not seen"
 # How kernels are compiled: those called from Python, and those called only by other kernels. Division by zero gives
@@ -17,32 +18,30 @@ INNER: dict[str, Any] = KERNEL | {"no_cpython_wrapper": True}
 # Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
 _UNSIGNED: Any = np.uint64
 _1 = _UNSIGNED(1)
-# Not literals, for which what they are handed to would be compiled once more.
-ZERO, FORWARD, BACKWARD = np.int64(0), np.bool_(False), np.bool_(True)
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error, not information
 FREEZE = 1e-12  # relative change of a covariance below which it counts as converged
 CANCELLATION = 1e-14  # rounding error of a covariance, in units of the one it was subtracted from
 
 
-@njit(**INNER)
+@shared("f2 f2 f2", **INNER)
 def dot(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = a b; a function of its own, as the next two, because every np.dot takes long to compile."""
     np.dot(a, b, out)
 
 
-@njit(**INNER)
+@shared("f2 f2 f2", **INNER)
 def dot_transposed(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = a bᵀ."""
     np.dot(a, b.T, out)
 
 
-@njit(**INNER)
+@shared("f2 f2 f2", **INNER)
 def transposed_dot(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = aᵀ b."""
     np.dot(a.T, b, out)
 
 
-@njit(**INNER)
+@shared("f2 f f2 -> b", **INNER)
 def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
     """U upper with UᵀU = S + share·diag(S); False when a pivot is not safely positive."""
     n = _UNSIGNED(S.shape[0])
@@ -65,7 +64,7 @@ def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
     return True
 
 
-@njit(**INNER)
+@shared("f2 f2 f2 -> f", **INNER)
 def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
     """W = L⁻¹ (lower triangular, zeros above) with LLᵀ = S, so S⁻¹ = WᵀW and log|S| = −2 Σ log W_ii.
 
@@ -97,7 +96,7 @@ def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
     return share
 
 
-@njit(**INNER)
+@shared("f2 f2", **INNER)
 def copy_into(target: Matrix, source: Matrix) -> None:
     """target[:len(source)] = source; a loop, because assigning to a slice takes seconds to compile."""
     for i in range(source.shape[0]):
@@ -105,7 +104,7 @@ def copy_into(target: Matrix, source: Matrix) -> None:
             target[i, j] = source[i, j]
 
 
-@njit(**INNER)
+@shared("f2", **INNER)
 def symmetrise(P: Matrix) -> None:
     for i in range(P.shape[0]):
         for j in range(i):
@@ -114,7 +113,7 @@ def symmetrise(P: Matrix) -> None:
             P[j, i] = mean
 
 
-@njit(**INNER)
+@shared("f2 f2 f2 f -> b", **INNER)
 def agree(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float) -> bool:
     """|ΔP_ij| ≤ tolerance·sqrt(P_ii P_jj) + rounding: with FREEZE, the test by which a covariance freezes.
 
@@ -133,7 +132,7 @@ def agree(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float) -> boo
     return True
 
 
-@njit(**INNER)
+@shared("f2 f1 f2 b", **INNER)
 def recur(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
     """X_t ← X_t + F X_{t−1} down the rows of X, or X_t + F X_{t+1} up them, from `start`; FT is Fᵀ.
 

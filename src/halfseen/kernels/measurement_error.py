@@ -8,11 +8,12 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
+from halfseen.linker import shared
 
 PRECISE = 1e12  # one reward may not make an entry of V larger by more than this
 
 
-@njit(**INNER)
+@shared("f2 f2 -> b", **INNER)
 def _factor(A, L):  # type: ignore[no-untyped-def]
     """L lower with LLᵀ = A; False where A is not positive definite."""
     p = A.shape[0]
@@ -30,7 +31,7 @@ def _factor(A, L):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(**INNER)
+@shared("f2 f1 f1", **INNER)
 def _solve(L, b, x):  # type: ignore[no-untyped-def]
     """x with LLᵀx = b."""
     p = b.shape[0]
@@ -46,7 +47,7 @@ def _solve(L, b, x):  # type: ignore[no-untyped-def]
         x[i] = total / L[i, i]
 
 
-@njit(**INNER)
+@shared("f2 f2 f1 b f f2 f2 f1", **INNER)
 def _estimate(V, W, f, corrected, safety, A, L, theta):  # type: ignore[no-untyped-def]
     """θ = (V − W)⁻¹f if that is asked for and V − W ⪰ safety·V, else V⁻¹f."""
     p = f.shape[0]

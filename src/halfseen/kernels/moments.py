@@ -20,16 +20,17 @@ from halfseen.kernels.linalg import (
     whitener,
 )
 from halfseen.kernels.series import CHUNK
+from halfseen.linker import shared
 
 
-@njit(**INNER)
+@shared("f2 f2 f", **INNER)
 def _add(total: Matrix, part: Matrix, weight: float) -> None:
     for i in range(total.shape[0]):
         for j in range(total.shape[1]):
             total[i, j] += weight * part[i, j]
 
 
-@njit(**INNER)
+@shared("f2 f2 f2 f2", **INNER)
 def _add_products(total: Matrix, X: Matrix, Y: Matrix, part: Matrix) -> None:
     """total += XᵀY, by chunks of rows."""
     for start in range(0, X.shape[0], CHUNK):
@@ -69,7 +70,7 @@ def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[
     return S11, S00, S10
 
 
-@njit(**INNER)
+@shared("f2 f2 b1 f3", **INNER)
 def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
     """Fill the unseen part of M = E[n nᵀ | y], of which only the block seen is given (the rest is 0).
 

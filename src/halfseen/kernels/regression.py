@@ -16,13 +16,14 @@ import numpy as np
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
 from halfseen.kernels.prefetch import prefetch
+from halfseen.linker import shared
 
 PRECISE = 1e12
 # Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
 _0, _1, _2, _3, _4 = (np.uint64(n) for n in range(5))
 
 
-@njit(**INNER)
+@shared("i f3 f3 i f2 f1 i f2 f2", **INNER)
 def score_one(b, mean, cov, i, features, products, o, means, variances):  # type: ignore[no-untyped-def]
     """`score_arms` of stream b on features[i], into row o; `products` is scratch of the length of a C_a."""
     p, base = np.uint64(mean.shape[2]), _0
@@ -64,7 +65,7 @@ def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
             means[i, a] = predicted
 
 
-@njit(**(INNER | {"fastmath": {"contract"}}))
+@shared("i i f3 i f2 f1", **(INNER | {"fastmath": {"contract"}}))
 def _image(b, a, cov, i, features, gain):  # type: ignore[no-untyped-def]
     """gain = C_a c, in the order written: down the column to the diagonal, then what is along the row.
 
@@ -126,7 +127,7 @@ def _image(b, a, cov, i, features, gain):  # type: ignore[no-untyped-def]
         row += p - j - _1
 
 
-@njit(**INNER)
+@shared("i i f3 f3 i f2 f f1 -> f", **INNER)
 def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-untyped-def]
     """`learn_rewards` of one reward, of arm a of stream b on features[i]; `gain` (p,) is scratch.
 

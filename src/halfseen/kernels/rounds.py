@@ -15,7 +15,6 @@ from halfseen.kernels.regression import learn_one, score_arms, score_one
 from halfseen.randomness import SPARE, draw, draw_one
 
 _KERNEL = KERNEL | {"fastmath": False}
-_0 = np.int64(0)  # not a literal, for which what it is handed to would be compiled again
 
 
 @njit(**_KERNEL)
@@ -38,7 +37,7 @@ def score_and_pick(  # type: ignore[no-untyped-def]
     means, variances = scores[0], scores[1]
     score_arms(rows, mean, cov, features, means, variances)
     noise = np.empty(means.shape)
-    draw(keys, rounds, purpose, law >= 0, noise)  # normals; not a literal either
+    draw(keys, rounds, purpose, law >= 0, noise)  # normals; a literal True would have it compiled once more
     pick(means, variances, widths, law, noise, available, winners)
 
 
@@ -63,9 +62,9 @@ def play_rounds(  # type: ignore[no-untyped-def]
     for b in range(streams):
         for t in range(until):
             at = b * n + t
-            score_one(b, mean, cov, at, features, products, _0, means, variances)
-            draw_one(b, keys, rounds[b] + t, purpose, law >= 0, scratch, _0, draws)
-            a = pick_one(_0, means, variances, draws, b if fixed else at, widths, law, b, available)
+            score_one(b, mean, cov, at, features, products, 0, means, variances)
+            draw_one(b, keys, rounds[b] + t, purpose, True, scratch, 0, draws)
+            a = pick_one(0, means, variances, draws, b if fixed else at, widths, law, b, available)
             paid = expected[at, a] + noise[b, t]
             arms[b, t], rewards[b, t] = a, paid
             gained = learn_one(b, a, mean, cov, at, features, paid / unit, gain)

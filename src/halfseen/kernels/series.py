@@ -16,20 +16,20 @@ import numpy as np
 from halfseen.compiler import njit
 from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.kalman import covariance_step
-from halfseen.kernels.linalg import FORWARD, FREEZE, INNER, KERNEL, ZERO, agree, copy_into, dot_transposed, recur
+from halfseen.kernels.linalg import FREEZE, INNER, KERNEL, agree, copy_into, dot_transposed, recur
+from halfseen.linker import shared
 
 LOG_2PI = 1.8378770664093453
 CHUNK = 256  # rows to a matrix product: fits the cache, and small enough that BLAS stays on one thread
 # Two walks may settle, to FREEZE, on either side of their common limit: they are the same if this close.
 SAME = 1e-10
 NONE = -1
-ALL = np.bool_(True)  # not a literal, as ZERO
 # Columns of the tree: the row that follows when everything is seen; the first of the others and, from each of
 # those, the next; and the pattern of seen entries, k columns, that led to a row.
 NEXT_COMPLETE, FIRST_CHILD, SIBLING, PATTERN = 0, 1, 2, 3
 
 
-@njit(**INNER)
+@shared("f3 -> f3", **INNER)
 def grow(table: Stack) -> Stack:
     """The table with room for twice as many rows."""
     wider = np.empty((2 * table.shape[0], table.shape[1], table.shape[2]))
@@ -38,7 +38,7 @@ def grow(table: Stack) -> Stack:
     return wider
 
 
-@njit(**INNER)
+@shared("i2 i -> i2", **INNER)
 def _grow_tree(tree: Index, room: int) -> Index:
     wider = np.empty((room, tree.shape[1]), np.int64)
     for row in range(room):
@@ -47,7 +47,7 @@ def _grow_tree(tree: Index, room: int) -> Index:
     return wider
 
 
-@njit(**INNER)
+@shared("i2 i b1 b -> i", **INNER)
 def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
     """The row that follows `here` under this pattern, or NONE when nothing has gone that way yet."""
     if complete:
@@ -65,7 +65,7 @@ def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
     return int(there)
 
 
-@njit(**INNER)
+@shared("f2 f2 -> f2", **INNER)
 def closed_loop(D: Matrix, G: Matrix) -> Matrix:
     """Fᵀ with F = (I − GA)D, the map from one filtered mean to the next."""
     d, k = G.shape
@@ -79,7 +79,7 @@ def closed_loop(D: Matrix, G: Matrix) -> Matrix:
     return FT
 
 
-@njit(**INNER)
+@shared("f2 -> f", **INNER)
 def _log_det(W: Matrix) -> float:
     """log|S| of S⁻¹ = WᵀW."""
     total = 0.0
@@ -88,7 +88,7 @@ def _log_det(W: Matrix) -> float:
     return total
 
 
-@njit(**INNER)
+@shared("f2 f2 f2 f2 f2 f2 f3 -> f", **INNER)
 def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt: Matrix, errors: Stack) -> float:
     """len(y) steps under one gain: fills x_filt[1:] from x_filt[0]. Returns −2 × their log-likelihood.
 
@@ -96,7 +96,7 @@ def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt
     """
     n, k = y.shape
     dot_transposed(y, G, x_filt[1:])
-    recur(FT, x_filt[0], x_filt[1:], FORWARD)
+    recur(FT, x_filt[0], x_filt[1:], False)
     raw = errors[0, :n]
     white = errors[1, :n]
     dot_transposed(x_filt[:n], D[:k], raw)
@@ -111,7 +111,7 @@ def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt
     return float(total)
 
 
-@njit(**INNER)
+@shared("f2 f2 f2 f1 f1 f1 f1 -> f", **INNER)
 def exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vector, error: Vector) -> float:
     """One step under one gain, entries that are NaN left out. Returns −2 × its log-likelihood."""
     d, k = G.shape
@@ -140,7 +140,7 @@ def exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vec
     return float(total)
 
 
-@njit(**INNER)
+@shared("f2 i -> i", **INNER)
 def _complete_rows(y: Matrix, start: int) -> int:
     """How many rows from `start` on, at most a chunk of them, have no NaN."""
     stop = min(y.shape[0], start + CHUNK)
@@ -169,7 +169,7 @@ def filter_series(
     """
     B, n, k = ys.shape
     d = D.shape[0]
-    room = np.int64(64)
+    room = 64
     P_pred = np.zeros((room, d, d))
     P_filt = np.zeros((room, d, d))
     G = np.zeros((room, d, k))
@@ -194,9 +194,9 @@ def filter_series(
         if b >= 0:
             for i in range(d):
                 x_filt[b, 0, i] = m0[i]
-        here = ZERO
+        here = 0
         total = 0.0
-        t = ZERO
+        t = 0
         while t < n and (b >= 0 or frozen == NONE):
             if here == frozen:
                 run = _complete_rows(ys[b], t)
@@ -207,7 +207,7 @@ def filter_series(
                         rows[b, s] = here
                     t += run
                     continue
-            complete = ALL
+            complete = True
             if b >= 0:
                 for i in range(k):
                     seen[i] = not np.isnan(ys[b, t, i])

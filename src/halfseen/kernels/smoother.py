@@ -12,7 +12,6 @@ import numpy as np
 from halfseen.compiler import njit
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
 from halfseen.kernels.linalg import (
-    BACKWARD,
     FREEZE,
     INNER,
     KERNEL,
@@ -26,9 +25,10 @@ from halfseen.kernels.linalg import (
     whitener,
 )
 from halfseen.kernels.series import CHUNK, grow
+from halfseen.linker import shared
 
 
-@njit(**INNER)
+@shared("f2 f2 f2 f2 f2", **INNER)
 def _predicted(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> None:
     """P⁻ = DPDᵀ + Q, to the last bit as in the filter's covariance step; DP is scratch."""
     dot(D, P, DP)
@@ -41,7 +41,7 @@ def _predicted(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> N
         P_pred[i, i] += Q[i, i]
 
 
-@njit(**INNER)
+@shared("f2 f2 f2 f2 f2 f3", **INNER)
 def _smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
     """From a filtered covariance P and P⁻ = DPDᵀ + Q: J = PDᵀ(P⁻)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ.
 
@@ -73,7 +73,7 @@ def _smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, w
     symmetrise(C)
 
 
-@njit(**INNER)
+@shared("f2 f2 -> f2 f2", **INNER)
 def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
     """Jᵀ and K = I − JD: under one gain xˢ_t = K x_t + J xˢ_{t+1}."""
     d = D.shape[0]
@@ -87,7 +87,7 @@ def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
     return JT, K
 
 
-@njit(**INNER)
+@shared("f2 f2 f1 f1 f1 f1", **INNER)
 def _exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vector, gap: Vector) -> None:
     """xˢ_t = x_t + J(xˢ_{t+1} − Dx_t)."""
     d = D.shape[0]
@@ -199,6 +199,6 @@ def smooth_series(
                 while start > 0 and rows[b, start - 1] == frozen and stop - start < CHUNK:
                     start -= 1
                 dot_transposed(x_filt[b, start:stop], K, x_smooth[b, start:stop])
-                recur(JT, x_smooth[b, stop], x_smooth[b, start:stop], BACKWARD)
+                recur(JT, x_smooth[b, stop], x_smooth[b, start:stop], True)
             stop = start
     return x_smooth, smooth_rows, P_smooth, lag

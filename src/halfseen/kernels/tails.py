@@ -12,6 +12,7 @@ import math
 from halfseen.compiler import njit
 from halfseen.kernels._types import Float, Matrix, Vector
 from halfseen.kernels.linalg import INNER
+from halfseen.linker import shared
 
 END = 9.0  # beyond ±END a density is 0 and a distribution function 0 or 1: tails of 1e-19 are not seen
 _PEAK = 1.0 / math.sqrt(2.0 * math.pi)
@@ -72,7 +73,7 @@ def _centre(t: Float) -> Float:
     return p * t * (2.0 * _PEAK)
 
 
-@njit(**_VECTOR)
+@shared("f f1 f b i f2 f2", **_VECTOR)
 def normals(begin: float, offsets: Vector, inverse: float, half: bool, a: int, density: Matrix, lower: Matrix) -> None:
     """Density and distribution function of z at (begin + offset)·inverse for every offset, in row `a`.
 

@@ -9,7 +9,7 @@ import numpy as np
 from halfseen.compiler import njit
 from halfseen.kernels._types import Matrix, Stack, Vector
 from halfseen.kernels.kalman import covariance_step
-from halfseen.kernels.linalg import FORWARD, FREEZE, KERNEL, agree, copy_into, recur
+from halfseen.kernels.linalg import FREEZE, KERNEL, agree, copy_into, recur
 from halfseen.kernels.series import SAME, closed_loop, exact_step
 
 # What came of a round. Those from MISSING on leave everything as it was.
@@ -35,7 +35,7 @@ def steady_round(
     for j in range(k):
         for i in range(d):
             mean[i] += loop[d + j, i] * y[j]
-    recur(loop[:d], x, mean.reshape((1, d)), FORWARD)
+    recur(loop[:d], x, mean.reshape((1, d)), False)
     for i in range(d):
         x[i] = mean[i]
     return DONE

@@ -12,6 +12,7 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels.linalg import INNER, KERNEL
+from halfseen.linker import shared
 
 NONE = -1
 FOUND, UNKNOWN, TWICE = 0, 1, 2
@@ -24,7 +25,7 @@ def _home(number, table):  # type: ignore[no-untyped-def]
     return np.int64((mixed >> np.uint64(32)) & np.uint64(table.shape[0] - 1))
 
 
-@njit(**INNER)
+@shared("i i1 j1", **INNER)
 def _enter(place, ids, table):  # type: ignore[no-untyped-def]
     at = _home(ids[place], table)
     while table[at] != NONE:
@@ -43,7 +44,7 @@ def _cell(number, ids, table):  # type: ignore[no-untyped-def]
     return NONE
 
 
-@njit(**INNER)
+@shared("i i1 j1 j2 j1 j2 j1 i -> i", **INNER)
 def _drop(place, ids, streams, links, table, heads, vacant, vacancies):  # type: ignore[no-untyped-def]
     """Take a place out of the table and of its stream's chain; it is vacant then."""
     last = table.shape[0] - 1

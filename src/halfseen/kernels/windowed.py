@@ -7,13 +7,14 @@ import numpy as np
 from halfseen.compiler import njit
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
 from halfseen.kernels.linalg import INNER, KERNEL
+from halfseen.linker import shared
 
 _IN_ORDER = INNER | {"fastmath": {"contract"}}
 # Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
 _0, _1, _2, _3, _4 = (np.uint64(n) for n in range(5))
 
 
-@njit(**_IN_ORDER)
+@shared("i f2 f2 f3 f3", **_IN_ORDER)
 def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> None:
     """X += Σ_t before_t before_tᵀ and Ψ += Σ_t after_t before_tᵀ, of stream b, each entry in the order of the rows.
 
@@ -43,7 +44,7 @@ def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> N
                 Psi[b, i, j] += after[t, i] * before[t, j]
 
 
-@njit(**INNER)
+@shared("i f1 f2 f3 f3", **INNER)
 def _open(b: int, mean: Vector, opening: Matrix, X: Stack, Psi: Stack) -> None:
     """A window of stream b begins with x̂_t: no pair yet."""
     for i in range(mean.shape[0]):
