@@ -17,7 +17,7 @@ from halfseen.linker import NAMED, types_of
 
 # The arguments of each kernel that Python calls, in the letters of `types_of`.
 KERNELS: dict[str, str] = {
-    "kernels.belief.advance": "i1 i1 f2 f2 f2 f2 f2 f2 f1",
+    "kernels.belief.advance": "i i f2 f2 f2 f2 f2 f1",
     "kernels.belief.amend_packed": "i1 i1 f2 f2 f2 i1 f1",
     "kernels.belief.credit_packed": "i1 i1 f2 f2 f2 i1 f1 f1",
     "kernels.belief.hear": "i1 i1 i2 f2 f1 i1 f2 f2 f2 f2 f2 f2 f2 f2",
@@ -29,7 +29,6 @@ KERNELS: dict[str, str] = {
     "kernels.checks.survey": "f2",
     "kernels.choice.pick": "f2 f2 f2 i f2 b2 i1",
     "kernels.choice.win_probabilities": "f2 f2 f2 i b2 f2",
-    "kernels.clusters.k_means": "f2 f2 i f2 i1",
     "kernels.evidence.arm_sums": "f2 i1 f1 f3 f2 f1 f1",
     "kernels.evidence.first_hyperparameters": "f3 f2 f1 f1 f1 f2",
     "kernels.evidence.fit_arms": "f3 f2 f1 f1 f1 f2 f f2 f3 i f",

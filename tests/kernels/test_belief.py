@@ -31,11 +31,10 @@ def test_advance_is_the_filter_of_each_rows_own_model(gaps):
         series = [gaussian.with_gaps(rng, y, share=0.3, blank=(0, 5, 6)) for y in series]
     D, Q, _, R, m0, P0 = (list(part) for part in zip(*systems, strict=True))
     D, Q, R, x, P = (packed(part, MOST * MOST) for part in (D, Q, R, m0, P0))
-    rows, sizes, surprise = np.array([2, 0, 1]), np.array(SIZES), np.empty(3)
     logliks = np.zeros(3)
     for t in range(40):
-        advance(rows, sizes, D, Q, R, x, P, np.stack([series[row][t] for row in rows]), surprise)
-        for row, value in zip(rows, surprise, strict=True):
+        for row in (2, 0, 1):
+            value = advance(row, SIZES[row], D, Q, R, x, P, series[row][t])
             (d_, q_, a_, r_, m_, p_), y = systems[row], series[row][: t + 1]
             model = hs.LinearGaussianModel(
                 transition=d_, process_cov=q_, observation=a_, observation_cov=r_, initial_mean=m_, initial_cov=p_

@@ -7,12 +7,6 @@ from scipy.cluster.vq import kmeans2
 from halfseen.kernels.clusters import k_means
 
 
-def clustered(points, draws, steps, count):
-    centres, labels = np.empty((count, points.shape[1])), np.empty(len(points), dtype=np.int64)
-    k_means(points, draws, steps, centres, labels)
-    return centres, labels
-
-
 def cost(points, centres):
     return ((points[:, None] - centres) ** 2).sum(axis=2).min(axis=1).sum()
 
@@ -21,7 +15,7 @@ def test_second_centres_are_drawn_by_squared_distance():
     points = np.array([[0.0], [1.0], [3.0]])
     rng, seen = np.random.default_rng(0), np.zeros((3, 3))
     for _ in range(6000):
-        centres, _ = clustered(points, rng.uniform(size=(1, 2)), 0, 2)
+        centres, _ = k_means(points, rng.uniform(size=(1, 2)), 0)
         seen[
             int(np.flatnonzero(points[:, 0] == centres[0, 0])[0]), int(np.flatnonzero(points[:, 0] == centres[1, 0])[0])
         ] += 1
@@ -33,7 +27,7 @@ def test_second_centres_are_drawn_by_squared_distance():
 def test_the_end_is_a_fixed_point_and_no_worse_than_scipys():
     rng = np.random.default_rng(1)
     points = rng.normal(size=(400, 3)) + 3 * rng.normal(size=(6, 3))[rng.integers(6, size=400)]
-    centres, labels = clustered(points, rng.uniform(size=(12, 6)), 100, 6)
+    centres, labels = k_means(points, rng.uniform(size=(12, 6)), 100)
     nearest = ((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
     np.testing.assert_array_equal(labels, nearest)
     np.testing.assert_allclose(centres, [points[labels == c].mean(axis=0) for c in range(6)])
@@ -43,6 +37,6 @@ def test_the_end_is_a_fixed_point_and_no_worse_than_scipys():
 
 @pytest.mark.parametrize("points", [np.zeros((5, 2)), np.ones((1, 2)), np.array([[0.0, 0.0], [1e90, -1e90]])])
 def test_fewer_points_than_centres(points):
-    centres, labels = clustered(points, np.random.default_rng(2).uniform(size=(3, 4)), 10, 4)
+    centres, labels = k_means(points, np.random.default_rng(2).uniform(size=(3, 4)), 10)
     assert np.isfinite(centres).all()
     np.testing.assert_allclose(centres[labels], points)

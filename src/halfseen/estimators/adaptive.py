@@ -180,14 +180,10 @@ class Adaptive(AdaptiveRound):
             start, cov = max(0, n - RECENT), found.recent_cov
         self.x[row, :d] = found.filtered[start]
         self._cov[row, : d * d] = (0.5 * (cov + cov.T)).ravel()
-        surprise = np.empty(1)
         for t in range(start, n):
             if t > start:
                 self._sense(rows, np.array([kept.start + t - 1]))
-            advance(
-                rows, self.sizes, self.transition, self.process_cov, self.observation_cov, self.x, self._cov,
-                y[t : t + 1], surprise,
-            )  # fmt: skip
+            advance(row, d, self.transition, self.process_cov, self.observation_cov, self.x, self._cov, y[t])
 
     # ------------------------------------------------------------------ a model from elsewhere
 

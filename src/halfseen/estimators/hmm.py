@@ -115,8 +115,7 @@ class Hmm(Estimator):
         spread = np.sqrt((gaps**2).sum(axis=0) / counts)
         units = np.where(spread > 0.0, spread, 1.0)  # so that no entry counts for its unit
         draws = uniforms(self._keys[[row]], np.array([len(ys)]), Purpose.CLUSTERS, STARTS * M)
-        centres, labels = np.empty((M, len(centre))), np.empty(len(ys), dtype=np.int64)
-        k_means(gaps / units, draws.reshape(STARTS, M), STEPS, centres, labels)
+        centres, labels = k_means(gaps / units, draws.reshape(STARTS, M), STEPS)
         fresh.mean[0] = centre + centres * units
         for state in range(M):
             mine, told = gaps[labels == state], seen[labels == state]

@@ -27,6 +27,52 @@ def _features(b, d, x, shift, features):  # type: ignore[no-untyped-def]
         features[i + 1] = x[b, i] + shift[b, i] if i < d else 0.0
 
 
+@shared("i i f2 f2 f2 f2 f2 f1 -> f", **INNER)
+def _step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
+    """One Kalman step of stream b, which has d states, with y (k,) in the model's units; squared surprise per entry."""
+    k = y.shape[0]
+    seen, error, white = np.empty(k, np.bool_), np.empty(k), np.empty(k)
+    transition = D[b, : d * d].reshape((d, d))
+    state = x[b, :d]
+    cov = P[b, : d * d].reshape((d, d))
+    pred, gain, whitened = np.empty((d, d)), np.empty((d, k)), np.empty((k, k))
+    for i in range(k):
+        seen[i] = not math.isnan(y[i])
+    noise = R[b, : k * k].reshape((k, k))
+    covariance_step(
+        transition, Q[b, : d * d].reshape((d, d)), noise, cov, seen, pred, cov, gain, whitened,
+        np.empty((d, d)), np.empty((2, d, k)), np.empty((3, k, k)),
+    )  # fmt: skip
+    moved = np.empty(d)
+    for i in range(d):
+        total = 0.0
+        for j in range(d):
+            total += transition[i, j] * state[j]
+        moved[i] = total
+    count = 0
+    for i in range(k):
+        error[i] = y[i] - moved[i] if seen[i] else 0.0
+        count += seen[i]
+    squared = 0.0
+    for i in range(k):
+        white[i] = 0.0
+        for j in range(i + 1):
+            white[i] += whitened[i, j] * error[j]
+        squared += white[i] * white[i]
+    for i in range(d):
+        total = moved[i]
+        for j in range(k):
+            total += gain[i, j] * error[j]
+        state[i] = total
+    return squared / count if count > 0 else 1.0
+
+
+@njit(**KERNEL)
+def advance(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
+    """`_step`, for Python to call."""
+    return _step(b, d, D, Q, R, x, P, y)
+
+
 @njit(**KERNEL)
 def open_round(  # type: ignore[no-untyped-def]
     rows, observations, centre, scale, ys, reward, belief, count, sizes, D, Q, R, x, P, shift, surprise, memory,
@@ -34,68 +80,23 @@ def open_round(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """The next round of each row: y (n, k) into its slot of the history, one Kalman step, the feature (n, p) out.
 
-    `surprise` is the mean of what `advance` gives, over about `memory` rounds, no round counting for more than OUTLIER:
+    `surprise` is the mean of what a step gives, over about `memory` rounds, no round counting for more than OUTLIER:
     one broken reading is no change of the dynamics.
     """
     n, k = observations.shape
-    y, fresh = np.empty((n, k)), np.empty(n)
+    y = np.empty(k)
     for s in range(n):
         b = rows[s]
         for i in range(k):
             ys[b, count[b], i] = observations[s, i]
-            y[s, i] = (observations[s, i] - centre[b, i]) / scale[b, i]
+            y[i] = (observations[s, i] - centre[b, i]) / scale[b, i]
         reward[b, count[b]] = np.nan
-        count[b] += 1
-    advance(rows, sizes, D, Q, R, x, P, y, fresh)
-    for s in range(n):
-        b = rows[s]
-        surprise[b] += (min(fresh[s], OUTLIER) - surprise[b]) / memory
+        fresh = _step(b, sizes[b], D, Q, R, x, P, y)
+        surprise[b] += (min(fresh, OUTLIER) - surprise[b]) / memory
         _features(b, sizes[b], x, shift, features[s])
         for i in range(features.shape[1]):
-            belief[b, count[b] - 1, i] = features[s, i]
-
-
-@njit(**KERNEL)
-def advance(rows, sizes, D, Q, R, x, P, y, surprise):  # type: ignore[no-untyped-def]
-    """One Kalman step of each row with y (n, k) in the model's units; mean squared surprise per entry in `surprise`."""
-    k = y.shape[1]
-    seen, error, white = np.empty(k, np.bool_), np.empty(k), np.empty(k)
-    for s in range(rows.shape[0]):
-        b = rows[s]
-        d = sizes[b]
-        transition = D[b, : d * d].reshape((d, d))
-        state = x[b, :d]
-        cov = P[b, : d * d].reshape((d, d))
-        pred, gain, whitened = np.empty((d, d)), np.empty((d, k)), np.empty((k, k))
-        for i in range(k):
-            seen[i] = not math.isnan(y[s, i])
-        noise = R[b, : k * k].reshape((k, k))
-        covariance_step(
-            transition, Q[b, : d * d].reshape((d, d)), noise, cov, seen, pred, cov, gain, whitened,
-            np.empty((d, d)), np.empty((2, d, k)), np.empty((3, k, k)),
-        )  # fmt: skip
-        moved = np.empty(d)
-        for i in range(d):
-            total = 0.0
-            for j in range(d):
-                total += transition[i, j] * state[j]
-            moved[i] = total
-        count = 0
-        for i in range(k):
-            error[i] = y[s, i] - moved[i] if seen[i] else 0.0
-            count += seen[i]
-        squared = 0.0
-        for i in range(k):
-            white[i] = 0.0
-            for j in range(i + 1):
-                white[i] += whitened[i, j] * error[j]
-            squared += white[i] * white[i]
-        surprise[s] = squared / count if count > 0 else 1.0
-        for i in range(d):
-            total = moved[i]
-            for j in range(k):
-                total += gain[i, j] * error[j]
-            state[i] = total
+            belief[b, count[b], i] = features[s, i]
+        count[b] += 1
 
 
 @njit(**KERNEL)

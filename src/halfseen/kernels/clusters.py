@@ -1,95 +1,66 @@
-"""k-means with the starts of Arthur & Vassilvitskii (2007), from uniforms drawn elsewhere."""
+"""k-means with the starts of Arthur & Vassilvitskii (2007), from uniforms drawn elsewhere.
+
+Sums are taken one number after the other: the same points give the same centres, wherever they are worked out.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import njit
-from halfseen.kernels.linalg import INNER, KERNEL, copy_into
-from halfseen.linker import shared
-
-# Sums in the order written: the same points give the same centres, wherever they are worked out.
-_KERNEL, _INNER = KERNEL | {"fastmath": False}, INNER | {"fastmath": False}
+from halfseen.kernels._types import Index, Matrix, Vector
 
 
-@njit(**_INNER)
-def _squared_distance(a, b):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for j in range(a.shape[0]):
-        total += (a[j] - b[j]) * (a[j] - b[j])
+def _squared_distances(points: Matrix, centres: Matrix) -> Matrix:
+    """(n, M) of points (n, p) and centres (M, p)."""
+    total = np.zeros((len(points), len(centres)))
+    for j in range(points.shape[1]):
+        gap = points[:, j, None] - centres[:, j]
+        total += gap * gap
     return total
 
 
-@shared("f2 f1 f2 f1", **_INNER)
-def _spread_out(points, draws, centres, distances):  # type: ignore[no-untyped-def]
+def _spread_out(points: Matrix, draws: Vector) -> Matrix:
     """The first centre is any point; each further one is drawn in proportion to its squared distance to them."""
-    n = points.shape[0]
-    for t in range(n):
-        distances[t] = 1.0
-    for c in range(centres.shape[0]):
-        total = 0.0
-        for t in range(n):
-            total += distances[t]
-        at, passed = 0, 0.0
-        for t in range(n):
-            if distances[t] > 0.0:
-                at = t  # the last of them if rounding keeps the sum below the draw
-                passed += distances[t]
-                if passed > draws[c] * total:
-                    break
-        for j in range(points.shape[1]):  # a loop, here and below: assigning to a slice takes seconds to compile
-            centres[c, j] = points[at, j]
-        for t in range(n):
-            distance = _squared_distance(points[t], centres[c])
-            distances[t] = distance if c == 0 else min(distances[t], distance)
+    centres, distances = np.empty((len(draws), points.shape[1])), np.ones(len(points))
+    for c, draw in enumerate(draws):
+        passed = distances.cumsum()
+        candidates = np.flatnonzero((distances > 0.0) & (passed > draw * passed[-1]))
+        positive = np.flatnonzero(distances)
+        # The last of them if rounding keeps the sum below the draw; any, if all points are centres already.
+        at = candidates[0] if len(candidates) else positive[-1] if len(positive) else 0
+        centres[c] = points[at]
+        fresh = _squared_distances(points, centres[c : c + 1])[:, 0]
+        distances = fresh if c == 0 else np.minimum(distances, fresh)
+    return centres
 
 
-@shared("f2 f2 i1 -> f", **_INNER)
-def _assign(points, centres, labels):  # type: ignore[no-untyped-def]
+def _assign(points: Matrix, centres: Matrix) -> tuple[Index, float]:
     """The nearest centre of every point; the sum of squared distances."""
-    total = 0.0
-    for t in range(points.shape[0]):
-        nearest = np.inf
-        labels[t] = 0
-        for c in range(centres.shape[0]):
-            distance = _squared_distance(points[t], centres[c])
-            if distance < nearest:
-                nearest, labels[t] = distance, c
-        total += nearest
-    return total
+    distances = _squared_distances(points, centres)
+    labels = distances.argmin(axis=1)
+    return labels, float(distances[np.arange(len(points)), labels].cumsum()[-1])
 
 
-@njit(**_KERNEL)
-def k_means(points, draws, steps, centres, labels):  # type: ignore[no-untyped-def]
+def k_means(points: Matrix, draws: Matrix, steps: int) -> tuple[Matrix, Index]:
     """Centres (M, p) of points (n, p), and the centre of every point: the best of as many starts as `draws` has rows.
 
     `draws` (starts, M) are uniform. Each start is improved by Lloyd's algorithm in at most so many `steps`; a centre
     that loses its last point stays where it is.
     """
-    n, p = points.shape
-    count = centres.shape[0]
-    found, mine, sizes, distances = np.empty((count, p)), np.empty(n, np.int64), np.empty(count), np.empty(n)
     lowest = np.inf
-    for start in range(draws.shape[0]):
-        _spread_out(points, draws[start], found, distances)
-        cost = _assign(points, found, mine)
+    best: tuple[Matrix, Index] | None = None
+    for start in draws:
+        centres = _spread_out(points, start)
+        labels, cost = _assign(points, centres)
         for _ in range(steps):
-            sums = np.zeros((count, p))
-            for c in range(count):
-                sizes[c] = 0.0
-            for t in range(n):
-                sizes[mine[t]] += 1.0
-                for j in range(p):
-                    sums[mine[t], j] += points[t, j]
-            for c in range(count):
-                if sizes[c] > 0.0:
-                    for j in range(p):
-                        found[c, j] = sums[c, j] / sizes[c]
-            before, cost = cost, _assign(points, found, mine)
+            sums, sizes = np.zeros_like(centres), np.bincount(labels, minlength=len(centres))
+            np.add.at(sums, labels, points)
+            centres = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centres)
+            before = cost
+            labels, cost = _assign(points, centres)
             if not cost < before:
                 break
-        if start == 0 or cost < lowest:
-            lowest = cost
-            copy_into(centres, found)
-            for t in range(n):
-                labels[t] = mine[t]
+        if best is None or cost < lowest:
+            lowest, best = cost, (centres, labels)
+    assert best is not None
+    return best

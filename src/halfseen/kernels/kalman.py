@@ -18,6 +18,19 @@ NOISE_FLOOR = 1e-9  # a Σ_ii of 0 counts as this share of S_ii
 ROUNDING = 1e-13  # a Σ_ii that is given counts as it is, down to what S_ii can hold beside it
 
 
+@shared("f2 f2 f2 f2 f2", **INNER)
+def predict(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> None:
+    """P⁻ = DPDᵀ + Q, symmetric to the last bit; DP is scratch."""
+    dot(D, P, DP)
+    dot_transposed(DP, D, P_pred)
+    for i in range(D.shape[0]):
+        for j in range(i):
+            mean = 0.5 * (P_pred[i, j] + P_pred[j, i]) + Q[i, j]
+            P_pred[i, j] = mean
+            P_pred[j, i] = mean
+        P_pred[i, i] += Q[i, i]
+
+
 @shared("f2 f2 f2 f2 b1 f2 f2 f2 f2 f2 f3 f3", **INNER)
 def covariance_step(
     D: Matrix,  # (d, d)
@@ -40,15 +53,7 @@ def covariance_step(
     """
     d = D.shape[0]
     k = R.shape[0]
-    dot(D, P, work_dd)
-    dot_transposed(work_dd, D, P_pred)
-    for i in range(d):
-        for j in range(i):
-            mean = 0.5 * (P_pred[i, j] + P_pred[j, i]) + Q[i, j]
-            P_pred[i, j] = mean
-            P_pred[j, i] = mean
-        P_pred[i, i] += Q[i, i]
-
+    predict(D, Q, P, work_dd, P_pred)
     S = work_kk[0]
     noise = work_kk[1]
     cross = work_dk[0]

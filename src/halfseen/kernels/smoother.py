@@ -11,6 +11,7 @@ import numpy as np
 
 from halfseen.compiler import njit
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
+from halfseen.kernels.kalman import predict
 from halfseen.kernels.linalg import (
     FREEZE,
     INNER,
@@ -26,19 +27,6 @@ from halfseen.kernels.linalg import (
 )
 from halfseen.kernels.series import CHUNK, grow
 from halfseen.linker import shared
-
-
-@shared("f2 f2 f2 f2 f2", **INNER)
-def _predicted(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> None:
-    """P⁻ = DPDᵀ + Q, to the last bit as in the filter's covariance step; DP is scratch."""
-    dot(D, P, DP)
-    dot_transposed(DP, D, P_pred)
-    for i in range(D.shape[0]):
-        for j in range(i):
-            mean = 0.5 * (P_pred[i, j] + P_pred[j, i]) + Q[i, j]
-            P_pred[i, j] = mean
-            P_pred[j, i] = mean
-        P_pred[i, i] += Q[i, i]
 
 
 @shared("f2 f2 f2 f2 f2 f3", **INNER)
@@ -144,7 +132,7 @@ def smooth_series(
                 P_next = P_pred[after]
                 if after == frozen:  # to which several rows may lead
                     P_next = work[3]
-                    _predicted(D, Q, P_filt[row], work[0], P_next)
+                    predict(D, Q, P_filt[row], work[0], P_next)
                 _smoother_gain(D, P_filt[row], P_next, J[row], C[row], work)
                 known[row] = True
                 if row == frozen:

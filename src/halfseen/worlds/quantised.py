@@ -53,8 +53,7 @@ def quantise(keys: Keys, models: Sequence[LinearGaussianModel], arm_params: Floa
         # a copy, because a read-only array would be a type of its own, for which the kernel is compiled again
         contexts = move_contexts(model.transition[None].copy(), steps, x[None])[0]
         pay = np.ascontiguousarray(contexts @ arm_params[b].T)
-        centres, labels = np.empty((STATES, arms)), np.empty(ROUNDS, dtype=np.int64)
-        k_means(pay, draws[b].reshape(STARTS, STATES), STEPS, centres, labels)
+        centres, labels = k_means(pay, draws[b].reshape(STARTS, STATES), STEPS)
         counts = np.full((STATES, STATES), 1.0 / STATES)
         np.add.at(counts, (labels[:-1], labels[1:]), 1.0)
         visits = np.bincount(labels, minlength=STATES) + 1.0 / STATES
