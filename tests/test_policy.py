@@ -204,8 +204,3 @@ class OneWidthAnArm(Thompson):
 def test_arrays_of_another_shape_from_parts_of_other_people_are_refused(parts, message):
     with pytest.raises(hs.HalfseenError, match=message):
         plain_policy(**parts).decide(np.ones((6, 2)))
-
-
-def test_only_agents_have_their_arrays_taken_without_a_look():
-    assert hs.make("ts-pco", observed=2, arms=3).policy.learner.trusting
-    assert not plain_policy().learner.trusting

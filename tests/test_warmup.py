@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,60 +11,40 @@ from pathlib import Path
 import pytest
 
 import halfseen
-from halfseen import compiler, linker, warmup
-from halfseen.compiler import QUIET
+from halfseen import warmup
+from halfseen.compiler.cache import CACHE_DIR
+from halfseen.compiler.notice import QUIET
 from halfseen.errors import HalfseenError
 
 SOURCE, TESTS = Path(halfseen.__file__).parents[1], Path(__file__).parent
 
 
 def run(*arguments: str, cache: Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    own = {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}", "COLUMNS": "200"}
+    own = {CACHE_DIR: str(cache), "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}", "COLUMNS": "200"}
     inherited = {key: value for key, value in os.environ.items() if key != QUIET}
     return subprocess.run(
         [sys.executable, *arguments], env=inherited | own, cwd=cwd, capture_output=True, text=True, check=False
     )
 
 
-def test_the_table_names_every_kernel_that_python_can_call():
-    """Found in the modules, so that a kernel added there and forgotten here fails."""
-    listed = {name: both for name, both in warmup.kernels().items() if name not in linker.NAMED}
-    found = {}
+def test_every_file_with_kernels_is_compiled():
+    """Found in the sources, so that one that is not looked for fails."""
+    found = set()
     for path in (SOURCE / "halfseen").rglob("*.py"):
-        name = ".".join(path.relative_to(SOURCE / "halfseen").with_suffix("").parts)
-        if "njit" not in path.read_text() or name == "compiler":
-            continue
-        for attribute, value in vars(sys.modules.get(f"halfseen.{name}") or _module(name)).items():
-            mine = getattr(value, "__module__", "") == f"halfseen.{name}"
-            if mine and hasattr(value, "py_func") and not value.targetoptions.get("no_cpython_wrapper"):
-                found[f"{name}.{attribute}"] = value
-    assert listed.keys() == found.keys()
-    for name, (kernel, signature) in listed.items():
-        assert kernel is found[name]
-        assert len(signature) == kernel.py_func.__code__.co_argcount, name
-
-
-def test_what_kernels_share_is_compiled_ahead_too():
-    listed = warmup.kernels()
-    assert "kernels.linalg.whitener" in linker.NAMED
-    for name, one in linker.NAMED.items():
-        assert listed[name] == (one.dispatcher, one.signature.args)
-
-
-def _module(name):
-    import importlib
-
-    return importlib.import_module(f"halfseen.{name}")
+        if re.search(r"^@(kernel|helper)\(", path.read_text(), re.MULTILINE):
+            found.add(".".join(path.relative_to(SOURCE / "halfseen").with_suffix("").parts))
+    assert warmup.units().keys() == found
+    assert len(found) > 20
 
 
 def test_a_check_of_an_empty_cache_names_what_is_missing(tmp_path):
     done = run("-m", "halfseen.cli", "warmup", "--check", cache=tmp_path)
     assert done.returncode == 1
-    count = sum(kernel.py_func.__module__.startswith("halfseen.") for kernel, _ in warmup.kernels().values())
-    assert done.stdout.startswith(f"{count} of {count} kernels are not compiled: ")
-    assert "kernels.series.filter_series" in done.stdout
+    count = len(warmup.units())
+    assert done.stdout.startswith(f"{count} of {count} files of kernels are not compiled: ")
+    assert "kernels.series" in done.stdout
     assert done.stderr == ""
-    assert not list(tmp_path.rglob("*.nbi"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_bad_jobs_are_refused(tmp_path):
@@ -77,29 +58,32 @@ def _die(name):
 
 def test_a_process_that_dies_is_one_clear_line(monkeypatch):
     monkeypatch.setattr(warmup, "_compile", _die)
+    monkeypatch.setattr(warmup, "missing", lambda: ["kernels.checks"])
     with pytest.raises(HalfseenError, match="warmup: a process that compiled ended early; want memory for all"):
-        warmup.compile_all(1)
-    assert QUIET not in os.environ or os.environ[QUIET] != "warmup"
+        warmup.compile_missing(1)
 
 
-def test_the_cache_is_said_to_be_where_it_is():
-    assert warmup.cache_folder() == (compiler.CACHE or SOURCE / "halfseen")
+def test_what_is_compiled_already_is_not_compiled_again(tmp_path):
+    code = (
+        "from halfseen import warmup; warmup.units()['kernels.checks'].compile()\n"
+        "left = warmup.missing(); print('kernels.checks' in left, len(warmup.units()) - len(left))"
+    )
+    done = run("-c", code, cache=tmp_path)
+    assert done.stdout == "False 1\n", done.stderr
 
 
 EVERYTHING = """
 import warnings
 import numpy as np, halfseen as hs
-from numba.core import event
+from halfseen.compiler import machine
 from settings import make_small, shown, story
 from halfseen.worlds import NAMED, RECORDED
 
-compiled = []
-class Listener(event.Listener):
-    def on_start(self, started):
-        if not compiled or compiled[-1] != started.data["dispatcher"].py_func.__qualname__:
-            compiled.append(started.data["dispatcher"].py_func.__qualname__)
-    def on_end(self, ended): pass
-event.register("numba:compile", Listener())
+compiled, genuine = [], machine.assemble
+def assemble(text):
+    compiled.append(text[:2000])
+    return genuine(text)
+machine.assemble = assemble
 warnings.simplefilter("ignore", hs.HalfseenWarning)
 
 for name in hs.catalog():

@@ -40,7 +40,6 @@ class Agent(Rewarded):
         added: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.policy = policy
-        policy.trust_callers()
         self._observed, self._wants_context = policy.streams.observed, policy.estimator.reveals_context
         self._recipe = dict(recipe)
         self._arms = Arms(arms)

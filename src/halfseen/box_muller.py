@@ -7,21 +7,12 @@ libraries differ in the last. There is no branch either, so pairs are worked out
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from halfseen.compiler import njit
-from halfseen.linker import shared
+from halfseen.compiler import AS_WRITTEN, inline, kernel
+from halfseen.compiler.intrinsics import bits_of, double_of
 
-_OPTIONS: dict[str, Any] = {
-    "cache": True,
-    "no_cpython_wrapper": True,
-    "error_model": "numpy",
-}  # no look for a zero divisor
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # 32 bits: a whole number of them below 2²¹ is exact
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 _ONE = 1023 << 52  # the bits of 1.0; the exponent is above bit 52
@@ -30,33 +21,13 @@ _WHOLE = 2.0**52  # from here on doubles are whole numbers, and their last bits 
 _WHOLE_BITS = 1075 << 52
 
 
-@intrinsic
-def _bits_of(typing_context: Any, x: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), generate
-
-
-@intrinsic
-def _double_of(typing_context: Any, x: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
-
-
-_bits: Any = _bits_of  # the type checker reads an intrinsic as taking its typing context too
-_double: Any = _double_of
-
-
-@njit(**_OPTIONS)
+@inline("f -> f", AS_WRITTEN)
 def _log(u):  # type: ignore[no-untyped-def]
     """log u of a positive, normal u = 2ᵉ m with √½ ≤ m < √2: e log 2 + 2 artanh s, where s = (m − 1)/(m + 1)."""
-    bits = _bits(u)
+    bits = bits_of(u)
     biased = (bits + _FROM_ROOT_HALF) >> 52
-    e = _double(biased | _WHOLE_BITS) - (_WHOLE + 1023.0)
-    f = _double(bits - ((biased - 1023) << 52)) - 1.0
+    e = double_of(biased | _WHOLE_BITS) - (_WHOLE + 1023.0)
+    f = double_of(bits - ((biased - 1023) << 52)) - 1.0
     s = f / (2.0 + f)
     z = s * s  # < 0.03: the first term left out of 2 artanh s − 2s is below 2⁻⁵⁵ of the whole
     rest = 2 / 19
@@ -72,11 +43,11 @@ def _log(u):  # type: ignore[no-untyped-def]
     return e * _LN2_HIGH + (f - (s * (f - z * rest) - e * _LN2_LOW))
 
 
-@njit(**_OPTIONS)
+@inline("f -> f f", AS_WRITTEN)
 def _turn(u):  # type: ignore[no-untyped-def]
     """cos 2πu and sin 2πu, for 0 < u < 1: those of what is left beside the nearest quarter turn, by their series."""
     near = u * 4.0 + 1.5 * _WHOLE  # rounded to a whole number
-    quarters = _bits(near)
+    quarters = bits_of(near)
     angle = (u - (near - 1.5 * _WHOLE) * 0.25) * (2.0 * math.pi)
     z = angle * angle  # ≤ (π/4)²: what the series leave out is below 2⁻⁵³
     # over 15!, 13! and so on
@@ -100,10 +71,10 @@ def _turn(u):  # type: ignore[no-untyped-def]
     odd = quarters & 1 != 0
     along, across = (sine, cosine) if odd else (cosine, sine)
     # bit 63 is the sign: minus for cos after one and two quarters, for sin after two and three
-    return _double(_bits(along) ^ ((quarters + 1 & 2) << 62)), _double(_bits(across) ^ ((quarters & 2) << 62))
+    return double_of(bits_of(along) ^ ((quarters + 1 & 2) << 62)), double_of(bits_of(across) ^ ((quarters & 2) << 62))
 
 
-@shared("f1 f1 i", **_OPTIONS)
+@kernel("f1 f1 i", AS_WRITTEN)
 def to_normals(first, second, n):  # type: ignore[no-untyped-def]
     """Uniforms on (0, 1), first[:n] and second[:n], into as many independent standard normals, in their place."""
     for j in range(n):

@@ -186,7 +186,6 @@ class Learner(Stateful, ABC):
     prior_precision: float = 1.0  # λ, where the posterior starts from λI
     weighs_propensity: ClassVar[bool] = False  # whether the last feature is to be the probability of the arm played
     arms: int  # K, which grows
-    trusting: bool = False  # whether arrays are this package's own: then compiled code takes them without a look
 
     @abstractmethod
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:

@@ -272,10 +272,6 @@ class Policy(Stateful):
             notes += remarks
         return facts, notes
 
-    def trust_callers(self) -> None:
-        """Whoever calls hands in only arrays as kernels are compiled for: from now on they are taken without a look."""
-        self.learner.trusting = not self._foreign and type(self.learner).__module__.startswith(_OURS)
-
     def _own_features(self, features: ArrayLike, count: int) -> Floats:
         return _plain("features", features, (count, self.estimator.dimension))
 

@@ -9,17 +9,13 @@ meets the same noise. NumPy's own class cannot be asked for one counter at a tim
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
 from halfseen.box_muller import to_normals
-from halfseen.compiler import njit
-from halfseen.linker import shared
+from halfseen.compiler import AS_WRITTEN, helper, inline, kernel
+from halfseen.compiler.intrinsics import multiply_high
 
 Keys = NDArray[np.uint64]  # (n, 2): seed, stream
 Floats = NDArray[np.float64]
@@ -94,29 +90,14 @@ SPARE = 7  # draws come eight at a time
 _NOTHING, _ONE = np.uint64(0), np.uint64(1)
 
 
-@intrinsic
-def _multiply_high(typing_context: Any, a: Any, b: Any) -> Any:
-    """The upper 64 bits of the 128-bit product: one machine instruction, which Numba does not offer by itself."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(arguments[0], wide), builder.zext(arguments[1], wide))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), generate
-
-
-_high: Any = _multiply_high  # the type checker reads an intrinsic as taking its typing context too
-
-
-@njit(cache=True, no_cpython_wrapper=True)
+@inline("u u u u u u -> u u u u", AS_WRITTEN)
 def _turn(key_0, key_1, c_0, c_1, c_2, c_3):  # type: ignore[no-untyped-def]
-    high_0, low_0 = _high(_MULTIPLIER_0, c_0), _MULTIPLIER_0 * c_0
-    high_1, low_1 = _high(_MULTIPLIER_1, c_2), _MULTIPLIER_1 * c_2
+    high_0, low_0 = multiply_high(_MULTIPLIER_0, c_0), _MULTIPLIER_0 * c_0
+    high_1, low_1 = multiply_high(_MULTIPLIER_1, c_2), _MULTIPLIER_1 * c_2
     return high_1 ^ c_1 ^ key_0, low_1, high_0 ^ c_3 ^ key_1, low_0
 
 
-@njit(cache=True, no_cpython_wrapper=True)
+@inline("u u u u u -> u u u u u u u u", AS_WRITTEN)
 def _two_blocks(key_0, key_1, block, now, purpose):  # type: ignore[no-untyped-def]
     """Philox's words of `block` and of the next: two at a time, as each product waits for that of the turn before."""
     a_0, a_1, a_2, a_3 = block, now, purpose, _NOTHING
@@ -126,16 +107,16 @@ def _two_blocks(key_0, key_1, block, now, purpose):  # type: ignore[no-untyped-d
         b_0, b_1, b_2, b_3 = _turn(key_0, key_1, b_0, b_1, b_2, b_3)
         key_0 += _WEYL_0
         key_1 += _WEYL_1
-    return (a_0, a_1, a_2, a_3), (b_0, b_1, b_2, b_3)
+    return a_0, a_1, a_2, a_3, b_0, b_1, b_2, b_3
 
 
-@njit(cache=True, no_cpython_wrapper=True)
+@inline("u -> f", AS_WRITTEN)
 def _uniform(word):  # type: ignore[no-untyped-def]
     """The middle of one of 2^53 cells: never 0; 1 only as the last of them, which rounds to it."""
     return (np.int64(word >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
 
 
-@shared("i u2 i i b f1 i f2", cache=True, no_cpython_wrapper=True)
+@helper("i u2 i i b f1 i f2", AS_WRITTEN)
 def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignore[no-untyped-def]
     """`draw` for keys[i] in round `now`, into out[o]; `scratch` has count + SPARE places."""
     count = out.shape[1]
@@ -143,11 +124,11 @@ def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignor
     even, odd = scratch[:half], scratch[half:]  # every other draw: pairs side by side
     pairs = (count + 7) // 8 * 4
     for j in range(0, pairs, 4):
-        here, after = _two_blocks(keys[i, 0], keys[i, 1], np.uint64(j // 2), np.uint64(now), np.uint64(purpose))
-        even[j], odd[j] = _uniform(here[0]), _uniform(here[1])
-        even[j + 1], odd[j + 1] = _uniform(here[2]), _uniform(here[3])
-        even[j + 2], odd[j + 2] = _uniform(after[0]), _uniform(after[1])
-        even[j + 3], odd[j + 3] = _uniform(after[2]), _uniform(after[3])
+        word = _two_blocks(keys[i, 0], keys[i, 1], np.uint64(j // 2), np.uint64(now), np.uint64(purpose))
+        even[j], odd[j] = _uniform(word[0]), _uniform(word[1])
+        even[j + 1], odd[j + 1] = _uniform(word[2]), _uniform(word[3])
+        even[j + 2], odd[j + 2] = _uniform(word[4]), _uniform(word[5])
+        even[j + 3], odd[j + 3] = _uniform(word[6]), _uniform(word[7])
     if as_normals:
         to_normals(even, odd, pairs)  # the spare ones too: four cost what one does
     for j in range(count // 2):
@@ -156,7 +137,7 @@ def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignor
         out[o, count - 1] = even[count // 2]
 
 
-@njit(cache=True)
+@kernel("u2 i1 i b f2", AS_WRITTEN)
 def draw(keys, rounds, purpose, as_normals, out):  # type: ignore[no-untyped-def]
     """Standard normals, or uniforms on (0, 1), into `out` (n, count): for `normals`, `uniforms` and kernels."""
     scratch = np.empty(out.shape[1] + SPARE)

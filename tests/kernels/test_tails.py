@@ -1,6 +1,5 @@
 """The normal law as the quadrature sees it, against SciPy's, to the last digits and at the edges."""
 
-import numba
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,14 +8,9 @@ from scipy.special import erf
 from halfseen.kernels.tails import END, normals
 
 
-@numba.njit
-def _normals(offsets, inverse, half, density, lower):
-    normals(0.0, offsets, inverse, half, 0, density, lower)
-
-
 def values(half, z, inverse=1.0):
     density, lower = np.empty((1, len(z))), np.empty((1, len(z)))
-    _normals(np.ascontiguousarray(z), inverse, half, density, lower)
+    normals(0.0, np.ascontiguousarray(z), inverse, half, 0, density, lower)
     return density[0], lower[0]
 
 

@@ -15,24 +15,26 @@ def warmup(
     jobs: Annotated[int, typer.Option(help="Processes; 0 for one a processor.")] = 0,
 ) -> None:
     """Compile all numerical kernels now, for instance while an image is built."""
+    from halfseen.compiler.cache import folder
     from halfseen.component import at_least
-    from halfseen.warmup import cache_folder, compile_all, kernels, missing
+    from halfseen.warmup import compile_missing, missing, units
 
     processes = at_least("jobs", jobs, 0) or None
+    everything = f"all {sum(len(unit.kernels) for unit in units().values())} kernels"
     left = missing()
     if check:
         if left:
-            print(f"{len(left)} of {len(kernels())} kernels are not compiled: {', '.join(left)}")
+            print(f"{len(left)} of {len(units())} files of kernels are not compiled: {', '.join(left)}")
             raise typer.Exit(1)
-        print(f"all {len(kernels())} kernels are compiled, in {cache_folder()}")
+        print(f"{everything} are compiled, in {folder()}")
         return
     began = time.perf_counter()
     if left:
         with kernel_progress() as told:
-            compile_all(processes, told)
+            compile_missing(processes, told)
         left = missing()
     taken = duration(time.perf_counter() - began)
     if left:
-        print(f"compiled in {taken}, but {cache_folder()} keeps no {', '.join(left)}")
+        print(f"compiled in {taken}, but {folder()} keeps no {', '.join(left)}")
         raise typer.Exit(1)
-    print(f"all {len(kernels())} kernels are compiled, in {cache_folder()}; this took {taken}")
+    print(f"{everything} are compiled, in {folder()}; this took {taken}")

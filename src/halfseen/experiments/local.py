@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from typing import Any
 
-from halfseen.compiler import QUIET
+from halfseen.compiler.notice import QUIET
 from halfseen.errors import HalfseenError
 from halfseen.experiments.engine import Done, Engine, Tick, Work, check_source
 from halfseen.experiments.play import Stopped

@@ -204,7 +204,7 @@ def versions() -> dict[str, str]:
 @cache
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("halfseen", "numpy", "scipy", "numba"):
+    for package in ("halfseen", "numpy", "scipy", "llvmlite"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 
-from halfseen.compiler import njit
+from halfseen.compiler import kernel
 from halfseen.kernels._types import Matrix
-from halfseen.kernels.linalg import KERNEL
 
 COMPLETE, MISSING, EXCESSIVE = 0, 1, 2
 LIMIT = 1e100  # squares of numbers within it, and sums of those, are finite
 
 
-@njit(**KERNEL)
+@kernel("f2 -> i")
 def survey(values: Matrix) -> int:
     """COMPLETE, MISSING where an entry is NaN, or EXCESSIVE where one is beyond ±LIMIT (which outranks missing)."""
     found = COMPLETE

@@ -6,16 +6,13 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import njit
-from halfseen.kernels.linalg import INNER, KERNEL
+from halfseen.compiler import AS_WRITTEN, helper, inline, kernel
 from halfseen.kernels.tails import END, normals
-from halfseen.linker import shared
 
 # The law of the draw ζ_a in a score m_a + width·std_a·ζ_a: always 1, or z_a, or |z_a|, where z_a ~ N(0, 1).
 POINT, NORMAL, HALF_NORMAL = 0, 1, 2
 
 # Sums in the order written, unlike other kernels: it keeps the digits of an arm known much better than the rest.
-_KERNEL, _INNER = KERNEL | {"fastmath": False}, INNER | {"fastmath": False}
 _REACH = 8.5  # standard deviations beyond which a normal tail (1e-17) cannot be seen in the result
 _PANEL = 2.5  # width of a quadrature panel in units of the narrowest law in play there
 _MANY, _MANY_HALVES = 50, 10  # arms whose tails multiply to something steeper than each of them
@@ -24,7 +21,7 @@ _NOTHING = 1e-30  # a probability that all scores are below a panel, at which it
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-@shared("i f2 f2 f2 i f2 i i b2 -> i", **_INNER)
+@helper("i f2 f2 f2 i f2 i i b2 -> i", AS_WRITTEN)
 def pick_one(i, means, variances, noise, w, widths, law, v, available):  # type: ignore[no-untyped-def]
     """`pick` on row i of means, variances and noise, row w of the widths and row v of what is available."""
     best, best_score, best_noise = -1, 0.0, 0.0
@@ -44,7 +41,7 @@ def pick_one(i, means, variances, noise, w, widths, law, v, available):  # type:
     return best
 
 
-@njit(**_KERNEL)
+@kernel("f2 f2 f2 i f2 b2 i1", AS_WRITTEN)
 def pick(means, variances, widths, law, noise, available, winners):  # type: ignore[no-untyped-def]
     """The available arm with the highest score m + width·std·ζ, for every row, in `winners`; ζ is made of the noise.
 
@@ -55,7 +52,7 @@ def pick(means, variances, widths, law, noise, available, winners):  # type: ign
         winners[i] = pick_one(i, means, variances, noise, i, widths, law, i, available)
 
 
-@shared("f1 b1 f f1", **_INNER)
+@helper("f1 b1 f f1", AS_WRITTEN)
 def _share_out(scores, eligible, share, probabilities):  # type: ignore[no-untyped-def]
     """Divide `share` equally between the eligible arms with the highest score."""
     arms = scores.shape[0]
@@ -71,14 +68,14 @@ def _share_out(scores, eligible, share, probabilities):  # type: ignore[no-untyp
             probabilities[a] = share / count
 
 
-@njit(**_INNER)
+@inline("f i -> f", AS_WRITTEN)
 def _lower_tail(z, law):  # type: ignore[no-untyped-def]
     if law == HALF_NORMAL:
         return math.erf(z / math.sqrt(2.0)) if z >= 0.0 else 0.0
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
-@shared("f1 f1 i b1 f f f f1", **_INNER)
+@helper("f1 f1 i b1 f f f f1", AS_WRITTEN)
 def _integrate(means, stds, law, random, low, high, share, probabilities):  # type: ignore[no-untyped-def]
     """share·∫ f_a(x) Π_{b≠a} F_b(x) dx from low to high for every random arm, added to `probabilities`.
 
@@ -134,7 +131,7 @@ def _integrate(means, stds, law, random, low, high, share, probabilities):  # ty
             probabilities[a] = min(1.0, probabilities[a] + share * total)  # rounding may leave it above
 
 
-@shared("f1 f1 i b1 f1", **_INNER)
+@helper("f1 f1 i b1 f1", AS_WRITTEN)
 def _win_probabilities(scores, stds, law, available, probabilities):  # type: ignore[no-untyped-def]
     """P(arm a has the highest of the independent scores m_a + s_a ζ_a), added to `probabilities`.
 
@@ -174,7 +171,7 @@ def _win_probabilities(scores, stds, law, available, probabilities):  # type: ig
         share *= below
 
 
-@njit(**_KERNEL, nogil=True)  # it takes longest by far: other threads may go on
+@kernel("f2 f2 f2 i b2 f2", AS_WRITTEN, nogil=True)  # it takes longest by far: other threads may go on
 def win_probabilities(means, variances, widths, law, available, probabilities):  # type: ignore[no-untyped-def]
     """The probability with which `pick` chooses each arm, exact up to quadrature (below 1e-10); (n, K), in place."""
     n, arms = means.shape

@@ -6,15 +6,12 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import njit
-from halfseen.kernels.linalg import INNER, KERNEL
-from halfseen.linker import shared
+from halfseen.compiler import AS_WRITTEN, helper, kernel
 
 # Sums in the order written: arms of equal numbers get equal results, wherever they stand.
-_KERNEL, _INNER = KERNEL | {"fastmath": False}, INNER | {"fastmath": False}
 
 
-@shared("f1 f1 b1 i1 -> i", **_INNER)
+@helper("f1 f1 b1 i1 -> i", AS_WRITTEN)
 def _frontier(regrets, informed, eligible, frontier):  # type: ignore[no-untyped-def]
     """The arms that none betters in regret and information both, one of each set of equals, by rising regret."""
     count, most = 0, -1.0
@@ -31,7 +28,7 @@ def _frontier(regrets, informed, eligible, frontier):  # type: ignore[no-untyped
         count += 1
 
 
-@shared("f1 f1 i1 i -> i i f", **_INNER)
+@helper("f1 f1 i1 i -> i i f", AS_WRITTEN)
 def _best_pair(regrets, gains, frontier, count):  # type: ignore[no-untyped-def]
     """Two arms and the probability of the second that minimise (Σ p_a Δ_a)² / Σ p_a g_a, with Δ_a = 1 + regret.
 
@@ -55,7 +52,7 @@ def _best_pair(regrets, gains, frontier, count):  # type: ignore[no-untyped-def]
     return low, high, share
 
 
-@shared("f i f1 f1 b1 f1", **_INNER)
+@helper("f i f1 f1 b1 f1", AS_WRITTEN)
 def _divide(share, arm, regrets, informed, eligible, probabilities):  # type: ignore[no-untyped-def]
     """Give `share` to the arm and its equals, those of the same regret and information, in equal parts."""
     arms, count = regrets.shape[0], 0
@@ -67,7 +64,7 @@ def _divide(share, arm, regrets, informed, eligible, probabilities):  # type: ig
             probabilities[a] += share / count
 
 
-@njit(**_KERNEL)
+@kernel("f2 f2 f2 f2 b2 f2", AS_WRITTEN)
 def lowest_ratio(means, variances, widths, noise_variances, available, probabilities):  # type: ignore[no-untyped-def]
     """For every row the distribution over available arms that minimises (Σ p_a Δ_a)² / Σ p_a g_a; (n, K), in place.
 
@@ -113,7 +110,7 @@ def lowest_ratio(means, variances, widths, noise_variances, available, probabili
         _divide(share, high, regrets, informed, eligible, probabilities[i])
 
 
-@njit(**_KERNEL)
+@kernel("f2 f2 i1", AS_WRITTEN)
 def draw(probabilities, uniforms, winners):  # type: ignore[no-untyped-def]
     """One arm a row, each with its probability: the first at which their running sum passes the uniform (n, 1)."""
     n, arms = probabilities.shape

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import njit
+from halfseen.compiler import helper, inline, kernel
 from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
-from halfseen.kernels.linalg import FREEZE, INNER, KERNEL, agree, copy_into, dot, dot_transposed, symmetrise, whitener
-from halfseen.linker import shared
+from halfseen.kernels.linalg import FREEZE, agree, copy_into, dot, dot_transposed, symmetrise, whitener
 
 NOISE_FLOOR = 1e-9  # a Σ_ii of 0 counts as this share of S_ii
 ROUNDING = 1e-13  # a Σ_ii that is given counts as it is, down to what S_ii can hold beside it
 
 
-@shared("f2 f2 f2 f2 f2", **INNER)
+@helper("f2 f2 f2 f2 f2")
 def predict(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> None:
     """P⁻ = DPDᵀ + Q, symmetric to the last bit; DP is scratch."""
     dot(D, P, DP)
@@ -31,7 +30,7 @@ def predict(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> None
         P_pred[i, i] += Q[i, i]
 
 
-@shared("f2 f2 f2 f2 b1 f2 f2 f2 f2 f2 f3 f3", **INNER)
+@helper("f2 f2 f2 f2 b1 f2 f2 f2 f2 f2 f3 f3")
 def covariance_step(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)
@@ -91,7 +90,7 @@ def covariance_step(
     symmetrise(P_filt)
 
 
-@njit(**INNER)
+@inline("b1 -> b")
 def _all_seen(seen: Flags) -> bool:
     count = 0
     for value in seen:
@@ -99,7 +98,7 @@ def _all_seen(seen: Flags) -> bool:
     return bool(count == seen.shape[0])
 
 
-@njit(**KERNEL)
+@kernel("i1 f3 f3 f3 f3 f3 b1 b2")
 def advance_gain(
     lanes: Index,  # (n,)
     D: Stack,  # (M, d, d), or (1, d, d) for all lanes; Q and R alike
@@ -141,7 +140,7 @@ def advance_gain(
         copy_into(P[m], P_new)
 
 
-@shared("i f2 i f3 i f3 i f2 f1 f1", **INNER)
+@helper("i f2 i f3 i f3 i f2 f1 f1")
 def mean_step(
     b: int, x: Matrix, model: int, D: Stack, m: int, G: Stack, s: int, y: Matrix, pred: Vector, error: Vector
 ) -> None:
@@ -161,7 +160,7 @@ def mean_step(
         x[b, i] = pred[i] + total
 
 
-@njit(**KERNEL)
+@kernel("i1 i1 f3 f3 f2 f2")
 def advance_mean(
     rows: Index,  # (n,) streams that take a step
     lane: Index,  # (B,) lane of each stream
@@ -177,7 +176,7 @@ def advance_mean(
         mean_step(rows[s], x, m if D.shape[0] > 1 else 0, D, m, G, s, y, pred, error)
 
 
-@njit(**KERNEL)
+@kernel("i1 f3 f3 f2 f3 i i f3")
 def advance_means(
     lane: Index,  # (B,) lane of each stream
     D: Stack,  # (M, d, d), or (1, d, d) for all lanes

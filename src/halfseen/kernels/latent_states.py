@@ -11,15 +11,12 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import njit
-from halfseen.kernels.linalg import INNER, KERNEL
-from halfseen.linker import shared
+from halfseen.compiler import AS_WRITTEN, helper, kernel
 
 # Sums in the order written, as a state must be the same wherever it is worked out.
-_KERNEL, _INNER = KERNEL | {"fastmath": False}, INNER | {"fastmath": False}
 
 
-@shared("f1", **_INNER)
+@helper("f1", AS_WRITTEN)
 def _normalise(logs):  # type: ignore[no-untyped-def]
     highest = -np.inf
     for value in logs:
@@ -31,7 +28,7 @@ def _normalise(logs):  # type: ignore[no-untyped-def]
         logs[s] -= highest + math.log(total)
 
 
-@shared("f1 f1 f2 f1 f1", **_INNER)
+@helper("f1 f1 f2 f1 f1", AS_WRITTEN)
 def _move(before, evidence, log_F, after, known):  # type: ignore[no-untyped-def]
     """after_j = log Σ_i exp(before_i + evidence_i) F_ij, both beliefs summing to 1."""
     S = before.shape[0]
@@ -49,7 +46,7 @@ def _move(before, evidence, log_F, after, known):  # type: ignore[no-untyped-def
     _normalise(after)
 
 
-@njit(**_KERNEL)
+@kernel("i1 i1 f2 f3 f3 f3 i1 f2", AS_WRITTEN)
 def open_rounds(rows, rounds, log_start, log_F, beliefs, evidence, newest, out):  # type: ignore[no-untyped-def]
     """The beliefs with which rounds t (n,) begin, as probabilities in `out` (n, S)."""
     W, S = beliefs.shape[1], beliefs.shape[2]
@@ -68,7 +65,7 @@ def open_rounds(rows, rounds, log_start, log_F, beliefs, evidence, newest, out):
             out[n, s] = math.exp(beliefs[b, here, s])
 
 
-@njit(**_KERNEL)
+@kernel("i1 i1 f1 f2 f1 f3 f3 f3 i1 i1", AS_WRITTEN)
 def hear_rewards(rows, rounds, rewards, expected, std, log_F, beliefs, evidence, newest, forgotten):  # type: ignore[no-untyped-def]
     """Take in rewards (n,) of `rounds` (n,), of which `expected` (n, S) was the mean in every state."""
     W, S = beliefs.shape[1], beliefs.shape[2]

@@ -6,15 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.compiler import njit
+from halfseen.compiler import helper, kernel
 from halfseen.kernels._types import Flags, Float, Matrix, Stack, Vector
-from halfseen.linker import shared
 
-FAST = {"reassoc", "contract"}  # never the no-NaN flags: NaN means "not seen"
-# How kernels are compiled: those called from Python, and those called only by other kernels. Division by zero gives
-# inf, as in NumPy, instead of an exception; wrappers that nobody calls are left out because they take time.
-KERNEL: dict[str, Any] = {"cache": True, "fastmath": FAST, "error_model": "numpy", "no_cfunc_wrapper": True}
-INNER: dict[str, Any] = KERNEL | {"no_cpython_wrapper": True}
 # Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
 _UNSIGNED: Any = np.uint64
 _1 = _UNSIGNED(1)
@@ -23,25 +17,25 @@ FREEZE = 1e-12  # relative change of a covariance below which it counts as conve
 CANCELLATION = 1e-14  # rounding error of a covariance, in units of the one it was subtracted from
 
 
-@shared("f2 f2 f2", **INNER)
+@helper("f2 f2 f2")
 def dot(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = a b; a function of its own, as the next two, because every np.dot takes long to compile."""
     np.dot(a, b, out)
 
 
-@shared("f2 f2 f2", **INNER)
+@helper("f2 f2 f2")
 def dot_transposed(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = a bᵀ."""
     np.dot(a, b.T, out)
 
 
-@shared("f2 f2 f2", **INNER)
+@helper("f2 f2 f2")
 def transposed_dot(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = aᵀ b."""
     np.dot(a.T, b, out)
 
 
-@shared("f2 f f2 -> b", **INNER)
+@helper("f2 f f2 -> b")
 def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
     """U upper with UᵀU = S + share·diag(S); False when a pivot is not safely positive."""
     n = _UNSIGNED(S.shape[0])
@@ -64,7 +58,7 @@ def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
     return True
 
 
-@shared("f2 f2 f2 -> f", **INNER)
+@helper("f2 f2 f2 -> f")
 def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
     """W = L⁻¹ (lower triangular, zeros above) with LLᵀ = S, so S⁻¹ = WᵀW and log|S| = −2 Σ log W_ii.
 
@@ -96,7 +90,7 @@ def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
     return share
 
 
-@shared("f2 f2", **INNER)
+@helper("f2 f2")
 def copy_into(target: Matrix, source: Matrix) -> None:
     """target[:len(source)] = source; a loop, because assigning to a slice takes seconds to compile."""
     for i in range(source.shape[0]):
@@ -104,7 +98,7 @@ def copy_into(target: Matrix, source: Matrix) -> None:
             target[i, j] = source[i, j]
 
 
-@shared("f2", **INNER)
+@helper("f2")
 def symmetrise(P: Matrix) -> None:
     for i in range(P.shape[0]):
         for j in range(i):
@@ -113,7 +107,7 @@ def symmetrise(P: Matrix) -> None:
             P[j, i] = mean
 
 
-@shared("f2 f2 f2 f -> b", **INNER)
+@helper("f2 f2 f2 f -> b")
 def agree(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float) -> bool:
     """|ΔP_ij| ≤ tolerance·sqrt(P_ii P_jj) + rounding: with FREEZE, the test by which a covariance freezes.
 
@@ -132,7 +126,7 @@ def agree(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float) -> boo
     return True
 
 
-@shared("f2 f1 f2 b", **INNER)
+@helper("f2 f1 f2 b")
 def recur(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
     """X_t ← X_t + F X_{t−1} down the rows of X, or X_t + F X_{t+1} up them, from `start`; FT is Fᵀ.
 
@@ -155,7 +149,7 @@ def recur(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
                 row[i] += FT[j, i] * a
 
 
-@njit(**KERNEL)
+@kernel("f2 f1 -> b")
 def _above(C: Matrix, floor: Vector) -> bool:
     """Whether C − diag(floor) is positive definite: its Cholesky factorisation goes through."""
     n = C.shape[0]
@@ -174,7 +168,7 @@ def _above(C: Matrix, floor: Vector) -> bool:
     return True
 
 
-@njit(**KERNEL)
+@kernel("f3 i f1 b2")
 def all_below(packed: Stack, size: int, ceilings: Vector, below: Flags) -> None:
     """Into `below` (B, K), whether all eigenvalues of C are below ceilings[b]: ceiling·I − C is positive definite.
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import njit
-from halfseen.kernels._types import Flags, Index, Matrix, Stack
+from halfseen.compiler import helper, kernel
+from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.linalg import (
-    INNER,
-    KERNEL,
     dot,
     dot_transposed,
     symmetrise,
@@ -20,17 +18,27 @@ from halfseen.kernels.linalg import (
     whitener,
 )
 from halfseen.kernels.series import CHUNK
-from halfseen.linker import shared
 
 
-@shared("f2 f2 f", **INNER)
+@helper("f2 f2 f")
 def _add(total: Matrix, part: Matrix, weight: float) -> None:
     for i in range(total.shape[0]):
         for j in range(total.shape[1]):
             total[i, j] += weight * part[i, j]
 
 
-@shared("f2 f2 f2 f2", **INNER)
+@helper("f2 f1 f2")
+def _add_moment(total: Matrix, mean: Vector, cov: Matrix) -> None:
+    """total += E[x xᵀ]."""
+    for i in range(total.shape[0]):
+        for j in range(total.shape[1]):
+            total[i, j] += cov[i, j]
+    for i in range(total.shape[0]):
+        for j in range(total.shape[1]):
+            total[i, j] += mean[i] * mean[j]
+
+
+@helper("f2 f2 f2 f2")
 def _add_products(total: Matrix, X: Matrix, Y: Matrix, part: Matrix) -> None:
     """total += XᵀY, by chunks of rows."""
     for start in range(0, X.shape[0], CHUNK):
@@ -39,7 +47,7 @@ def _add_products(total: Matrix, X: Matrix, Y: Matrix, part: Matrix) -> None:
         _add(total, part, 1.0)
 
 
-@njit(**KERNEL)
+@kernel("f2 i1 f3 f3 -> f2 f2 f2")
 def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[Matrix, Matrix, Matrix]:
     """S11 = Σ_{1..n} E[x_t x_tᵀ], S00 the same over 0..n−1, S10 = Σ_{1..n} E[x_t x_{t−1}ᵀ], given the series.
 
@@ -62,15 +70,12 @@ def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[
         _add(S10, lag[rows[start]], float(t - start))
     _add(S10, lag[rows[0]], 1.0)
     S00 = S11.copy()
-    for end, total in ((0, S00), (n, S11)):
-        _add(total, P_smooth[rows[end]], 1.0)
-        for i in range(d):
-            for j in range(d):
-                total[i, j] += x[end, i] * x[end, j]
+    _add_moment(S00, x[0], P_smooth[rows[0]])
+    _add_moment(S11, x[n], P_smooth[rows[n]])
     return S11, S00, S10
 
 
-@shared("f2 f2 b1 f3", **INNER)
+@helper("f2 f2 b1 f3")
 def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
     """Fill the unseen part of M = E[n nᵀ | y], of which only the block seen is given (the rest is 0).
 
@@ -99,7 +104,7 @@ def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
                 M[i, j] = W[i, j] + R[i, j] - known[i, j]
 
 
-@njit(**KERNEL)
+@kernel("f2 f2 f2 i1 f3 -> f2")
 def noise_moment(y: Matrix, R: Matrix, x: Matrix, rows: Index, P_smooth: Stack) -> Matrix:
     """Σ_{1..n} E[(y_t − Ax_t)(y_t − Ax_t)ᵀ | what was seen], the entries of y not seen taken as unknown.
 
@@ -141,7 +146,7 @@ def noise_moment(y: Matrix, R: Matrix, x: Matrix, rows: Index, P_smooth: Stack) 
     return total
 
 
-@njit(**KERNEL)
+@kernel("f2 f2 f2 i -> f2 f2")
 def maximise(S11: Matrix, S00: Matrix, S10: Matrix, n: int) -> tuple[Matrix, Matrix]:
     """D = S10 S00⁻¹, Q = (S11 − DS10ᵀ − S10Dᵀ + DS00Dᵀ)/n: the maximiser of the expected log-likelihood."""
     d = S00.shape[0]

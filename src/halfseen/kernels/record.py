@@ -6,15 +6,13 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import njit
+from halfseen.compiler import AS_WRITTEN, kernel
 from halfseen.kernels._types import Index, Matrix, Vector
-from halfseen.kernels.linalg import KERNEL
 
-_KERNEL = KERNEL | {"fastmath": False}
 _LANES = 8
 
 
-@njit(**_KERNEL)
+@kernel("f2 i1 f1", AS_WRITTEN)
 def regrets(expected: Matrix, arms: Index, out: Vector) -> None:
     """How much less the arms (n,) pay in the mean than the best of expected (n, K); NaN where one of those is."""
     for i in range(expected.shape[0]):
@@ -25,7 +23,7 @@ def regrets(expected: Matrix, arms: Index, out: Vector) -> None:
         out[i] = best - expected[i, arms[i]]
 
 
-@njit(**_KERNEL)
+@kernel("f2 f2 f1", AS_WRITTEN)
 def distances(x: Matrix, y: Matrix, out: Vector) -> None:
     """‖x_i − y_i‖ of x (n, d) and y (n, p), whose coordinates beyond p are 0.
 

@@ -13,17 +13,15 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import njit
-from halfseen.kernels.linalg import INNER, KERNEL
-from halfseen.kernels.prefetch import prefetch
-from halfseen.linker import shared
+from halfseen.compiler import FUSED, helper, kernel
+from halfseen.compiler.intrinsics import prefetch
 
 PRECISE = 1e12
 # Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
 _0, _1, _2, _3, _4 = (np.uint64(n) for n in range(5))
 
 
-@shared("i f3 f3 i f2 f1 i f2 f2", **INNER)
+@helper("i f3 f3 i f2 f1 i f2 f2")
 def score_one(b, mean, cov, i, features, products, o, means, variances):  # type: ignore[no-untyped-def]
     """`score_arms` of stream b on features[i], into row o; `products` is scratch of the length of a C_a."""
     p, base = np.uint64(mean.shape[2]), _0
@@ -45,7 +43,7 @@ def score_one(b, mean, cov, i, features, products, o, means, variances):  # type
         variances[o, a] = max(quadratic, 0.0)
 
 
-@njit(**KERNEL)
+@kernel("i1 f3 f3 f2 f2 f2")
 def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
     """Of every arm, the predicted reward cᵀm_a and its parameter variance cᵀC_a c; both (n, K), written in place."""
     products = np.empty(cov.shape[2])
@@ -53,7 +51,7 @@ def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-
         score_one(rows[i], mean, cov, i, features, products, i, means, variances)
 
 
-@njit(**KERNEL)
+@kernel("i1 f3 f2 f2")
 def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
     """cᵀμ_a for arm parameters that are known; (n, K), written in place."""
     n, arms, p = rows.shape[0], mean.shape[1], mean.shape[2]
@@ -65,7 +63,7 @@ def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
             means[i, a] = predicted
 
 
-@shared("i i f3 i f2 f1", **(INNER | {"fastmath": {"contract"}}))
+@helper("i i f3 i f2 f1", FUSED)
 def _image(b, a, cov, i, features, gain):  # type: ignore[no-untyped-def]
     """gain = C_a c, in the order written: down the column to the diagonal, then what is along the row.
 
@@ -127,7 +125,7 @@ def _image(b, a, cov, i, features, gain):  # type: ignore[no-untyped-def]
         row += p - j - _1
 
 
-@shared("i i f3 f3 i f2 f f1 -> f", **INNER)
+@helper("i i f3 f3 i f2 f f1 -> f")
 def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-untyped-def]
     """`learn_rewards` of one reward, of arm a of stream b on features[i]; `gain` (p,) is scratch.
 
@@ -156,7 +154,7 @@ def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-un
     return math.log(denominator)
 
 
-@njit(**KERNEL)
+@kernel("i1 f3 f3 f2 i1 f1")
 def amend_rewards(rows, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
     """m_a += C_a c·change: what is known had rewards, learnt on the features (n, p), been higher by `changes` (n,)."""
     gain = np.empty(mean.shape[2])
@@ -167,7 +165,7 @@ def amend_rewards(rows, mean, cov, features, arms, changes):  # type: ignore[no-
             mean[b, a, q] += gain[q] * changes[i]
 
 
-@njit(**KERNEL)
+@kernel("i1 f3 f3 f2 f2 i1 f1 -> i")
 def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: ignore[no-untyped-def]
     """Fold rewards (n,) of the arms played (n,) into the posterior, in the order given.
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import njit
+from halfseen.compiler import AS_WRITTEN, kernel
 from halfseen.kernels.checks import EXCESSIVE, survey
 from halfseen.kernels.choice import pick, pick_one
-from halfseen.kernels.linalg import KERNEL
 from halfseen.kernels.regression import learn_one, score_arms, score_one
 from halfseen.randomness import SPARE, draw, draw_one
 
-_KERNEL = KERNEL | {"fastmath": False}
 
-
-@njit(**_KERNEL)
+@kernel("i1 f2 i1 i1 -> i", AS_WRITTEN)
 def begin_round(rows, observations, rounds, now):  # type: ignore[no-untyped-def]
     """`survey` of observations (n, k) and, unless that is EXCESSIVE, the next round of each row in `now` (n,)."""
     found = survey(observations)
@@ -29,7 +26,7 @@ def begin_round(rows, observations, rounds, now):  # type: ignore[no-untyped-def
     return found
 
 
-@njit(**_KERNEL)
+@kernel("i1 f3 f3 f2 f2 i u2 i1 i b2 f3 i1", AS_WRITTEN)
 def score_and_pick(  # type: ignore[no-untyped-def]
     rows, mean, cov, features, widths, law, keys, rounds, purpose, available, scores, winners
 ):
@@ -41,7 +38,7 @@ def score_and_pick(  # type: ignore[no-untyped-def]
     pick(means, variances, widths, law, noise, available, winners)
 
 
-@njit(**_KERNEL)
+@kernel("f3 f3 f2 f2 f2 i u2 i1 i b2 f2 f2 f i2 f2 -> i", AS_WRITTEN)
 def play_rounds(  # type: ignore[no-untyped-def]
     mean, cov, log_det, features, widths, law, keys, rounds, purpose, available, expected, noise, unit, arms, rewards
 ):

@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import njit
-from halfseen.kernels.linalg import KERNEL
+from halfseen.compiler import kernel
 
 
-@njit(**KERNEL)
+@kernel("f2 i1 f1 f1 f2 f f1 f1")
 def predict_in_turn(features, arms, rewards, noise, prior, baseline, means, variances):  # type: ignore[no-untyped-def]
     """Mean and variance (n,) of every reward given the rewards of earlier rows; written in place.
 

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import njit
+from halfseen.compiler import helper, kernel
 from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.kalman import covariance_step
-from halfseen.kernels.linalg import FREEZE, INNER, KERNEL, agree, copy_into, dot_transposed, recur
-from halfseen.linker import shared
+from halfseen.kernels.linalg import FREEZE, agree, copy_into, dot_transposed, recur
 
 LOG_2PI = 1.8378770664093453
 CHUNK = 256  # rows to a matrix product: fits the cache, and small enough that BLAS stays on one thread
@@ -29,7 +28,7 @@ NONE = -1
 NEXT_COMPLETE, FIRST_CHILD, SIBLING, PATTERN = 0, 1, 2, 3
 
 
-@shared("f3 -> f3", **INNER)
+@helper("f3 -> f3")
 def grow(table: Stack) -> Stack:
     """The table with room for twice as many rows."""
     wider = np.empty((2 * table.shape[0], table.shape[1], table.shape[2]))
@@ -38,7 +37,7 @@ def grow(table: Stack) -> Stack:
     return wider
 
 
-@shared("i2 i -> i2", **INNER)
+@helper("i2 i -> i2")
 def _grow_tree(tree: Index, room: int) -> Index:
     wider = np.empty((room, tree.shape[1]), np.int64)
     for row in range(room):
@@ -47,7 +46,7 @@ def _grow_tree(tree: Index, room: int) -> Index:
     return wider
 
 
-@shared("i2 i b1 b -> i", **INNER)
+@helper("i2 i b1 b -> i")
 def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
     """The row that follows `here` under this pattern, or NONE when nothing has gone that way yet."""
     if complete:
@@ -65,7 +64,7 @@ def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
     return int(there)
 
 
-@shared("f2 f2 -> f2", **INNER)
+@helper("f2 f2 -> f2")
 def closed_loop(D: Matrix, G: Matrix) -> Matrix:
     """Fᵀ with F = (I − GA)D, the map from one filtered mean to the next."""
     d, k = G.shape
@@ -79,7 +78,7 @@ def closed_loop(D: Matrix, G: Matrix) -> Matrix:
     return FT
 
 
-@shared("f2 -> f", **INNER)
+@helper("f2 -> f")
 def _log_det(W: Matrix) -> float:
     """log|S| of S⁻¹ = WᵀW."""
     total = 0.0
@@ -88,7 +87,7 @@ def _log_det(W: Matrix) -> float:
     return total
 
 
-@shared("f2 f2 f2 f2 f2 f2 f3 -> f", **INNER)
+@helper("f2 f2 f2 f2 f2 f2 f3 -> f")
 def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt: Matrix, errors: Stack) -> float:
     """len(y) steps under one gain: fills x_filt[1:] from x_filt[0]. Returns −2 × their log-likelihood.
 
@@ -111,7 +110,7 @@ def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt
     return float(total)
 
 
-@shared("f2 f2 f2 f1 f1 f1 f1 -> f", **INNER)
+@helper("f2 f2 f2 f1 f1 f1 f1 -> f")
 def exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vector, error: Vector) -> float:
     """One step under one gain, entries that are NaN left out. Returns −2 × its log-likelihood."""
     d, k = G.shape
@@ -140,7 +139,7 @@ def exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vec
     return float(total)
 
 
-@shared("f2 i -> i", **INNER)
+@helper("f2 i -> i")
 def _complete_rows(y: Matrix, start: int) -> int:
     """How many rows from `start` on, at most a chunk of them, have no NaN."""
     stop = min(y.shape[0], start + CHUNK)
@@ -151,7 +150,7 @@ def _complete_rows(y: Matrix, start: int) -> int:
     return int(stop - start)
 
 
-@njit(**KERNEL)
+@kernel("f2 f2 f2 f1 f2 f3 -> f3 f1 i2 f3 f3 i")
 def filter_series(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import njit
+from halfseen.compiler import helper, kernel
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
 from halfseen.kernels.kalman import predict
 from halfseen.kernels.linalg import (
     FREEZE,
-    INNER,
-    KERNEL,
     agree,
     copy_into,
     dot,
@@ -26,10 +24,9 @@ from halfseen.kernels.linalg import (
     whitener,
 )
 from halfseen.kernels.series import CHUNK, grow
-from halfseen.linker import shared
 
 
-@shared("f2 f2 f2 f2 f2 f3", **INNER)
+@helper("f2 f2 f2 f2 f2 f3")
 def _smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
     """From a filtered covariance P and P⁻ = DPDᵀ + Q: J = PDᵀ(P⁻)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ.
 
@@ -61,7 +58,7 @@ def _smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, w
     symmetrise(C)
 
 
-@shared("f2 f2 -> f2 f2", **INNER)
+@helper("f2 f2 -> f2 f2")
 def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
     """Jᵀ and K = I − JD: under one gain xˢ_t = K x_t + J xˢ_{t+1}."""
     d = D.shape[0]
@@ -75,7 +72,7 @@ def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
     return JT, K
 
 
-@shared("f2 f2 f1 f1 f1 f1", **INNER)
+@helper("f2 f2 f1 f1 f1 f1")
 def _exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vector, gap: Vector) -> None:
     """xˢ_t = x_t + J(xˢ_{t+1} − Dx_t)."""
     d = D.shape[0]
@@ -91,7 +88,7 @@ def _exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vect
         x_smooth[i] = x[i] + change
 
 
-@njit(**KERNEL)
+@kernel("f2 f2 f3 i2 f3 f3 i -> f3 i2 f3 f3")
 def smooth_series(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)

@@ -6,17 +6,17 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import njit
+from halfseen.compiler import kernel
 from halfseen.kernels._types import Matrix, Stack, Vector
 from halfseen.kernels.kalman import covariance_step
-from halfseen.kernels.linalg import FREEZE, KERNEL, agree, copy_into, recur
+from halfseen.kernels.linalg import FREEZE, agree, copy_into, recur
 from halfseen.kernels.series import SAME, closed_loop, exact_step
 
 # What came of a round. Those from MISSING on leave everything as it was.
 DONE, SETTLED, BACK, MISSING, INFINITE = 0, 1, 2, 3, 4
 
 
-@njit(**KERNEL)
+@kernel("f1 f2 f1 f1 -> i")
 def steady_round(
     y: Vector,  # (k,)
     loop: Matrix,  # Fᵀ over Gᵀ (d + k, d), with F = (I − GA)D
@@ -41,7 +41,7 @@ def steady_round(
     return DONE
 
 
-@njit(**KERNEL)
+@kernel("f1 f3 f3 f3 f2 f2 b f2 f1 f1 -> i")
 def exact_round(
     y: Vector,  # (k,)
     model: Stack,  # D, Q and, in its upper left corner, Σ (3, d, d)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import njit
+from halfseen.compiler import FUSED, helper, kernel
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
-from halfseen.kernels.linalg import INNER, KERNEL
-from halfseen.linker import shared
 
-_IN_ORDER = INNER | {"fastmath": {"contract"}}
 # Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
 _0, _1, _2, _3, _4 = (np.uint64(n) for n in range(5))
 
 
-@shared("i f2 f2 f3 f3", **_IN_ORDER)
+@helper("i f2 f2 f3 f3", FUSED)
 def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> None:
     """X += Σ_t before_t before_tᵀ and Ψ += Σ_t after_t before_tᵀ, of stream b, each entry in the order of the rows.
 
@@ -44,7 +41,7 @@ def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> N
                 Psi[b, i, j] += after[t, i] * before[t, j]
 
 
-@shared("i f1 f2 f3 f3", **INNER)
+@helper("i f1 f2 f3 f3")
 def _open(b: int, mean: Vector, opening: Matrix, X: Stack, Psi: Stack) -> None:
     """A window of stream b begins with x̂_t: no pair yet."""
     for i in range(mean.shape[0]):
@@ -54,7 +51,7 @@ def _open(b: int, mean: Vector, opening: Matrix, X: Stack, Psi: Stack) -> None:
             Psi[b, i, j] = 0.0
 
 
-@njit(**KERNEL)
+@kernel("i1 i1 f2 f2 f2 f3 f3")
 def gather_pairs(
     rows: Index,  # (n,)
     first: Index,  # (n,) 1 where this round opens a window, else 0
@@ -75,7 +72,7 @@ def gather_pairs(
             previous[b, i] = means[b, i]
 
 
-@njit(**KERNEL)
+@kernel("f3 i i b f2 f2 f3 f3")
 def gather_ahead(
     means: Stack,  # x̂ (B, n, d)
     start: int,

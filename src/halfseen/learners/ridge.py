@@ -10,10 +10,8 @@ from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.regression import amend_rewards, learn_rewards, score_arms
 from halfseen.kernels.rounds import play_rounds, score_and_pick
 from halfseen.randomness import Floats, Ints, Keys, Purpose
-from halfseen.warmup import Direct
 
 _CHOICE = int(Purpose.CHOICE)
-_directly_pick, _directly_learn = Direct("kernels.rounds.score_and_pick"), Direct("kernels.regression.learn_rewards")
 _empty = np.empty
 
 
@@ -59,8 +57,7 @@ class Ridge(Learner):
         arms: Ints,
     ) -> tuple[Floats, Floats]:
         scores = _empty((2, len(rows), self.arms))
-        call = _directly_pick.call if self.trusting else score_and_pick
-        call(
+        score_and_pick.call(
             rows, self.mean, self.cov_packed, features, widths, law, keys, rounds, _CHOICE, available,
             scores, arms,
         )  # fmt: skip
@@ -87,8 +84,7 @@ class Ridge(Learner):
             raise self._refusal(rows[refused])
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        call = _directly_learn.call if self.trusting else learn_rewards
-        refused = call(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)
+        refused = learn_rewards.call(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)
         if refused >= 0:
             raise self._refusal(features[refused])
 
