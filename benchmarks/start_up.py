@@ -59,13 +59,13 @@ def warm_up() -> float:
             "from halfseen.cli import run_app; sys.exit(run_app(['warmup']))"
         )
         began = time.perf_counter()
-        run(code, NUMBA_CACHE_DIR=folder)
+        run(code, HALFSEEN_CACHE_DIR=folder)
         return time.perf_counter() - began
 
 
 def run_cold(code: str) -> float:
     with tempfile.TemporaryDirectory(prefix="halfseen-cold-") as folder:
-        return run(code, NUMBA_CACHE_DIR=folder)
+        return run(code, HALFSEEN_CACHE_DIR=folder)
 
 
 def process(name: str, code: str, note: str = "", *, compiles: bool = False, **aim: float) -> Contender:
@@ -99,7 +99,7 @@ def warm(quick: bool = False) -> Job:
             process("kf-ts", KF, "import, make, decide, learn"),
             process("emkf-ts", EMKF),
             process("adaptive", ADAPTIVE),
-            process("import numba, scipy", "import numba, scipy.linalg", "what any of them loads"),
+            process("import llvmlite, scipy", "import llvmlite.binding, scipy.linalg", "what any of them loads"),
         ],
         ran,
         repeats=3,

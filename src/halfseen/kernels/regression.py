@@ -3,8 +3,8 @@
 The posterior is carried as mean m (B, K, p) and covariance C = B_a⁻¹, nothing else: a rank-one update of both
 costs O(p²) and there is no second copy of the same fact that could drift away from it. Of the symmetric C only
 the upper triangle is kept, row by row, (B, K, p(p+1)/2): scoring is bound by reading it, so half the
-bytes is twice the speed. Results are written into arrays of the caller's: handing a new one back costs a
-Numba call more than all the arithmetic of a small problem.
+bytes is twice the speed. Results are written into arrays of the caller's: handing a new one back costs
+more than all the arithmetic of a small problem.
 """
 
 from __future__ import annotations
