@@ -38,7 +38,7 @@ def listed(argument: str, items: Iterable[Any], wanted: str) -> list[Any]:
 
 def numbers(argument: str, value: ArrayLike, wanted: str) -> Floats:
     if type(value) is np.ndarray and value.dtype == np.float64:
-        return value if value.flags.carray else value.copy()  # kernels are compiled for writeable C arrays alone
+        return value if value.flags.carray else value.copy()  # kernels take C arrays, and some write into them
     try:
         return real_numbers(argument, value)
     except (HalfseenError, OverflowError):

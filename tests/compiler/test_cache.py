@@ -16,7 +16,7 @@ import pytest
 
 import halfseen
 from halfseen.compiler.cache import CACHE_DIR, COMPILED
-from halfseen.compiler.kernel import INTERPRET
+from halfseen.compiler.decorators import INTERPRET
 from halfseen.compiler.notice import NOTICE, QUIET
 
 DRAW = (
@@ -138,6 +138,24 @@ def test_a_read_only_install_keeps_its_kernels_in_the_users_cache(read_only_inst
     assert not list((read_only_install / "lib").rglob("*.o"))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
+def test_what_was_compiled_beside_the_code_serves_those_who_may_only_read_it(read_only_install: Path) -> None:
+    """An image is built by one user and run by another."""
+    lib, home = read_only_install / "lib", read_only_install / "home"
+    for path in (lib / "halfseen", *(lib / "halfseen").rglob("*")):
+        if path.is_dir():
+            path.chmod(0o755)
+    told = {"HOME": str(home), "PYTHONPATH": str(lib), "XDG_CACHE_HOME": ""}
+    assert run(DRAW, **told).stderr == f"{NOTICE}\n"
+    assert list((lib / "halfseen" / "__pycache__" / "kernels").glob("*.o"))
+    for path in (lib / "halfseen").rglob("*"):
+        if path.is_dir():
+            path.chmod(0o555)
+    done = run(MEEK + DRAW, **told)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not list(home.rglob("*.o"))
+
+
 def test_importing_the_package_costs_no_more_than_twice_numpy() -> None:
     """Alternately, and the best of several each: what else the machine does cannot make it fail alone."""
     best = {"numpy": float("inf"), "halfseen": float("inf")}
@@ -214,6 +232,58 @@ def test_an_interrupt_while_compiling_loses_nothing(tmp_path: Path) -> None:
     done = run(code, **{CACHE_DIR: str(tmp_path)})
     assert done.stdout.split()[0] == "interrupted"
     assert done.returncode == 0, done.stderr
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    limited = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); "
+    done = run(limited + DRAW, **{CACHE_DIR: str(tmp_path)})
+    assert (done.returncode, done.stderr.splitlines()) == (0, [NOTICE])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_others_may_read_what_is_kept(tmp_path: Path) -> None:
+    assert run(DRAW, **{CACHE_DIR: str(tmp_path)}).returncode == 0
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o644}
+
+
+def test_files_that_change_under_a_running_process_are_not_compiled(tmp_path: Path) -> None:
+    """Else constants of the old code would be kept as those of the new."""
+    package = tmp_path / "halfseen"
+    shutil.copytree(Path(halfseen.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    checks = package / "kernels" / "checks.py"
+    code = (
+        "import numpy as np; from pathlib import Path; from halfseen.kernels.checks import survey\n"
+        f"path = Path({str(checks)!r}); path.write_text(path.read_text() + '# changed')\n"
+        "survey(np.ones((1, 1)))"
+    )
+    done = run(code, PYTHONPATH=str(tmp_path), **{CACHE_DIR: str(tmp_path / "cache")})
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("have changed since it was imported; start Python again")
+    again = run("import numpy as np; from halfseen.kernels.checks import survey; survey(np.ones((1, 1)))",
+                PYTHONPATH=str(tmp_path), **{CACHE_DIR: str(tmp_path / "cache")})  # fmt: skip
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_process_that_forks_while_another_thread_compiles_does_not_hang(tmp_path: Path) -> None:
+    code = (
+        "import os, threading, time, numpy as np; from halfseen.kernels.checks import survey\n"
+        "from halfseen.kernels.series import filter_series; from halfseen.compiler.units import unit_of\n"
+        "worker = threading.Thread(target=unit_of('halfseen.kernels.series').load); worker.start(); time.sleep(0.2)\n"
+        "child = os.fork()\n"
+        "if child == 0: survey(np.ones((1, 1))); os._exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])); worker.join()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {CACHE_DIR: str(tmp_path), QUIET: "1"},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+
+
+def test_without_a_stderr_nothing_is_said(tmp_path: Path) -> None:
+    done = run(f"import sys; sys.stderr = None; {DRAW}", **{CACHE_DIR: str(tmp_path)})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_without_source_files_it_says_what_is_missing(tmp_path: Path) -> None:

@@ -40,6 +40,10 @@ def test_whole_numbers_are_divided_as_in_python(a, b):
     agree(whole_numbers, a, b)
 
 
+def test_whole_numbers_by_zero_are_zero_as_in_numpy():
+    assert whole_numbers(7, 0) == (7, 7, 0, 0, -7)
+
+
 @kernel("i i -> i i i i i", AS_WRITTEN)
 def bits(a, b):
     return a & b, a | b, a ^ b, a >> 3, (a & 255) << 5
@@ -152,6 +156,26 @@ def turns(n, skipped):
 @pytest.mark.parametrize("skipped", [-1, 3])
 def test_loops(n, skipped):
     agree(turns, n, skipped)
+
+
+@kernel("f1 -> i", AS_WRITTEN)
+def counted(calls):
+    calls[0] += 1.0
+    return 1
+
+
+@kernel("f1 b b -> i b b", AS_WRITTEN)
+def once(calls, p, q):
+    first = bool(counted(calls))
+    while True:
+        if calls[0] > 3.0:
+            return int(first), max(p, q), min(p, q)
+        calls[0] += 1.0
+
+
+@pytest.mark.parametrize("p", [False, True])
+def test_what_is_asked_for_its_truth_is_computed_once(p):
+    agree(once, np.zeros(1), p, True)
 
 
 @kernel("f b b -> f b b b", AS_WRITTEN)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from halfseen.compiler.kernel import Kernel
+from halfseen.compiler import decorators
 
 
 @pytest.fixture(autouse=True)
 def arrays_are_of_the_types_that_kernels_take(monkeypatch):
-    def refuse(self, arguments):
-        raise AssertionError(f"{self.name} was called with arrays of other types")
+    def refuse(given, kind, written):
+        raise AssertionError(f"a kernel that takes {kind} was called with another")
 
-    monkeypatch.setattr(Kernel, "_converted", refuse)
+    monkeypatch.setattr(decorators, "as_declared", refuse)

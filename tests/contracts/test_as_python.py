@@ -16,7 +16,7 @@ import numpy as np
 from settings import make_small, shown, story
 
 import halfseen as hs
-from halfseen.compiler.kernel import INTERPRET
+from halfseen.compiler.decorators import INTERPRET
 
 FEW = 12  # rounds, of those whose identification takes seconds in Python
 

@@ -13,10 +13,10 @@ from halfseen.compiler.types import DTYPES, FLAG, FLOAT, INT, Array, Type, leave
 from halfseen.compiler.writer import Value, Writer
 
 # Offsets in bytes: of every object its type (8); of an array its memory (16), number of axes (24), shape (32),
-# description (56) and flags (64: 0x1 C-contiguous, 0x100 aligned); of a description the order of bytes (26: '=' the
-# processor's, '|' of no matter) and the number of the type (28).
+# description (56) and flags (64: 0x1 C-contiguous, 0x100 aligned, 0x400 to be written to); of a description the order
+# of bytes (26: '=' the processor's, '|' of no matter) and the number of the type (28).
 TAKE_ARRAY = """\
-define internal i1 @take_array(ptr %thing, i32 %axes, i32 %number, ptr %into) noinline minsize optsize {
+define internal i1 @take_array(ptr %thing, i32 %axes, i32 %number, i32 %flags, ptr %into) noinline minsize optsize {
   %at.type = getelementptr i8, ptr %thing, i64 8
   %type = load ptr, ptr %at.type
   %is.array = icmp eq ptr %type, @halfseen.ndarray
@@ -27,8 +27,8 @@ array:
   %same.axes = icmp eq i32 %axes.got, %axes
   %at.flags = getelementptr i8, ptr %thing, i64 64
   %flags.got = load i32, ptr %at.flags
-  %flags.two = and i32 %flags.got, 257
-  %same.flags = icmp eq i32 %flags.two, 257
+  %flags.some = and i32 %flags.got, %flags
+  %same.flags = icmp eq i32 %flags.some, %flags
   %at.description = getelementptr i8, ptr %thing, i64 56
   %description = load ptr, ptr %at.description
   %at.number = getelementptr i8, ptr %description, i64 28
@@ -79,13 +79,13 @@ def symbol_of(kernel: Any) -> str:
 class Entry(Writer):
     def __init__(self, kernel: Any) -> None:
         super().__init__(kernel.name, "")
-        self.declared |= {"@halfseen.ndarray = external global i8", "@halfseen.none = external global i8"}
+        self.declared.add("@halfseen.none = external global i8")
         taken, given = parse(kernel.letters)
         self._go_on_if(self.get(f"icmp eq i64 %count, {len(taken)}"), "convert")
         passed: list[str] = []
         for i, kind in enumerate(taken):
             place = self.get(f"getelementptr inbounds ptr, ptr %arguments, i64 {i}")
-            passed += self._unwrap(kind, self.get(f"load ptr, ptr {place}")).spelled
+            passed += self._unwrap(kind, self.get(f"load ptr, ptr {place}"), i in kernel.written).spelled
         places = [self.reserve(leaf) for leaf in leaves(given)]
         passed += [f"ptr {place}" for place in places]
         thread = self.call("ptr", "PyEval_SaveThread") if kernel.nogil else ""
@@ -112,10 +112,10 @@ class Entry(Writer):
         self.branch(condition, on, otherwise)
         self.block(on)
 
-    def _unwrap(self, kind: Type, thing: str) -> Value:
+    def _unwrap(self, kind: Type, thing: str, written: bool) -> Value:
         if isinstance(kind, Array):
             into = self.reserve(f"[{kind.axes + 1} x i64]")
-            wanted = f"i32 {kind.axes}, i32 {DTYPES[kind.item].num}"
+            wanted = f"i32 {kind.axes}, i32 {DTYPES[kind.item].num}, i32 {0x501 if written else 0x101}"
             self._go_on_if(self.get(f"call i1 @take_array(ptr {thing}, {wanted}, ptr {into})"), "convert")
             places = (f"getelementptr inbounds i64, ptr {into}, i64 {i}" for i in range(kind.axes + 1))
             return self.look(kind, [*map(self.get, places)])
@@ -155,5 +155,7 @@ class Entry(Writer):
         made = self.call("ptr", "PyTuple_New", f"i64 {len(items)}")
         self._go_on_if(self.get(f"icmp ne ptr {made}, null"), "error")
         for i, item in enumerate(items):
-            self.call("i32", "PyTuple_SetItem", f"ptr {made}", f"i64 {i}", f"ptr {self._wrap(item)}")
+            wrapped = self._wrap(item)
+            self._go_on_if(self.get(f"icmp ne ptr {wrapped}, null"), "error")
+            self.call("i32", "PyTuple_SetItem", f"ptr {made}", f"i64 {i}", f"ptr {wrapped}")
         return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import operator
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,13 @@ _COMPARED = {
 }
 
 
+_KNOWN: dict[type[ast.operator], Any] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+}  # fmt: skip
+
+
 class Expressions(Writer):
     def __init__(self, name: str, sums: str, names: dict[str, Any]) -> None:
         super().__init__(name, sums)
@@ -40,8 +48,10 @@ class Expressions(Writer):
         return self.convert(self.value(node), kind).parts[0]
 
     def flag(self, node: ast.expr) -> str:
+        return self.truth(self.value(node))
+
+    def truth(self, value: Value) -> str:
         """Whether it is true."""
-        value = self.value(node)
         if value.type == FLAG:
             return value.parts[0]
         if value.type == FLOAT:
@@ -60,6 +70,8 @@ class Expressions(Writer):
     def thing(self, node: ast.expr) -> Any:
         """The Python object that a name outside the function stands for."""
         if isinstance(node, ast.Name):
+            if node.id in self.types:
+                return None
             if node.id in self.globals:
                 return self.globals[node.id]
             return getattr(builtins, node.id, None)
@@ -109,7 +121,7 @@ class Expressions(Writer):
 
     def combine(self, op: type[ast.operator], left: Value, right: Value) -> Value:
         if left.known is not None and right.known is not None and UNSIGNED not in (left.type, right.type):
-            return constant(eval(compile(ast.Expression(_literal(op, left, right)), "", "eval")))
+            return constant(_KNOWN[op](left.known, right.known))
         kind = self.common_of(left, right)
         if op is ast.Pow:
             return self._power(left, right)
@@ -139,7 +151,10 @@ class Expressions(Writer):
         return self.common(left.type, right.type)
 
     def _divide(self, rest: bool, kind: Type, a: str, b: str) -> str:
-        """Rounded down, or what is left then: LLVM rounds towards 0."""
+        """Rounded down, or what is left then: LLVM rounds towards 0. By 0 both are 0, as in NumPy."""
+        if not b.isdigit() or b == "0":
+            by_zero = self.get(f"icmp eq i64 {b}, 0")
+            a, b = (self.get(f"select i1 {by_zero}, i64 {i}, i64 {x}") for i, x in enumerate((a, b)))
         if kind == UNSIGNED:
             return self.get(f"{'urem' if rest else 'udiv'} i64 {a}, {b}")
         left = self.get(f"srem i64 {a}, {b}")
@@ -203,12 +218,15 @@ class Expressions(Writer):
         places = [self.reserve(leaf) for leaf in leaves(kind)]
         yes, no, after = self.fresh("yes"), self.fresh("no"), self.fresh("after")
         self.branch(self.flag(node.test), yes, no)
+        values = []
         for label, side in ((yes, node.body), (no, node.orelse)):
             self.block(label)
-            self.write(self.convert(self.value(side), kind), places)
+            values.append(self.value(side))
+            self.write(self.convert(values[-1], kind), places)
             self.go(after)
         self.block(after)
-        return self.look(kind, places)
+        sides = self.bundle(values)
+        return self.look(kind, places)._replace(views=sides.views, made=sides.made)
 
     # Arrays
 
@@ -252,7 +270,7 @@ class Expressions(Writer):
         item = outer.type.item
         address = self.get(f"getelementptr inbounds {MEMORY[item]}, ptr {outer.parts[0]}, i64 {offset}")
         shape += rest
-        return Value(Array(item, len(shape)) if shape else item, (address, *shape))
+        return Value(Array(item, len(shape)) if shape else item, (address, *shape), views=outer.views)
 
     def _index(self, node: ast.expr, length: str) -> str:
         value = self.value(node)
@@ -288,8 +306,8 @@ class Expressions(Writer):
             known = None
         if known is not None:
             return known(self, node)
-        if not hasattr(thing, "letters"):
-            self.refuse(f"{ast.unparse(node.func)} is no kernel")
+        if not hasattr(thing, "letters") or not isinstance(node.func, ast.Name):
+            self.refuse(f"{ast.unparse(node.func)} is no kernel, by a name of its own")
         return self.call_kernel(thing, [self.value(one) for one in node.args])
 
     def call_kernel(self, kernel: Any, arguments: list[Value]) -> Value:
@@ -298,8 +316,10 @@ class Expressions(Writer):
         if len(arguments) != len(taken):
             self.refuse(f"{kernel.name} takes {len(taken)} arguments")
         passed = []
-        for value, kind in zip(arguments, taken, strict=True):
+        for i, (value, kind) in enumerate(zip(arguments, taken, strict=True)):
             passed += self.convert(value, kind).spelled
+            if i in kernel.written:
+                self.written |= value.views
         places = [self.reserve(leaf) for leaf in leaves(given)]
         passed += [f"ptr {place}" for place in places]
         self.calls(kernel)
@@ -309,15 +329,7 @@ class Expressions(Writer):
         for leaf, part in zip(leaves(given), result.parts, strict=True):
             if leaf == "ptr":
                 self.keep(part)
-        return result
+        return result._replace(made=True)
 
     def calls(self, kernel: Any) -> None:
         """Told of every kernel that is called."""
-
-
-def _literal(op: type[ast.operator], left: Value, right: Value) -> ast.expr:
-    operands = (ast.copy_location(ast.Constant(one.known), _ANYWHERE) for one in (left, right))
-    return ast.copy_location(ast.BinOp(next(operands), op(), next(operands)), _ANYWHERE)
-
-
-_ANYWHERE = ast.parse("0", mode="eval").body

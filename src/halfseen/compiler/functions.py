@@ -11,7 +11,7 @@ import numpy as np
 
 from halfseen.compiler import intrinsics
 from halfseen.compiler.expressions import Expressions
-from halfseen.compiler.types import DTYPES, FLAG, FLOAT, INT, MEMORY, UNSIGNED, Array
+from halfseen.compiler.types import DTYPES, FLAG, FLOAT, INT, MEMORY, REGISTER, UNSIGNED, Array
 from halfseen.compiler.writer import Value
 
 Call = Callable[[Expressions, ast.Call], Value]
@@ -54,7 +54,7 @@ def _extreme(op: type[ast.cmpop]) -> Call:
         for other in others:
             kind = f.common_of(best, other)
             best, other = f.convert(best, kind), f.convert(other, kind)
-            beyond, register = f.compare(op, other, best), "double" if kind == FLOAT else "i64"
+            beyond, register = f.compare(op, other, best), REGISTER[str(kind)]
             best = Value(kind, (f.get(f"select i1 {beyond}, {register} {other.parts[0]}, {register} {best.parts[0]}"),))
         return best
 
@@ -67,7 +67,7 @@ def _to(kind: str) -> Call:
     def write(f: Expressions, node: ast.Call) -> Value:
         value = f.value(node.args[0])
         if kind == FLAG:
-            return Value(FLAG, (f.flag(node.args[0]),))
+            return Value(FLAG, (f.truth(value),))
         if kind != FLOAT and value.type == FLOAT:
             how = "fptosi" if kind == INT else "fptoui"
             return Value(kind, (f.get(f"{how} double {value.parts[0]} to i64"),))
@@ -133,6 +133,7 @@ _TRUE = Value(FLAG, ("true",), True)
 def fill(f: Expressions, array: Value, value: Value) -> Value:
     assert isinstance(array.type, Array)
     item = array.type.item
+    f.written |= array.views
     with f.counting("0", f.size(array)) as (at, _, _):
         f.store(item, value, f.get(f"getelementptr inbounds {MEMORY[item]}, ptr {array.parts[0]}, i64 {at}"))
     return array
@@ -149,14 +150,17 @@ def _copy(f: Expressions, array: Value, arguments: list[ast.expr]) -> Value:
 def _reshape(f: Expressions, array: Value, arguments: list[ast.expr]) -> Value:
     """It must have as many items as before: nothing checks that."""
     assert isinstance(array.type, Array)
+    if len(arguments) != 1:
+        f.refuse("a shape is one tuple")
     shape = _shape(f, arguments[0])
-    return Value(Array(array.type.item, len(shape)), (array.parts[0], *shape))
+    return array._replace(type=Array(array.type.item, len(shape)), parts=(array.parts[0], *shape))
 
 
 def _dot(f: Expressions, node: ast.Call) -> Value:
     """out = a b by BLAS, to which an array in rows is the transpose of one in columns: outᵀ = bᵀ aᵀ."""
     (a, turned_a), (b, turned_b) = (_factor(f, one) for one in node.args[:2])
     out = f.array(node.args[2])
+    f.written |= out.views
     rows, columns = out.parts[1], out.parts[2]
     inner = a.parts[1] if turned_a else a.parts[2]
     numbers = [columns, rows, inner, *(f.most(one.parts[2], "1") for one in (b, a)), f.most(columns, "1")]

@@ -11,13 +11,20 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from halfseen.compiler.entry import PYTHON_FUNCTIONS
+from halfseen.compiler.types import DTYPES
+from halfseen.errors import HalfseenError
+
+
+def python_function(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of Python's C interface, described for us alone: `ctypes.pythonapi` is everybody's."""
+    return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
 
 
 @cache
 def _target() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
@@ -30,9 +37,8 @@ def _target() -> Any:
 
 def identity() -> str:
     """What machine code depends on besides the source."""
-    features = llvm.get_host_cpu_features().flatten()
-    number = np.dtype(np.int64).num
-    return f"{llvmlite.__version__} {llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {number}"
+    processor = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    return f"{llvmlite.__version__} {np.__version__} {processor} {[one.num for one in DTYPES.values()]}"
 
 
 def assemble(text: str) -> bytes:
@@ -62,10 +68,8 @@ def _dgemm() -> int:
     from scipy.linalg import cython_blas
 
     capsule = cython_blas.__pyx_capi__["dgemm"]
-    name = ctypes.pythonapi.PyCapsule_GetName
-    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name = python_function("PyCapsule_GetName", ctypes.c_char_p, ctypes.py_object)
+    pointer = python_function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     return int(pointer(capsule, name(capsule)))
 
 
@@ -76,6 +80,8 @@ def load(code: bytes, symbols: list[str]) -> dict[str, int]:
     engine.finalize_object()
     addresses = {symbol: engine.get_function_address(symbol) for symbol in symbols}
     for symbol, address in addresses.items():
+        if not address:
+            raise HalfseenError(f"{symbol} is not in the object file that should have it; `halfseen warmup` anew")
         llvm.add_symbol(symbol, address)
     return addresses
 
@@ -96,6 +102,5 @@ def callable_at(address: int, name: str, instead: Any) -> Any:
     """The Python function whose machine code is there; it calls `instead` with arguments that it cannot take."""
     method = _Method(name.encode(), address, _FAST_CALL, None)
     _methods.append(method)
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    make = python_function("PyCFunction_NewEx", *[ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p])
     return make(ctypes.addressof(method), instead, None)

@@ -20,10 +20,11 @@ class Compiling:
 
     def __init__(self, total: int) -> None:
         self._total, self._done, self._began = total, 0, time.monotonic()
-        self._drawn = bool(total) and QUIET not in os.environ and sys.stderr is not None and sys.stderr.isatty()
+        self._said = bool(total) and QUIET not in os.environ and sys.stderr is not None
+        self._drawn = self._said and sys.stderr.isatty()
 
     def __enter__(self) -> Compiling:
-        if self._total and not _told and QUIET not in os.environ:
+        if self._said and not _told:
             _told.append(True)
             print(NOTICE, file=sys.stderr, flush=True)
         return self

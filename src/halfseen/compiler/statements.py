@@ -7,7 +7,7 @@ from typing import Any
 
 from halfseen.compiler.expressions import Expressions
 from halfseen.compiler.functions import fill
-from halfseen.compiler.types import FLAG, INT, MEMORY, UNSIGNED, Array, leaves, parse
+from halfseen.compiler.types import INT, MEMORY, UNSIGNED, Array, leaves, parse
 from halfseen.compiler.writer import Value
 
 
@@ -26,8 +26,8 @@ class Function(Expressions):
         if len(self.parameters) != len(self.taken):
             self.refuse(f"{len(self.parameters)} parameters, but {len(self.taken)} types")
         before = None
-        while before != self.types:  # until no variable turns out to be of a wider type
-            before = dict(self.types)
+        while before != (found := (dict(self.types), dict(self.views), dict(self.made))):
+            before = found  # until no variable turns out to be of a wider type
             self.begin()
             self._body()
 
@@ -36,6 +36,7 @@ class Function(Expressions):
 
     def _body(self) -> None:
         self.loops: list[tuple[str, str]] = []  # where `continue` and `break` go
+        self.left: set[str] = set()  # where a `break` went
         signature, at = [], 0
         for name, kind in zip(self.parameters, self.taken, strict=True):
             parts = []
@@ -43,10 +44,12 @@ class Function(Expressions):
                 parts.append(f"%a{at}")
                 signature.append(f"{leaf} %a{at}")
                 at += 1
-            self.assign(name, Value(kind, tuple(parts)))
+            self.assign(name, Value(kind, tuple(parts), views=frozenset([name])))
         self.results = [f"%out{i}" for i in range(len(leaves(self.given)))]
         signature += [f"ptr {place}" for place in self.results]
         self.statements(self.tree.body)
+        if not self.ended and self.given != ():
+            self.refuse("it may end without a return")
         self.block("exit")
         returned = (place for leaf, place in zip(leaves(self.given), self.results, strict=True) if leaf == "ptr")
         self.free_all([self.get(f"load ptr, ptr {place}") for place in returned])
@@ -94,6 +97,7 @@ class Function(Expressions):
             outer = self.array(target.value)
             assert isinstance(outer.type, Array)
             place = self.within(outer, target.slice)
+            self.written |= outer.views
             if isinstance(place.type, Array):
                 fill(self, place, value)
             else:
@@ -111,12 +115,18 @@ class Function(Expressions):
         place, item = self.within(outer, node.target.slice), outer.type.item
         if isinstance(place.type, Array):
             self.refuse("one item at a time is changed")
+        self.written |= outer.views
         before = self.load(item, place.parts[0])
         self.store(item, self.combine(type(node.op), before, self.value(node.value)), place.parts[0])
 
     def _return(self, node: ast.Return) -> None:
         if node.value is not None:
-            self.write(self.convert(self.value(node.value), self.given), self.results)
+            value = self.value(node.value)
+            parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            names = [one.id for one in parts if isinstance(one, ast.Name) and isinstance(self.types.get(one.id), Array)]
+            if "ptr" in leaves(self.given) and not (value.made and len(set(names)) == len(names)):
+                self.refuse("an array that is returned is made here, whole, and returned once")
+            self.write(self.convert(value, self.given), self.results)
         self.go("exit")
 
     def _if(self, node: ast.If) -> None:
@@ -132,12 +142,23 @@ class Function(Expressions):
         self.block(after)
 
     def _while(self, node: ast.While) -> None:
+        self._no_else(node)
         again, body, after = self.fresh("again"), self.fresh("body"), self.fresh("after")
         self.block(again)
         self.branch(self.flag(node.test), body, after)
         self.block(body)
         self._loop(node.body, again, after)
-        self.block(after)
+        if isinstance(node.test, ast.Constant) and node.test.value is True and after not in self.left:
+            self.ended = False
+            self.lines.append(f"{after}:")
+            self.say("unreachable")
+            self.ended = True
+        else:
+            self.block(after)
+
+    def _no_else(self, node: ast.While | ast.For) -> None:
+        if node.orelse:
+            self.refuse("no else after a loop in kernels")
 
     def _loop(self, body: list[ast.stmt], again: str, after: str) -> None:
         self.loops.append((again, after))
@@ -147,12 +168,14 @@ class Function(Expressions):
             self.go(again)
 
     def _break(self, node: ast.Break) -> None:
+        self.left.add(self.loops[-1][1])
         self.go(self.loops[-1][1])
 
     def _continue(self, node: ast.Continue) -> None:
         self.go(self.loops[-1][0])
 
     def _for(self, node: ast.For) -> None:
+        self._no_else(node)
         if isinstance(node.iter, ast.Call) and self.thing(node.iter.func) is range:
             self._for_range(node, node.iter)
         else:
@@ -166,8 +189,8 @@ class Function(Expressions):
         if not step.known:
             self.refuse("a step is a number that is written, not 0")
         kind = self.common_of(*numbers)
-        if kind == FLAG or kind not in (INT, UNSIGNED):
-            self.refuse(f"a range of {kind}")
+        if kind not in ((INT, UNSIGNED) if step.known > 0 else (INT,)):
+            self.refuse(f"a range of {kind} by {step.known}")
         start, stop = (self.convert(one, kind).parts[0] for one in numbers)
         with self.counting(start, stop, step.known, str(kind)) as (at, further, after):
             self.put(node.target, Value(kind, (at,)))

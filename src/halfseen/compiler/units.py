@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,12 @@ from halfseen.compiler.notice import Compiling
 from halfseen.compiler.types import leaves, parse
 
 if TYPE_CHECKING:
-    from halfseen.compiler.kernel import Kernel
+    from halfseen.compiler.decorators import Kernel
 
 _UNITS: dict[str, Unit] = {}  # by module
 _LOCK = threading.RLock()  # LLVM and what is loaded are for one thread at a time
+if hasattr(os, "register_at_fork"):  # a fork waits until nothing is being compiled
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 def unit_of(module: str) -> Unit:
@@ -54,20 +57,19 @@ class Unit:
     def _foreign_source(self) -> str:
         """What `cache` does not know of."""
         ours = self.module.startswith("halfseen.")
-        return "" if ours else "".join(one.source() for one in self.kernels)
+        return "" if ours else self.translate()
 
     def load(self) -> None:
         """From here on its kernels can be called."""
         with _LOCK:
-            wanted = [one for one in self.needed() if not one.loaded]
-            with Compiling(sum(not one.compiled for one in wanted)) as compiling:
-                for one in wanted:
-                    one._load(compiling)
+            wanted = {one: one._kept() for one in self.needed() if not one.loaded}
+            with Compiling(sum(code is None for code in wanted.values())) as compiling:
+                for one, code in wanted.items():
+                    one._load(code or one.compile(compiling))
 
-    def _load(self, compiling: Compiling) -> None:
+    def _load(self, code: bytes) -> None:
         from halfseen.compiler import entry, machine
 
-        code = self._kept() or self.compile(compiling)
         entered = [one for one in self.kernels if one.entered]
         symbols = [one.symbol for one in self.kernels if not one.inlined] + [entry.symbol_of(one) for one in entered]
         addresses = machine.load(code, symbols)
@@ -81,6 +83,7 @@ class Unit:
 
         if compiling is not None:
             compiling.starts(self.name)
+        cache.check_sources()
         with _LOCK:
             code = machine.assemble(self.translate())
         cache.keep(self.name, self._foreign_source(), code)
@@ -88,17 +91,16 @@ class Unit:
 
     def translate(self) -> str:
         """The unit in LLVM's language, with copies of what it inlines."""
-        from halfseen.compiler.entry import TAKE_ARRAY, Entry
-        from halfseen.compiler.statements import Function
+        from halfseen.compiler.entry import TAKE_ARRAY, Entry, symbol_of
 
         writers: dict[str, Any] = {}
         waiting = [one for one in self.kernels if not one.inlined]
         called: dict[str, Kernel] = {}
         while waiting:
             one = waiting.pop()
-            writers[one.symbol] = function = Function(one)
+            writers[one.symbol] = function = one.translated
             if one.entered:
-                writers[f"{one.symbol}.entry"] = Entry(one)
+                writers[symbol_of(one)] = Entry(one)
             called |= function.called
             waiting += [other for symbol, other in function.called.items() if other.inlined and symbol not in writers]
         declared = {"@halfseen.ndarray = external global i8"}.union(*(one.declared for one in writers.values()))

@@ -23,6 +23,8 @@ class Value(NamedTuple):
     type: Type
     parts: tuple[str, ...]
     known: Any = None  # a Python number, where it is one already
+    views: frozenset[str] = frozenset()  # the parameters that an array may be a part of
+    made: bool = False  # all of an array that was reserved here
 
     @property
     def spelled(self) -> list[str]:
@@ -44,6 +46,9 @@ class Writer:
         self.name = name
         self.flags = f"{sums} " if sums else ""  # with which LLVM may change the order of sums, or fuse them
         self.types: dict[str, Type] = {}  # of the variables
+        self.views: dict[str, frozenset[str]] = {}  # and what they may be a part of,
+        self.made: dict[str, bool] = {}  # or whether they are always a whole array of this function's
+        self.written: set[str] = set()  # the parameters that are written into
         self.declared: set[str] = set()  # what is elsewhere
         self.constants: dict[str, str] = {}  # arrays of the module
         self.line = 0  # of the source
@@ -128,9 +133,11 @@ class Writer:
     # Variables
 
     def assign(self, name: str, value: Value) -> None:
-        """A variable is of the widest type that it is ever given: `settle` begins again when that changes."""
+        """A variable is of the widest type that it is ever given: `Function` begins again when that changes."""
         before = self.types.get(name, value.type)
         self.types[name] = kind = self.common(before, value.type)
+        self.views[name] = self.views.get(name, frozenset()) | value.views
+        self.made[name] = self.made.get(name, True) and value.made
         if name not in self.stack:
             self.stack[name] = [self.reserve(leaf) for leaf in leaves(kind)]
         self.write(self.convert(value, kind), self.stack[name])
@@ -139,7 +146,7 @@ class Writer:
         kind = self.types[name]
         if name not in self.stack:
             self.refuse(f"{name} is read before it is set")
-        return self.look(kind, self.stack[name])
+        return self.look(kind, self.stack[name])._replace(views=self.views[name], made=self.made[name])
 
     def write(self, value: Value, places: list[str]) -> None:
         for part, place in zip(value.spelled, places, strict=False):
@@ -184,12 +191,15 @@ class Writer:
         assert isinstance(value.type, tuple)
         for kind in value.type:
             count = len(leaves(kind))
-            found.append(Value(kind, value.parts[at : at + count]))
+            found.append(Value(kind, value.parts[at : at + count], views=value.views, made=value.made))
             at += count
         return found
 
     def bundle(self, values: list[Value]) -> Value:
-        return Value(tuple(one.type for one in values), tuple(part for one in values for part in one.parts))
+        parts = tuple(part for one in values for part in one.parts)
+        arrays = [one for one in values if "ptr" in leaves(one.type)]
+        views, made = frozenset().union(*(one.views for one in arrays)), all(one.made for one in arrays)
+        return Value(tuple(one.type for one in values), parts, views=views, made=made)
 
     # Arithmetic on whole numbers, for addresses and shapes
 
@@ -246,7 +256,7 @@ class Writer:
             memory = self.call("noalias ptr", "PyMem_RawMalloc", f"i64 {self.times(count, str(bytes_each))}")
         self.fail_if(self.get(f"icmp eq ptr {memory}, null"))
         self.keep(memory)
-        return Value(Array(item, len(shape)), (memory, *lengths))
+        return Value(Array(item, len(shape)), (memory, *lengths), made=True)
 
     def keep(self, memory: str) -> None:
         """To be freed when this place is reached again, or at the end."""

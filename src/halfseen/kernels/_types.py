@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,4 +12,4 @@ Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 Stack: TypeAlias = NDArray[np.float64]  # any leading axes before a matrix
 Index: TypeAlias = NDArray[np.int64]
-Flags: TypeAlias = NDArray[Any]  # bool or uint8
+Flags: TypeAlias = NDArray[np.bool_]

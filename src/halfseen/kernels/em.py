@@ -1,7 +1,6 @@
 """The EM loop for the linear-Gaussian model over windows of observations (docs/mathematics.md, "Full EM").
 
-Plain Python around compiled passes: an iteration takes a few hundred microseconds at the least, and compiling
-the loop as well would more than double the time the kernels take to compile.
+Plain Python around compiled passes: an iteration takes a few hundred microseconds at the least.
 """
 
 from __future__ import annotations

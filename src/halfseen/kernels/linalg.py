@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from halfseen.compiler import helper, kernel
 from halfseen.kernels._types import Flags, Float, Matrix, Stack, Vector
 
-# Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
-_UNSIGNED: Any = np.uint64
-_1 = _UNSIGNED(1)
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error, not information
 FREEZE = 1e-12  # relative change of a covariance below which it counts as converged
 CANCELLATION = 1e-14  # rounding error of a covariance, in units of the one it was subtracted from
@@ -19,7 +14,7 @@ CANCELLATION = 1e-14  # rounding error of a covariance, in units of the one it w
 
 @helper("f2 f2 f2")
 def dot(a: Matrix, b: Matrix, out: Matrix) -> None:
-    """out = a b; a function of its own, as the next two, because every np.dot takes long to compile."""
+    """out = a b, by BLAS."""
     np.dot(a, b, out)
 
 
@@ -38,7 +33,7 @@ def transposed_dot(a: Matrix, b: Matrix, out: Matrix) -> None:
 @helper("f2 f f2 -> b")
 def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
     """U upper with UᵀU = S + share·diag(S); False when a pivot is not safely positive."""
-    n = _UNSIGNED(S.shape[0])
+    n = S.shape[0]
     for i in range(n):
         for j in range(i, n):
             U[i, j] = S[i, j]
@@ -51,7 +46,7 @@ def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
         scale = 1.0 / np.sqrt(pivot)
         for j in range(i, n):
             U[i, j] *= scale
-        for r in range(i + _1, n):
+        for r in range(i + 1, n):
             factor = U[i, r]
             for j in range(r, n):
                 U[r, j] -= factor * U[i, j]
@@ -66,7 +61,7 @@ def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
     smallest share of itself in 1e-13, 1e-11, .. that lets the factorisation through; relative to each
     entry, so the result does not depend on the units of the coordinates. Returns that share. U is scratch.
     """
-    n = _UNSIGNED(S.shape[0])
+    n = S.shape[0]
     share = 0.0
     while not _factor(S, share, U):
         share = max(1e-13, share * 100.0)
@@ -82,17 +77,17 @@ def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
         W[i, i] = 1.0
         for r in range(i):
             factor = U[r, i]
-            for j in range(r + _1):
+            for j in range(r + 1):
                 W[i, j] -= factor * W[r, j]
         scale = 1.0 / U[i, i]
-        for j in range(i + _1):
+        for j in range(i + 1):
             W[i, j] *= scale
     return share
 
 
 @helper("f2 f2")
 def copy_into(target: Matrix, source: Matrix) -> None:
-    """target[:len(source)] = source; a loop, because assigning to a slice takes seconds to compile."""
+    """target[:len(source)] = source."""
     for i in range(source.shape[0]):
         for j in range(source.shape[1]):
             target[i, j] = source[i, j]
@@ -192,7 +187,7 @@ def raise_to_floor(C: Matrix, floor: Vector) -> Matrix:
     """The X ⪰ diag(floor) that maximises −log|X| − tr(X⁻¹C): C itself where it is above the floor already.
 
     In coordinates in which the floor is the identity this lifts every eigenvalue below 1 to 1. A floor that
-    is 0 anywhere is no floor. Lifting is plain NumPy: it is seldom needed, and an eigensolver compiles for seconds.
+    is 0 anywhere is no floor. Lifting is plain NumPy: it is seldom needed.
     """
     if not (floor > 0.0).all() or _above(C, floor) or not np.isfinite(C).all():
         return C

@@ -17,20 +17,18 @@ from halfseen.compiler import FUSED, helper, kernel
 from halfseen.compiler.intrinsics import prefetch
 
 PRECISE = 1e12
-# Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
-_0, _1, _2, _3, _4 = (np.uint64(n) for n in range(5))
 
 
 @helper("i f3 f3 i f2 f1 i f2 f2")
 def score_one(b, mean, cov, i, features, products, o, means, variances):  # type: ignore[no-untyped-def]
     """`score_arms` of stream b on features[i], into row o; `products` is scratch of the length of a C_a."""
-    p, base = np.uint64(mean.shape[2]), _0
+    p, base = mean.shape[2], 0
     for j in range(p):
         c = features[i, j]
         for l in range(j, p):  # noqa: E741
             products[base + l] = 2.0 * c * features[i, l]
         products[base + j] = c * c
-        base += p - j - _1
+        base += p - j - 1
     for a in range(mean.shape[1]):
         # cᵀCc = ⟨C, ccᵀ⟩: one long dot product an arm, which vectorises better than p short ones.
         quadratic = 0.0
@@ -70,15 +68,15 @@ def _image(b, a, cov, i, features, gain):  # type: ignore[no-untyped-def]
     Four rows at a time: the sums along them do not wait for each other, and the gain is stored a quarter as often.
     A sum that starts from 0 leaves no choice which of two products is rounded before they are added.
     """
-    p, row = np.uint64(gain.shape[0]), _0  # entry l of a row is at row + l
+    p, row = gain.shape[0], 0  # entry l of a row is at row + l
     for j in range(p):
         gain[j] = 0.0
-    whole = p - p % _4
-    for j in range(_0, whole, _4):
-        row_1 = row + p - j - _1
-        row_2 = row_1 + p - j - _2
-        row_3 = row_2 + p - j - _3
-        j_1, j_2, j_3 = j + _1, j + _2, j + _3
+    whole = p - p % 4
+    for j in range(0, whole, 4):
+        row_1 = row + p - j - 1
+        row_2 = row_1 + p - j - 2
+        row_3 = row_2 + p - j - 3
+        j_1, j_2, j_3 = j + 1, j + 2, j + 3
         c, c_1, c_2, c_3 = features[i, j], features[i, j_1], features[i, j_2], features[i, j_3]
         along, along_1, along_2, along_3 = 0.0, 0.0, 0.0, 0.0
         along += cov[b, a, row + j] * c
@@ -97,13 +95,13 @@ def _image(b, a, cov, i, features, gain):  # type: ignore[no-untyped-def]
         gain[j_3] += cov[b, a, row + j_3] * c
         gain[j_3] += cov[b, a, row_1 + j_3] * c_1
         gain[j_3] += cov[b, a, row_2 + j_3] * c_2
-        for l in range(j + _4, p):  # noqa: E741
+        for l in range(j + 4, p):  # noqa: E741
             entry = features[i, l]
             along += cov[b, a, row + l] * entry
             along_1 += cov[b, a, row_1 + l] * entry
             along_2 += cov[b, a, row_2 + l] * entry
             along_3 += cov[b, a, row_3 + l] * entry
-        for l in range(j + _4, p):  # noqa: E741
+        for l in range(j + 4, p):  # noqa: E741
             total = gain[l]
             total += cov[b, a, row + l] * c
             total += cov[b, a, row_1 + l] * c_1
@@ -114,15 +112,15 @@ def _image(b, a, cov, i, features, gain):  # type: ignore[no-untyped-def]
         gain[j_1] += along_1
         gain[j_2] += along_2
         gain[j_3] += along_3
-        row = row_3 + p - j - _4
+        row = row_3 + p - j - 4
     for j in range(whole, p):
         c, along = features[i, j], 0.0
         for l in range(j, p):  # noqa: E741
             along += cov[b, a, row + l] * features[i, l]
-        for l in range(j + _1, p):  # noqa: E741
+        for l in range(j + 1, p):  # noqa: E741
             gain[l] += cov[b, a, row + l] * c
         gain[j] += along
-        row += p - j - _1
+        row += p - j - 1
 
 
 @helper("i i f3 f3 i f2 f f1 -> f")
@@ -145,12 +143,12 @@ def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-un
     for q in range(gain.shape[0]):
         mean[b, a, q] += gain[q] * step
         gain[q] *= root
-    p, base = np.uint64(gain.shape[0]), _0
+    p, base = gain.shape[0], 0
     for j in range(p):
         first = gain[j]
         for l in range(j, p):  # noqa: E741
             cov[b, a, base + l] -= first * gain[l]
-        base += p - j - _1
+        base += p - j - 1
     return math.log(denominator)
 
 

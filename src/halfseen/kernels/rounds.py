@@ -34,7 +34,7 @@ def score_and_pick(  # type: ignore[no-untyped-def]
     means, variances = scores[0], scores[1]
     score_arms(rows, mean, cov, features, means, variances)
     noise = np.empty(means.shape)
-    draw(keys, rounds, purpose, law >= 0, noise)  # normals; a literal True would have it compiled once more
+    draw(keys, rounds, purpose, True, noise)
     pick(means, variances, widths, law, noise, available, winners)
 
 

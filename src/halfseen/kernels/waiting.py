@@ -89,9 +89,9 @@ def open_decisions(  # type: ignore[no-untyped-def]
     for i in range(numbers.shape[0]):
         row = rows[i]
         if heads[row, 2] >= most:
-            vacancies = _drop(np.int64(heads[row, 0]), ids, streams, links, table, heads, vacant, vacancies)
+            vacancies = _drop(heads[row, 0], ids, streams, links, table, heads, vacant, vacancies)
         vacancies -= 1
-        place = np.int64(vacant[vacancies])  # one type for all that `_enter` and `_drop` get: compiled once
+        place = vacant[vacancies]
         ids[place], streams[place], arms[place] = numbers[i], row, played[i]
         for j in range(features.shape[1]):
             features[place, j] = contexts[i, j]
@@ -143,7 +143,7 @@ def forget_streams(rows, ids, streams, links, table, heads, vacant, vacancies): 
     """Let nothing of `rows` wait any more; the vacancies left."""
     for i in range(rows.shape[0]):
         while heads[rows[i], 2] > 0:
-            vacancies = _drop(np.int64(heads[rows[i], 0]), ids, streams, links, table, heads, vacant, vacancies)
+            vacancies = _drop(heads[rows[i], 0], ids, streams, links, table, heads, vacant, vacancies)
     return vacancies
 
 

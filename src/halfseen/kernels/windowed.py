@@ -7,9 +7,6 @@ import numpy as np
 from halfseen.compiler import FUSED, helper, kernel
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
 
-# Indices without a sign: one with a sign is looked at for it wherever it is used, and nothing vectorises.
-_0, _1, _2, _3, _4 = (np.uint64(n) for n in range(5))
-
 
 @helper("i f2 f2 f3 f3", FUSED)
 def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> None:
@@ -17,10 +14,10 @@ def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> N
 
     Four rows at a time, so that the sums are stored a quarter as often.
     """
-    n, d = np.uint64(before.shape[0]), np.uint64(before.shape[1])
-    whole = n - n % _4
-    for t in range(_0, whole, _4):
-        t_1, t_2, t_3 = t + _1, t + _2, t + _3
+    n, d = before.shape[0], before.shape[1]
+    whole = n - n % 4
+    for t in range(0, whole, 4):
+        t_1, t_2, t_3 = t + 1, t + 2, t + 3
         for i in range(d):
             x, x_1, x_2, x_3 = before[t, i], before[t_1, i], before[t_2, i], before[t_3, i]
             y, y_1, y_2, y_3 = after[t, i], after[t_1, i], after[t_2, i], after[t_3, i]

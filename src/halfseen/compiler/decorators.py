@@ -7,12 +7,13 @@ import inspect
 import os
 import textwrap
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from halfseen.compiler import units
-from halfseen.compiler.types import DTYPES, Array, parse
+from halfseen.compiler.types import DTYPES, FLOAT, Array, parse
 from halfseen.errors import HalfseenError
 
 # In which order sums may be taken, and whether a product is rounded before it is added. Never the flags that exclude
@@ -54,22 +55,34 @@ class Kernel:
         units.unit_of(self.module).load()
         return self.call(*arguments)
 
-    def convert(self, *arguments: Any) -> Any:
-        """What the entry calls with arguments that it does not take."""
-        return self._converted(arguments)
+    @cached_property
+    def translated(self) -> Any:
+        from halfseen.compiler.statements import Function
 
-    def _converted(self, arguments: tuple[Any, ...]) -> Any:
-        """The kernel on arrays of other layouts or types: copies of them, copied back afterwards."""
+        return Function(self)
+
+    @cached_property
+    def written(self) -> set[int]:
+        """Which arguments it writes into."""
+        function = self.translated
+        return {i for i, name in enumerate(function.parameters) if name in function.written}
+
+    def convert(self, *arguments: Any) -> Any:
+        """What the entry calls with arguments that it does not take.
+
+        The kernel gets copies of arrays of other layouts or types; those that it writes into are copied back.
+        """
         taken, _ = parse(self.letters)
         if len(arguments) != len(taken):
             raise TypeError(f"{self.name}: got {len(arguments)} arguments; want {len(taken)}")
         passed, changed = list(arguments), []
         for i, (given, kind) in enumerate(zip(arguments, taken, strict=True)):
             if isinstance(kind, Array):
-                passed[i] = _as_declared(given, kind)
+                passed[i] = as_declared(given, kind, i in self.written)
                 if passed[i] is None:
-                    raise TypeError(f"{self.name}: got {_described(given)} for argument {i + 1}; want {kind}")
-                if passed[i] is not given and isinstance(given, np.ndarray) and given.flags.writeable:
+                    wanted = f"{kind}{' to write into' if i in self.written else ''}"
+                    raise TypeError(f"{self.name}: got {_described(given)} for argument {i + 1}; want {wanted}")
+                if passed[i] is not given and i in self.written:
                     changed.append((given, passed[i]))
         result = self._function(*passed)
         for given, copy in changed:
@@ -89,20 +102,27 @@ class Kernel:
             self.call = lambda *arguments: _adopt(kinds[0], function(*arguments))
 
 
-def _as_declared(given: Any, kind: Array) -> Any:
-    """The array as the kernel takes it, a copy if need be; None if it is of another kind altogether."""
-    array = np.asarray(given)
-    if array.ndim != kind.axes or not np.can_cast(array.dtype, DTYPES[kind.item], "same_kind"):
-        return None
-    return np.require(array, DTYPES[kind.item], ["C", "A", "E"])
+def as_declared(given: Any, kind: Array, written: bool) -> Any:
+    """The array as the kernel takes it, a copy if need be; None if it cannot be had without loss."""
+    array, wanted = np.asarray(given), DTYPES[kind.item]
+    fits = np.can_cast(array.dtype, wanted, "same_kind" if kind.item == FLOAT else "safe")
+    if written:
+        fits = (
+            fits
+            and isinstance(given, np.ndarray)
+            and given.flags.writeable
+            and np.can_cast(wanted, array.dtype, "same_kind")
+        )
+    return np.require(array, wanted, ["C", "A", "E"]) if fits and array.ndim == kind.axes else None
 
 
 def _described(given: Any) -> str:
-    return f"an array of {given.dtype}, {given.shape}," if isinstance(given, np.ndarray) else repr(given)
+    if not isinstance(given, np.ndarray):
+        return repr(given)
+    return f"{'an' if given.flags.writeable else 'a read-only'} array of {given.dtype}, {given.shape},"
 
 
-_free = ctypes.pythonapi.PyMem_RawFree
-_free.restype, _free.argtypes = None, [ctypes.c_void_p]
+_free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyMem_RawFree", ctypes.pythonapi))
 
 
 class _Memory:
