@@ -127,6 +127,23 @@ def test_what_a_kernel_only_reads_is_never_changed():
     assert both.tolist() == [0.0, 2.0, 4.0, 3.0, 4.0, 5.0]
 
 
+@kernel("f1 f1 f2 f1")
+def through_names(a, b, c, d):
+    first, second = a, b
+    row = c[0] if a[0] > 0.0 else c[1]
+    second[0] = first[0] + row[0]
+    np.dot(c, c, d.reshape((2, 2)))
+
+
+@kernel("f1 f1 f2 f1")
+def through_a_call(a, b, c, d):
+    through_names(b, a, c, d)
+
+
+def test_what_is_written_is_known_through_views_names_and_calls():
+    assert (through_names.written, through_a_call.written) == ({1, 3}, {0, 3})
+
+
 def test_read_only_arrays_are_read_and_never_written_to():
     fixed, short = np.array([1.0, 2.0]), np.zeros(2, np.int32)
     fixed.setflags(write=False)

@@ -43,7 +43,8 @@ def play() -> dict[str, list[list[float]]]:
 
 
 def test_compiled_and_not_they_decide_alike() -> None:
-    environment = os.environ | {INTERPRET: "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    found = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(hs.__file__).parents[1])])
+    environment = os.environ | {INTERPRET: "1", "PYTHONPATH": found}
     done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     interpreted = json.loads(done.stdout)

@@ -25,6 +25,7 @@ class Value(NamedTuple):
     known: Any = None  # a Python number, where it is one already
     views: frozenset[str] = frozenset()  # the parameters that an array may be a part of
     made: bool = False  # all of an array that was reserved here
+    items: tuple[Any, ...] = ()  # the values that a tuple was made of
 
     @property
     def spelled(self) -> list[str]:
@@ -187,6 +188,8 @@ class Writer:
 
     def items(self, value: Value) -> list[Value]:
         """The parts of a tuple."""
+        if value.items:
+            return list(value.items)
         found, at = [], 0
         assert isinstance(value.type, tuple)
         for kind in value.type:
@@ -199,7 +202,7 @@ class Writer:
         parts = tuple(part for one in values for part in one.parts)
         arrays = [one for one in values if "ptr" in leaves(one.type)]
         views, made = frozenset().union(*(one.views for one in arrays)), all(one.made for one in arrays)
-        return Value(tuple(one.type for one in values), parts, views=views, made=made)
+        return Value(tuple(one.type for one in values), parts, views=views, made=made, items=tuple(values))
 
     # Arithmetic on whole numbers, for addresses and shapes
 
