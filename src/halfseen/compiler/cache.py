@@ -91,7 +91,7 @@ def find(name: str, source: str) -> bytes | None:
 
     Where others have compiled beside the code, as for an image, that serves too.
     """
-    for place in (folder(),) if CACHE_DIR in os.environ else (folder(), _BESIDE):
+    for place in (folder(),) if os.environ.get(CACHE_DIR) else (folder(), _BESIDE):
         try:
             content = (place / _file(name, source)).read_bytes()
         except OSError:
