@@ -15,8 +15,8 @@ from benchmarks.flops import score, steady_filter_step
 from benchmarks.harness import Contender, Job
 from benchmarks.online import flops
 from benchmarks.settings import ARMS, LATENT, OBSERVED
+from halfseen.experiments.plan import AgentSpec
 from halfseen.experiments.play import build_policy
-from halfseen.experiments.specs import AgentSpec
 from halfseen.worlds import named
 
 ROUNDS = 10_000

@@ -20,8 +20,8 @@ import halfseen as hs
 from benchmarks import linear_thompson, online
 from benchmarks.harness import Contender, Job, measure
 from benchmarks.settings import ARMS, LATENT, OBSERVED, orbit
-from halfseen.randomness import Purpose, normals, stream_keys
-from halfseen.table import Table
+from halfseen.kernels.random import Purpose, normals, stream_keys
+from halfseen.reports.table import Table
 
 STREAMS, SINGLE = 10_000, 200  # of the fleet and of NumPy; agents of the loop
 AGREEING, AGREEING_ROUNDS = 20, 60

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.estimators.kept import kept_subject
-from halfseen.examination.examined import measure
+from halfseen.diagnostics.examined import measure
+from halfseen.diagnostics.kept_history import kept_subject
+from halfseen.experiments.plan import AgentSpec
 from halfseen.experiments.play import build_policy
-from halfseen.experiments.specs import AgentSpec
-from halfseen.model import LinearGaussianModel
-from halfseen.randomness import Floats
-from halfseen.table import Table
+from halfseen.kernels.random import Floats
+from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.reports.table import Table
 from halfseen.worlds import World, named
 from halfseen.worlds.world import Rounds
 

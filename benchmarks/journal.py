@@ -26,10 +26,10 @@ from halfseen.journal.ids import next_id
 from halfseen.journal.journal import StreamRow
 from halfseen.journal.opening import open_journal
 from halfseen.journal.sqlite import SqliteJournal
-from halfseen.service.engine import Engine
-from halfseen.service.resident import Resident, snapshot
+from halfseen.reports.table import Table
+from halfseen.service.engine.engine import Engine
+from halfseen.service.engine.loaded_stream import Resident, snapshot
 from halfseen.service.specs import Ask, Settings, StreamSpec, Told
-from halfseen.table import Table
 
 OBSERVED, LATENT, ARMS = 10, 20, 15
 CALLERS, SLOWER = 64, 0.002  # seconds that are added to every commit
@@ -48,7 +48,7 @@ class SlowDisk(SqliteJournal):
 
 def shared() -> list[dict[str, Any]]:
     """Requests a second of 64 callers on one stream, commits shared against one commit a request."""
-    from halfseen.service.store import Store
+    from halfseen.service.engine.store import Store
 
     async def rate(batch_rows: int, requests: int) -> float:
         with tempfile.TemporaryDirectory() as folder:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.settings import ARMS, LATENT, OBSERVED
-from halfseen.component import Streams
+from halfseen.components import Streams
 from halfseen.estimators.starting_model import starting_transition
-from halfseen.randomness import Purpose, normal_series, normals, stream_keys
+from halfseen.kernels.random import Purpose, normal_series, normals, stream_keys
 from halfseen.worlds import named
 
 WINDOW = 200  # rounds between two refits of `emkf-ts`

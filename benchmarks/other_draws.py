@@ -13,10 +13,10 @@ import sys
 import numpy as np
 
 from halfseen.experiments.leaderboard import leaderboard_plan
+from halfseen.experiments.plan import CHUNK, AgentSpec, agent_spec
 from halfseen.experiments.play import build_policy
-from halfseen.experiments.specs import CHUNK, AgentSpec, agent_spec
-from halfseen.randomness import Floats
-from halfseen.table import Table
+from halfseen.kernels.random import Floats
+from halfseen.reports.table import Table
 from halfseen.worlds import World
 
 APART = 1_000_000  # added to the seeds of a copy's draws

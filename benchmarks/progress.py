@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from benchmarks.harness import Told
 from benchmarks.run import Starting
-from halfseen.terminal import duration
+from halfseen.cli.terminal import duration
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any
 
 from benchmarks import chart, tables
 from benchmarks.run import aims
+from halfseen.cli.terminal import print_table
 from halfseen.experiments.files import staged, write_json
-from halfseen.terminal import print_table
 
 
 def show(results: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 
 from benchmarks.load import Load, drive, request
-from halfseen.table import Table
+from halfseen.reports.table import Table
 
 OBSERVED, ARMS, CONNECTIONS = 20, 15, 64
 STREAM = {"name": "load", "observed": OBSERVED, "arms": ARMS, "agent": "ts-pco", "seed": 1}
@@ -69,7 +69,7 @@ def empty(kind: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def served(database: str) -> Iterator[int]:
-    with started(["halfseen.cli", "serve", "--port", "0", "--database", database], Path.cwd()) as process:
+    with started(["halfseen", "serve", "--port", "0", "--database", database], Path.cwd()) as process:
         assert process.stderr is not None
         found = None
         while not found:

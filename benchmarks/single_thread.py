@@ -29,5 +29,5 @@ def settle(arguments: Sequence[str]) -> None:
     if allowed:
         os.sched_setaffinity(0, {max(allowed)})
     sys.stdout.flush()
-    command = [sys.executable, "-m", "halfseen.cli", *arguments]
+    command = [sys.executable, "-m", "halfseen", *arguments]
     os.execve(sys.executable, command, os.environ | ENVIRONMENT | {PROCESSORS: json.dumps(sorted(allowed))})

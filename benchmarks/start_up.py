@@ -56,7 +56,7 @@ def warm_up() -> float:
     with tempfile.TemporaryDirectory(prefix="halfseen-cold-") as folder:
         code = (
             f"import os, sys; getattr(os, 'sched_setaffinity', print)(0, {processors() or {0}}); "
-            "from halfseen.cli import run_app; sys.exit(run_app(['warmup']))"
+            "from halfseen.cli.app import run_app; sys.exit(run_app(['warmup']))"
         )
         began = time.perf_counter()
         run(code, HALFSEEN_CACHE_DIR=folder)

@@ -25,10 +25,10 @@ import distributed
 import numpy as np
 import psutil
 
-from halfseen.experiments.dask_cluster import RemoteDask
-from halfseen.experiments.engine import ThisProcess
+from halfseen.experiments.engines.dask import RemoteDask
+from halfseen.experiments.engines.engine import ThisProcess
+from halfseen.experiments.plan import Slice, experiment
 from halfseen.experiments.play import play
-from halfseen.experiments.specs import Slice, experiment
 
 WANTED = 1.7
 

@@ -13,8 +13,8 @@ import numpy as np
 
 import halfseen as hs
 from halfseen.journal.opening import open_journal
-from halfseen.service.engine import Engine
-from halfseen.service.resident import Resident
+from halfseen.service.engine.engine import Engine
+from halfseen.service.engine.loaded_stream import Resident
 from halfseen.service.specs import Settings, StreamSpec
 
 PLAIN = {"identify": False, "sweep_seconds": 0.05}

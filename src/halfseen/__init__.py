@@ -11,56 +11,56 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from halfseen import worlds
-    from halfseen.agent import Agent
-    from halfseen.beliefs import Belief
-    from halfseen.catalogue import catalog, make
-    from halfseen.decision import Decision
+    from halfseen.agents.agent import Agent
+    from halfseen.agents.catalogue import catalog, make
+    from halfseen.agents.decision import Decision
+    from halfseen.agents.fleet.decisions import Decisions
+    from halfseen.agents.fleet.fleet import Fleet, load
+    from halfseen.client import AsyncClient, Client, ServiceUnreachable
+    from halfseen.diagnostics.health import Finding, Health, Verdict
     from halfseen.errors import HalfseenError, HalfseenWarning
     from halfseen.experiments.evaluate import Evaluation, evaluate
     from halfseen.experiments.examine import Examination, examine
     from halfseen.experiments.leaderboard import Leaderboard, leaderboard
+    from halfseen.experiments.plan import AgentSpec
     from halfseen.experiments.result import Result
     from halfseen.experiments.run import run
-    from halfseen.experiments.specs import AgentSpec
-    from halfseen.fleet.decisions import Decisions
-    from halfseen.fleet.fleet import Fleet, load
-    from halfseen.health import Finding, Health, Verdict
-    from halfseen.identify.em import FitResult, fit
-    from halfseen.model import LinearGaussianModel
-    from halfseen.service.client import AsyncClient, Client, ServiceUnreachable
+    from halfseen.models.identification.em import FitResult, fit
+    from halfseen.models.linear_gaussian import LinearGaussianModel
+    from halfseen.models.results import Belief
+    from halfseen.models.tracker import Tracker
     from halfseen.service.errors import ServiceError
-    from halfseen.tracker import Tracker
 
 _HOMES = {
-    "Agent": "agent",
-    "AgentSpec": "experiments.specs",
-    "AsyncClient": "service.client",
-    "Belief": "beliefs",
-    "Client": "service.client",
-    "Decision": "decision",
-    "Decisions": "fleet.decisions",
+    "Agent": "agents.agent",
+    "AgentSpec": "experiments.plan",
+    "AsyncClient": "client",
+    "Belief": "models.results",
+    "Client": "client",
+    "Decision": "agents.decision",
+    "Decisions": "agents.fleet.decisions",
     "Evaluation": "experiments.evaluate",
     "Examination": "experiments.examine",
-    "Finding": "health",
-    "FitResult": "identify.em",
-    "Fleet": "fleet.fleet",
+    "Finding": "diagnostics.health",
+    "FitResult": "models.identification.em",
+    "Fleet": "agents.fleet.fleet",
     "HalfseenError": "errors",
     "HalfseenWarning": "errors",
-    "Health": "health",
+    "Health": "diagnostics.health",
     "Leaderboard": "experiments.leaderboard",
-    "LinearGaussianModel": "model",
+    "LinearGaussianModel": "models.linear_gaussian",
     "Result": "experiments.result",
-    "Tracker": "tracker",
+    "Tracker": "models.tracker",
     "ServiceError": "service.errors",
-    "ServiceUnreachable": "service.client",
-    "Verdict": "health",
-    "catalog": "catalogue",
+    "ServiceUnreachable": "client",
+    "Verdict": "diagnostics.health",
+    "catalog": "agents.catalogue",
     "evaluate": "experiments.evaluate",
     "examine": "experiments.examine",
-    "fit": "identify.em",
+    "fit": "models.identification.em",
     "leaderboard": "experiments.leaderboard",
-    "load": "fleet.fleet",
-    "make": "catalogue",
+    "load": "agents.fleet.fleet",
+    "make": "agents.catalogue",
     "run": "experiments.run",
     "worlds": None,
 }

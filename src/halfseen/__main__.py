@@ -1,5 +1,5 @@
 """`python -m halfseen`, where the command `halfseen` is not on the path."""
 
-from halfseen.cli import main
+from halfseen.cli.app import main
 
 main()

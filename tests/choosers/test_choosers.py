@@ -6,13 +6,13 @@ from scipy import stats
 from settings import make_small, story
 
 import halfseen as hs
-from halfseen.catalogue import CATALOG
+from halfseen.agents.catalogue import CATALOG
 from halfseen.choosers.thompson import Thompson
 from halfseen.choosers.ucb import Ucb
-from halfseen.component import Streams
-from halfseen.estimators.adaptive import Adaptive
+from halfseen.components import Streams
+from halfseen.estimators.adaptive.estimator import Adaptive
+from halfseen.kernels.random import stream_keys
 from halfseen.learners.ridge import Ridge
-from halfseen.randomness import stream_keys
 
 STREAMS = Streams(stream_keys([1, 2]), 3, 4)
 ROWS = np.array([0, 1])

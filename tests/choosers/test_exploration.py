@@ -5,15 +5,15 @@ import pytest
 from scipy import integrate, stats
 
 import halfseen as hs
+from halfseen.agents.policy import Policy
 from halfseen.choosers.break_even import break_even
 from halfseen.choosers.information_directed import InformationDirected
 from halfseen.choosers.optimistic import Optimistic
 from halfseen.choosers.thompson import Thompson
-from halfseen.component import Choices, Streams
+from halfseen.components import Choices, Streams
 from halfseen.estimators.observed import Observed
+from halfseen.kernels.random import Purpose, normals, stream_keys, uniforms
 from halfseen.learners.ridge import Ridge
-from halfseen.policy import Policy
-from halfseen.randomness import Purpose, normals, stream_keys, uniforms
 
 OBSERVED, ARMS = 3, 5
 

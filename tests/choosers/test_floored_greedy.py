@@ -5,9 +5,9 @@ import pytest
 
 from halfseen.choosers.floored_greedy import FlooredGreedy
 from halfseen.choosers.state_sampling import StateSampling
-from halfseen.component import Choices, Streams
+from halfseen.components import Choices, Streams
+from halfseen.kernels.random import stream_keys
 from halfseen.learners.known_by_state import KnownByState
-from halfseen.randomness import stream_keys
 
 ARMS = 4
 

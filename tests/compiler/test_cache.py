@@ -20,7 +20,7 @@ from halfseen.compiler.decorators import INTERPRET
 from halfseen.compiler.notice import NOTICE, QUIET
 
 DRAW = (
-    "from halfseen.randomness import normals, stream_keys; import numpy; "
+    "from halfseen.kernels.random import normals, stream_keys; import numpy; "
     "normals(stream_keys(1), numpy.array([1]), 1, 2)"
 )
 

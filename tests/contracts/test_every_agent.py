@@ -17,9 +17,9 @@ from settings import (
 )
 
 import halfseen as hs
-from halfseen.catalogue import CATALOG
-from halfseen.component import Streams
-from halfseen.randomness import stream_keys
+from halfseen.agents.catalogue import CATALOG
+from halfseen.components import Streams
+from halfseen.kernels.random import stream_keys
 
 pytestmark = pytest.mark.parametrize("name", list(hs.catalog()))
 ROUNDS = 3 * 5 * LATENT + 7  # past three windows of the estimators that refit

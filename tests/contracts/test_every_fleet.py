@@ -5,7 +5,7 @@ import pytest
 from settings import ARMS, LATENT, OBSERVED, arm_params, assert_same_state, make_small, shown, story, told
 
 import halfseen as hs
-from halfseen.fleet import engine
+from halfseen.agents.fleet import engine
 
 pytestmark = [
     pytest.mark.parametrize("name", list(hs.catalog())),

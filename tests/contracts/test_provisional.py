@@ -5,16 +5,16 @@ import pytest
 from settings import ARMS, OBSERVED, assert_same_state, frozen_state, live, make_small, shown, story, told
 
 import halfseen as hs
-from halfseen.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.pending import PROVISIONAL
 from halfseen.choosers.thompson import Thompson
-from halfseen.component import Streams
+from halfseen.components import Streams
 from halfseen.estimators.latent_states import LatentStates
 from halfseen.estimators.observed import Observed
+from halfseen.kernels.random import stream_keys
 from halfseen.learners.calibrated import Calibrated
 from halfseen.learners.known_by_state import KnownByState
 from halfseen.learners.ridge import Ridge
-from halfseen.ledger import PROVISIONAL
-from halfseen.randomness import stream_keys
 
 every_agent = pytest.mark.parametrize("name", list(hs.catalog()))
 CUT, ROUNDS = 60, 80

@@ -6,10 +6,10 @@ from reference.algorithm_1 import EmkfThompson
 from settings import ARMS, LATENT, OBSERVED, arm_params, story
 
 import halfseen as hs
-from halfseen.component import Streams
+from halfseen.components import Streams
 from halfseen.estimators.starting_model import starting_transition
+from halfseen.kernels.random import Purpose, normals, stream_keys
 from halfseen.kernels.windowed import maximise
-from halfseen.randomness import Purpose, normals, stream_keys
 
 WINDOW = 5 * LATENT
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from settings import ARMS, OBSERVED, small_model, story
 
-from halfseen.catalogue import CATALOG
-from halfseen.component import Streams
+from halfseen.agents.catalogue import CATALOG
+from halfseen.components import Streams
 from halfseen.errors import HalfseenError
-from halfseen.randomness import stream_keys
+from halfseen.kernels.random import stream_keys
 from halfseen.worlds import linear_gaussian
 
 

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 from benchmarks.evaluation import World, rule
+from evaluation.logs import agent_events, created, write
 
 import halfseen as hs
-from evaluation.logs import agent_events, created, write
-from halfseen.cli import run_app
+from halfseen.cli.app import run_app
 from halfseen.experiments.evaluate import FILES
 
 

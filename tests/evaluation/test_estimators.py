@@ -7,14 +7,14 @@ import itertools
 import numpy as np
 import pytest
 from benchmarks.evaluation import World, rule
+from evaluation.logs import ARMS
 
 import halfseen as hs
-from evaluation.logs import ARMS
 from halfseen.errors import HalfseenError
 from halfseen.evaluation.estimators import effective_size
 from halfseen.evaluation.reward_model import predicted_rewards
 from halfseen.experiments.evaluate import read_log
-from halfseen.paired_series import hac_mean
+from halfseen.statistics.time_series import hac_mean
 
 TINY = {
     "observation": [[0.0], [1.0], [2.0], [3.0]],

@@ -11,7 +11,7 @@ import halfseen as hs
 from halfseen.evaluation import policies
 from halfseen.evaluation.log import Kind
 from halfseen.experiments.evaluate import read_log
-from halfseen.service.engine import Engine
+from halfseen.service.engine.engine import Engine
 from halfseen.service.specs import Ask, Settings, StreamSpec, Told
 
 PAYS = {"a": 1.0, "b": 0.5, "c": 2.0, "d": 1.5}

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from evaluation.logs import agent_events, created, event, write
 from pyarrow import parquet
 
-from evaluation.logs import agent_events, created, event, write
 from halfseen.errors import HalfseenError
 from halfseen.evaluation.log import Kind
 from halfseen.experiments.evaluate import read_log

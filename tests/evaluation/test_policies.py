@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 from benchmarks.evaluation import World, rule
+from evaluation.logs import agent_events, write
 from settings import ARMS, OBSERVED, assert_same_state, make_small, story, told
 
 import halfseen as hs
-from evaluation.logs import agent_events, write
 from halfseen.errors import HalfseenError
 from halfseen.evaluation import policies
 from halfseen.evaluation.log import Kind, Log, LogBuilder

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from halfseen.experiments.plan import CHUNK, experiment
 from halfseen.experiments.play import Track, checkpoints
 from halfseen.experiments.result import Result
-from halfseen.experiments.specs import CHUNK, experiment
 
 
 def power(exponent: float, *, scale: float = 1.0, rounds: int = 2000) -> np.ndarray:

@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-
-import halfseen as hs
 from experiments.processes import SOURCE, RealCluster, own_client, real_cluster
 from experiments.test_run import assert_same_result
-from halfseen.experiments import dask_cluster, engine
-from halfseen.experiments.dask_cluster import Dask
-from halfseen.experiments.errand import by_value, errand, identity
+
+import halfseen as hs
+from halfseen.experiments.engines import dask as dask_cluster
+from halfseen.experiments.engines import engine
+from halfseen.experiments.engines.dask import Dask
+from halfseen.experiments.engines.remote_task import by_value, errand, identity
+from halfseen.experiments.plan import experiment
 from halfseen.experiments.run import Kept, run_experiment
-from halfseen.experiments.specs import experiment
 
 AGENTS = ["oracle-ts", "kf-ts", "emkf-ts", "ts-pco", "random"]
 PLAN = experiment(AGENTS, ["keyhole", "fog"], 300, 4)
@@ -183,7 +184,7 @@ def test_a_killed_driver_is_gone_on_with(cluster: RealCluster, tmp_path: Path) -
     """Begun on the cluster and killed; gone on with by processes, and then by nobody, as nothing is left to do."""
     words = ["run", "orbit", "fog", "--agents", "kf-ts,ts-pco", "--rounds", "3000", "--seeds", "20", "--out", "out"]
     driver = subprocess.Popen(
-        [sys.executable, "-m", "halfseen.cli", *words, "--cluster", cluster.address],
+        [sys.executable, "-m", "halfseen", *words, "--cluster", cluster.address],
         cwd=tmp_path,
         env={"PYTHONPATH": str(SOURCE), "HALFSEEN_QUIET": "1"},
         stdout=subprocess.DEVNULL,
@@ -216,7 +217,7 @@ def test_a_killed_driver_is_gone_on_with(cluster: RealCluster, tmp_path: Path) -
 def test_a_cluster_of_our_own_ends_with_its_parent(tmp_path: Path, number: signal.Signals, code: int) -> None:
     words = ["run", "orbit", "--agents", "kf-ts,ts-pco", "--rounds", "100000", "--seeds", "4", "--out", "out"]
     driver = subprocess.Popen(
-        [sys.executable, "-m", "halfseen.cli", *words, "--cluster", "local:2"],
+        [sys.executable, "-m", "halfseen", *words, "--cluster", "local:2"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(SOURCE), "HALFSEEN_QUIET": "1", "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
@@ -347,7 +348,7 @@ def test_a_scheduler_that_goes_away(tmp_path: Path) -> None:
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "halfseen.experiments.dask_cluster")
+    monkeypatch.delitem(sys.modules, "halfseen.experiments.engines.dask")
     monkeypatch.setitem(sys.modules, "distributed", None)
     line = "^running on a cluster needs the package 'distributed', which is not installed; install it with: pip install"
     with pytest.raises(hs.HalfseenError, match=line + r" 'halfseen\[cluster\]'$"):

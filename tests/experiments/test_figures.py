@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.synthetic import fabricate, power
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import halfseen
-from experiments.synthetic import fabricate, power
 from halfseen.errors import HalfseenError, MissingExtra
 from halfseen.experiments.figures import regret_figure, save_figure, theory_figure
 from halfseen.experiments.reproduce import AGENTS

@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiments.test_report import Page
 
 import halfseen as hs
-from experiments.test_report import Page
-from halfseen import savefile
-from halfseen.catalogue import CATALOG, Entry
+from halfseen.agents import saving as savefile
+from halfseen.agents.catalogue import CATALOG, Entry
 from halfseen.choosers.uniform import Uniform
 from halfseen.estimators.observed import Observed
-from halfseen.experiments import cells, local, slice_store
+from halfseen.experiments import cache as slice_store
+from halfseen.experiments import cells
 from halfseen.experiments import leaderboard as module
+from halfseen.experiments.engines import local
 from halfseen.experiments.leaderboard import BASELINE, FILES, WORLDS, Progress, leaderboard_plan
 from halfseen.experiments.standings import FIELDS
 from halfseen.learners.ridge import Ridge

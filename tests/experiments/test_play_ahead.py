@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.catalogue import CATALOG
+from halfseen.agents.catalogue import CATALOG
+from halfseen.agents.policy import Policy
 from halfseen.choosers.thompson import Thompson
-from halfseen.component import Payoffs, Streams
+from halfseen.components import Payoffs, Streams
 from halfseen.estimators.kalman import Kalman
 from halfseen.estimators.observed import Observed
+from halfseen.experiments.plan import AgentSpec, Slice
 from halfseen.experiments.play import build_policy, play
-from halfseen.experiments.specs import AgentSpec, Slice
+from halfseen.kernels.random import stream_keys
 from halfseen.learners.ridge import Ridge
-from halfseen.policy import Policy
-from halfseen.randomness import stream_keys
 from halfseen.worlds.linear_gaussian import RandomWorld
 from halfseen.worlds.world import Episodes, World
 

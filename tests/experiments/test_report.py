@@ -8,12 +8,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-
 from experiments.synthetic import fabricate, power
-from halfseen.diagnostics import Estimate
+
 from halfseen.experiments.claims import Claim, Finding, Verdict, judge_claims
 from halfseen.experiments.report import render_report, rerun_command
 from halfseen.experiments.result import Result
+from halfseen.statistics.estimates import Estimate
 
 VOID = {"meta", "img", "br"}
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from experiments.synthetic import fabricate, power
+
 from halfseen.errors import HalfseenError
 from halfseen.experiments import reproduce as module
 from halfseen.experiments.claims import judge_claims

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiments.test_run import assert_same_result
 
 import halfseen as hs
-from experiments.test_run import assert_same_result
-from halfseen.cli import run_app
-from halfseen.commands import interruption
+from halfseen.cli import interruption
+from halfseen.cli.app import run_app
+from halfseen.experiments import cache as slice_store
 from halfseen.experiments import run as module
-from halfseen.experiments import slice_store
+from halfseen.experiments.plan import Slice, experiment
 from halfseen.experiments.play import play
 from halfseen.experiments.run import Kept, run_experiment, slice_size
-from halfseen.experiments.specs import Slice, experiment
 
 AGENTS, PLACES = ["kf-ts", "ts-pco"], ["keyhole", "fog"]
 PLAN = experiment(AGENTS, PLACES, 60, 5)

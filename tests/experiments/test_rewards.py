@@ -12,12 +12,12 @@ import halfseen as hs
 from halfseen.errors import HalfseenError
 from halfseen.experiments.figures import render_figure
 from halfseen.experiments.leaderboard import leaderboard_plan
+from halfseen.experiments.plan import experiment
 from halfseen.experiments.reward_figures import arms_figure, reward_figure
 from halfseen.experiments.reward_report import render_reward_report, rerun_command
 from halfseen.experiments.reward_tables import agents_table, arms_table, places_for, significant, verdicts
 from halfseen.experiments.rewards import arm_shares, reference_agent
-from halfseen.experiments.specs import experiment
-from halfseen.paired_series import hac_mean
+from halfseen.statistics.time_series import hac_mean
 from halfseen.worlds import recorded
 
 ROWS = 500

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, Entry
 from halfseen.choosers.greedy import Greedy
 from halfseen.estimators.observed import Observed
 from halfseen.experiments import run as run_module
+from halfseen.experiments.plan import AgentSpec, agent_spec, experiment, split_spec, world_spec
 from halfseen.experiments.play import build_policy
 from halfseen.experiments.setting_tables import told_by_the_worlds
-from halfseen.experiments.specs import AgentSpec, agent_spec, experiment, split_spec, world_spec
 from halfseen.learners.ridge import Ridge
 
 AGENTS = ["oracle-ts", "kf-ts", "emkf-ts", "em-rts-ts", "ts-pco", "bayes", "random"]

@@ -12,9 +12,9 @@ from scipy import stats
 
 import halfseen
 from halfseen.experiments.cells import Cell, CellResult, cells_of
+from halfseen.experiments.plan import experiment
 from halfseen.experiments.schedule import Schedule
 from halfseen.experiments.source import reachable, source_hash
-from halfseen.experiments.specs import experiment
 from halfseen.experiments.standings import overall_ratios, standings
 from halfseen.experiments.wording import spread
 
@@ -114,8 +114,8 @@ def test_every_module_that_plays_is_in_the_hash() -> None:
     code = """
 import sys
 from halfseen.experiments.cells import cells_of, play_cell
-from halfseen.catalogue import CATALOG
-from halfseen.experiments.specs import experiment
+from halfseen.agents.catalogue import CATALOG
+from halfseen.experiments.plan import experiment
 for cell in cells_of(experiment(list(CATALOG), ["keyhole", "switch:at=3"], 5, 1)):
     assert play_cell(cell, lambda _: None).error is None, cell.place
 print(*[name for name in sys.modules if name.startswith("halfseen.")])
@@ -127,7 +127,7 @@ print(*[name for name in sys.modules if name.startswith("halfseen.")])
     reached = reachable("halfseen.experiments.cells")
     assert set(done.stdout.split()) <= set(reached)
     assert {"halfseen.worlds.named", "halfseen.kernels.kalman", "halfseen.estimators.emkf"} <= set(reached)
-    assert not set(reached) & {"halfseen.cli", "halfseen.terminal", "halfseen.experiments.html"}
+    assert not set(reached) & {"halfseen.cli.app", "halfseen.cli.terminal", "halfseen.experiments.html"}
     assert len(source_hash()) == 64
 
 

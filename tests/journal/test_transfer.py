@@ -8,14 +8,14 @@ import time
 import pytest
 from engine_tools import observation, pay, refolded, same, spec, with_engine
 
-from halfseen.cli import run_app
+from halfseen.cli.app import run_app
 from halfseen.errors import HalfseenError, InvalidInput
 from halfseen.journal import transfer
 from halfseen.journal.events import JournalError
 from halfseen.journal.opening import open_journal
 from halfseen.journal.transfer import bring_in, chosen, export, read
+from halfseen.service.engine.loaded_stream import bring_up
 from halfseen.service.errors import ServiceError
-from halfseen.service.resident import bring_up
 from halfseen.service.specs import Ask, Told
 
 
@@ -37,9 +37,9 @@ def played(tmp_path_factory) -> str:
         await engine.retire_stream("names")
         agent = await engine.agent("numbers")
         agent.refit()
-        from halfseen.service.desk import Desk
-        from halfseen.service.resident import pack_model
-        from halfseen.service.work import Work
+        from halfseen.service.engine.loaded_stream import pack_model
+        from halfseen.service.engine.transaction import Desk
+        from halfseen.service.engine.work import Work
 
         model = pack_model(agent.model())
         (accepted,) = await engine._drain.submit(

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfseen.component import Streams
+from halfseen.components import Streams
 from halfseen.errors import HalfseenError
+from halfseen.kernels.random import stream_keys
 from halfseen.kernels.regression import score_known
 from halfseen.learners.ridge import Ridge
-from halfseen.randomness import stream_keys
 
 
 def ridge(streams=2, arms=3, dimension=4, regularisation=2.5):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.component import Estimator, Learner, Payoffs, Streams
+from halfseen.components import Estimator, Learner, Payoffs, Streams
 from halfseen.kernels.choice import HALF_NORMAL, NORMAL
+from halfseen.kernels.random import stream_keys
 from halfseen.learners.ridge import Ridge
-from halfseen.randomness import stream_keys
 
 B, N, K, P = 3, 40, 4, 5
 

@@ -5,10 +5,10 @@ import pytest
 from scipy import stats
 
 import halfseen as hs
-from halfseen.component import Streams
+from halfseen.components import Streams
 from halfseen.kernels.evidence import fit_arms
+from halfseen.kernels.random import stream_keys
 from halfseen.learners.calibrated import Calibrated, KeptRewards, fit_rewards
-from halfseen.randomness import stream_keys
 
 ARMS, D = 4, 3
 P = D + 1

@@ -6,9 +6,9 @@ from reference.measurement_error import authors_estimate
 from settings import assert_same_state, frozen_state, make_small, story
 
 import halfseen as hs
-from halfseen.component import Streams
+from halfseen.components import Streams
+from halfseen.kernels.random import stream_keys
 from halfseen.learners.measurement_error import MeasurementError
-from halfseen.randomness import stream_keys
 
 K, ARMS = 3, 2
 NOISE = np.array([[0.9, 0.2, 0.0], [0.2, 0.5, 0.1], [0.0, 0.1, 0.7]])

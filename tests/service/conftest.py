@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from postgres_server import Server
-
 from service.served import Served, serving
 
 

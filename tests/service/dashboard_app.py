@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 
 from halfseen.service.dashboard.routes import dashboard_routes
-from halfseen.service.engine import Engine
+from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.specs import Settings
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import halfseen
 
-COMMAND = [sys.executable, "-m", "halfseen.cli"]
+COMMAND = [sys.executable, "-m", "halfseen"]
 SOURCE = str(Path(halfseen.__file__).parents[1])
 PATIENCE = 120.0  # seconds; kernels may have to be compiled
 

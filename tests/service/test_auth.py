@@ -10,12 +10,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from service.served import Served, run_command, serving
 
 from halfseen.errors import HalfseenError
 from halfseen.journal.journal import Token
 from halfseen.service.auth import Guard, is_loopback, new_token
 from halfseen.service.errors import ServiceError
-from service.served import Served, run_command, serving
 
 
 def token(folder: Path, *arguments: str) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from service.served import Served, run_command, serving
 
 from halfseen.service.docs_page import page
-from service.served import Served, run_command, serving
 
 
 def lines(text: str) -> list[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from service.served import run_command, serving
 
 import halfseen as hs
-from service.served import run_command, serving
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/from-personalizer.md"
 

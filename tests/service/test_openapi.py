@@ -5,7 +5,6 @@ from __future__ import annotations
 import httpx
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-
 from service.served import Served
 
 

@@ -16,13 +16,13 @@ import psycopg
 import pytest
 from engine_tools import observation, spec, with_engine
 from postgres_server import Server
+from service.served import serving
 
 from halfseen.journal.events import JournalAway
 from halfseen.journal.opening import open_journal
-from halfseen.service.engine import Engine
+from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.specs import Ask
-from service.served import serving
 
 SPEC = {"name": "s", "observed": 2, "arms": 2, "agent": "ts-pco"}
 

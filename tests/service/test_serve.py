@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 from postgres_server import Server
+from service.served import Served, run_command, serving
 
 import halfseen as hs
-from service.served import Served, run_command, serving
 
 
 def test_it_says_where_it_is_and_how_to_try_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from halfseen.errors import HalfseenError
 from halfseen.service import serving
 from halfseen.service.app import ServeOptions
-from halfseen.service.engine import Engine
+from halfseen.service.engine.engine import Engine
 from halfseen.service.serving import serve
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)

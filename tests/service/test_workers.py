@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from service.served import environment
 
-from halfseen.service import patience
 from halfseen.service.app import ServeOptions, running
 from halfseen.service.auth import Guard
+from halfseen.service.engine import wait_for_database as patience
 from halfseen.service.errors import ServiceError, refusal
-from service.served import environment
 
 TESTS = Path(__file__).parents[1]
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.catalogue import CATALOG
+from halfseen.agents.catalogue import CATALOG
+from halfseen.agents.policy import Policy
 from halfseen.choosers.floored_greedy import FlooredGreedy
-from halfseen.component import Streams
-from halfseen.diagnostics import relative_difference
+from halfseen.components import Streams
 from halfseen.estimators.observed import Observed
+from halfseen.experiments.plan import AgentSpec
 from halfseen.experiments.play import build_policy
-from halfseen.experiments.specs import AgentSpec
+from halfseen.kernels.random import stream_keys
 from halfseen.learners.ridge import Ridge
-from halfseen.policy import Policy
-from halfseen.randomness import stream_keys
+from halfseen.statistics.estimates import relative_difference
 from halfseen.worlds import named
 
 

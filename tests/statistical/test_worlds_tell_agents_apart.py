@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.diagnostics import growth_exponent, relative_difference
+from halfseen.statistics.estimates import growth_exponent, relative_difference
 
 AGENTS = ["oracle-ts", "kf-ts", "emkf-ts", "em-rts-ts", "ts-pco", "bayes"]
 

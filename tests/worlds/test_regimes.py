@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from halfseen.catalogue import CATALOG
+from halfseen.agents.catalogue import CATALOG
+from halfseen.experiments.plan import AgentSpec
 from halfseen.experiments.play import build_policy
-from halfseen.experiments.specs import AgentSpec
 from halfseen.worlds import NAMED, named
 
 ROUNDS, SEEDS = 20_000, (0, 1, 2)

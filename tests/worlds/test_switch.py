@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.experiments.specs import world_spec
-from halfseen.randomness import Purpose, orthogonal_matrices, stream_keys
+from halfseen.experiments.plan import world_spec
+from halfseen.kernels.random import Purpose, orthogonal_matrices, stream_keys
 from halfseen.worlds import named
 from halfseen.worlds.linear_gaussian import Change, LinearGaussianEpisodes
 

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
 
 FARTHEST = 6.0  # standard deviations
 

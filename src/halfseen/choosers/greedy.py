@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from halfseen.choosers.scored import Scored
 from halfseen.choosers.widths import as_wide, fixed_width
-from halfseen.component import Learner, Streams
+from halfseen.components import Learner, Streams
 from halfseen.kernels.choice import POINT
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
 
 
 class Greedy(Scored):

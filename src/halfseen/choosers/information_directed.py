@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.choosers.widths import as_wide, fixed_width
-from halfseen.component import Choices, Chooser, Learner, Streams
+from halfseen.components import Choices, Chooser, Learner, Streams
 from halfseen.kernels.information import draw, lowest_ratio
-from halfseen.randomness import Floats, Ints, Keys, Purpose, uniforms
+from halfseen.kernels.random import Floats, Ints, Keys, Purpose, uniforms
 
 
 class InformationDirected(Chooser):

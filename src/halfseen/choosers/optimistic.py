@@ -15,9 +15,10 @@ import numpy as np
 from halfseen.choosers.break_even import break_even
 from halfseen.choosers.scored import Scored
 from halfseen.choosers.widths import as_wide, fixed_width
-from halfseen.component import Choices, Learner, Streams, positive
+from halfseen.components import Choices, Learner, Streams
 from halfseen.kernels.choice import HALF_NORMAL
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import positive
 
 
 class Optimistic(Scored):

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from halfseen.component import Choices, Chooser
+from halfseen.components import Choices, Chooser
 from halfseen.kernels import choice
-from halfseen.randomness import Floats, Keys, Purpose, normals
+from halfseen.kernels.random import Floats, Keys, Purpose, normals
 
 
 class Scored(Chooser):

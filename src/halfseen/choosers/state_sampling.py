@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.component import Choices, Chooser, Learner, Streams
+from halfseen.components import Choices, Chooser, Learner, Streams
 from halfseen.errors import invalid
 from halfseen.kernels.information import draw
+from halfseen.kernels.random import Floats, Ints, Keys, Purpose, uniforms
 from halfseen.learners.known import Known
-from halfseen.randomness import Floats, Ints, Keys, Purpose, uniforms
 
 
 class StateSampling(Chooser):

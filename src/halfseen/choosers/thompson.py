@@ -10,10 +10,11 @@ import numpy as np
 
 from halfseen.choosers.scored import Scored
 from halfseen.choosers.widths import as_wide, fixed_width, probability
-from halfseen.component import Learner, Streams, positive
+from halfseen.components import Learner, Streams
 from halfseen.errors import invalid
 from halfseen.kernels.choice import NORMAL
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import positive
 
 
 class Thompson(Scored):

@@ -6,10 +6,11 @@ import numpy as np
 
 from halfseen.choosers.scored import Scored
 from halfseen.choosers.widths import fixed_width, probability
-from halfseen.component import Learner, Streams, at_least, positive
+from halfseen.components import Learner, Streams
 from halfseen.errors import invalid
 from halfseen.kernels.choice import POINT
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import at_least, positive
 
 
 class Ucb(Scored):

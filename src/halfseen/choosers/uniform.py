@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.choosers.greedy import Greedy
-from halfseen.component import Choices
-from halfseen.randomness import Floats
+from halfseen.components import Choices
+from halfseen.kernels.random import Floats
 
 
 class Uniform(Greedy):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.component import Streams, positive
+from halfseen.components import Streams
 from halfseen.errors import invalid
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
+from halfseen.validation import positive
 
 
 def fixed_width(width: object, streams: Streams) -> Floats:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.component import Estimator, Streams
-from halfseen.randomness import Floats, Ints
+from halfseen.components import Estimator, Streams
+from halfseen.kernels.random import Floats, Ints
 
 
 class AsSeen(Estimator):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Estimator, Mask, Streams, covariances, stack_for_streams
+from halfseen.components import Estimator, Mask, Streams
 from halfseen.errors import invalid
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import covariances, stack_for_streams
 
 SINGULAR = 1e-12  # share of the largest eigenvalue below which a direction counts as having none
 

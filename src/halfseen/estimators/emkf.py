@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Estimator, Streams
+from halfseen.components import Estimator, Streams
 from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
+from halfseen.kernels.random import Floats, Ints
 from halfseen.kernels.windowed import gather_ahead, gather_pairs, maximise
-from halfseen.randomness import Floats, Ints
 
 
 class Emkf(Estimator):

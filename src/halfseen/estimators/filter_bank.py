@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from halfseen.component import State, Stateful
+from halfseen.components import State, Stateful
 from halfseen.kernels.kalman import advance_gain, advance_mean, advance_means
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
 
 
 class FilterBank(Stateful):

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from halfseen.component import Estimator, Streams, at_least, positive
+from halfseen.components import Estimator, Streams
 from halfseen.errors import invalid
 from halfseen.kernels.clusters import k_means
 from halfseen.kernels.hidden_markov import filter_and_learn, fit_start, log_likelihood
-from halfseen.randomness import Floats, Ints, Purpose, uniforms
+from halfseen.kernels.random import Floats, Ints, Purpose, uniforms
+from halfseen.validation import at_least, positive
 
 STARTS, STEPS = 10, 30  # of k-means
 PASSES = 10  # of EM over the first rounds

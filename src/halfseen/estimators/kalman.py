@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from halfseen.component import Estimator, Streams
+from halfseen.components import Estimator, Streams
 from halfseen.errors import invalid
 from halfseen.estimators.filter_bank import FilterBank
-from halfseen.model import LinearGaussianModel
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
+from halfseen.models.linear_gaussian import LinearGaussianModel
 
 
 class Kalman(Estimator):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.component import Estimator, Streams, at_least
-from halfseen.randomness import Floats, Ints
+from halfseen.components import Estimator, Streams
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import at_least
 
 
 class Lagged(Estimator):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Estimator, Learner, Streams, at_least, stack_for_streams
+from halfseen.components import Estimator, Learner, Streams
 from halfseen.errors import invalid
 from halfseen.kernels.latent_states import hear_rewards, open_rounds
+from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.known import Known
-from halfseen.randomness import Floats, Ints
+from halfseen.validation import at_least, stack_for_streams
 
 IMPOSSIBLE = 1e-300  # the least probability, so that its logarithm is a number
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from halfseen.component import Estimator, Streams, at_least
-from halfseen.randomness import Floats, Ints
+from halfseen.components import Estimator, Streams
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import at_least
 
 
 class Revealed(Estimator):

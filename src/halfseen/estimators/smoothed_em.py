@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Estimator, Streams, at_least
+from halfseen.components import Estimator, Streams
 from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
 from halfseen.kernels.em import FIXED, em_windows
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import at_least
 
 
 class SmoothedEm(Estimator):

@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.component import Streams, at_least, covariances, positive, stack_for_streams
+from halfseen.components import Streams
 from halfseen.errors import invalid
 from halfseen.estimators.filter_bank import FilterBank
-from halfseen.randomness import Floats, Ints, Purpose, orthogonal_matrices, stochastic_matrices
+from halfseen.kernels.random import Floats, Ints, Purpose, orthogonal_matrices, stochastic_matrices
+from halfseen.validation import at_least, covariances, positive, stack_for_streams
 
 
 def starting_transition(streams: Streams, latent: int, kind: ArrayLike) -> Floats:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halfseen.component import Mask
-from halfseen.diagnostics import CONFIDENCE, Estimate
+from halfseen.components import Mask
 from halfseen.evaluation.log import Log
-from halfseen.laws import student_quantile
-from halfseen.paired_series import block_bootstrap, block_length, cautious_error, hac_mean, percentile_interval
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
+from halfseen.statistics.distributions import student_quantile
+from halfseen.statistics.estimates import CONFIDENCE, Estimate
+from halfseen.statistics.time_series import block_bootstrap, block_length, cautious_error, hac_mean, percentile_interval
 
 INTERVALS = ("hac", "bootstrap")
 ESTIMATORS = ("dr", "snips", "ips")

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from halfseen.component import at_least
 from halfseen.errors import HalfseenError, InvalidInput, invalid, unknown
 from halfseen.evaluation.log import Log, LogBuilder
+from halfseen.validation import at_least
 
 FILE_ENDINGS = (".ndjson", ".jsonl")
 _SILENT = ("retired", "model_accepted", "expired")  # events that change nothing here

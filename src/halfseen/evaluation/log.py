@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfseen.arms import Arm
-from halfseen.component import Mask
+from halfseen.agents.arms import Arm
+from halfseen.components import Mask
 from halfseen.errors import invalid
-from halfseen.kernels.checks import LIMIT
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import LIMIT
 
 ROUNDING = 1e-6  # probabilities may be off by this much
 LEAST_CHANCE = 1e-100  # of an arm that was played: nothing less likely has ever happened, and its weight has a square

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.agent import Agent
-from halfseen.arms import Arm
-from halfseen.catalogue import CATALOG, make
+from halfseen.agents.agent import Agent
+from halfseen.agents.arms import Arm
+from halfseen.agents.catalogue import CATALOG, make
 from halfseen.errors import HalfseenError, InvalidInput, invalid, unknown
 from halfseen.evaluation.log import ROUNDING, Kind, Log
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
 
 Progress = Callable[[int, int], None]
 _TELL_EVERY = 50  # rounds between two words of progress

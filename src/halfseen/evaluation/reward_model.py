@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
 
 BLOCKS = 10
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.arms import Arm
-from halfseen.component import Mask
+from halfseen.agents.arms import Arm
+from halfseen.components import Mask
 from halfseen.errors import InvalidInput, invalid, unknown
 from halfseen.evaluation.journal_file import arm_names
 from halfseen.evaluation.log import ROUNDING, Log, LogBuilder, played_with
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
 from halfseen.worlds.columns import Columns, read_columns
 
 WANTED = "columns arm, propensity, reward and those observed"

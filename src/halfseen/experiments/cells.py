@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from halfseen.diagnostics import log_grid
+from halfseen.experiments.plan import AgentSpec, Experiment, Slice
 from halfseen.experiments.play import Stopped, play
-from halfseen.experiments.specs import AgentSpec, Experiment, Slice
+from halfseen.statistics.estimates import log_grid
 from halfseen.worlds import World
 
 SEEDS = 10  # of a cell: enough to make a batch worth while, few enough that little is lost when a run is cut short

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.diagnostics import Estimate, growth_exponent, relative_difference, slope
+from halfseen.experiments.plan import CHUNK
 from halfseen.experiments.result import Result
-from halfseen.experiments.specs import CHUNK
+from halfseen.statistics.estimates import Estimate, growth_exponent, relative_difference, slope
 
 LINEAR, CLOSE, WORTHWHILE, CONSTANT = 0.75, 0.10, 0.05, 0.20
 FEWEST_CHUNKS = 20  # timings below which a trend in them says nothing

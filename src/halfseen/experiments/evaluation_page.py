@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
-from halfseen.diagnostics import Estimate
 from halfseen.evaluation.estimators import ENOUGH, ESTIMATORS, NO_CHANCE, PolicyValue
 from halfseen.evaluation.log import Log
 from halfseen.experiments.html import Markup, escape, figure, page, section, table
 from halfseen.experiments.wording import count
-from halfseen.table import Table
+from halfseen.reports.table import Table
+from halfseen.statistics.estimates import Estimate
 
 _CSS = """
 @media (min-width: 40.01rem) {

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from halfseen.diagnostics.calibration import BINS
+from halfseen.diagnostics.examined import Examined
+from halfseen.diagnostics.explained import DESCRIPTIONS
+from halfseen.diagnostics.health import percent
 from halfseen.errors import missing_extra
-from halfseen.examination.calibration import BINS
-from halfseen.examination.examined import Examined
-from halfseen.examination.explained import DESCRIPTIONS
 from halfseen.experiments.figures import BLUE, COLUMN, GREY, PAGE, STYLE, VERMILION
-from halfseen.health import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halfseen.examination.examined import Examined
+from halfseen.diagnostics.examined import Examined
+from halfseen.diagnostics.health import Finding, Verdict
 from halfseen.experiments.html import Markup, escape, figure, page, section, table
-from halfseen.health import Finding, Verdict
 
 _CLASSES = {Verdict.FINE: "holds", Verdict.LOOK: "undecided", Verdict.BAD: "fails"}
 _CAPTION = (

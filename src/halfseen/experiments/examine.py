@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.agent import Agent
+from halfseen.agents.agent import Agent
+from halfseen.diagnostics.examined import Examined, Subject, measure
+from halfseen.diagnostics.findings import findings
+from halfseen.diagnostics.health import Finding, Verdict, findings_table
+from halfseen.diagnostics.kept_history import enough_from, kept_rounds
+from halfseen.diagnostics.record import make_record
 from halfseen.errors import HalfseenError, invalid
-from halfseen.estimators.kept import enough_from, kept_rounds
-from halfseen.examination.examined import Examined, Subject, measure
-from halfseen.examination.findings import findings
-from halfseen.examination.record import make_record
 from halfseen.experiments.examination_figure import examination_figure
 from halfseen.experiments.examination_page import render_examination
 from halfseen.experiments.figures import render_figure, save_figure
 from halfseen.experiments.files import staged, write_json
-from halfseen.health import Finding, Verdict, findings_table
-from halfseen.model import LinearGaussianModel
-from halfseen.table import Table
+from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.reports.table import Table
 
 FILES = ("health.html", "health.png", "health.svg", "health.json")
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from halfseen.agents.saving import write_atomically
 from halfseen.errors import invalid
-from halfseen.savefile import write_atomically
 
 
 def make_folder(folder: str | Path) -> Path:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfseen.agent import Agent
-from halfseen.catalogue import make
+from halfseen.agents.agent import Agent
+from halfseen.agents.catalogue import make
+from halfseen.diagnostics.health import ENOUGH_ROUNDS
 from halfseen.errors import invalid
 from halfseen.experiments.examine import Examination, examine
-from halfseen.health import ENOUGH_ROUNDS
 from halfseen.worlds import RecordedWorld, World
 
 ROUNDS = 3000  # of a world without an end

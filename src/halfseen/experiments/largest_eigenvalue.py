@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.kernels.linalg import all_below
+from halfseen.kernels.random import Floats
 from halfseen.learners.ridge import full_matrices
-from halfseen.randomness import Floats
 
 _SAFE = 1e-9  # far above the rounding of an eigenvalue
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from halfseen.experiments.cells import SEEDS
 from halfseen.experiments.standings import BASELINE
 from halfseen.experiments.wording import count, interval, number, spread
-from halfseen.table import Table
+from halfseen.reports.table import Table
 
 if TYPE_CHECKING:
     from halfseen.experiments.leaderboard import Leaderboard

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.catalogue import CATALOG, Entry
-from halfseen.component import Choices, Payoffs, Streams
+from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.policy import Policy
+from halfseen.components import Choices, Payoffs, Streams
 from halfseen.experiments.largest_eigenvalue import largest_eigenvalues
-from halfseen.experiments.specs import CHUNK, AgentSpec, Slice
+from halfseen.experiments.plan import CHUNK, AgentSpec, Slice
+from halfseen.kernels.random import Floats, Ints, stream_keys
 from halfseen.kernels.record import distances, regrets
 from halfseen.learners.ridge import Ridge
-from halfseen.policy import Policy
-from halfseen.randomness import Floats, Ints, stream_keys
 from halfseen.worlds import World
 from halfseen.worlds.world import Episodes, Rounds, largest_arm_norm
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from halfseen.errors import invalid
-from halfseen.experiments.slice_store import SliceStore
-from halfseen.experiments.specs import Experiment
+from halfseen.experiments.cache import SliceStore
+from halfseen.experiments.plan import Experiment
 
 
 def check_resumable(store: SliceStore, plan: Experiment) -> None:

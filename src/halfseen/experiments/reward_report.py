@@ -11,13 +11,13 @@ from halfseen.experiments.reward_figures import BASE, arms_figure, reward_figure
 from halfseen.experiments.reward_tables import agents_table, arms_table, verdicts
 from halfseen.experiments.setting_tables import agents_settings
 from halfseen.experiments.wording import count, plain
-from halfseen.table import Table
+from halfseen.reports.table import Table
 from halfseen.worlds.named import RECORDED
 from halfseen.worlds.recorded import SCALE_ON, RecordedWorld
 
 if TYPE_CHECKING:
+    from halfseen.experiments.plan import Experiment
     from halfseen.experiments.result import Result
-    from halfseen.experiments.specs import Experiment
 
 _CSS = ".rewards thead th { white-space: normal; vertical-align: bottom; }"
 _HOW = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from halfseen.table import Table
+from halfseen.reports.table import Table
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.diagnostics import holm
-from halfseen.paired_series import block_bootstrap, block_length, hac_mean, percentile_interval
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
+from halfseen.statistics.estimates import holm
+from halfseen.statistics.time_series import block_bootstrap, block_length, hac_mean, percentile_interval
 
 if TYPE_CHECKING:
     from halfseen.experiments.result import Result

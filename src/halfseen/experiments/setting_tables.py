@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from halfseen.catalogue import CATALOG
+from halfseen.agents.catalogue import CATALOG
 from halfseen.experiments.html import table
+from halfseen.experiments.plan import AgentSpec, Experiment
 from halfseen.experiments.play import asks_for
-from halfseen.experiments.specs import AgentSpec, Experiment
 from halfseen.experiments.wording import count, plain
 
 

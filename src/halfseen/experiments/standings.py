@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfseen.diagnostics import holm, log_grid, paired_p_value, ratio_of_means
 from halfseen.experiments.cells import POINTS, CellResult, change_windows
+from halfseen.experiments.plan import Experiment
 from halfseen.experiments.result import microseconds_per_round, settled_mean, standard_error
-from halfseen.experiments.specs import Experiment
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
+from halfseen.statistics.estimates import holm, log_grid, paired_p_value, ratio_of_means
 from halfseen.worlds import World
 
 BASELINE = "kf-ts"

@@ -8,6 +8,7 @@ from typing import IO
 
 import msgspec
 
+from halfseen.agents.saving import write_atomically
 from halfseen.errors import invalid
 from halfseen.journal import events
 from halfseen.journal.events import (
@@ -23,7 +24,6 @@ from halfseen.journal.events import (
 )
 from halfseen.journal.journal import PAGE, Journal, StreamRow
 from halfseen.journal.parquet import read_parquet, write_parquet
-from halfseen.savefile import write_atomically
 
 ENDINGS = (".ndjson", ".jsonl", ".parquet")
 

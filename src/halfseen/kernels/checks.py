@@ -6,9 +6,9 @@ import math
 
 from halfseen.compiler import kernel
 from halfseen.kernels._types import Matrix
+from halfseen.validation import LIMIT
 
 COMPLETE, MISSING, EXCESSIVE = 0, 1, 2
-LIMIT = 1e100  # squares of numbers within it, and sums of those, are finite
 
 
 @kernel("f2 -> i")

@@ -10,8 +10,8 @@ import numpy as np
 from halfseen.compiler import AS_WRITTEN, kernel
 from halfseen.kernels.checks import EXCESSIVE, survey
 from halfseen.kernels.choice import pick, pick_one
+from halfseen.kernels.random import SPARE, draw, draw_one
 from halfseen.kernels.regression import learn_one, score_arms, score_one
-from halfseen.randomness import SPARE, draw, draw_one
 
 
 @kernel("i1 f2 i1 i1 -> i", AS_WRITTEN)

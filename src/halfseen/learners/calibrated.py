@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Learner, State, Streams
+from halfseen.components import Learner, State, Streams
 from halfseen.errors import invalid
 from halfseen.kernels.belief import amend_packed, credit_packed, noise_of, noise_packed, reuse_packed, score_packed
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
 
 COLD, WARM = 60, 20  # iterations on the evidence, from nothing and from the last hyperparameters
 TOLERANCE = 1e-2

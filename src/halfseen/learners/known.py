@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Learner, Streams, stack_for_streams
+from halfseen.components import Learner, Streams
 from halfseen.errors import invalid
+from halfseen.kernels.random import Floats, Ints
 from halfseen.kernels.regression import score_known
-from halfseen.randomness import Floats, Ints
+from halfseen.validation import stack_for_streams
 
 
 class Known(Learner):

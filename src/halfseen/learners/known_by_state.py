@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from halfseen.component import Streams
+from halfseen.components import Streams
 from halfseen.learners.known import Known
 
 

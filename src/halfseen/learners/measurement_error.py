@@ -14,10 +14,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import Learner, State, Streams, at_least, covariances, positive
+from halfseen.components import Learner, State, Streams
 from halfseen.errors import invalid
 from halfseen.kernels.measurement_error import estimate_arms, learn_corrected, score_seen
-from halfseen.randomness import Floats, Ints
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import at_least, covariances, positive
 
 
 class MeasurementError(Learner):

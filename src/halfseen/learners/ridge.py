@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.component import Learner, Mask, Payoffs, Streams, positive
+from halfseen.components import Learner, Mask, Payoffs, Streams
 from halfseen.errors import HalfseenError, invalid
+from halfseen.kernels.random import Floats, Ints, Keys, Purpose
 from halfseen.kernels.regression import amend_rewards, learn_rewards, score_arms
 from halfseen.kernels.rounds import play_rounds, score_and_pick
-from halfseen.randomness import Floats, Ints, Keys, Purpose
+from halfseen.validation import positive
 
 _CHOICE = int(Purpose.CHOICE)
 _empty = np.empty

@@ -7,7 +7,7 @@ import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,18 +16,17 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-import halfseen
 from halfseen.service.auth import Guard
 from halfseen.service.dashboard.routes import CONTENT_SECURITY_POLICY, dashboard_routes
-from halfseen.service.engine import Engine
+from halfseen.service.engine.engine import Engine
+from halfseen.service.engine.wait_for_database import AskedToEnd, patiently
 from halfseen.service.errors import ServiceError, refusal
-from halfseen.service.hot import hot_routes
-from halfseen.service.journal_routes import journal_routes
 from halfseen.service.limits import Limits
 from halfseen.service.metrics import Meter
 from halfseen.service.openapi import describe
-from halfseen.service.patience import AskedToEnd, patiently
-from halfseen.service.routes import read_guard, service_routes, stream_routes
+from halfseen.service.routes.decisions import hot_routes
+from halfseen.service.routes.journal import journal_routes
+from halfseen.service.routes.streams import read_guard, service_routes, stream_routes
 from halfseen.service.specs import Settings
 from halfseen.service.wire import NO_STORE, error_body, own_error
 
@@ -96,7 +95,7 @@ def _noted(app: ASGIApp, meter: Meter, routes: Sequence[Route]) -> ASGIApp:
 
 def _version() -> str:
     try:
-        return str(halfseen.__version__)
+        return version("halfseen")
     except PackageNotFoundError:  # run from its sources
         return "unreleased"
 

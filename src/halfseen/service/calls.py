@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from halfseen.errors import invalid
-from halfseen.inputs import listed
+from halfseen.validation import listed
 
 Observation = Sequence[float | None] | Mapping[str, float | None]
 

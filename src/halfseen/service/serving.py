@@ -122,7 +122,7 @@ def _told(host: str, port: int) -> Iterator[None]:
 
 def _warm_up() -> None:
     """One round, so that the first request does not wait for kernels to be compiled, or read from their cache."""
-    from halfseen.catalogue import make
+    from halfseen.agents.catalogue import make
 
     agent = make("adaptive", observed=1, arms=2, seed=0, refit="manual")
     agent.learn(agent.decide([0.0]).id, 0.0)

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from halfseen.errors import invalid
 from halfseen.journal.events import NAME
 from halfseen.journal.events import Arm as Arm
-from halfseen.kernels.checks import LIMIT
+from halfseen.validation import LIMIT
 
 MOST_KEY = 200  # characters of an idempotency key
 _LONGEST_WAIT = 1e9  # seconds

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from halfseen.errors import InvalidInput, invalid, missing_extra, unknown
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
 
 FILE_ENDINGS = (".csv", ".parquet", ".pq")
 _WANTED = "a CSV or Parquet file, columns by name, a DataFrame, an Arrow table or a structured array"

@@ -10,13 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.component import at_least, positive, stack_for_streams
 from halfseen.errors import invalid
-from halfseen.inputs import real_numbers
-from halfseen.kernels.checks import COMPLETE, LIMIT, survey
-from halfseen.kernels.simulation import move_contexts
-from halfseen.model import LinearGaussianModel
-from halfseen.randomness import (
+from halfseen.kernels.checks import COMPLETE, survey
+from halfseen.kernels.random import (
     Floats,
     Keys,
     Purpose,
@@ -25,6 +21,9 @@ from halfseen.randomness import (
     orthogonal_matrices,
     stochastic_matrices,
 )
+from halfseen.kernels.simulation import move_contexts
+from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.validation import LIMIT, at_least, positive, real_numbers, stack_for_streams
 from halfseen.worlds.quantised import Quantised, quantise, root
 from halfseen.worlds.world import Episodes, Rounds, World, checked_keys
 

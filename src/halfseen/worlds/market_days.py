@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
 from halfseen.worlds import packaged
 from halfseen.worlds.trailing import log_returns, log_volatility, parkinson, root_mean_square, trailing_mean
 

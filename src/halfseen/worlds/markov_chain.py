@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.component import at_least
-from halfseen.model import LinearGaussianModel
-from halfseen.randomness import Floats, Keys, Purpose, normal_series, normals, uniforms
+from halfseen.kernels.random import Floats, Keys, Purpose, normal_series, normals, uniforms
+from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.validation import at_least
 from halfseen.worlds.world import Episodes, Rounds, World, checked_keys
 
 

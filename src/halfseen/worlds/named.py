@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.component import at_least, positive
 from halfseen.errors import unknown
-from halfseen.model import LinearGaussianModel
-from halfseen.table import Table
+from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.reports.table import Table
+from halfseen.validation import at_least, positive
 from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld
 from halfseen.worlds.markov_chain import ChainWorld, MarkovChain
 from halfseen.worlds.power import power

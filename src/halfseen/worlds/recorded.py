@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.component import at_least
 from halfseen.errors import invalid
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
+from halfseen.validation import at_least
 from halfseen.worlds.columns import Columns, read_columns
 from halfseen.worlds.world import Episodes, Rounds, World, checked_keys
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.randomness import Floats
+from halfseen.kernels.random import Floats
 
 DAYS_A_YEAR = 252
 

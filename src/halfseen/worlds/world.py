@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfseen.component import seed_number
 from halfseen.errors import invalid
-from halfseen.randomness import Floats, Keys, stream_keys
+from halfseen.kernels.random import Floats, Keys, stream_keys
+from halfseen.validation import seed_number
 
 
 class Rounds(NamedTuple):

@@ -11,7 +11,7 @@ import zlib
 import pytest
 from engine_tools import held, observation, opened, pay, refolded, same, spec, with_engine
 
-from halfseen import savefile
+from halfseen.agents import saving as savefile
 from halfseen.journal import postgres
 from halfseen.journal.opening import open_journal
 from halfseen.service.errors import ServiceError

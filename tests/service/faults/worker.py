@@ -78,7 +78,7 @@ async def run_out(engine, most_bytes: int, note) -> None:
 
 def main() -> None:
     async def load() -> None:  # compiled code, before the first fork; no thread is left when it ends
-        from halfseen.service.work import Create
+        from halfseen.service.engine.work import Create
 
         for name, changes in STREAMS.items():
             Create.checked(spec(name, **changes))

@@ -16,10 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from halfseen.journal.journal import Token
+from halfseen.service.dashboard.series import MOST_POINTS
 from halfseen.service.dashboard.watch import Watcher
-from halfseen.service.engine import Engine
+from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError, refusal
-from halfseen.service.series import MOST_POINTS
 
 # Checks that a request may read a stream (None: any), raises ServiceError if not, and gives its token if it has one.
 ReadGuard = Callable[[Request, str | None], Awaitable[Token | None]]

@@ -11,14 +11,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from halfseen.health import Health
+from halfseen.diagnostics.health import Health
 from halfseen.journal.events import Event
-from halfseen.service.context import Context, context_of
-from halfseen.service.engine import Engine
+from halfseen.service.dashboard.context import Context, context_of
+from halfseen.service.dashboard.series import Series, series
+from halfseen.service.dashboard.window import Window, events_read
+from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
-from halfseen.service.series import Series, series
 from halfseen.service.specs import StreamView
-from halfseen.service.window import Window, events_read
 
 MOST_WATCHED = 8  # streams whose windows are kept
 _PAGE = 1_000  # events read at a time, so that others who read get their turn

@@ -1,0 +1,1 @@
+"""An estimator, a learner and a chooser composed: one stream, many streams, the catalogue."""

@@ -1,0 +1,181 @@
+"""The decisions of one stream, by number: which of them still wait for a reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from halfseen.diagnostics.health import LONG
+from halfseen.errors import DecisionError, invalid
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import at_least
+
+PROVISIONAL = "pending.provisional"  # of the state: there only if a reward is
+
+
+_NONE_HELD = np.zeros((0, 4))  # number, and what follows
+
+
+Made = tuple[Ints, Ints, Floats]  # round, arm and features of a decision
+
+
+class HasProvisional(DecisionError):
+    """The decision asked for has a reward for now."""
+
+
+class Provisional(NamedTuple):
+    """A decision with a reward that another may be put in the place of, and how that was learnt (`Learner.credit`)."""
+
+    made: Made
+    value: float
+    variance: float
+    number: float
+
+
+class Ledger:
+    """Numbers are those of the rounds, from 1. Beyond `max_pending` that wait, the oldest can no longer be rewarded."""
+
+    def __init__(self, max_pending: int, dimension: int) -> None:
+        self._max_pending = at_least("max_pending", max_pending, 1)
+        self._dimension = dimension
+        self.waiting: dict[int, Made | None] = {}  # None: it has a reward for now, and is in `provisional`
+        self.provisional: dict[int, Provisional] = {}
+        self.decided = 0
+        self.rewarded, self._last_rewarded = 0, 0  # rewards credited; decisions made when the last of them came
+        self.given_up = 0  # decisions that no reward is expected for any more
+
+    def open(self, choices: tuple[Any, ...]) -> int:
+        """The number of a decision, of whose choices round, arm and features, the first three, are kept."""
+        number = self.decided = self.decided + 1
+        waiting = self.waiting
+        waiting[number] = choices[:3]
+        if len(waiting) > self._max_pending:
+            oldest = next(iter(waiting))
+            del waiting[oldest]
+            self.provisional.pop(oldest, None)
+        return number
+
+    def find(self, decision_id: Any) -> Made:
+        """Round, arm and features of a decision that waits; HasProvisional is raised if it has a reward for now."""
+        try:
+            found = self.waiting.get(decision_id)
+        except TypeError:
+            raise invalid("decision_id", repr(decision_id), "the id of a decision") from None
+        if found is None:
+            if decision_id in self.provisional:
+                raise HasProvisional(f"decision_id: got {decision_id}, which has a provisional reward; want another")
+            raise self._no_such_decision(decision_id)
+        return found
+
+    def made(self, decision_id: Any) -> Made:
+        """The same, whether it has a reward for now or not."""
+        try:
+            return self.find(decision_id)
+        except HasProvisional:
+            return self.provisional[decision_id].made
+
+    def close(self, decision_id: int) -> None:
+        del self.waiting[decision_id]
+        self.rewarded += 1
+        self._last_rewarded = self.decided
+
+    def hold(self, decision_id: int, reward: Provisional) -> None:
+        """Count a decision as rewarded and let it wait for another reward; or change the one it has for now."""
+        if decision_id not in self.provisional:
+            self.waiting[decision_id] = None
+            self.rewarded += 1
+            self._last_rewarded = self.decided
+        self.provisional[decision_id] = reward
+
+    def settle(self, decision_id: int) -> None:
+        """Wait no longer for another reward than the provisional one."""
+        del self.waiting[decision_id], self.provisional[decision_id]
+
+    def give_up(self, decision_id: int) -> None:
+        self.made(decision_id)
+        if decision_id in self.provisional:
+            self.settle(decision_id)
+            return
+        del self.waiting[decision_id]
+        self.given_up += 1
+
+    def _no_such_decision(self, decision_id: object) -> DecisionError:
+        if isinstance(decision_id, int | np.integer) and 1 <= decision_id <= self.decided:
+            return DecisionError(
+                f"decision_id: got {decision_id}, which was rewarded before, was given up, or is older than the last "
+                f"{self._max_pending} unrewarded decisions; want one of agent.pending"
+            )
+        return DecisionError(
+            f"decision_id: got {decision_id!r}, which was never decided; want one of agent.pending "
+            f"(decisions so far: {self.decided})"
+        )
+
+    def health(self) -> tuple[dict[str, object], list[str]]:
+        waiting = len(self.waiting) - len(self.provisional)
+        dropped = self.decided - self.rewarded - self.given_up - waiting
+        silence = self.decided - self._last_rewarded
+        facts: dict[str, object] = {
+            "rounds": self.decided,
+            "rewards": self.rewarded,
+            "decisions since the last reward": silence,
+            "decisions waiting": waiting,
+            "decisions dropped": dropped,
+        }
+        if self.provisional:
+            facts["provisional rewards"] = len(self.provisional)
+        if self.given_up:
+            facts["decisions given up"] = self.given_up
+        notes = []
+        if silence >= LONG:
+            notes.append(f"no reward has come in the last {silence} decisions")
+        if dropped:
+            notes.append(f"{dropped} decisions can no longer be rewarded: more than {self._max_pending} were waiting")
+        return facts, notes
+
+    def state(self) -> dict[str, Any]:
+        entries = [made or self.provisional[number].made for number, made in self.waiting.items()]
+        empty = np.zeros((0, self._dimension))
+        held = [(float(number), *one[1:]) for number, one in self.provisional.items()]
+        return {
+            "pending.ids": np.array(list(self.waiting), dtype=np.int64),
+            "pending.arms": np.array([int(arm[0]) for _, arm, _ in entries], dtype=np.int64),
+            "pending.features": np.concatenate([features for _, _, features in entries]) if entries else empty,
+            "rewards": np.array([self.rewarded, self._last_rewarded, *([self.given_up] if self.given_up else [])]),
+        } | ({PROVISIONAL: np.array(held)} if held else {})
+
+    def check(self, state: Mapping[str, Any], arms: int) -> None:
+        """Refuse arrays that are not what `state` gives."""
+        for name, mine in self.state().items():
+            if name == PROVISIONAL:
+                continue
+            given = np.asarray(state[name])
+            if given.dtype != mine.dtype or given.ndim != mine.ndim or given.shape[1:] != mine.shape[1:]:
+                raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} like {mine.shape}")
+        counts = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
+        if len(counts) != 1 or len(state["rewards"]) not in (2, 3):
+            raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
+        played = np.asarray(state["pending.arms"])
+        if not ((played >= 0) & (played < arms)).all():
+            raise invalid("state 'pending.arms'", f"arms {played.min()} to {played.max()}", f"arms 0 to {arms - 1}")
+        held = np.asarray(state.get(PROVISIONAL, _NONE_HELD))
+        if held.dtype != np.float64 or held.shape[1:] != _NONE_HELD.shape[1:] or np.isnan(held).any():
+            raise invalid(f"state '{PROVISIONAL}'", f"{held.dtype} {held.shape}", f"numbers like {_NONE_HELD.shape}")
+        if len(set(held[:, 0]) & set(np.asarray(state["pending.ids"]).tolist())) < len(held):
+            raise invalid(f"state '{PROVISIONAL}'", "decisions that do not wait", "some of those that do, once each")
+
+    def restore(self, state: Mapping[str, Any], decided: int) -> None:
+        ids, arms = np.array(state["pending.ids"]), np.array(state["pending.arms"])
+        features = np.array(state["pending.features"], order="C")
+        self.waiting = {
+            number: (ids[i : i + 1], arms[i : i + 1], features[i : i + 1]) for i, number in enumerate(ids.tolist())
+        }
+        self.provisional = {}
+        for number, *rest in np.asarray(state.get(PROVISIONAL, _NONE_HELD)).tolist():
+            made = self.waiting[int(number)]
+            assert made is not None
+            self.provisional[int(number)] = Provisional(made, *rest)
+            self.waiting[int(number)] = None
+        self.decided = decided
+        self.rewarded, self._last_rewarded, self.given_up = (*map(int, state["rewards"]), 0)[:3]

@@ -1,0 +1,314 @@
+"""An estimator, a learner and a chooser composed, for a batch of streams stepped together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.components import Choices, Chooser, Estimator, Learner, Mask, Payoffs, State, Stateful, Streams
+from halfseen.diagnostics.health import LONG
+from halfseen.errors import HalfseenError, invalid
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, survey
+from halfseen.kernels.random import Floats, Ints
+from halfseen.kernels.rounds import begin_round
+from halfseen.validation import LIMIT
+
+_INT64 = np.dtype(np.int64)  # made once: it takes longer than the array
+_empty = np.empty
+_OURS = f"{__name__.partition('.')[0]}."
+
+
+class Policy(Stateful):
+    """B streams of one agent. State = fold over (observation, arm, reward): no draw is remembered, none is hidden."""
+
+    state_names = ("rounds", "active", "missed", "silent")
+
+    def __init__(self, streams: Streams, estimator: Estimator, learner: Learner, chooser: Chooser) -> None:
+        self.streams, self.estimator, self.learner, self.chooser = streams, estimator, learner, chooser
+        self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)
+        self.everyone: Ints = np.arange(streams.count)
+        self.active: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)  # arms that are not retired
+        self.missed: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)  # rounds each entry was missing
+        self.silent: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)  # ... up to now, in a row
+        self._any_silent = False
+        self._keys = streams.keys
+        self._hears_rewards = _overrides(estimator, "features_of", "reward")
+        # Whether a reward can be learnt provisionally, and another be put in its place.
+        self.replaces = type(learner).replace is not Learner.replace and (
+            not self._hears_rewards or _overrides(estimator, "replace")
+        )
+        self._refits = _overrides(estimator, "due")
+        self.renews = _overrides(estimator, "renew")  # whether `refit` has anything to do
+        at_once = type(learner).score_and_pick is not Learner.score_and_pick and not (
+            learner.weighs_propensity or chooser.weighs_noise or chooser.looks_ahead
+        )
+        self._law = chooser.plain_law if at_once else None  # None: scored and picked in two steps
+        # Whether features depend on observations alone: then those of many rounds can be had before a reward is.
+        self._foresees = not (self._hears_rewards or self._refits or _overrides(estimator, "meet"))
+        self._plays_ahead = (
+            self._law is not None and self._foresees and type(learner).play_ahead is not Learner.play_ahead
+        )
+        # Compiled code reads what it is told is there: what other people's parts return is looked at first.
+        self._foreign = not all(type(part).__module__.startswith(_OURS) for part in (estimator, chooser))
+        estimator.meet(learner)
+
+    def observe(
+        self, observations: Floats, *, contexts: Floats | None = None, rows: Ints | None = None
+    ) -> tuple[Ints, Ints, Floats]:
+        """Open the next round of `rows` (all streams if not given) with y_t (n, k): rows, rounds and features."""
+        rows = self.everyone if rows is None else rows
+        if contexts is None and self.estimator.reveals_context:  # nothing has changed yet
+            raise invalid("context", "nothing", f"the true context, {self.estimator.dimension} numbers")
+        rounds = _empty(len(rows), _INT64)
+        found = begin_round(rows, observations, self.rounds, rounds)
+        if found == EXCESSIVE:
+            raise invalid("observation", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
+        features = self.estimator.observe(rows, observations, rounds, found == COMPLETE, contexts)
+        if self._any_silent or found != COMPLETE:
+            self._count_gaps(rows, np.isnan(observations))
+        if self._refits:
+            due = self.estimator.due(rows)
+            if len(due):
+                self.estimator.refit(due, self.learner)
+                anew = np.isin(rows, due)  # their learner is of the new model, so their features must be too
+                features[anew] = self.estimator.features_of(rows[anew], rounds[anew], features[anew])
+        return rows, rounds, self._own_features(features, len(rows)) if self._foreign else features
+
+    def decide(
+        self,
+        observations: Floats,
+        *,
+        contexts: Floats | None = None,
+        available: Mask | None = None,
+        rows: Ints | None = None,
+    ) -> Choices:
+        """See y_t (n, k), choose an arm for every stream in `rows`."""
+        rows, rounds, features = self.observe(observations, contexts=contexts, rows=rows)
+        arms = _empty(len(rows), _INT64)
+        if available is None:
+            available = self.active if rows is self.everyone else self.active[rows]
+        keys = self._keys if rows is self.everyone else self._keys[rows]
+        if self._law is not None:
+            widths = self.chooser.widths(rows, rounds, self.learner)
+            if self._foreign:
+                widths = _plain("widths", widths, (len(rows), self.learner.arms))
+            means, variances = self.learner.score_and_pick(
+                rows, features, widths, self._law, keys, rounds, available, arms
+            )
+            # As Choices(…), which costs as much as an array
+            return tuple.__new__(Choices, (rounds, arms, features, means, variances, widths, available, None, None))
+        choices = self._weighed(rows, rounds, features, arms, available)
+        self.chooser.pick(choices, keys)
+        if self.learner.weighs_propensity:
+            self._note_propensity(choices)
+        return choices
+
+    def play_ahead(
+        self, observations: Floats, payoffs: Payoffs, *, contexts: Floats | None = None
+    ) -> tuple[Ints, Floats, Floats] | None:
+        """`decide` and `learn` of all streams in n rounds, each paid at once: arms, rewards (B, n), features (B, n, p).
+
+        To the last bit what y_t (n, B, k), one after the other, would give. None, and nothing has changed, where only
+        that can be done: where a part looks at rewards before the next decision, or an observation will be refused.
+        """
+        count, rounds = len(observations), self.rounds + 1
+        if not self._plays_ahead or (contexts is None and self.estimator.reveals_context):
+            return None
+        found = survey(observations.reshape(-1, observations.shape[-1]))
+        widths = self.chooser.widths_ahead(self.everyone, rounds, count, self.learner)
+        if found == EXCESSIVE or widths is None:
+            return None
+        features = np.empty((len(rounds), count, self.estimator.dimension))
+        if found == COMPLETE and not self._any_silent:
+            self.estimator.observe_ahead(observations, rounds, contexts, features)
+            self.rounds += count
+        else:
+            for t, y in enumerate(observations):
+                features[:, t] = self.observe(y, contexts=None if contexts is None else contexts[t])[2]
+        arms, rewards = np.empty(payoffs.noise.shape, _INT64), np.empty(payoffs.noise.shape)
+        assert self._law is not None
+        self.learner.play_ahead(features, widths, self._law, self._keys, rounds, self.active, payoffs, arms, rewards)
+        return arms, rewards, features
+
+    def relive(
+        self, observations: Floats, arms: Ints, *, contexts: Floats | None = None, propensities: Floats | None = None
+    ) -> tuple[Ints, Floats]:
+        """A round of all streams in which the `arms` (n,) were played: rounds and features, as `decide` leaves them.
+
+        `propensities` (n,) are the probabilities with which they were chosen; where they are needed and not given,
+        they are this policy's own, with all active arms available.
+        """
+        rows, rounds, features = self.observe(observations, contexts=contexts)
+        if self.learner.weighs_propensity:
+            if propensities is not None:
+                features[:, -1] = propensities
+            else:
+                available = self.active.copy()
+                available[rows, arms] = True
+                self._note_propensity(self._weighed(rows, rounds, features, arms, available))
+        return rounds, features
+
+    def replay(
+        self,
+        observations: Floats,
+        arms: Ints,
+        available: Mask,
+        *,
+        contexts: Floats | None = None,
+        propensities: Floats | None = None,
+    ) -> Choices:
+        """`relive`, telling what this policy weighed before it was given the `arms` (n,) that were played."""
+        rows, rounds, features = self.observe(observations, contexts=contexts)
+        choices = self._weighed(rows, rounds, features, arms, available)
+        if self.learner.weighs_propensity:
+            if propensities is None:
+                self._note_propensity(choices)
+            else:
+                features[:, -1] = propensities
+        return choices
+
+    def _weighed(self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, available: Mask) -> Choices:
+        """All that the choice between the arms depends on; `arms` is for the chooser to fill."""
+        means, variances = self.learner.score(rows, features)
+        widths = self.chooser.widths(rows, rounds, self.learner)
+        noise_variances = self.learner.noise(rows, features) if self.chooser.weighs_noise else None
+        reuse = self.learner.reuse(rows, features) if self.chooser.looks_ahead else None
+        return Choices(rounds, arms, features, means, variances, widths, available, noise_variances, reuse)
+
+    def _note_propensity(self, choices: Choices) -> None:
+        """Let the features carry the probability of the arm played to the time when its reward comes."""
+        shares = self.propensities(choices)
+        choices.features[:, -1] = shares[np.arange(len(shares)), choices.arms]
+
+    def propensities(self, choices: Choices) -> Floats:
+        """The exact probability with which each arm was going to be chosen, (n, K)."""
+        return self.chooser.probabilities(choices)
+
+    def learn(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None) -> None:
+        """Credit rewards (n,) to the arms (n,) played in `rounds` (n,) on features (n, p), whenever they come."""
+        rows = self.everyone if rows is None else rows
+        if not self._hears_rewards:
+            self.learner.learn(rows, features, arms, rewards)
+            return
+        heard = self.estimator.features_of(rows, rounds, features)
+        self.learner.learn(rows, self._own_features(heard, len(rows)) if self._foreign else heard, arms, rewards)
+        self.estimator.reward(rows, rounds, arms, rewards, self.learner)
+
+    def learn_for_now(
+        self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None
+    ) -> Floats:
+        """`learn`, for a policy that `replaces`; what `replace` is to be told of it later, (n, 2)."""
+        credits = self.learner.credit(self.everyone if rows is None else rows, arms)
+        self.learn(rounds, features, arms, rewards, rows=rows)
+        return credits
+
+    def replace(
+        self,
+        rounds: Ints,
+        features: Floats,
+        arms: Ints,
+        before: Floats,
+        rewards: Floats,
+        credits: Floats,
+        *,
+        rows: Ints | None = None,
+    ) -> None:
+        """Put rewards (n,) in the place of those `before` (n,), learnt with `credits`; the rest as for `learn`."""
+        rows = self.everyone if rows is None else rows
+        if self._hears_rewards:
+            features = self.estimator.replace(rows, rounds, features, arms, rewards, self.learner)
+        self.learner.replace(rows, features, arms, rewards - before, credits)
+
+    def learn_many(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, row: int = 0) -> None:
+        """Credit many rewards of one stream, all or none; the state is that of one call of `learn` a reward."""
+        before = {name: array.copy() for name, array in self.state().items()}
+        rows = np.full(len(rounds), row)
+        step = 1 if self._hears_rewards else max(1, len(rounds))  # a reward heard may change what the next one means
+        try:
+            for i in range(0, len(rounds), step):
+                part = slice(i, i + step)
+                self.learn(rounds[part], features[part], arms[part], rewards[part], rows=rows[part])
+        except HalfseenError:
+            self.restore(before)
+            raise
+
+    def refit(self, row: int = 0) -> None:
+        """Learn the model of stream `row` again now, due or not; nothing for an estimator that `renews` none.
+
+        Features of rounds decided before are of the old model; `learn` looks up what they are in the new one.
+        """
+        self.estimator.renew(row)
+
+    def add_arm(self, params: ArrayLike | None = None) -> None:
+        """One more arm for every stream, after the others and at its prior; `params` where arms must be told."""
+        self.learner.add_arm(params)
+        self.streams = replace(self.streams, arms=self.streams.arms + 1)
+        self.active = np.pad(self.active, ((0, 0), (0, 1)), constant_values=True)
+
+    def retire_arm(self, arm: int, *, rows: Ints | None = None) -> None:
+        """Never choose an arm again. Its place stays its own, and its earlier decisions may still be rewarded."""
+        active = self.active.copy()  # a new array: choices made before keep what was available to them
+        active[self.everyone if rows is None else rows, arm] = False
+        if not active.any(axis=1).all():
+            raise invalid("arm", f"{arm}, the last active one", "at least one arm left active")
+        self.active = active
+
+    def health(self, row: int) -> tuple[dict[str, object], list[str]]:
+        """What all parts have to say of stream `row`."""
+        entries = int(self.rounds[row]) * self.streams.observed
+        facts: dict[str, object] = {
+            "share of entries not seen": float(self.missed[row].sum() / max(1, entries)),
+            "rounds since each entry was seen": self.silent[row].tolist(),
+        }
+        notes = [
+            f"entry {i} of the observation has not been seen in the last {rounds} rounds"
+            for i, rounds in enumerate(self.silent[row])
+            if rounds >= LONG
+        ]
+        for part in (self.estimator, self.learner):
+            more, remarks = part.health(row)
+            facts |= more
+            notes += remarks
+        return facts, notes
+
+    def _own_features(self, features: ArrayLike, count: int) -> Floats:
+        return _plain("features", features, (count, self.estimator.dimension))
+
+    def _count_gaps(self, rows: Ints, missing: Mask) -> None:
+        self.missed[rows] += missing
+        self.silent[rows] = np.where(missing, self.silent[rows] + 1, 0)
+        self._any_silent = bool(self.silent.any())
+
+    def state(self) -> State:
+        parts = {"estimator": self.estimator, "learner": self.learner}
+        named = {f"{part}.{name}": value for part, holder in parts.items() for name, value in holder.state().items()}
+        return super().state() | named
+
+    def restore(self, state: State) -> None:
+        """Become what `state()` described; nothing changes unless all of it fits."""
+        holders = {"estimator": self.estimator, "learner": self.learner}
+        parts = {
+            part: {n.removeprefix(f"{part}."): v for n, v in state.items() if n.startswith(f"{part}.")}
+            for part in holders
+        }
+        self.check(state)
+        for part, holder in holders.items():
+            holder.check(parts[part])
+        super().restore(state)
+        self._any_silent = bool(self.silent.any())
+        for part, holder in holders.items():
+            holder.restore(parts[part])
+
+
+def _plain(name: str, array: ArrayLike, shape: tuple[int, ...]) -> Floats:
+    """As kernels are compiled for: doubles, row after row."""
+    plain = np.ascontiguousarray(array, dtype=np.float64)
+    if plain.shape != shape:
+        raise invalid(name, f"an array of shape {plain.shape} from a part", f"one of shape {shape}")
+    return plain
+
+
+def _overrides(estimator: Estimator, *names: str) -> bool:
+    return any(getattr(type(estimator), name) is not getattr(Estimator, name) for name in names)

@@ -1,0 +1,178 @@
+"""Save files: a zip of one JSON header and plain NumPy arrays. No pickle, so loading a file runs no code.
+
+Written to a temporary file beside the target, flushed to disk and moved into place: at any moment the target
+is either the old file or the whole new one.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from halfseen.errors import SaveFileError, invalid
+from halfseen.models.linear_gaussian import LinearGaussianModel
+
+FORMAT, FLEET, VERSION = "halfseen agent", "halfseen fleet", 1
+_HEADER = "header.json"
+_MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
+
+
+def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -> None:
+    """Put `content`, or what it writes, at `path`, all or nothing. A file that was there lends its permissions."""
+    path = path.resolve()  # a link stays a link
+    mode = path.stat().st_mode & 0o777 if path.exists() else _usual_mode()
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.chmod(temporary, mode)
+            content(file) if callable(content) else file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
+        raise
+
+
+def _usual_mode() -> int:
+    """The permissions a new file gets here; a temporary one is private."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, kind: str = FORMAT) -> None:
+    """Save how an agent or a fleet is made (`recipe`) and what it has become (`state`, arrays by name).
+
+    A fleet is written as it is, without compression and straight to the disk: it may be most of the memory.
+    """
+    write_atomically(path, lambda file: _fill(file, recipe, state, kind, small=kind == FORMAT))
+
+
+def packed(recipe: Mapping[str, Any], state: Mapping[str, Any], *, small: bool = True) -> bytes:
+    """The content of a save file; not `small` is larger and quicker."""
+    buffer = io.BytesIO()
+    _fill(buffer, recipe, state, FORMAT, small=small)
+    return buffer.getvalue()
+
+
+def _fill(file: IO[bytes], recipe: Mapping[str, Any], state: Mapping[str, Any], kind: str, *, small: bool) -> None:
+    arrays: dict[str, Any] = {}
+    header = {
+        "format": kind,
+        "version": VERSION,
+        "recipe": _pack(recipe, arrays),
+        "state": _pack(dict(state), arrays),
+    }
+    method = zipfile.ZIP_DEFLATED if small else zipfile.ZIP_STORED
+    with zipfile.ZipFile(file, "w", method, compresslevel=1) as archive:
+        archive.writestr(_HEADER, json.dumps(header))
+        for name, array in arrays.items():
+            with archive.open(name, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def kind_of(path: Path) -> str | None:
+    """FORMAT, FLEET or whatever else a file says it is; None where it says nothing."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return str(json.loads(archive.read(_HEADER)).get("format"))
+    except (OSError, zipfile.BadZipFile, zlib.error, LookupError, ValueError, AttributeError, RuntimeError):
+        return None
+
+
+def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two recipes would be saved as the same."""
+    arrays: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    same = _pack(one, arrays[0]) == _pack(other, arrays[1])
+    return same and all(np.array_equal(array, arrays[1][name]) for name, array in arrays[0].items())
+
+
+def read(path: Path, *, kind: str = FORMAT) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The recipe and state of a save file."""
+    try:
+        with path.open("rb") as file:
+            return _read(file, str(path), kind)
+    except FileNotFoundError:
+        raise SaveFileError(f"file: got '{path}'; there is no such file") from None
+    except OSError as error:
+        raise SaveFileError(f"file: got '{path}'; cannot read it: {error.strerror}") from None
+
+
+def unpacked(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The recipe and state in the content of a save file; `path` is what errors call it."""
+    return _read(io.BytesIO(content), path, FORMAT)
+
+
+def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            header = json.loads(archive.read(_HEADER))
+            if header.get("format") != kind:
+                raise SaveFileError(f"file: got '{path}', which is {header.get('format')!r}; want a {kind} file")
+            if header["version"] != VERSION:
+                raise SaveFileError(
+                    f"file: got '{path}' of save version {header['version']!r}; this halfseen reads version {VERSION}"
+                )
+
+            def array(name: str) -> Any:
+                return np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
+
+            return _unpack(header["recipe"], array), _unpack(header["state"], array)
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        LookupError,
+        ValueError,
+        TypeError,
+        EOFError,
+        AttributeError,
+        RuntimeError,
+        OSError,
+    ):
+        raise SaveFileError(f"file: got '{path}', truncated or damaged; want a whole {kind} file") from None
+
+
+def _pack(value: Any, arrays: dict[str, Any]) -> Any:
+    """`value` as JSON, its arrays put aside under names of their own."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        name = f"array-{len(arrays)}.npy"
+        arrays[name] = value
+        return {"$array": name}
+    if isinstance(value, LinearGaussianModel):
+        return {"$model": {name: _pack(getattr(value, name), arrays) for name in _MODEL_FIELDS}}
+    if isinstance(value, Mapping):
+        return {str(key): _pack(item, arrays) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_pack(item, arrays) for item in value]
+    raise invalid("option", repr(value), "numbers, text, arrays or models, which can be saved")
+
+
+def _unpack(value: Any, array: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpack(item, array) for item in value]
+    if isinstance(value, dict):
+        if "$array" in value:
+            return array(value["$array"])
+        if "$model" in value:
+            return LinearGaussianModel(**{name: _unpack(item, array) for name, item in value["$model"].items()})
+        return {key: _unpack(item, array) for key, item in value.items()}
+    return value

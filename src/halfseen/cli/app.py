@@ -1,0 +1,88 @@
+"""The command line: thin. Typer, rich and the numerics are loaded when a command needs them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from halfseen.cli import interruption
+from halfseen.errors import HalfseenError, missing_extra
+
+if TYPE_CHECKING:
+    import typer
+
+
+def main() -> None:
+    """The console script."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # not all of them on Windows
+            signal.signal(getattr(signal, name), interruption.heard)
+    sys.exit(run_app(sys.argv[1:]))
+
+
+def run_app(arguments: list[str]) -> int:
+    """Run a command; the exit code. What went wrong is one line on stderr."""
+    interruption.kept[0] = interruption.NOTHING_WRITTEN
+    try:
+        code = build_app()(arguments or ["--help"], prog_name="halfseen", standalone_mode=False)
+    except HalfseenError as error:
+        return _refuse(str(error))
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:
+        # Typer's usage errors have this method in every version; their class has moved between packages.
+        if hasattr(error, "format_message"):
+            return _refuse(error.format_message())
+        if not interruption.signals and type(error).__name__ != "Abort":  # what older versions make of Ctrl-C
+            raise
+        code = 130
+    if code == 130:
+        print(f"interrupted; {interruption.kept[0]}", file=sys.stderr)
+        return 128 + (interruption.signals[0] if interruption.signals else signal.SIGINT)
+    return code if isinstance(code, int) else 0
+
+
+def _refuse(message: str) -> int:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    return 2
+
+
+def build_app() -> typer.Typer:
+    """The commands: a file of `commands` each, and a line here."""
+    try:
+        import rich  # noqa: F401 (only to know that it is there)
+        import typer
+    except ImportError as error:
+        raise missing_extra(error.name or "typer", "experiments", "the command line") from None
+    from halfseen.cli.bench import bench
+    from halfseen.cli.evaluate import evaluate
+    from halfseen.cli.flags import Command, Group
+    from halfseen.cli.health import health
+    from halfseen.cli.journal import export_journal, import_journal
+    from halfseen.cli.leaderboard import leaderboard
+    from halfseen.cli.lists import agents, worlds
+    from halfseen.cli.reproduce import reproduce
+    from halfseen.cli.run import run
+    from halfseen.cli.serve import serve
+    from halfseen.cli.token import token_app
+    from halfseen.cli.version import halfseen_app
+    from halfseen.cli.warmup import warmup
+
+    app = typer.Typer(
+        cls=Group,
+        help="Contextual bandits whose context is only partly seen and moves over time.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(halfseen_app)
+    for command in (reproduce, run, leaderboard, health, serve, evaluate, bench, warmup, agents, worlds):
+        app.command(cls=Command)(command)
+    app.command("export", cls=Command)(export_journal)
+    app.command("import", cls=Command)(import_journal)
+    app.add_typer(token_app, name="token")
+    return app
+
+
+if __name__ == "__main__":
+    main()

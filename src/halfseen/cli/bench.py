@@ -1,0 +1,51 @@
+"""`halfseen bench`."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halfseen.errors import HalfseenError
+
+CLONE = Path(__file__).resolve().parents[3]  # where the package is used from a clone
+
+
+def bench(
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Jobs to run.", show_default="all")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats, smaller jobs: figures to check by.")] = False,
+    list_jobs: Annotated[bool, typer.Option("--list", help="Show the names of the jobs and end.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for bench.json, the tables and the chart.")] = Path("results/bench"),
+) -> None:
+    """Time us, our peers and plain NumPy side by side, in one thread."""
+    if not (CLONE / "benchmarks" / "jobs.py").is_file():
+        raise HalfseenError(
+            "bench: got an installed package, which comes without its benchmarks; want a clone of the repository: "
+            "run `make bench` there, which also installs the peers"
+        )
+    if str(CLONE) not in sys.path:
+        sys.path.insert(0, str(CLONE))
+    asked = ["bench", *(jobs or []), "--out", str(out), *["--quick"] * quick, *["--list"] * list_jobs]
+    _module("single_thread").settle(asked)
+
+    from halfseen.cli.terminal import print_written
+    from halfseen.experiments.files import check_folder
+
+    known = _module("jobs")
+    if list_jobs:
+        print("\n".join(known.JOBS))
+        return
+    names = known.chosen(jobs or [])
+    check_folder(out)
+    with _module("progress").job_progress() as starting:
+        results = _module("run").run_jobs(known.JOBS, names, starting, quick=quick)
+    report = _module("report")
+    report.show(results)
+    print_written(report.save(results, out))
+
+
+def _module(name: str) -> Any:
+    return import_module(f"benchmarks.{name}")

@@ -1,0 +1,94 @@
+"""`halfseen leaderboard`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfseen.cli import interruption
+from halfseen.cli.options import AGENTS_HELP, Cluster, FirstSeed, Jobs
+from halfseen.cli.playing import processes
+from halfseen.cli.terminal import cell_progress, print_leaderboard, print_written
+from halfseen.cli.words import size_of, split_specs
+from halfseen.errors import invalid
+
+
+def leaderboard(
+    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="all of them")] = None,
+    worlds: Annotated[
+        list[str] | None,
+        typer.Option(help="Worlds, given as agents are: orbit,switch:at=500", show_default="all of them"),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to play.")] = 3_000,
+    seeds: Annotated[int, typer.Option(min=1, help="Replications.")] = 50,
+    first_seed: FirstSeed = 0,
+    jobs: Jobs = None,
+    cluster: Cluster = None,
+    out: Annotated[Path, typer.Option(help="Folder for the tables and for what is done so far.")] = Path(
+        "results/leaderboard"
+    ),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what is done so far, as is done anyway without --fresh.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard what is done so far.")] = False,
+    markdown: Annotated[
+        Path | None, typer.Option(help="A file for the tables as Markdown, too.", show_default="only in the folder")
+    ] = None,
+) -> None:
+    """Play every agent in every world, each beside kf-ts. Interrupted, the same command goes on."""
+    from halfseen.agents.saving import write_atomically
+    from halfseen.experiments import leaderboard as boards
+    from halfseen.experiments.files import check_folder
+    from halfseen.experiments.leaderboard_tables import failure_lines
+    from halfseen.experiments.plan import seed_range
+
+    if resume and fresh:
+        raise invalid("resume", "--fresh beside it", "only one of them")
+    count = processes(jobs, cluster)
+    check_folder(out)
+    if markdown is not None:
+        check_folder(markdown.parent, "markdown")
+        if markdown.is_dir():
+            raise invalid("markdown", f"'{markdown}'", "the name of a file")
+    entrants = None if agents is None else split_specs(agents)
+    places = None if worlds is None else split_specs(worlds)
+    numbers = seed_range(seeds, first_seed)
+    plan = boards.leaderboard_plan(entrants, places, rounds, numbers)
+    with cell_progress(size_of(plan)) as show:
+
+        def told(now: boards.Progress) -> None:
+            done = now.done - now.failed
+            if done:
+                again = "the same command" + " without --fresh" * fresh
+                interruption.kept[0] = f"{done} of {now.total} cells are kept in {out}; {again} goes on from there"
+            if interruption.signals:  # and turned into something else on its way
+                raise KeyboardInterrupt
+            show(now)
+
+        board = boards.leaderboard(
+            entrants,
+            worlds=places,
+            rounds=rounds,
+            seeds=numbers,
+            jobs=count,
+            cluster=cluster,
+            out=out,
+            fresh=fresh,
+            progress=told,
+        )
+    print_leaderboard(board)
+    written = [out / name for name in boards.FILES]
+    if markdown is not None:
+        command = f"{board.summary['command']} --markdown {shlex.quote(str(markdown))}"
+        markdown.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(markdown, board.markdown(command).encode())
+        written.append(markdown)
+    print_written(written)
+    for line in failure_lines(board):
+        print(f"failed: {line}", file=sys.stderr)
+    if board.summary["failures"]:
+        raise typer.Exit(1)

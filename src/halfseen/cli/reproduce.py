@@ -1,0 +1,50 @@
+"""`halfseen reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfseen.cli.options import AGENTS_HELP, Cluster, FirstSeed, Jobs, Resume
+from halfseen.cli.playing import play
+from halfseen.cli.terminal import print_claims, print_results, print_written
+from halfseen.cli.words import split_numbers, split_specs
+
+
+def reproduce(
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds to play.", show_default="10000, quick: 1000")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Replications.", show_default="20, quick: 5")] = None,
+    first_seed: FirstSeed = 0,
+    noise: Annotated[
+        list[str] | None, typer.Option(help="Noise levels ε, separated by commas.", show_default="0.01,0.1,1")
+    ] = None,
+    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="those of the paper")] = None,
+    jobs: Jobs = None,
+    cluster: Cluster = None,
+    out: Annotated[Path, typer.Option(help="Folder for the figure, report and data.")] = Path("results/paper"),
+    resume: Resume = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small run, in seconds.")] = False,
+) -> None:
+    """Run the paper's experiment: figure, report with a verdict on every claim, data."""
+    from halfseen.experiments.claims import judge_claims
+    from halfseen.experiments.files import check_folder
+    from halfseen.experiments.reproduce import AGENTS, NOISE, paper_experiment, save_reproduction
+
+    check_folder(out)
+    plan = paper_experiment(
+        rounds=rounds,
+        seeds=seeds,
+        first_seed=first_seed,
+        noise=NOISE if noise is None else split_numbers("noise", noise),
+        agents=AGENTS if agents is None else split_specs(agents),
+        quick=quick,
+    )
+    result = play(plan, jobs, cluster, out, resume)
+    claims = judge_claims(result)
+    print_results(result)
+    print_claims(claims)
+    print_written(save_reproduction(result, claims, out))

@@ -1,0 +1,66 @@
+"""`halfseen run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfseen.cli.options import (
+    AGENTS_HELP,
+    Cluster,
+    FirstSeed,
+    Hidden,
+    Jobs,
+    Observed,
+    Resume,
+    RewardEvery,
+    Rewards,
+)
+from halfseen.cli.places import places
+from halfseen.cli.playing import play
+from halfseen.cli.terminal import print_results, print_written
+from halfseen.cli.words import split_specs
+
+
+def run(
+    worlds: Annotated[
+        list[str],
+        typer.Argument(metavar="WORLD", help="Worlds, such as: orbit paper:noise=0.5; or a table: data.csv"),
+    ],
+    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="a usual choice")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds to play.", show_default="10000, recorded: all")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Replications.", show_default="20, recorded: 10")] = None,
+    first_seed: FirstSeed = 0,
+    jobs: Jobs = None,
+    cluster: Cluster = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the figure and data.", show_default="nothing is written")
+    ] = None,
+    resume: Resume = False,
+    observed: Observed = None,
+    hidden: Hidden = None,
+    rewards: Rewards = None,
+    reward_every: RewardEvery = None,
+) -> None:
+    """Play any agents in any worlds, simulated or recorded."""
+    from halfseen.experiments.files import check_folder, staged
+    from halfseen.experiments.plan import experiment, seed_range, usual
+
+    if out is not None:
+        check_folder(out)
+    columns = {"observed": observed, "hidden": hidden, "rewards": rewards}
+    entered = places(worlds, {role: given for role, given in columns.items() if given is not None}, reward_every)
+    count = usual(entered).seeds if seeds is None else seeds
+    entrants = None if agents is None else split_specs(agents)
+    plan = experiment(entrants, entered, rounds, seed_range(count, first_seed))
+    result = play(plan, jobs, cluster, out, resume)
+    print_results(result)
+    if out is not None:
+        with staged(out) as stage:
+            result.save(stage)
+            names = sorted(path.name for path in stage.iterdir())
+        print_written([out / name for name in names])

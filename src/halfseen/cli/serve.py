@@ -1,0 +1,86 @@
+"""`halfseen serve`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from halfseen.cli.journal import Database
+from halfseen.errors import invalid, missing_extra, unknown
+
+if TYPE_CHECKING:
+    from halfseen.service.limits import Limits
+
+
+def serve(
+    database: Database = "halfseen.db",
+    host: Annotated[
+        str, typer.Option(help="Where to listen. Other machines are let in only with tokens.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.")] = 8400,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes; more than one need PostgreSQL.")] = 1,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Ask for no tokens, though there are some; on this machine only.")
+    ] = False,
+    limit: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, such as batch=5000; several times for several limits.")
+    ] = None,
+    access_log: Annotated[bool, typer.Option("--access-log", help="A line a request; it costs speed.")] = False,
+) -> None:
+    """Serve decisions over HTTP, each on disk before it is answered."""
+    try:
+        from halfseen.service.app import ServeOptions
+        from halfseen.service.serving import serve as run
+        from halfseen.service.serving import stopped_words
+    except ImportError as error:
+        raise missing_extra(error.name or "fastapi", "service", "halfseen serve") from None
+
+    options = ServeOptions(database=database, no_auth=no_auth, limits=_limits(limit or []))
+
+    def announce(address: str, closed: bool) -> None:
+        lines = [
+            f"halfseen listens on {address}",
+            f"data: {shown_database(database)}",
+            f"tokens: {'asked for' if closed else 'none asked for; only this machine is let in'}",
+            f"watch: {address}/    routes: {address}/docs",
+        ]
+        if not closed:
+            lines += [
+                "try:",
+                f"""  curl {address}/v1/streams -d '{{"name": "demo", "observed": 2, "arms": ["a", "b"]}}'""",
+                f"""  curl {address}/v1/streams/demo/decisions -d '{{"observation": [0.3, null]}}'""",
+            ]
+        print("\n".join(lines), file=sys.stderr, flush=True)
+
+    run(options, host=host, port=port, workers=workers, access_log=access_log, announce=announce)
+    print(stopped_words(options), file=sys.stderr)
+
+
+def shown_database(database: str) -> str:
+    """The address without a password."""
+    if "://" not in database:
+        return database
+    parts = urlsplit(database)
+    who = f"{parts.username}@" if parts.username else ""
+    return f"{parts.scheme}://{who}{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+def _limits(given: list[str]) -> Limits:
+    from dataclasses import fields
+
+    from halfseen.service.limits import Limits
+
+    kinds = {field.name: float if field.name == "rate" else int for field in fields(Limits)}
+    values: dict[str, float] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in kinds:
+            raise unknown("limit", name, kinds)
+        try:
+            values[name] = kinds[name](value)
+        except ValueError:
+            raise invalid(f"limit {name}", f"'{value}'", "a number") from None
+    return Limits(**values)  # type: ignore[arg-type]

@@ -1,0 +1,90 @@
+"""`halfseen token create`, `list` and `revoke`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from halfseen.cli.flags import Command, Group
+from halfseen.cli.journal import Database, is_new_file
+from halfseen.cli.terminal import print_table
+from halfseen.errors import missing_extra, unknown
+from halfseen.reports.table import Table
+
+if TYPE_CHECKING:
+    from halfseen.journal.journal import Journal
+
+token_app = typer.Typer(cls=Group, help="Tokens of the decision service.", no_args_is_help=True)
+
+
+@contextmanager
+def _journal(database: str) -> Iterator[Journal]:
+    try:
+        from halfseen.journal.opening import open_journal
+    except ImportError as error:
+        raise missing_extra(error.name or "msgspec", "service", "halfseen token") from None
+    journal = open_journal(database)
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+@token_app.command(cls=Command)
+def create(
+    scope: Annotated[
+        list[str], typer.Option(help="read, decide or admin, which may do all; several times for several.")
+    ],
+    stream: Annotated[
+        list[str] | None, typer.Option(help="Only for this stream; several times for several.", show_default="all")
+    ] = None,
+    expires: Annotated[float | None, typer.Option(help="Days until it ends.", show_default="never")] = None,
+    name: Annotated[str, typer.Option(help="What it is for, to know it by.")] = "",
+    database: Database = "halfseen.db",
+) -> None:
+    """Make a token and print it, this once: only its hash is kept."""
+    with _journal(database) as journal:
+        from halfseen.service.auth import new_token
+
+        secret, kept = new_token(scope, stream or (), name=name, days=expires)
+        journal.add_token(kept)
+        missing = [one for one in kept.streams or () if journal.stream(one) is None]
+    print(secret)
+    if missing:
+        print(f"stream: got {', '.join(missing)}; there is no such stream yet", file=sys.stderr)
+    print("keep it: it is not shown again", file=sys.stderr)
+
+
+@token_app.command("list", cls=Command)
+def list_tokens(database: Database = "halfseen.db") -> None:
+    """List the tokens, the ended ones too; the tokens themselves are not kept."""
+    if is_new_file(database):
+        print("no tokens")
+        return
+    with _journal(database) as journal:
+        from halfseen.service.auth import shown
+
+        rows = [shown(token, time.time()) for token in journal.tokens()]
+    if rows:
+        print_table(Table(rows), "Tokens", least_worth=("created", "name"))
+    else:
+        print("no tokens")
+
+
+@token_app.command(cls=Command)
+def revoke(
+    token: Annotated[str, typer.Argument(metavar="ID", help="As 'halfseen token list' shows it.")],
+    database: Database = "halfseen.db",
+) -> None:
+    """End a token. A service that runs refuses it within seconds."""
+    if is_new_file(database):
+        raise unknown("token", token, [])
+    with _journal(database) as journal:
+        if not journal.revoke_token(token, int(1e6 * time.time())):
+            raise unknown("token", token, [kept.id for kept in journal.tokens() if kept.revoked is None])
+    print(f"revoked {token}")

@@ -1,0 +1,287 @@
+"""The estimator that is told nothing: it keeps a history, and learns from it the model it filters with.
+
+docs/mathematics.md, "The adaptive agent". The first rounds are taken as they come, in running units. From then on
+full EM on the kept history, at rounds that are further and further apart, gives the dynamics, the noise and the number
+of hidden coordinates; contexts and arms are then folded anew, so that the state is what it would be had the model been
+known all along. A model that no longer predicts is dropped, and with it the history before the change.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfseen.components import Learner, Mask, State, Stateful
+from halfseen.errors import invalid
+from halfseen.estimators.adaptive.candidate_models import LONG_ENOUGH, Rungs
+from halfseen.estimators.adaptive.online import FIRST_TICK, AdaptiveRound
+from halfseen.kernels.belief import advance
+from halfseen.kernels.em import Parameters
+from halfseen.kernels.random import Floats, Ints
+from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, KeptRewards
+from halfseen.models.identification.order import free_numbers
+from halfseen.models.identification.selection import RECENT, Found, find, resume, units
+
+GROWTH, LATE_GROWTH, LEAST_STEP = 1.3, 1.5, 10  # from one identification to the next
+LATE = 1000  # rounds
+TICK_GROWTH = 1.25  # of the rewards at which the arms' hyperparameters are found again
+ALARM, TRUSTED = 2.5, 300  # the mean surprise that is a change, rounds of a model it takes
+KEPT_AT_CHANGE = 10  # rounds before the alarm that are taken to be after the change
+
+_OF_THE_START = ("began", "first_sum", "first_count")  # which identification moves only when it starts again
+_DECIDED = (  # what identification decides; all other state is folded from the history
+    "sizes", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "from_first", "plain",
+    "on_filtered", "identified", "epochs", "next_epoch", "next_tick", "changes", "failures", *_OF_THE_START,
+)  # fmt: skip
+
+
+class Adaptive(AdaptiveRound):
+    """`latent` is d, or "auto"; `history` how many rounds are kept; `refit` is "inline" or "manual".
+
+    Inline, identification is part of the round in which it falls due. With "manual" it waits for `Agent.refit()`, and
+    so do the hyperparameters of the arms: no decision takes long, and before the first refit all arms look the same.
+    """
+
+    def due(self, rows: Ints) -> Ints:
+        return rows[self._wanting(rows)] if self._inline else rows[:0]
+
+    def _wanting(self, rows: Ints) -> Mask:
+        age = self.history.offset[rows] + self.history.count[rows] - self.began[rows]
+        wanting = (age >= self.next_epoch[rows]) | (self.unheard[rows] >= self.next_tick[rows])
+        loud = self.surprise[rows] > ALARM  # seldom: the rest of the question is then not asked
+        return np.asarray(wanting | self._alarmed(rows) if loud.any() else wanting)
+
+    def _alarmed(self, rows: Ints) -> Mask:
+        return np.asarray((self.surprise[rows] > ALARM) & self.identified[rows] & (self.history.count[rows] >= TRUSTED))
+
+    def refit(self, rows: Ints, learner: Learner) -> None:
+        """Whatever is due for the streams: identification, or only the arms' hyperparameters. Never raises."""
+        for row in map(int, rows):
+            if self._alarmed(np.array([row]))[0]:
+                self._start_again(row)
+            elif self._age(row) >= self.next_epoch[row]:
+                self._identify(row)
+            else:
+                self._tick(row)
+
+    def renew(self, row: int) -> None:
+        """Identify now, whether it is due or not; where that is too early or fails, the arms' hyperparameters only."""
+        self._share_covariances()
+        if self._alarmed(np.array([row]))[0]:
+            self._start_again(row)
+        elif self._age(row) < self._first or not self._identify(row):
+            self._tick(row)
+
+    def _age(self, row: int) -> int:
+        return int(self.history.offset[row] + self.history.count[row] - self.began[row])
+
+    def _window(self, row: int) -> tuple[Floats, Ints, Floats, slice]:
+        count = int(self.history.count[row])
+        kept = slice(max(0, count - self.history.rounds), count)
+        return self.history.ys[row, kept], self.history.arm[row, kept], self.history.reward[row, kept], kept
+
+    def _tick(self, row: int) -> None:
+        """New hyperparameters for the arms; before the first identification, new units as well."""
+        _, arms, rewards, kept = self._window(row)
+        if not self.identified[row]:
+            self._filter_plainly(row)
+        size = int(self.sizes[row])
+        features = self.history.belief[row, kept, : size + 1]
+        found = self._learner.fit(row, features, arms, rewards, warm=bool(self.identified[row]))
+        if found is not None:
+            self._learner.adopt(row, size, found)
+        self.next_tick[row] = max(int(np.ceil(self.unheard[row] * TICK_GROWTH)), FIRST_TICK)
+
+    def _start_again(self, row: int) -> None:
+        """The model has stopped predicting: what was before the change is forgotten."""
+        self.history.forget(row, max(0, int(self.history.count[row]) - KEPT_AT_CHANGE))
+        self.began[row] = self.history.offset[row]
+        self.changes[row] += 1
+        ys = self.history.ys[row, : self.history.count[row]]
+        self.first_sum[row], self.first_count[row] = np.nansum(ys, axis=0), (~np.isnan(ys)).sum(axis=0)
+        self.rungs.forget(row)
+        self.identified[row], self.from_first[row], self.surprise[row] = False, True, 1.0
+        self.next_epoch[row] = self._first
+        self.unheard[row] = int((~np.isnan(self.history.reward[row, : self.history.count[row]])).sum())
+        self._filter_plainly(row)
+        self._learner.adopt(row, self._streams.observed, None)
+        self._tick(row)
+
+    # ------------------------------------------------------------------ identification
+
+    def _identify(self, row: int) -> bool:
+        ys, arms, rewards, kept = self._window(row)
+        full = len(ys) >= self.history.rounds
+        age = self._age(row)
+        later = int(age * (GROWTH if age < LATE else LATE_GROWTH))
+        self.next_epoch[row] = age + self.history.rounds // 2 if full else max(later, age + LEAST_STEP)
+        centre, scale = units(ys)
+        before = self.centre[row].copy(), self.scale[row].copy()
+        self.centre[row], self.scale[row] = centre, scale
+        y = np.ascontiguousarray((ys - centre) / scale)
+        fits = self.rungs.fit(row, y, scale)
+        told = KeptRewards(arms, rewards, self._learner.arms)
+        gap, preferred = self._first_gap(row), bool(self.from_first[row])
+        try:
+            found = find(
+                y,
+                fits,
+                first_gap=gap,
+                from_first=preferred,
+                rewards=told if told.count >= FIRST_TICK else None,
+                noisy=self.rungs.is_noisy,
+            )
+        except np.linalg.LinAlgError:
+            found = None
+        self.epochs[row] += 1
+        if found is None:
+            self.centre[row], self.scale[row] = before
+            self.failures[row] += 1
+            return False
+        self._adopt(row, found, kept, y, arms, rewards)
+        return True
+
+    def _adopt(self, row: int, found: Found, kept: slice, y: Floats, arms: Ints, rewards: Floats) -> None:
+        """Go on as if the model found had been known all along."""
+        model, learner = found.model, self._learner
+        d, k = len(model.D), self._streams.observed
+        if found.rung >= 0:
+            self.rungs.choose(row, found.rung, as_before=bool(self.plain[row]) == found.plain)
+        self.sizes[row], self.plain[row], self.identified[row] = d, found.plain, True
+        self.failures[row] = 0
+        self.from_first[row], self.on_filtered[row] = found.from_first, found.on_filtered
+        for array, matrix in ((self.transition, model.D), (self.process_cov, model.Q)):
+            array[row] = 0.0
+            array[row, : d * d] = matrix.ravel()
+        self.observation_cov[row, : k * k] = model.R.ravel()
+        self.shift[row] = 0.0
+        self.shift[row, :d] = found.shift
+        learner.smooth_cov[row] = 0.0
+        learner.smooth_cov[row, : d * d] = found.smooth_cov.ravel()
+        self.next_tick[row] = max(int(np.ceil(self.unheard[row] * TICK_GROWTH)), FIRST_TICK)
+        self._fold_under(row, found, kept, y, learner.fit(row, found.features, arms, rewards, warm=False))
+
+    def _fold_under(self, row: int, found: Found, kept: slice, y: Floats, arms: ArmFit | None) -> None:
+        """Beliefs and arms as they would be had the model been in force from the first round kept."""
+        d = len(found.model.D)
+        self.x[row], self._cov[row], self.surprise[row] = 0.0, 0.0, 1.0
+        self.history.belief[row] = 0.0
+        self.history.belief[row, kept, : d + 1] = found.features
+        self._learner.adopt(row, d, arms)
+        self._hear_again(row, found, kept, y)
+        if np.isnan(self.history.reward[row, kept.stop - 1]):  # a reward there was fitted on what it was found with
+            self.history.belief[row, kept.stop - 1] = self._features(np.array([row]))[0]
+
+    def _hear_again(self, row: int, found: Found, kept: slice, y: Floats) -> None:
+        """Filter the last rounds once more, now with their rewards as a sensor."""
+        d, n, rows = len(found.model.D), len(y), np.array([row])
+        start, cov = n, found.end_cov
+        if self._learner.fitted[row] and not found.plain:
+            start, cov = max(0, n - RECENT), found.recent_cov
+        self.x[row, :d] = found.filtered[start]
+        self._cov[row, : d * d] = (0.5 * (cov + cov.T)).ravel()
+        for t in range(start, n):
+            if t > start:
+                self._sense(rows, np.array([kept.start + t - 1]))
+            advance(row, d, self.transition, self.process_cov, self.observation_cov, self.x, self._cov, y[t])
+
+    # ------------------------------------------------------------------ a model from elsewhere
+
+    def is_due(self, row: int) -> bool:
+        return bool(self._wanting(np.array([row]))[0])
+
+    def _decided(self) -> dict[str, tuple[Stateful, str]]:
+        """Where each array lies that identification decides on, by the name it travels under."""
+        holders = (
+            (self, "", _DECIDED),
+            (self.rungs, "", Rungs.state_names),
+            (self._learner, "learner.", HYPERPARAMETERS),
+        )
+        return {f"{prefix}{name}": (holder, name) for holder, prefix, names in holders for name in names}
+
+    def model(self, row: int) -> State:
+        return {key: getattr(holder, name)[row].copy() for key, (holder, name) in self._decided().items()}
+
+    def accept(self, row: int, model: State) -> None:
+        given = {key: np.asarray(model.get(key)) for key in self._decided()}
+        given["learner.noise_var"] = self._noise_of_all(given)
+        for key, mine in self.model(row).items():
+            if given[key].dtype != mine.dtype or given[key].shape != mine.shape:
+                raise invalid(f"model '{key}'", f"{given[key].dtype} {given[key].shape}", f"{mine.dtype} {mine.shape}")
+        self._share_covariances()
+        restarted = int(given["began"]) > int(self.began[row])
+        if restarted:
+            self.history.forget(row, max(0, int(given["began"]) - int(self.history.offset[row])))
+            self.unheard[row] = int((~np.isnan(self.history.reward[row, : self.history.count[row]])).sum())
+        for key, (holder, name) in self._decided().items():
+            if restarted or key not in _OF_THE_START:
+                getattr(holder, name)[row] = given[key]
+        self._refold(row)
+
+    def _noise_of_all(self, model: State) -> NDArray[np.generic]:
+        """The noise of every arm there is now: of those that came since, what is said of an arm without a reward."""
+        noise, pooled = model["learner.noise_var"], model["learner.pooled"]
+        missing = self._learner.arms - noise.size
+        return (
+            np.append(noise, np.full(missing, pooled))
+            if noise.ndim == 1 and missing > 0 and pooled.size == 1
+            else noise
+        )
+
+    def _refold(self, row: int) -> None:
+        """Beliefs and arms of the kept history under the model and the hyperparameters in force."""
+        ys, arms, rewards, kept = self._window(row)
+        if not self.identified[row]:
+            self._filter_plainly(row)
+            features = self.history.belief[row, kept, : self._streams.observed + 1]
+            held = self._learner.fit(row, features, arms, rewards, warm=True, held=True)
+            self._learner.adopt(row, self._streams.observed, held if self._learner.fitted[row] else None)
+            return
+        d, k = int(self.sizes[row]), self._streams.observed
+        D, Q = (matrix[row, : d * d].reshape(d, d).copy() for matrix in (self.transition, self.process_cov))
+        R = self.observation_cov[row, : k * k].reshape(k, k).copy()
+        y = np.ascontiguousarray((ys - self.centre[row]) / self.scale[row])
+        found = resume(
+            Parameters(D, Q, R, np.zeros(d), np.eye(d)),
+            y,
+            shift=self.shift[row, :d].copy(),
+            plain=bool(self.plain[row]),
+            from_first=bool(self.from_first[row]),
+            on_filtered=bool(self.on_filtered[row]),
+        )
+        fitted = bool(self._learner.fitted[row])
+        held = self._learner.fit(row, found.features, arms, rewards, warm=True, held=True) if fitted else None
+        self._fold_under(row, found, kept, y, held)
+
+    # ------------------------------------------------------------------ health
+
+    def health(self, row: int) -> tuple[dict[str, object], list[str]]:
+        notes, facts = [], self._facts(row)
+        if not self.identified[row] and self._age(row) > self.next_epoch[row]:
+            notes.append("no model yet, and one is due: the observation itself is the context until it is refitted")
+        if not self._learner.fitted[row] and self.unheard[row] > self.next_tick[row]:
+            notes.append("rewards have come and none was learnt yet: arms are chosen by lot until it is refitted")
+        if self.failures[row]:
+            notes.append(f"identification failed {int(self.failures[row])} times in a row; the model before was kept")
+        if self.changes[row] and self._age(row) < LONG_ENOUGH:
+            notes.append(f"the dynamics changed and were learnt anew, last from round {int(self.began[row]) + 1} on")
+        if self.forgotten[row]:
+            notes.append(f"{int(self.forgotten[row])} rewards came after their round was forgotten and taught nothing")
+        numbers = int(np.isfinite(self.history.ys[row, : self.history.count[row]]).sum())
+        wanted = 0 if self._latent is None else 2 * free_numbers(self._latent, self._streams.observed)
+        if self.identified[row] and numbers < wanted:
+            notes.append(f"latent={self._latent} asks for more than {numbers} numbers can support yet")
+        return facts, notes + self.history.remarks(row)
+
+    def _facts(self, row: int) -> dict[str, object]:
+        rung = int(self.rungs.rung[row])
+        return {
+            "rounds kept": int(self.history.count[row]),
+            "identifications": int(self.epochs[row]),
+            "rounds to the next": max(0, int(self.next_epoch[row]) - self._age(row)),
+            "hidden coordinates": int(self.sizes[row]) - self._streams.observed,
+            "dimension that fits the observations best": self.rungs.dimensions[rung] if rung >= 0 else None,
+            "context": "the observation itself" if self.plain[row] else "filtered",
+            "surprise (1 is as expected)": float(self.surprise[row]),
+            "changes of the dynamics noticed": int(self.changes[row]),
+        }

@@ -1,0 +1,110 @@
+"""The last rounds of every stream, as they were: what was seen, what was played, what it paid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfseen.components import Mask, State, Stateful, Streams
+from halfseen.errors import invalid
+from halfseen.kernels.random import Ints
+
+ENOUGH_TO_TELL = 10  # rounds, or rewards
+
+
+FIRST_SLOTS = 64
+
+
+class History(Stateful):
+    """Rounds lie in slots from 0 up. Slots double as they are needed, up to half as many again as the rounds that
+    are used; when all are taken the oldest third is forgotten, and memory grows no further.
+    """
+
+    state_names = ("ys", "arm", "reward", "belief", "count", "offset")
+    unused: ClassVar[Mapping[str, float]] = {"ys": np.nan, "arm": 0, "reward": np.nan, "belief": 0.0}
+
+    def __init__(self, streams: Streams, rounds: int, width: int) -> None:
+        count = streams.count
+        self.rounds = rounds  # that are used at most
+        self._most = rounds + rounds // 2
+        self.ys = np.empty((count, 0, streams.observed))
+        self.arm = np.empty((count, 0), dtype=np.int64)
+        self.reward = np.empty((count, 0))
+        self.belief = np.empty((count, 0, width))  # the feature each reward is credited with
+        self.count = np.zeros(count, dtype=np.int64)  # slots taken
+        self.offset = np.zeros(count, dtype=np.int64)  # rounds before slot 0
+
+    def make_room(self, rows: Ints) -> None:
+        """See to it that each of `rows` has a slot for its next round, which kernels.belief.open_round fills."""
+        slots = self.arm.shape[1]
+        full = self.count[rows] == slots
+        if not full.any():
+            return
+        if slots < self._most:
+            self.lengthen(min(max(FIRST_SLOTS, 2 * slots), self._most))
+            return
+        for row in rows[full]:
+            self.forget(int(row), slots - self.rounds)
+
+    def lengthen(self, slots: int) -> None:
+        """As many slots, the new ones unused; nothing where there are as many."""
+        more = slots - self.arm.shape[1]
+        if more > 0:
+            for name, value in self.unused.items():
+                old = getattr(self, name)
+                empty = np.full((len(old), more, *old.shape[2:]), value, dtype=old.dtype)
+                setattr(self, name, np.concatenate([old, empty], axis=1))
+
+    def forget(self, row: int, slots: int) -> None:
+        """Drop the oldest rounds of a stream."""
+        kept = int(self.count[row]) - slots
+        for name, value in self.unused.items():
+            array = getattr(self, name)[row]
+            array[:kept] = array[slots : slots + kept].copy()
+            array[kept:] = value
+        self.count[row] = kept
+        self.offset[row] += slots
+
+    def state(self) -> State:
+        """Without the slots that no stream has used yet: how many there are is nobody's concern."""
+        used = int(self.count.max(initial=0))
+        return super().state() | {name: getattr(self, name)[:, :used] for name in self.unused}
+
+    def agree(self, state: State) -> None:
+        slots = [state[name].shape[1] for name in self.unused]
+        taken = int(state["count"].max(initial=0))
+        if len(set(slots)) != 1 or not taken <= slots[0] <= self._most or int(state["count"].min(initial=0)) < 0:
+            raise invalid("state 'count'", f"{taken} rounds in slots {slots}", f"as many as slots, up to {self._most}")
+
+    def _fits(self, mine: NDArray[np.generic], given: NDArray[np.generic]) -> bool:
+        if mine.ndim < 2 or given.ndim != mine.ndim:
+            return super()._fits(mine, given)
+        rows, _slots, *width = given.shape
+        return mine.dtype == given.dtype and (rows, *width) == (len(mine), *mine.shape[2:])
+
+    def slots(self, rows: Ints, rounds: Ints) -> Ints:
+        """Where the rounds lie; negative when they are forgotten."""
+        return rounds - 1 - self.offset[rows]
+
+    def remembers(self, rows: Ints, slots: Ints) -> Mask:
+        """Whether there still is a belief that a reward of that round can be credited with."""
+        return np.asarray((slots >= 0) & (self.belief[rows, np.maximum(slots, 0), 0] != 0.0))
+
+    def remarks(self, row: int) -> list[str]:
+        """A sentence for each thing that nothing can be learnt from."""
+        count, notes = int(self.count[row]), []
+        if count > ENOUGH_TO_TELL:
+            for i, column in enumerate(self.ys[row, :count].T):
+                seen = column[~np.isnan(column)]
+                if len(seen) == 0:
+                    notes.append(f"entry {i} of the observation has never been seen in the kept history")
+                elif np.ptp(seen) == 0.0:
+                    notes.append(f"entry {i} of the observation is constant and tells nothing")
+        paid = self.reward[row, :count]
+        paid = paid[~np.isnan(paid)]
+        if len(paid) > ENOUGH_TO_TELL and np.ptp(paid) == 0.0:
+            notes.append("all rewards are equal: there is nothing to choose by")
+        return notes

@@ -1,0 +1,187 @@
+"""What an experiment is made of, as plain data: agents, worlds, seeds, rounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from halfseen.agents.catalogue import CATALOG
+from halfseen.errors import invalid, unknown
+from halfseen.validation import at_least, seed_number
+from halfseen.worlds import World, named
+
+
+class Usual(NamedTuple):
+    """What is played when nothing is asked for."""
+
+    agents: tuple[str, ...]
+    seeds: int
+    rounds: int | None  # None: all there are
+
+
+SIMULATED = Usual(("oracle-ts", "kf-ts", "adaptive", "emkf-ts", "ts-pco", "random"), 20, 10_000)
+RECORDED = Usual(("oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"), 10, None)
+CHUNK = 200  # rounds simulated at once; part of what makes two runs equal, so not an option
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """A catalogued agent with options of its own, under a label of its own."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        entry = CATALOG[self.name]
+        if not isinstance(self.options, Mapping):
+            raise invalid("options", repr(self.options), "a dictionary of options")
+        for option in self.options:
+            if option not in entry.options:
+                raise unknown(f"option of '{self.name}'", option, entry.options)
+        if not self.label:
+            chosen = ",".join(f"{key}={value}" for key, value in self.options.items())
+            object.__setattr__(self, "label", f"{self.name}:{chosen}" if chosen else self.name)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Agents × worlds × seeds for some rounds."""
+
+    agents: tuple[AgentSpec, ...]
+    worlds: tuple[World, ...]
+    seeds: tuple[int, ...]
+    rounds: int
+
+    def of_world(self, world: World) -> Slice:
+        """All that is to be played in one of the worlds."""
+        return Slice(world, self.agents, self.seeds, self.rounds)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """All agents on some seeds of one world."""
+
+    world: World
+    agents: tuple[AgentSpec, ...]
+    seeds: tuple[int, ...]
+    rounds: int
+
+    @property
+    def size(self) -> int:
+        """Stream-rounds to play."""
+        return len(self.agents) * len(self.seeds) * self.rounds
+
+
+def split_spec(text: str) -> tuple[str, dict[str, Any]]:
+    """'name:key=value,key=value' as a name and options; values are JSON where they can be, else text."""
+    name, _, rest = text.partition(":")
+    options: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise invalid("option", f"'{part}' in '{text}'", "name:key=value,key=value")
+        try:
+            options[key.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key.strip()] = value.strip()
+    return name.strip(), options
+
+
+def agent_spec(agent: str | AgentSpec) -> AgentSpec:
+    """An agent by name ('emkf-ts'), by name with options ('emkf-ts:window=400'), or ready-made."""
+    if isinstance(agent, AgentSpec):
+        return agent
+    if not isinstance(agent, str):
+        raise invalid("agents", repr(agent), "names of agents, or AgentSpecs")
+    name, options = split_spec(agent)
+    return AgentSpec(name, options)
+
+
+def world_spec(world: str | World) -> World:
+    """A world by name ('orbit'), by name with options ('paper:noise=0.5'), or ready-made."""
+    if isinstance(world, World):
+        return world
+    if not isinstance(world, str):
+        raise invalid("world", repr(world), "the name of a world, or a world")
+    name, options = split_spec(world)
+    return named(name, **options)
+
+
+def _each(given: Any) -> list[Any]:
+    """What was given as a list, one thing given alone included."""
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+
+
+def seed_range(count: int, first: int) -> range:
+    """`count` seeds from `first` on."""
+    start = seed_number("first-seed", first)
+    return range(start, start + at_least("seeds", count, 1))
+
+
+def experiment(
+    agents: Sequence[str | AgentSpec] | str | None,
+    world: str | World | Sequence[str | World],
+    rounds: int | None = None,
+    seeds: int | Iterable[int] | None = None,
+) -> Experiment:
+    """Check and assemble; `seeds` is a count (0, 1, …) or the seeds themselves. What is None is as usual."""
+    worlds = tuple(world_spec(one) for one in _each(world))
+    specs = tuple(agent_spec(agent) for agent in (usual(worlds).agents if agents is None else _each(agents)))
+    seeds = usual(worlds).seeds if seeds is None else seeds
+    numbers = seeds if isinstance(seeds, Iterable) else range(at_least("seeds", seeds, 1))
+    listed = tuple(seed_number("seeds", seed) for seed in numbers)
+    for argument, values in (
+        ("agents", [spec.label for spec in specs]),
+        ("world", [one.name for one in worlds]),
+        ("seeds", [str(seed) for seed in listed]),
+    ):
+        if not values:
+            raise invalid(argument, "none", "at least one")
+        if len(set(values)) < len(values):
+            raise invalid(argument, ", ".join(values), "each only once")
+    _check_kinds(worlds)
+    for one in worlds:
+        for spec in specs:
+            _check_told(spec, one)
+    return Experiment(specs, worlds, listed, _rounds_to_play(rounds, worlds))
+
+
+def usual(worlds: Sequence[World]) -> Usual:
+    """What is played in such worlds when nothing is asked for."""
+    return RECORDED if worlds and all(world.recorded for world in worlds) else SIMULATED
+
+
+def _check_kinds(worlds: Sequence[World]) -> None:
+    """Recorded worlds are judged by the reward, simulated ones by the regret: one table cannot hold both."""
+    names = {kind: [world.name for world in worlds if world.recorded is kind] for kind in (True, False)}
+    if names[True] and names[False]:
+        raise invalid("world", f"'{names[True][0]}', recorded, beside '{names[False][0]}'", "one kind at a time")
+
+
+def _check_told(spec: AgentSpec, world: World) -> None:
+    if world.tells is None:
+        return
+    for fact in CATALOG[spec.name].required:
+        if fact not in world.tells and fact not in spec.options:
+            raise invalid(
+                "agents",
+                f"'{spec.label}' in '{world.name}'",
+                f"one that need not be told its {fact}: of recorded data nobody knows it",
+            )
+
+
+def _rounds_to_play(rounds: int | None, worlds: Sequence[World]) -> int:
+    lengths = {world.name: world.length for world in worlds if world.length is not None}
+    if rounds is None:
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{length} in '{name}'" for name, length in lengths.items())
+            raise invalid("rounds", f"nothing, with {told}", "a number that all of these worlds have")
+        rounds = next(iter(lengths.values()), SIMULATED.rounds)
+    asked = at_least("rounds", rounds, 1)
+    for name, length in lengths.items():
+        if asked > length:
+            raise invalid("rounds", str(asked), f"at most {length}: '{name}' has no more")
+    return asked

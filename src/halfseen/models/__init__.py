@@ -1,0 +1,1 @@
+"""The linear-Gaussian model, filtering and smoothing, and identification from observations."""

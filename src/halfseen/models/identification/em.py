@@ -1,0 +1,276 @@
+"""Full EM for D, Q and Σ of one series (Shumway & Stoffer 1982; docs/mathematics.md, "Full EM")."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from halfseen.errors import HalfseenWarning, invalid
+from halfseen.kernels.em import DIAGONAL, FIXED, FULL, RELATIVE_FLOOR, Parameters, em_path
+from halfseen.kernels.random import Purpose, orthogonal_matrices, stream_keys
+from halfseen.models.identification.order import aicc, climb, ladder
+from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.validation import LIMIT, real_numbers
+
+Array = NDArray[np.float64]
+
+NOISE_FLOOR = 1e-6  # Σ is kept above this share of each feature's variance
+STABLE = 1.0 + 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """A fitted model. log_likelihoods: of the start, then after each iteration.
+
+    converged: the last iteration gained less than the tolerance. notes: a sentence for each thing that is
+    wrong with the fit or the data, none when all is well.
+    """
+
+    model: LinearGaussianModel
+    log_likelihoods: Array
+    iterations: int
+    converged: bool
+    notes: tuple[str, ...]
+
+
+def fit(
+    ys: ArrayLike,
+    *,
+    latent: int | str,
+    observation_cov: str | ArrayLike = "diagonal",
+    start: LinearGaussianModel | None = None,
+    seed: int = 0,
+    max_iterations: int = 200,
+    tolerance: float = 1e-6,
+    progress: Callable[[int, float], None] | None = None,
+) -> FitResult:
+    """The model with `latent` dimensions that EM finds for ys (rounds, features), nan = not seen.
+
+    latent="auto" fits a ladder of dimensions from the number of features up and returns the fit with the best AICc
+    (docs/mathematics.md, "How many hidden coordinates"); it takes no `start`.
+
+    observation_cov: "diagonal" or "full" to estimate Σ so, or a covariance to hold it at. start: where to
+    begin, whose observation matrix is kept; left out, D = 0.9 × a random orthogonal matrix drawn from `seed`,
+    Q = 0.2 v and Σ = 0.1 v with v the variance of each feature. Stops after max_iterations, or when an
+    iteration gains less than `tolerance` of log-likelihood per round. progress(iteration, log_likelihood) is
+    called after each iteration. The model returned is never less likely than the start. Only (D, Q) up to a
+    change of the hidden coordinates is identified, so compare models by likelihood or prediction, not by D.
+    """
+    y = _series(ys)
+    n, k = y.shape
+    if isinstance(latent, str):
+        return _fit_order(y, latent, start, observation_cov, seed, max_iterations, tolerance, progress)
+    latent = _integer("latent", latent, k, f"an integer of at least {k}, the number of features, or 'auto'")
+    max_iterations = _integer("max_iterations", max_iterations, 1, "an integer of at least 1")
+    seed = _integer("seed", seed, 0, "an integer of at least 0")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0.0:
+        raise invalid("tolerance", tolerance, "a number of at least 0")
+    scale, notes = _scales(y)
+    numbers, parameters = int(np.isfinite(y).sum()), 2 * k * latent + k * (k + 1) // 2
+    if numbers < 2 * parameters:
+        notes.append(f"{numbers} numbers for a model of {parameters} parameters: too few to trust the fit.")
+    if start is None:
+        start = _first_guess(scale, latent, seed)
+    elif not isinstance(start, LinearGaussianModel):
+        raise invalid("start", type(start).__name__, "a LinearGaussianModel")
+    elif (start.latent, start.observed) != (latent, k):
+        raise invalid("start", f"{start!r}", f"a model with latent={latent}, observed={k}")
+    if isinstance(observation_cov, str):
+        if observation_cov not in ("diagonal", "full"):
+            raise invalid("observation_cov", repr(observation_cov), "'diagonal', 'full' or a covariance")
+        update_R = DIAGONAL if observation_cov == "diagonal" else FULL
+    else:
+        update_R = FIXED
+        start = _replaced(start, observation_cov)
+
+    units = _units(scale, latent)
+    given = _in_units(start.canonical().model.arrays(), units)
+    q_floor = RELATIVE_FLOOR * np.maximum(np.diag(given.Q), RELATIVE_FLOOR)
+    r_floor = NOISE_FLOOR * (scale / units[:k]) ** 2
+    path = em_path(given, y / units[:k], update_R=update_R, update_initial=True, q_floor=q_floor, r_floor=r_floor)
+    jacobian = float(np.log(units[:k]) @ np.isfinite(y).sum(axis=0))
+    trace: list[float] = []
+    converged = False
+    for step, (model, scaled_loglik, _) in enumerate(path):
+        best, loglik = _in_units(model, 1.0 / units), scaled_loglik - jacobian
+        trace.append(loglik)
+        if step > 0 and progress is not None:
+            progress(step, loglik)
+        converged = step > 0 and loglik - trace[-2] < tolerance * n
+        if converged or step == max_iterations:
+            break
+    fitted = _original(best, start)
+    start_loglik = start.filter(y).log_likelihood
+    if not trace[-1] >= start_loglik:
+        fitted, trace, converged = start, [start_loglik], False
+        notes.append("No iteration improved on the start, which is returned as it was.")
+    notes += _faults(fitted, trace, update_R, q_floor * units**2, r_floor * units[:k] ** 2)
+    for note in notes:
+        warnings.warn(note, HalfseenWarning, stacklevel=2)
+    return FitResult(fitted, np.array(trace), len(trace) - 1, converged, tuple(notes))
+
+
+def _fit_order(
+    y: Array,
+    latent: str,
+    start: LinearGaussianModel | None,
+    observation_cov: str | ArrayLike,
+    seed: int,
+    max_iterations: int,
+    tolerance: float,
+    progress: Callable[[int, float], None] | None,
+) -> FitResult:
+    """The fit of the dimension that AICc prefers, with that fit's own warnings."""
+    k, numbers = y.shape[1], int(np.isfinite(y).sum())
+    if latent != "auto":
+        raise invalid("latent", repr(latent), f"an integer of at least {k}, the number of features, or 'auto'")
+    if start is not None:
+        raise invalid("start", "a model", "nothing with latent='auto', which tries several dimensions")
+
+    def fit_rung(rung: int) -> FitResult:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HalfseenWarning)
+            return fit(
+                y,
+                latent=rung,
+                observation_cov=observation_cov,
+                seed=seed,
+                max_iterations=max_iterations,
+                tolerance=tolerance,
+                progress=progress,
+            )
+
+    best = climb(ladder(k), fit_rung, lambda found, rung: aicc(float(found.log_likelihoods[-1]), rung, k, numbers))
+    result = fit_rung(k) if best is None else best[0]
+    for note in result.notes:
+        warnings.warn(note, HalfseenWarning, stacklevel=3)
+    return result
+
+
+def _units(scale: Array, latent: int) -> Array:
+    """A unit for each coordinate, of the size of its feature (hidden: of their mean). Powers of two: exact to undo."""
+    units = np.full(latent, np.exp(np.log(scale).mean()))
+    units[: len(scale)] = scale
+    return np.asarray(2.0 ** np.round(np.log2(units)))
+
+
+def _in_units(model: Parameters, units: Array) -> Parameters:
+    """The same canonical model for contexts divided by `units`."""
+    squares, k = np.outer(units, units), len(model.R)
+    D = model.D / units[:, None] * units
+    return Parameters(D, model.Q / squares, model.R / squares[:k, :k], model.m0 / units, model.P0 / squares)
+
+
+def _integer(argument: str, value: object, least: int, wanted: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise invalid(argument, repr(value), wanted)
+    return int(value)
+
+
+def _series(ys: ArrayLike) -> Array:
+    y = real_numbers("ys", ys)
+    if y.ndim != 2 or y.shape[1] == 0:
+        raise invalid("ys", f"shape {y.shape}", "(rounds, features)")
+    if y.shape[0] < 2:
+        raise invalid("ys", f"{y.shape[0]} round(s)", "at least 2")
+    bad = np.argwhere(np.isinf(y))
+    if len(bad):
+        raise invalid("ys", f"{y[tuple(bad[0])]} at {bad[0].tolist()}", "finite numbers, or nan for not seen")
+    if np.isnan(y).all():
+        raise invalid("ys", "nothing but nan", "at least some entries seen")
+    largest = np.nanmax(np.abs(y))
+    if largest > LIMIT or 0 < largest < 1 / LIMIT:
+        raise invalid("ys", f"numbers of size {largest:.3g}", f"sizes between {1 / LIMIT:g} and {LIMIT:g}")
+    return y
+
+
+def _scales(y: Array) -> tuple[Array, list[str]]:
+    """A standard deviation for each feature, and a note for each feature that has none.
+
+    A constant feature is given its size as its scale (1 when it is 0), one never seen the scale 1.
+    """
+    scale = np.ones(y.shape[1])
+    constant, unseen = [], []
+    for i, column in enumerate(y.T):
+        seen = column[~np.isnan(column)]
+        if not len(seen):
+            unseen.append(i)
+        elif np.ptp(seen) <= 1e-12 * np.abs(seen).max():
+            constant.append(i)
+            scale[i] = np.abs(seen).max() or 1.0
+        else:
+            scale[i] = seen.std()
+    notes = []
+    if constant:
+        notes.append(f"Constant feature(s) {_listed(constant)}: they carry no information on the dynamics.")
+    if unseen:
+        notes.append(f"Feature(s) {_listed(unseen)} never seen: their part of the model is a guess.")
+    return scale, notes
+
+
+def _listed(indices: list[int]) -> str:
+    return ", ".join(map(str, indices))
+
+
+def _first_guess(scale: Array, latent: int, seed: int) -> LinearGaussianModel:
+    """The start of docs/mathematics.md, in units of each feature's own scale (hidden: the mean).
+
+    So the fit of rescaled data is the rescaled fit. D must couple seen and hidden coordinates: a diagonal one
+    would leave the hidden ones at 0 for ever.
+    """
+    orthogonal = orthogonal_matrices(stream_keys(seed), Purpose.INITIAL_MODEL, latent)[0]
+    units = np.full(latent, np.exp(np.log(scale).mean()))
+    units[: len(scale)] = scale
+    return LinearGaussianModel(
+        transition=0.9 * orthogonal * np.outer(units, 1.0 / units),
+        process_cov=0.2 * units**2,
+        observation_cov=0.1 * scale**2,
+        initial_cov=units**2,
+    )
+
+
+def _replaced(model: LinearGaussianModel, observation_cov: ArrayLike) -> LinearGaussianModel:
+    return LinearGaussianModel(
+        transition=model.transition,
+        process_cov=model.process_cov,
+        observation_cov=observation_cov,
+        observation=model.observation,
+        initial_mean=model.initial_mean,
+        initial_cov=model.initial_cov,
+    )
+
+
+def _original(parameters: Parameters, start: LinearGaussianModel) -> LinearGaussianModel:
+    """The fitted canonical model in the coordinates of the start."""
+    form = start.canonical()
+    back = form.to_original
+    return LinearGaussianModel(
+        transition=back @ parameters.D @ form.to_canonical,
+        process_cov=back @ parameters.Q @ back.T,
+        observation_cov=parameters.R,
+        observation=start.observation,
+        initial_mean=back @ parameters.m0,
+        initial_cov=back @ parameters.P0 @ back.T,
+    )
+
+
+def _faults(model: LinearGaussianModel, trace: list[float], update_R: int, q_floor: Array, r_floor: Array) -> list[str]:
+    """What is wrong with a fit, a sentence each."""
+    notes = []
+    fitted = model.canonical().model
+    if not np.isfinite(trace[-1]):
+        notes.append("The log-likelihood is not finite: the model does not fit these numbers at all.")
+    if model.spectral_radius > STABLE:
+        notes.append(f"The fit is unstable: spectral radius {model.spectral_radius:.6f}, above 1.")
+    if update_R != FIXED:
+        low = [i for i, value in enumerate(np.diag(fitted.observation_cov)) if value <= 1.01 * r_floor[i]]
+        if low:
+            share = f"{NOISE_FLOOR:g} of the variance"
+            notes.append(f"The observation noise of feature(s) {_listed(low)} fell to its floor, {share}.")
+    if np.linalg.eigvalsh(fitted.process_cov / np.sqrt(np.outer(q_floor, q_floor)))[0] <= 1.01:
+        notes.append("The process noise fell to its floor in some direction: try a smaller latent.")
+    return notes

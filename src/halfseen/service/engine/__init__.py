@@ -1,0 +1,1 @@
+"""Requests become events in the journal, and events become the state of streams."""

@@ -1,0 +1,99 @@
+"""The journal over HTTP: events out as NDJSON or decisions as Parquet, and both in again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import FileResponse, Response, StreamingResponse
+from starlette.background import BackgroundTask
+
+from halfseen.journal.events import as_line
+from halfseen.service.auth import Guard
+from halfseen.service.engine.engine import Engine
+from halfseen.service.errors import ServiceError
+from halfseen.service.limits import Limits
+from halfseen.service.openapi import refusals
+from halfseen.service.routes.streams import json_reply, needs, whole
+from halfseen.service.wire import too_large
+
+_PAGE = 1_000  # events read at a time
+NDJSON, PARQUET = "application/x-ndjson", "application/vnd.apache.parquet"
+Format = Annotated[
+    Literal["ndjson", "parquet"], Query(alias="format", description="An event a line, or a decision a row")
+]
+_CONTENT = {media: {"schema": {"type": "string", "format": "binary"}} for media in (NDJSON, PARQUET)}
+_FILES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The file", "content": _CONTENT},
+    **refusals(),
+}
+_BODY = {"requestBody": {"required": True, "content": _CONTENT}}
+
+
+def journal_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
+    router = APIRouter(tags=["journal"])
+
+    @router.get("/v1/streams/{name}/journal", responses=_FILES, dependencies=[Depends(needs(guard, "read"))])
+    async def export_stream(
+        name: str,
+        form: Format = "ndjson",
+        after: Annotated[int, Query(ge=0, le=2**62)] = 0,
+    ) -> Response:
+        """A stream's journal. `after`, of NDJSON: only the events that follow the one of that number."""
+        if form == "parquet":
+            await engine.stream(name)
+            return await _file([name])
+        first = await engine.events(name, after, _PAGE)  # a stream that is not there is said before anything is sent
+
+        async def lines() -> AsyncIterator[bytes]:
+            page = first
+            while page:
+                yield b"".join(as_line(name, event) + b"\n" for event in page)
+                page = await engine.events(name, page[-1].seq, _PAGE)
+
+        return StreamingResponse(lines(), media_type=NDJSON)
+
+    @router.get("/v1/journal", responses=_FILES, dependencies=[Depends(whole(guard, "read"))])
+    async def export_all(form: Format = "ndjson") -> Response:
+        """The journals of all streams, for a token of all streams."""
+        return await _file([], form)
+
+    @router.post("/v1/journal", status_code=201, responses=refusals(), openapi_extra=_BODY)
+    async def import_journal(request: Request) -> Response:
+        """Bring in what an export gave, as it came: all streams of it or none. Each must be new here, and fold."""
+        await guard.admit(request.scope["headers"], "admin", "*")
+        with tempfile.TemporaryDirectory() as folder:
+            path = await _received(request, Path(folder), limits.import_bytes)
+            return json_reply({"streams": await engine.bring_in(path)}, 201)
+
+    async def _file(names: list[str], form: str = "parquet") -> Response:
+        folder = tempfile.TemporaryDirectory()
+        try:
+            path = Path(folder.name) / f"{names[0] if names else 'journal'}.{form}"
+            await engine.export(path, names)
+        except BaseException:
+            folder.cleanup()
+            raise
+        media = PARQUET if form == "parquet" else NDJSON
+        return FileResponse(path, media_type=media, filename=path.name, background=BackgroundTask(folder.cleanup))
+
+    return router
+
+
+async def _received(request: Request, folder: Path, most: int) -> Path:
+    """The body in a file whose ending says what it is."""
+    path, size = folder / "body", 0
+    with path.open("wb") as file:
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise too_large(most)
+            file.write(part)
+    if not size:
+        raise ServiceError(400, "malformed", "body: got nothing; want what an export gave, NDJSON or Parquet")
+    with path.open("rb") as file:
+        ending = ".parquet" if file.read(4) == b"PAR1" else ".ndjson"
+    return path.rename(path.with_suffix(ending))

@@ -1,0 +1,1 @@
+"""Confidence intervals, growth exponents and distributions."""

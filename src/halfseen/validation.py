@@ -1,0 +1,130 @@
+"""What users hand over, as checked arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from halfseen.errors import HalfseenError, invalid
+
+Floats = NDArray[np.float64]
+
+LIMIT = 1e100  # squares of numbers within it, and sums of those, are finite
+_FLOAT64, _ARRAY = np.dtype(np.float64), np.ndarray
+
+
+def real_numbers(argument: str, value: ArrayLike) -> Floats:
+    """A fresh float64 array; NaN and infinities are allowed, None and masked entries become NaN."""
+    if isinstance(value, np.ma.MaskedArray):
+        value = np.ma.filled(value.astype(np.float64), np.nan)
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind in "fiubO":
+            return np.array(array, dtype=np.float64, order="C")
+    except (TypeError, ValueError):
+        pass
+    raise invalid(argument, type(value).__name__, "an array of real numbers")
+
+
+def listed(argument: str, items: Iterable[Any], wanted: str) -> list[Any]:
+    if isinstance(items, np.ndarray):
+        items = items.tolist()
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise invalid(argument, repr(items), wanted)
+    return list(items)
+
+
+def numbers(argument: str, value: ArrayLike, wanted: str) -> Floats:
+    if type(value) is np.ndarray and value.dtype == np.float64:
+        return value if value.flags.carray else value.copy()  # kernels take C arrays, and some write into them
+    try:
+        return real_numbers(argument, value)
+    except (HalfseenError, OverflowError):
+        raise invalid(argument, repr(value), wanted) from None
+
+
+def number(argument: str, value: ArrayLike) -> float:
+    array = numbers(argument, value, f"a number within ±{LIMIT:g}")
+    if array.ndim:
+        raise invalid(argument, repr(value), f"a number within ±{LIMIT:g}")
+    return float(array)
+
+
+def vector(argument: str, value: ArrayLike, length: int) -> Floats:
+    """`length` numbers as an array (length,)."""
+    if type(value) is _ARRAY and value.dtype is _FLOAT64 and value.shape == (length,) and value.flags.carray:
+        return value  # the usual case, at a quarter of the price of what follows
+    array = numbers(argument, value, f"{length} numbers")
+    if array.shape != (length,):
+        raise invalid(argument, f"shape {np.shape(value)}", f"{length} numbers")
+    return array
+
+
+def row(argument: str, value: ArrayLike, length: int) -> Floats:
+    """`length` numbers as an array (1, length)."""
+    if type(value) is _ARRAY and value.dtype is _FLOAT64 and value.shape == (length,) and value.flags.carray:
+        return value[None]
+    return vector(argument, value, length)[None]
+
+
+def table(argument: str, value: ArrayLike, columns: int) -> Floats:
+    array = numbers(argument, value, f"a table of {columns} columns")
+    if array.ndim != 2 or array.shape[1] != columns:
+        raise invalid(argument, f"shape {array.shape}", f"a table of {columns} columns")
+    return array
+
+
+def stack_for_streams(argument: str, value: ArrayLike, streams: int, shape: tuple[int, ...]) -> Floats:
+    """`value`, given once or once a stream, as a checked array with the leading axis B."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise invalid(argument, repr(value), f"numbers of shape {shape}") from None
+    if array.shape not in (shape, (streams, *shape)):
+        raise invalid(argument, f"shape {array.shape}", f"shape {shape}")
+    if not np.isfinite(array).all():
+        raise invalid(argument, "an entry that is not finite", "finite numbers")
+    return np.array(np.broadcast_to(array, (streams, *shape)), order="C")  # a copy of its own, writable
+
+
+def covariances(argument: str, value: ArrayLike, streams: int, size: int) -> Floats:
+    """`value`, a matrix, a diagonal or one variance, given once or once a stream, as covariances (B, size, size)."""
+    try:
+        given = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise invalid(argument, repr(value), f"numbers of shape {(size, size)}") from None
+    if given.shape in ((), (size,)):
+        given = np.diag(np.broadcast_to(given, size))
+    cov = stack_for_streams(argument, given, streams, (size, size))
+    if (np.linalg.eigvalsh(cov) < -1e-9 * np.abs(cov).max()).any() or (cov != cov.swapaxes(1, 2)).any():
+        raise invalid(argument, "a matrix that is no covariance", "a symmetric positive semi-definite one")
+    return cov
+
+
+def at_least(argument: str, value: object, least: int) -> int:
+    """`value` as an integer no smaller than `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise invalid(argument, repr(value), f"an integer of at least {least}")
+    return int(value)
+
+
+def seed_number(argument: str, value: object) -> int:
+    """`value` as a seed: 64 bits without a sign."""
+    number = at_least(argument, value, 0)
+    if number >= 2**64:
+        raise invalid(argument, repr(value), "an integer below 2^64")
+    return number
+
+
+def positive(argument: str, value: object, *, zero_allowed: bool = False) -> float:
+    """`value` as a finite number above zero (or not below it)."""
+    wanted = "a finite number of at least 0" if zero_allowed else "a finite number above 0"
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise invalid(argument, repr(value), wanted)
+    number = float(value)
+    if not np.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
+        raise invalid(argument, repr(value), wanted)
+    return number

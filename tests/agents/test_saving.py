@@ -1,0 +1,166 @@
+"""Save files: whole or refused, never half read."""
+
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+from settings import assert_same_state, live, make_small, story
+
+import halfseen as hs
+from halfseen.agents import saving as savefile
+from halfseen.errors import SaveFileError
+
+
+@pytest.fixture
+def saved(tmp_path):
+    agent = make_small("kf-ts")
+    live(agent, *story(30))
+    agent.save(tmp_path / "agent.hs")
+    return agent, tmp_path / "agent.hs"
+
+
+def rewrite_header(path, **changes):
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    header = json.loads(parts["header.json"]) | changes
+    parts["header.json"] = json.dumps(header).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_truncated(saved, share):
+    _, path = saved
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(SaveFileError, match="truncated or damaged; want a whole halfseen agent file"):
+        hs.load(path)
+
+
+def test_any_flipped_byte_is_refused_or_harmless(saved):
+    agent, path = saved
+    content = bytearray(path.read_bytes())
+    refused = 0
+    for place in range(0, len(content), max(1, len(content) // 200)):
+        damaged = content.copy()
+        damaged[place] ^= 0x55
+        path.write_bytes(damaged)
+        try:
+            assert_same_state(agent, hs.load(path))
+        except hs.HalfseenError:
+            refused += 1
+    assert refused > 50
+
+
+def test_newer_version(saved):
+    _, path = saved
+    rewrite_header(path, version=2)
+    with pytest.raises(SaveFileError, match="of save version 2; this halfseen reads version 1"):
+        hs.load(path)
+
+
+def test_another_format(saved):
+    _, path = saved
+    rewrite_header(path, format="something else")
+    with pytest.raises(SaveFileError, match="want a halfseen agent file"):
+        hs.load(path)
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(SaveFileError, match="there is no such file"):
+        hs.load(tmp_path / "nowhere.hs")
+
+
+def test_a_folder_is_not_a_file(tmp_path):
+    with pytest.raises(SaveFileError, match="cannot read it"):
+        hs.load(tmp_path)
+
+
+def test_unwritable_place_leaves_nothing(tmp_path):
+    agent = make_small("ts-pco")
+    with pytest.raises(SaveFileError, match="cannot write there"):
+        agent.save(tmp_path / "missing" / "agent.hs")
+
+
+def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
+    agent, path = saved
+    before = path.read_bytes()
+    live(agent, *story(5))
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SaveFileError, match="No space left on device"):
+        agent.save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_no_pickle_inside(saved):
+    _, path = saved
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".npy"):
+                with archive.open(name) as member:
+                    np.lib.format.read_array(member, allow_pickle=False)
+
+
+def test_names_of_arms_survive(tmp_path):
+    agent = hs.make("ts-pco", observed=2, arms=["hold", "buy"], seed=3)
+    agent.decide([1.0, 2.0])
+    agent.save(tmp_path / "a.hs")
+    twin = hs.load(str(tmp_path / "a.hs"))
+    assert twin.arms == ("hold", "buy")
+    assert twin.pending == (1,)
+    assert twin.name == "ts-pco"
+
+
+def test_saving_again_keeps_permissions_and_links(saved, tmp_path):
+    agent, path = saved
+    path.chmod(0o600)
+    link = tmp_path / "link.hs"
+    link.symlink_to(path)
+    agent.save(link)
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_header_that_does_not_fit_its_arrays_is_refused(saved):
+    _, path = saved
+    with zipfile.ZipFile(path) as archive:
+        header = json.loads(archive.read("header.json"))
+    rewrite_header(path, recipe=header["recipe"] | {"arms": 7})
+    with pytest.raises(SaveFileError, match="does not fit together"):
+        hs.load(path)
+
+
+def test_a_file_of_before_arms_came_and_went_is_read(tmp_path):
+    """Such a file has every arm active and counts neither rewards nor gaps."""
+    agent = make_small("kf-ts")
+    live(agent, *story(30))
+    waiting = agent.decide([1.0, 2.0, 3.0])
+    agent.save(tmp_path / "agent.hs")
+    recipe, state = savefile.read(tmp_path / "agent.hs")
+    for name in ("active", "missed", "silent", "rewards"):
+        del state[name]
+    savefile.write(tmp_path / "old.hs", recipe, state)
+    old = hs.load(tmp_path / "old.hs")
+    assert old.active_arms == old.arms == (0, 1, 2, 3)
+    assert old.pending == (waiting.id,)
+    assert old.health().facts["rewards"] == 30
+    assert old.health().ok
+    assert live(old, *story(20)) == live(agent, *story(20))
+
+
+@pytest.mark.parametrize("added", [3, [3], [{"name": "x", "params": None, "round": 4}], [{"name": None}]])
+def test_added_arms_that_make_no_sense_are_refused(saved, added):
+    _, path = saved
+    with zipfile.ZipFile(path) as archive:
+        header = json.loads(archive.read("header.json"))
+    rewrite_header(path, recipe=header["recipe"] | {"added": added})
+    with pytest.raises(SaveFileError, match="does not fit together"):
+        hs.load(path)

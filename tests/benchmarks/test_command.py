@@ -1,0 +1,97 @@
+"""`halfseen bench`: thin, and clear about what it needs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from halfseen.cli import bench
+from halfseen.cli.app import run_app
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "halfseen", "bench", *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100", "NO_COLOR": "1", "HALFSEEN_QUIET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_one_job_from_any_folder(tmp_path):
+    done = command("import", "--quick", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "import (1 of 1)" in done.stderr
+    for part in ("Import in a new process", "≤ 2 ×", "met", "dgemm", "bench.json"):
+        assert part in done.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"bench.json", "bench.md"}
+
+
+def test_an_unknown_job_is_refused_in_one_line(tmp_path):
+    done = command("marathon", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: job: got 'marathon'; want one of: linear-thompson, ")
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_jobs_are_listed(tmp_path):
+    done = command("--list", cwd=tmp_path)
+    assert done.stdout.split()[:2] == ["linear-thompson", "kalman-step"]
+
+
+def test_an_installed_package_says_where_the_benchmarks_are(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(bench, "CLONE", tmp_path)
+    assert run_app(["bench"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: bench: got an installed package")
+    assert "make bench" in told
+    assert told.count("\n") == 1
+
+
+THREADS = """
+import os, sys
+import numpy  # as anything that a command line loads might
+numpy.dot(numpy.ones((512, 512)), numpy.ones((512, 512)))
+sys.path[:0] = {path}
+if {settles}:
+    from benchmarks import single_thread
+    single_thread.settle(["bench", "import", "--quick", "--out", {out!r}])
+from benchmarks import machine
+print(len(machine.dgemm_seconds(40)))
+"""
+
+
+def threads(settles, out):
+    free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    return subprocess.run(
+        [sys.executable, "-c", THREADS.format(path=[str(ROOT), str(ROOT / "src")], settles=settles, out=str(out))],
+        env=free | {"PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "2", "HALFSEEN_QUIET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_one_thread_even_if_numpy_was_loaded_before(tmp_path):
+    done = threads(True, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "Import in a new process" in done.stdout
+    saved = json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert {len(taken) for taken in saved["dgemm_seconds"].values()} == {5}
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="takes a second thread")
+def test_a_second_thread_is_noticed(tmp_path):
+    done = threads(False, tmp_path / "out")
+    assert done.returncode != 0
+    assert "want one: OMP_NUM_THREADS" in done.stderr

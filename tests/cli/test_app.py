@@ -1,0 +1,427 @@
+"""The command line, run for real in temporary folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer import testing
+
+import halfseen
+from halfseen.cli.app import build_app, run_app
+from halfseen.cli.words import split_numbers, split_specs
+from halfseen.errors import HalfseenError
+
+COMMAND = [sys.executable, "-m", "halfseen"]
+SOURCE = str(Path(halfseen.__file__).parents[1])
+
+
+def environment(columns: int = 80) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": SOURCE, "COLUMNS": str(columns), "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+
+
+def halfseen_command(*arguments: str, cwd: Path, columns: int = 80) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env=environment(columns),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def alive_in_session(session: int) -> list[str]:
+    """Processes of the session that still run (a zombie does not; its reaping is not ours)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, owner = entry.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if int(owner) == session and state != "Z":
+            found.append(entry.parent.name)
+    return found
+
+
+def test_reproduce_writes_everything(tmp_path: Path) -> None:
+    done = halfseen_command(
+        "reproduce", "--rounds", "300", "--seeds", "2", "--noise", "0.1,1", "--jobs", "2", "--out", "out", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    names = ["regret.png", "regret.svg", "report.html", "rounds.parquet", "summary.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*names, "slices"])
+    assert all(name in done.stdout for name in names)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert list(summary["worlds"]) == ["paper ε=0.1", "paper ε=1", "orbit"]
+    for claim in summary["claims"]:
+        assert claim["title"].split()[0] in done.stdout
+        assert claim["verdict"] in done.stdout
+    mean = summary["worlds"]["orbit"]["agents"]["em-rts-ts"]["regret_mean"]
+    assert f"{mean:.0f}" in done.stdout
+    assert done.stderr.splitlines()[0] == "playing 7 agents × 3 worlds × 2 seeds × 300 rounds"
+    assert done.stderr.splitlines()[-1].startswith("done in")
+
+
+RECORDED_FILES = [
+    *("arms.png", "arms.svg", "report.html", "reward.png", "reward.svg", "rounds.parquet"),
+    *("slices", "summary.json", "table.md"),
+]
+
+
+@pytest.mark.parametrize("world", ["voltrade", "power", "returns"])
+def test_run_on_real_data(tmp_path: Path, world: str) -> None:
+    done = halfseen_command(
+        *("run", world, "--rounds", "150", "--seeds", "2", "--jobs", "1", "--out", "o"), cwd=tmp_path, columns=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == RECORDED_FILES
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert list(summary["agents"]) == ["oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"]
+    assert all(agent in done.stdout for agent in summary["agents"])
+    assert "Nothing here is a tradable profit" in (tmp_path / "o" / "report.html").read_text()
+
+
+STEPS = {"a": 3, "b": 5, "c": 7, "r": 2, "s": 11}
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_run_on_a_table_of_ones_own(tmp_path: Path, ending: str) -> None:
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    table = pa.table({name: [float((i * step) % 17) for i in range(120)] for name, step in STEPS.items()})
+    path = tmp_path / f"mine.{ending}"
+    csv.write_csv(table, path) if ending == "csv" else parquet.write_table(table, path)
+    columns = ("--observed", "a,b", "--hidden", "c", "--rewards", "r", "--rewards", "s", "--reward-every", "4")
+    done = halfseen_command(
+        *("run", path.name, *columns, "--seeds", "2", "--jobs", "2", "--out", "o"), cwd=tmp_path, columns=80
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] == "playing 6 agents × 1 world × 2 seeds × 96 rounds"
+    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == RECORDED_FILES
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    page = (tmp_path / "o" / "report.html").read_text()
+    again = f"halfseen run {path.name} --observed a,b --hidden c --rewards r,s --reward-every 4 --rounds 96 --seeds 2"
+    assert again in page
+    assert "tradable" not in page
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_run_fits_the_terminal_and_cuts_no_number(tmp_path: Path, columns: int) -> None:
+    done = halfseen_command(
+        *("run", "orbit", "paper:noise=0.5", "--rounds", "400", "--seeds", "3", "--jobs", "1", "--out", "o"),
+        *("--agents", "kf-ts,emkf-ts:window=400,initial_process_var=2", "--agents", "ts-pco:width=0.5"),
+        cwd=tmp_path,
+        columns=columns,
+    )
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= columns + 1  # a combining accent has no width
+    assert "…" not in done.stdout
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert list(summary["agents"]) == ["kf-ts", "emkf-ts:window=400,initial_process_var=2", "ts-pco:width=0.5"]
+    assert list(summary["worlds"]) == ["orbit", "paper ε=0.5"]
+    for entry in summary["worlds"]["orbit"]["agents"].values():
+        growth = entry["growth_exponent"]
+        assert f"{entry['regret_mean']:.0f} " in done.stdout
+        assert f"{growth['value']:.2f} [{growth['low']:.2f}, {growth['high']:.2f}]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "orbit", "--agents", "emkf-tss"], "did you mean 'emkf-ts'?"),
+        (["run", "orbitt", "--agents", "kf-ts"], "did you mean 'orbit'?"),
+        (["run", "orbit", "--agents", "kf-ts:widht=2"], "did you mean 'width'?"),
+        (["run", "paper:noise=-1", "--agents", "kf-ts"], "noise"),
+        (["run", "orbit", "--agents", "kf-ts,kf-ts"], "only once"),
+        (["run", "orbit", "--agents", ","], "at least one"),
+        (["run", "voltrade", "--agents", "kf-ts"], "agents: got 'kf-ts' in 'voltrade'; want one that need not be told"),
+        (["run", "voltrade", "orbit"], "want one kind at a time"),
+        (["run", "voltrade", "--rounds", "5000"], "rounds: got 5000; want at most 3968: 'voltrade' has no more"),
+        (["run", "voltrade", "power"], "rounds: got nothing, with 3968 in 'voltrade', 12720 in 'power'"),
+        (
+            ["run", "none.csv", "--observed", "a", "--rewards", "r,s"],
+            "got 'none.csv'; want a file that is there",
+        ),
+        (["run", "none.csv", "--rewards", "r,s"], "observed: got nothing, with 'none.csv'"),
+        (["run", "none.csv", "--observed", "a"], "rewards: got nothing, with 'none.csv'"),
+        (["run", "none.csv", "orbit", "--observed", "a", "--rewards", "r,s"], "want a table alone"),
+        (["run", "orbit", "--hidden", "a"], "hidden: got a value, with 'orbit'; want a table"),
+        (["run", "orbit", "--reward-every", "3"], "reward-every: got a value, with 'orbit'; want a table"),
+        (["run", "orbit", "--agents", "kf-ts", "--rounds", "0"], "--rounds"),
+        (["run", "orbit", "--agents", "kf-ts", "--jobs", "0"], "--jobs"),
+        (["run", "orbit", "--resume"], "resume: got no --out; want the folder of the run to go on with"),
+        (["run", "orbit", "--out", "file/o", "--resume"], "folder that can be written to"),
+        (["run", "orbit", "--cluster", "local:0"], "cluster: got 'local:0'; want 'local:N', or the address"),
+        (["run", "orbit", "--cluster", "local:2", "--jobs", "2"], "jobs: got 2, with --cluster; want only one of them"),
+        (["reproduce", "--cluster", "somewhere"], "cluster: got 'somewhere'; want 'local:N', or the address"),
+        (["leaderboard", "--cluster", "tcp://x"], "cluster: got 'tcp://x'; want 'local:N', or the address"),
+        (["leaderboard", "--cluster", "local:2", "--jobs", "2"], "jobs: got 2, with --cluster"),
+        (["leaderboard", "--resume", "--fresh"], "resume: got --fresh beside it; want only one of them"),
+        (["reproduce", "--noise", "0.1,loud"], "'loud'"),
+        (["reproduce", "--quick", "--out", "file/below"], "folder that can be written to"),
+        (["reproduce", "--nonsense"], "--nonsense"),
+        (["leaderboard", "--agents", "kf-tss"], "did you mean 'kf-ts'?"),
+        (["leaderboard", "--worlds", "orbit,switch:at=0"], "at: got 0"),
+        (["leaderboard", "--rounds", "0"], "--rounds"),
+        (["leaderboard", "--out", "file/below"], "out: got 'file/below'; want a folder that can be written to"),
+        (["leaderboard", "--markdown", "file/below.md"], "markdown: got 'file'; want a folder that can be written to"),
+        (["leaderboard", "--markdown", "."], "markdown: got '.'; want the name of a file"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert run_app(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("arguments", [["run", "orbit", "--agents", "emkf-tss"], ["reproduce", "--rounds", "0"]])
+def test_bad_input_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:
+    done = halfseen_command(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_interrupt_leaves_nothing(tmp_path: Path, jobs: str) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", jobs, "--out", "deep/out"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("playing")
+    time.sleep(3.0)  # the workers are up and playing
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the children too
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "interrupted; nothing was written"
+    assert "Traceback" not in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+    deadline = time.monotonic() + 5.0  # multiprocessing's own helper ends when it sees that its parent has
+    while alive_in_session(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive_in_session(process.pid) == []
+
+
+PLACES = ("--worlds", "keyhole,switch:at=30")
+BOARD = ("leaderboard", *PLACES, "--agents", "ts-pco,random", "--rounds", "60", "--seeds", "3")
+
+
+def test_leaderboard_goes_on_where_it_was(tmp_path: Path) -> None:
+    done = halfseen_command(*BOARD, "--jobs", "2", "--markdown", "docs/board.md", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] == "playing 3 agents × 2 worlds × 3 seeds × 60 rounds"
+    out = tmp_path / "results" / "leaderboard"
+    names = ["leaderboard.html", "leaderboard.json", "leaderboard.md"]
+    assert sorted(path.name for path in out.iterdir()) == ["cells", *names]
+    assert all(name in done.stdout for name in [*names, "docs/board.md", "keyhole", "switch at=30", "kf-ts", "ts-pco"])
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    page = (tmp_path / "docs" / "board.md").read_text()
+    assert "halfseen leaderboard --rounds 60 --seeds 3 --agents ts-pco,random --worlds keyhole,switch:at=30" in page
+    assert " --markdown docs/board.md\n" in page
+    first = json.loads((out / "leaderboard.json").read_text())
+    for path in list((out / "cells").iterdir())[:2]:
+        path.unlink()
+    again = halfseen_command(*BOARD, "--jobs", "1", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "resuming: 4 of 6 cells done" in again.stderr.splitlines()
+    second = json.loads((out / "leaderboard.json").read_text())
+    for world, content in first["worlds"].items():
+        for agent, entry in content["agents"].items():
+            assert second["worlds"][world]["agents"][agent]["regret_by_seed"] == entry["regret_by_seed"]
+    fresh = halfseen_command(*BOARD, "--jobs", "1", "--fresh", cwd=tmp_path)
+    assert fresh.returncode == 0, fresh.stderr
+    assert "resuming" not in fresh.stderr
+
+
+def test_leaderboard_says_what_failed(tmp_path: Path) -> None:
+    done = halfseen_command(
+        *("leaderboard", "--worlds", "keyhole,fog", "--agents", "emkf-ts:window=3,random", "--rounds", "40"),
+        *("--seeds", "2", "--jobs", "1", "--out", "out"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("\nfailed: emkf-ts:window=3 in ") == 2
+    assert "failed: emkf-ts:window=3 in fog (seeds 0 to 1): InvalidInput: window: got 3" in done.stderr
+    assert "failed" in done.stdout
+    record = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    assert record["worlds"]["fog"]["agents"]["random"]["ratio"]["value"] > 1
+    assert [failure["world"] for failure in record["failures"]] == ["keyhole", "fog"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_interrupted_leaderboard_keeps_what_is_done(tmp_path: Path, jobs: str) -> None:
+    slow = [*COMMAND, "leaderboard", "--worlds", "keyhole", "--agents", "random", "--rounds", "2000", "--seeds", "4000"]
+    process = subprocess.Popen(
+        [*slow, "--jobs", jobs, "--out", "out"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60.0
+    while len(list((tmp_path / "out" / "cells").glob("*.slice"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    kept = len(list((tmp_path / "out" / "cells").glob("*.slice")))
+    last = err.splitlines()[-1]
+    assert last.startswith("interrupted; ")
+    assert last.endswith(" of 800 cells are kept in out; the same command goes on from there")
+    assert kept - int(last.split()[1]) in (0, 1)  # one may have been written and not yet counted
+    assert "Traceback" not in err
+    assert out == ""
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["cells"]
+    deadline = time.monotonic() + 5.0
+    while alive_in_session(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive_in_session(process.pid) == []
+
+
+def test_without_the_extra(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['typer'] = None; from halfseen.cli.app import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: the command line needs the package 'typer', which is not installed; "
+        "install it with: pip install 'halfseen[experiments]'"
+    ]
+
+
+def test_importing_is_cheap() -> None:
+    code = "import sys, halfseen.cli.app; sys.exit(any(name in sys.modules for name in ('numpy', 'typer', 'rich')))"
+    assert subprocess.run([sys.executable, "-c", code], env=environment(), check=False).returncode == 0
+
+
+def test_the_list_of_commands_loads_no_numpy() -> None:
+    code = "import sys; from halfseen.cli.app import build_app; build_app(); sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=environment(), check=False).returncode == 0
+
+
+def test_lists() -> None:
+    from halfseen.agents.catalogue import CATALOG
+    from halfseen.worlds import NAMED, RECORDED
+
+    runner = testing.CliRunner(env={"COLUMNS": "120"})
+    agents = runner.invoke(build_app(), ["agents"])
+    assert agents.exit_code == 0
+    assert all(name in agents.stdout for name in CATALOG)
+    worlds = runner.invoke(build_app(), ["worlds"])
+    assert worlds.exit_code == 0
+    assert all(name in worlds.stdout for name in [*NAMED, *RECORDED])
+    version = runner.invoke(build_app(), ["--version"])
+    assert version.exit_code == 0
+    assert version.stdout.startswith("halfseen ")
+
+
+def test_nothing_asked_is_a_call_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app([]) == 0
+    out, err = capsys.readouterr()
+    assert all(command in out for command in ("reproduce", "run", "leaderboard", "agents", "worlds"))
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "specs"),
+    [
+        (["kf-ts,ts-pco"], ["kf-ts", "ts-pco"]),
+        (["kf-ts , ts-pco:width=0.5 ,"], ["kf-ts", "ts-pco:width=0.5"]),
+        (["a:x=1,y=2,b,c:z=3"], ["a:x=1,y=2", "b", "c:z=3"]),
+        (["a:x=1", "b:y=2,z=t:u"], ["a:x=1", "b:y=2,z=t:u"]),
+    ],
+)
+def test_agents_out_of_lists(given: list[str], specs: list[str]) -> None:
+    assert split_specs(given) == specs
+
+
+def test_numbers_out_of_lists() -> None:
+    assert split_numbers("noise", ["0.01, 1", "2e-3"]) == [0.01, 1.0, 0.002]
+    with pytest.raises(HalfseenError, match="noise: got ''"):
+        split_numbers("noise", ["1,,2"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_no_worker_outlives_its_parent(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", "2", "--out", "out"],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("playing")
+    deadline = time.monotonic() + 60.0
+    while len(alive_in_session(process.pid)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    deadline = time.monotonic() + 10.0
+    while alive_in_session(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert alive_in_session(process.pid) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_seeds_may_start_anywhere(tmp_path: Path) -> None:
+    small = ("--rounds", "60", "--seeds", "2", "--jobs", "1")
+    for command, first in (
+        (("run", "fog", "--agents", "ts-pco", *small, "--first-seed", "7", "--out", "a"), 7),
+        (("reproduce", "--agents", "ts-pco", *small, "--first-seed", "5", "--out", "b"), 5),
+    ):
+        done = halfseen_command(*command, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        summary = json.loads((tmp_path / command[-1] / "summary.json").read_text())
+        assert summary["seeds"] == [first, first + 1]
+    assert "--first-seed 5" in (tmp_path / "b" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("words", [[], ["warmup"], ["serve"], ["token"], ["token", "create"]])
+def test_a_flag_has_no_type_on_a_help_page(words, capsys):
+    assert run_app([*words, "--help"]) == 0
+    shown = capsys.readouterr().out.lower()
+    assert "--help" in shown
+    assert "bool" not in shown
+    assert words != ["warmup"] or re.search(r"--jobs\s+<?int", shown)  # what takes a value still says of what kind

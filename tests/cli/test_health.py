@@ -1,0 +1,124 @@
+"""`halfseen health`: a table of one's own, a named world, bad input."""
+
+import json
+
+import numpy as np
+import pytest
+
+import halfseen as hs
+from halfseen.cli.app import run_app
+from halfseen.diagnostics.health import Verdict
+from halfseen.experiments.health_run import examine_world
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """One sensor of a slow turn of two coordinates, a column of noise, and two arms that pay for the hidden one."""
+    rng, n = np.random.default_rng(4), 1500
+    x, rows, turn = np.zeros(2), [], 0.25
+    D = 0.98 * np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+    for _ in range(n):
+        x = D @ x + 0.2 * rng.normal(size=2)
+        rows.append([*x, rng.normal(), x[1] + 0.3 * rng.normal(), -x[1] + 0.3 * rng.normal()])
+    path = tmp_path_factory.mktemp("health") / "turn.csv"
+    np.savetxt(path, np.array(rows), delimiter=",", header="a,b,noise,left,right", comments="")
+    return path
+
+
+def test_a_table_is_examined(table, tmp_path, capsys):
+    words = ["health", str(table), "--observed", "a,noise", "--hidden", "b", "--rewards", "left,right"]
+    assert run_app([*words, "--out", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "use of the hidden" in shown
+    assert "noise would not be missed" in " ".join(shown.split())
+    summary = json.loads((tmp_path / "out/health.json").read_text())
+    assert summary["hidden_pays"] == "much"
+    assert {"seen", "filtered context", "whole record"} <= summary["shares"].keys()
+    assert {"worth of a", "worth of noise", "worth of seeing b"} <= {one["name"] for one in summary["findings"]}
+    assert "turn" in (tmp_path / "out/health.html").read_text()
+
+
+def test_a_named_world_is_examined(capsys):
+    assert run_app(["health", "keyhole", "--rounds", "400", "--seed", "3"]) == 0
+    assert "the true context" in " ".join(capsys.readouterr().out.split())
+
+
+def test_rewards_that_come_in_batches():
+    world = hs.worlds.recorded(
+        {name: np.random.default_rng(i).normal(size=600) for i, name in enumerate(("a", "b", "r", "s"))},
+        observed=["a", "b"],
+        rewards=["r", "s"],
+        reward_every=7,
+    )
+    agent, found = examine_world(world)
+    assert agent.rounds == world.length
+    assert agent.health().facts["rewards"] == world.length // 7 * 7
+    assert found.hidden_pays == "little"
+    assert found.finding("rewards explained").verdict is Verdict.LOOK
+    assert found.measured.arms.rewards.sum() == world.length // 7 * 7
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "world: got 'nowhere'"),
+        (["orbit", "--observed", "a"], "observed: got a value, with 'orbit'"),
+        (["data.csv", "--rewards", "r,s"], "observed: got nothing, with 'data.csv'"),
+        (["orbit", "--rounds", "10"], "rounds: got 10 in 'orbit'; want at least 50 to examine a model by"),
+    ],
+)
+def test_bad_input_is_one_line(words, message, capsys):
+    assert run_app(["health", *words]) == 2
+    err = capsys.readouterr().err.strip().splitlines()
+    assert err[-1].startswith(f"error: {message}")
+
+
+ROLES = ["--observed", "a", "--rewards", "r,s"]
+
+
+@pytest.mark.parametrize("command", ["run", "health"])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("data.csv", "a,r,größe\n1,2,3\n".encode("latin-1"), "table: got 'data.csv'; want a table saved as UTF-8"),
+        (
+            "data.csv",
+            b"a;r;s\n1,5;2;3\n",
+            "table: got 'data.csv', one column only; is it separated by ';'? want commas",
+        ),
+        ("data.txt", b"a,r,s\n1,2,3\n", "table: got 'data.txt'; want a file whose name ends in .csv, .parquet or .pq"),
+    ],
+)
+def test_files_that_cannot_be_read_are_one_line(command, name, content, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    assert run_app([command, name, *ROLES]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith(f"error: {message}")
+
+
+def test_a_table_too_short_is_refused_before_it_is_played(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short.csv").write_text("a,r,s\n" + "".join(f"{i % 7},{i % 3},{i % 5}\n" for i in range(60)))
+    monkeypatch.setattr("halfseen.experiments.health_run.make", None)  # what would play
+    assert run_app(["health", "short.csv", *ROLES]) == 2
+    assert "rounds: got 48 in 'short'; want at least 50 to examine a model by" in capsys.readouterr().err
+
+
+def test_columns_that_stand_still_are_noted_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{i % 7},4,{max(i, 30)},{i % 3},{i % 5}\n" for i in range(80))
+    (tmp_path / "still.csv").write_text("a,sensor,late,r,s\n" + rows)
+    words = ["run", "still.csv", "--observed", "a,sensor,late", "--rewards", "r,s", "--agents", "ts-pco,random"]
+    assert run_app([*words, "--seeds", "2", "--jobs", "1"]) == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert notes == [
+        "note: column 'sensor' is constant in the rows used for scaling and tells nothing",
+        "note: column 'late' is constant in the rows used for scaling and keeps its own units, as it moves later",
+    ]
+
+
+def test_a_world_comes_before_a_file_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orbit").write_text("not a table")
+    assert run_app(["run", "orbit", "--agents", "random", "--rounds", "5", "--seeds", "1", "--jobs", "1"]) == 0

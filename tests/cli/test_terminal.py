@@ -1,0 +1,108 @@
+"""What is shown in a terminal of some width, and where there is none."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from halfseen.cli import terminal
+from halfseen.diagnostics.health import Finding, Verdict
+from halfseen.evaluation.estimators import PolicyValue
+from halfseen.experiments.evaluation_page import policy_table
+from halfseen.experiments.leaderboard import Progress
+from halfseen.reports.table import Table
+from halfseen.statistics.estimates import Estimate
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.04, "0.0 s"),
+        (59.94, "59.9 s"),
+        (60, "1 min 00 s"),
+        (754.6, "12 min 35 s"),
+        (3600, "1 h 00 min"),
+        (9e4, "25 h 00 min"),
+    ],
+)
+def test_durations(seconds, said):
+    assert terminal.duration(seconds) == said
+
+
+def test_progress_of_cells_without_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(terminal, "_SAY_EVERY", -1.0)
+    with terminal.cell_progress("2 agents") as told:
+        told(Progress(3, 9, 3, 0, 4, None))
+        told(Progress(4, 9, 3, 0, 4, 75.0))
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert lines[:3] == [
+        "playing 2 agents",
+        "resuming: 3 of 9 cells done",
+        "4 cells in the folder are of other settings or other code; --fresh discards them",
+    ]
+    assert "4 of 9 cells done, 1 min 15 s left" in lines
+    assert lines[-1].startswith("done in ")
+    assert out == ""
+
+
+@pytest.mark.parametrize("columns", [30, 44, 80])
+def test_a_table_of_numbers_keeps_its_names_and_numbers(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    row = {"agent": "kf-ts", "foggy-keyhole": "1.00", "paper ε=0.01": "12.3", "wall s": "4.0"}
+    terminal.print_table(Table([row]), "a title", least_worth=("wall s",), numeric=True)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= columns
+    assert all(cell in out for cell in ("kf-ts", "1.00", "12.3"))
+    assert ("foggy-keyhole" in out) == (columns == 80)
+    assert ("4.0" in out) == (columns > 30)
+
+
+def test_a_table_too_wide_is_continued_below(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    row = {"agent": "foggy-agent"} | {f"world-{i}": f"{i}.25" for i in range(12)}
+    terminal.print_table(Table([row]), "a title", numeric=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    named = [line for line in lines if "foggy-agent" in line]
+    assert 1 < len(named) < 12
+    assert " ".join(" ".join(named).replace("foggy-agent", "").split()) == " ".join(f"{i}.25" for i in range(12))
+    assert sum("a title, continued" in line for line in lines) == len(named) - 1
+
+
+def found(value, half, **more):
+    estimates = dict.fromkeys(("dr", "snips", "ips"), Estimate(value, value - half, value + half))
+    notes = ("6.2 % of its choices had no chance in the log: what they pay is not known",)
+    return PolicyValue(differences=estimates, values=estimates, notes=notes, **more)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 160])
+def test_an_evaluation_has_every_estimator_and_notes_as_wide_as_the_terminal(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    sizes = {"effective_size": 1447.0, "largest_weight": 1.0, "mean_weight": 1.0, "uncovered": 0.062, "weights": None}
+    rows = {"logged": (82.0, 3.8), "uniform": (6.5, 0.84), "adaptive:history=200": (80.5, 3.7)}
+    policies = {label: found(*ends, label=label, **sizes) for label, ends in rows.items()}
+    warnings = [f"{label}: {note}" for label, one in policies.items() for note in one.notes]
+    evaluation = SimpleNamespace(table=lambda: policy_table(policies), warnings=warnings)
+    terminal.print_evaluation(evaluation)
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("dr", "snips", "ips", "dr − logged", "uncovered"))
+    assert ("continued" in out) == (columns < 120)
+    check_width([line for line in out.splitlines() if line[:2] in ("! ", "  ")], columns, warnings)
+    assert max(map(len, out.splitlines())) <= columns
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_findings_are_told_as_wide_as_the_terminal(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    sentence = "what is seen explains as much as the filtered context, so that " * 3 + "nothing is to be won"
+    findings = (Finding("use of filtering", 0.0, "0 %", "–", Verdict.LOOK, sentence),)
+    table = Table([{"finding": "use of filtering", "value": "0 %", "expected": "–", "verdict": "look"}])
+    terminal.print_findings(SimpleNamespace(findings=findings, title="Model health", table=lambda: table))
+    lines = capsys.readouterr().out.splitlines()
+    check_width(lines[lines.index(next(line for line in lines if line.startswith("? "))) :], columns, [sentence])
+
+
+def check_width(lines, columns, told):
+    """All is told, no line is too long, and the longest leaves no room for another word."""
+    assert " ".join(" ".join(lines).replace("! ", "").replace("? ", "").split()) == " ".join(told)
+    assert columns - 12 < max(map(len, lines)) <= columns

@@ -1,0 +1,147 @@
+"""Warming up is enough: afterwards nothing the package does compiles."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import halfseen
+from halfseen.compiler.cache import CACHE_DIR
+from halfseen.compiler.notice import QUIET
+from halfseen.errors import HalfseenError
+from halfseen.kernels import warmup
+
+SOURCE, TESTS = Path(halfseen.__file__).parents[1], Path(__file__).parents[1]
+
+
+def run(*arguments: str, cache: Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    own = {CACHE_DIR: str(cache), "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}", "COLUMNS": "200"}
+    inherited = {key: value for key, value in os.environ.items() if key != QUIET}
+    return subprocess.run(
+        [sys.executable, *arguments], env=inherited | own, cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+def test_every_file_with_kernels_is_compiled():
+    """Found in the sources, so that one that is not looked for fails."""
+    found = set()
+    for path in (SOURCE / "halfseen").rglob("*.py"):
+        if re.search(r"^@(kernel|helper)\(", path.read_text(), re.MULTILINE):
+            found.add(".".join(path.relative_to(SOURCE / "halfseen").with_suffix("").parts))
+    assert warmup.units().keys() == found
+    assert len(found) > 20
+
+
+def test_a_check_of_an_empty_cache_names_what_is_missing(tmp_path):
+    done = run("-m", "halfseen", "warmup", "--check", cache=tmp_path)
+    assert done.returncode == 1
+    count = len(warmup.units())
+    assert done.stdout.startswith(f"{count} of {count} files of kernels are not compiled: ")
+    assert "kernels.series" in done.stdout
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_jobs_are_refused(tmp_path):
+    done = run("-m", "halfseen", "warmup", "--jobs", "-1", cache=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "error: jobs: got -1; want an integer of at least 0\n")
+
+
+def _die(name):
+    os._exit(1)
+
+
+def test_a_process_that_dies_is_one_clear_line(monkeypatch):
+    monkeypatch.setattr(warmup, "_compile", _die)
+    monkeypatch.setattr(warmup, "missing", lambda: ["kernels.checks"])
+    with pytest.raises(HalfseenError, match="warmup: a process that compiled ended early; want memory for all"):
+        warmup.compile_missing(1)
+
+
+def test_what_is_compiled_already_is_not_compiled_again(tmp_path):
+    code = (
+        "from halfseen import warmup; warmup.units()['kernels.checks'].compile()\n"
+        "left = warmup.missing(); print('kernels.checks' in left, len(warmup.units()) - len(left))"
+    )
+    done = run("-c", code, cache=tmp_path)
+    assert done.stdout == "False 1\n", done.stderr
+
+
+EVERYTHING = """
+import warnings
+import numpy as np, halfseen as hs
+from halfseen.compiler import machine
+from settings import make_small, shown, story
+from halfseen.worlds import NAMED, RECORDED
+
+compiled, genuine = [], machine.assemble
+def assemble(text):
+    compiled.append(text[:2000])
+    return genuine(text)
+machine.assemble = assemble
+warnings.simplefilter("ignore", hs.HalfseenWarning)
+
+for name in hs.catalog():
+    agent, (xs, ys, noise) = make_small(name), story(90, missing=0.05)
+    ids = []
+    for x, y, e in zip(xs, ys, noise):
+        y.setflags(write=False)
+        decision = agent.decide(y, **shown(agent, x))
+        decision.propensities
+        ids.append(decision.id)
+        if len(ids) > 5: agent.learn(ids.pop(0), float(e))
+    agent.learn_many(ids, np.zeros(len(ids)))
+    agent.health()
+    if name not in ("bayes", "mts"): agent.add_arm()
+    agent.retire_arm(0)
+    if name.startswith("adaptive"): agent.refit()
+    agent.save("a.hs"); agent = hs.load("a.hs"); agent.learn(agent.decide(ys[0], **shown(agent, xs[0])), 1.0)
+    twin = make_small(name); twin.fold(ys, [0] * len(ys), noise, contexts=xs)
+for world in [*NAMED, *RECORDED]:
+    for name in hs.catalog():
+        try:
+            hs.run([name], world=world, rounds=60, seeds=2)
+        except hs.HalfseenError:
+            pass  # what this world cannot tell this agent
+ys = np.random.default_rng(0).standard_normal((120, 3))
+for kind in ("diagonal", "full"):
+    fit = hs.fit(ys, latent=4, observation_cov=kind, max_iterations=5)
+hs.fit(ys, latent="auto", max_iterations=2)
+ys[5, 1] = np.nan
+fit.model.smooth(ys); fit.model.filter(ys[None])
+tracker = fit.model.tracker()
+for y in ys: tracker.step(y)
+hs.examine(model=fit.model, observations=ys, arms=np.arange(120) % 3, rewards=ys[:, 0])
+every_arm = ys + np.where(np.arange(120) % 7, 0.0, np.nan)[:, None]
+hs.examine(model=fit.model, observations=ys, rewards=every_arm, contexts=ys[:, :1] * 0, hidden=every_arm)
+agent = hs.make("adaptive", observed=3, arms=3, seed=0)
+for t in range(240): agent.learn(agent.decide(ys[t % 120]), float(np.nan_to_num(ys[t % 120, 2])))
+hs.examine(agent, rewards=np.tile(every_arm, (2, 1)), hidden=np.tile(every_arm, (2, 1)))
+log = {"observation": ys.tolist(), "arm": [t % 3 for t in range(120)], "propensity": [1 / 3] * 120}
+hs.evaluate(log | {"reward": every_arm[:, 0].tolist()}, ["uniform", "adaptive"], arms=3)
+print(compiled)
+"""
+
+
+@pytest.mark.slow
+def test_after_warming_up_nothing_compiles(tmp_path):
+    cache, work = tmp_path / "cache", tmp_path / "work"
+    work.mkdir()
+    warmed = run("-m", "halfseen", "warmup", cache=cache)
+    assert warmed.returncode == 0, warmed.stderr
+    assert warmed.stderr == "compiling all numerical kernels, once for this installation\n"
+    assert f"kernels are compiled, in {cache}; this took " in warmed.stdout
+    checked = run("-m", "halfseen", "warmup", "--check", cache=cache)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.stdout.endswith(f"kernels are compiled, in {cache}\n")
+    script = work / "everything.py"
+    script.write_text(EVERYTHING)
+    done = run(str(script), cache=cache, cwd=work)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stderr == ""

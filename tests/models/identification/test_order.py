@@ -1,0 +1,149 @@
+"""How many hidden coordinates, and the one basis they are given."""
+
+import numpy as np
+import pytest
+from reference import gaussian
+
+import halfseen as hs
+from halfseen.kernels.em import Parameters
+from halfseen.models.identification.gauge import gauge, in_basis
+from halfseen.models.identification.order import aicc, climb, free_numbers, ladder
+from halfseen.models.identification.selection import units
+from halfseen.models.identification.subspace import subspace_start
+
+
+def rotating(seed, rounds, latent=5, observed=3):
+    """A system turning in planes of which the observed coordinates show a part."""
+    rng = np.random.default_rng([seed, 40])
+    D = 0.97 * np.linalg.qr(rng.normal(size=(latent, latent)))[0]
+    system = (
+        D,
+        0.1 * np.eye(latent),
+        np.eye(observed, latent),
+        0.05 * np.eye(observed),
+        np.zeros(latent),
+        np.eye(latent),
+    )
+    return system, gaussian.simulate(rng, *system, rounds)
+
+
+@pytest.mark.filterwarnings("ignore::halfseen.HalfseenWarning")
+@pytest.mark.parametrize("seed", range(3))
+def test_fit_finds_enough_dimensions(seed):
+    found = hs.fit(rotating(seed, 800)[1][1], latent="auto", max_iterations=60)
+    assert 5 <= found.model.latent <= 7
+
+
+@pytest.mark.filterwarnings("ignore::halfseen.HalfseenWarning")
+@pytest.mark.parametrize("memory", [0.0, 0.8])
+@pytest.mark.parametrize("seed", range(3))
+def test_fit_stays_at_what_is_seen_where_nothing_is_hidden(memory, seed):
+    rng, x, ys = np.random.default_rng([seed, 8]), np.zeros(3), []
+    for _ in range(800):
+        x = memory * x + rng.normal(size=3)
+        ys.append(x)
+    found = hs.fit(ys, latent="auto", max_iterations=60)
+    assert found.model.latent == 3
+
+
+def test_auto_is_the_best_aicc_of_the_ladder(recwarn):
+    ys = rotating(1, 200, latent=3, observed=2)[1][1]
+    got = hs.fit(ys, latent="auto", max_iterations=30)
+    scores = {d: aicc(hs.fit(ys, latent=d, max_iterations=30).log_likelihoods[-1], d, 2, 400) for d in ladder(2)[:7]}
+    assert got.model.latent == max(scores, key=scores.get)
+    np.testing.assert_array_equal(
+        got.model.transition, hs.fit(ys, latent=got.model.latent, max_iterations=30).model.transition
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"latent": "all"}, "latent: got 'all'; want an integer of at least 2, the number of features, or 'auto'"),
+        (
+            {
+                "latent": "auto",
+                "start": hs.LinearGaussianModel(transition=np.eye(2), process_cov=1.0, observation_cov=[1, 1]),
+            },
+            "start: got a model; want nothing with latent='auto', which tries several dimensions",
+        ),
+    ],
+)
+def test_bad_input(options, line):
+    with pytest.raises(hs.HalfseenError) as caught:
+        hs.fit(np.random.default_rng(0).normal(size=(20, 2)), **options)
+    assert str(caught.value) == line
+
+
+def test_aicc():
+    assert ladder(4)[:4] == (4, 5, 6, 7)
+    assert free_numbers(5, 3) == 2 * 3 * 5 + 6
+    assert aicc(-100.0, 5, 3, 300) == pytest.approx(-100.0 - 36 * 300 / (300 - 36 - 1))
+    assert aicc(-100.0, 5, 3, 37) == -np.inf
+    assert aicc(-100.0, 5, 3, 38) > -np.inf
+
+
+def test_climb_stops_when_nothing_gets_better():
+    tried = []
+
+    def fit_rung(rung):
+        tried.append(rung)
+        return -20 * (rung - 4) ** 2
+
+    assert climb(range(2, 20), fit_rung, lambda fitted, _: float(fitted)) == (0, 4)
+    assert tried == [2, 3, 4, 5, 6, 7]
+    assert climb(range(3), fit_rung, lambda *_: -np.inf) is None
+
+
+@pytest.mark.parametrize(("latent", "observed"), [(5, 3), (4, 1), (3, 3)])
+def test_a_gauge_changes_neither_what_is_seen_nor_what_is_predicted(latent, observed):
+    rng = np.random.default_rng(latent)
+    system, (_, y) = rotating(2, 60, latent, observed)
+    model = Parameters(system[0], system[1], *system[3:])
+    before = _model(model).filter(y)
+    slopes = rng.normal(size=latent)
+    for _ in range(3):
+        root = rng.normal(size=(latent, latent))
+        T = gauge(root @ root.T, observed)
+        after = _model(in_basis(model, T)).filter(y)
+        np.testing.assert_allclose(after.means, before.means @ T.T, rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(after.means @ np.linalg.solve(T.T, slopes), before.means @ slopes, atol=1e-8)
+        assert after.log_likelihood == pytest.approx(before.log_likelihood, rel=1e-9)
+        np.testing.assert_array_equal(T[:observed], np.eye(observed, latent))
+
+
+def _model(p):
+    return hs.LinearGaussianModel(
+        transition=p.D, process_cov=p.Q, observation_cov=p.R, initial_mean=p.m0, initial_cov=p.P0
+    )
+
+
+def test_the_gauge_makes_hidden_coordinates_white_and_new():
+    root = np.random.default_rng(3).normal(size=(6, 6))
+    moment, k = root @ root.T, 2
+    T = gauge(moment, k)
+    got = T @ moment @ T.T
+    want = np.zeros((6, 6))
+    want[:k, :k] = moment[:k, :k]
+    want[k:, k:] = np.trace(moment[:k, :k]) / k * np.eye(4)
+    np.testing.assert_allclose(got, want, atol=1e-8)
+
+
+def test_units_of_what_was_seen():
+    y = np.array([[1e6 + 1, 2.0, np.nan, 7.0], [1e6 + 3, np.nan, np.nan, 7.0], [1e6 + 5, 6.0, np.nan, 7.0]])
+    centre, scale = units(y)
+    np.testing.assert_allclose(centre, [1e6 + 3, 4.0, 0.0, 7.0])
+    np.testing.assert_allclose(scale, [np.sqrt(8 / 3), 2.0, 1.0, 1.0])
+
+
+def test_the_regression_start_predicts():
+    """It is a better guess of turning dynamics than a random one, and none where there is nothing to regress."""
+    _, (_, y) = rotating(5, 400)
+    y = (y - y.mean(axis=0)) / y.std(axis=0)
+    start = subspace_start(y, 5)
+    assert np.abs(np.linalg.eigvals(start.D)).max() < 1
+    noise = hs.LinearGaussianModel(
+        transition=np.zeros((3, 3)), process_cov=0.5 * np.eye(3), observation_cov=0.5 * np.eye(3)
+    )
+    assert _model(start).filter(y).log_likelihood > noise.filter(y).log_likelihood + 100
+    assert subspace_start(y[:8], 5) is None

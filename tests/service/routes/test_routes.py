@@ -1,0 +1,406 @@
+"""Every route over a real socket: what it answers, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from service.served import serving
+
+
+def make(http: httpx.Client, name: str, **spec: object) -> dict[str, object]:
+    body = {"name": name, "observed": 2, "arms": ["low", "high"], "agent": "ts-pco", "seed": 3} | spec
+    answer = http.post("/v1/streams", json=body)
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+def refused(answer: httpx.Response, status: int, code: str, *words: str) -> None:
+    """One JSON shape, whatever it is that was refused."""
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert list(body) == ["error"]
+    assert sorted(body["error"]) == ["code", "message"]
+    assert body["error"]["code"] == code
+    message = body["error"]["message"]
+    assert "\n" not in message
+    for word in (": ", *words):
+        assert word in message, message
+
+
+def test_a_stream_from_its_beginning_to_its_end(http: httpx.Client) -> None:
+    made = make(http, "life", observed=["price", "load"])
+    assert made["name"] == "life"
+    assert made["arms"] == ["low", "high"]
+    assert make(http, "life", observed=["price", "load"]) == made  # the same again is the same
+    refused(http.post("/v1/streams", json={"name": "life", "observed": 3, "arms": 2}), 409, "conflict")
+
+    first = http.post("/v1/streams/life/decisions", json={"observation": {"price": 0.5}}).json()
+    assert sorted(first) == ["arm", "expected", "id", "propensities", "propensity", "repeated"]
+    assert first["arm"] in ("low", "high")
+    assert math.isclose(sum(first["propensities"]), 1.0)
+    assert first["propensity"] == first["propensities"][["low", "high"].index(first["arm"])]
+    assert len(first["expected"]) == 2
+
+    paid = http.post("/v1/streams/life/rewards", json={"decision": first["id"], "value": 1.5})
+    assert paid.json() == {"decision": first["id"], "value": 1.5, "how": "given", "folded": True, "repeated": False}
+    again = http.post("/v1/streams/life/rewards", json={"decision": first["id"], "value": 1.5}).json()
+    assert again["repeated"] is True
+    refused(http.post("/v1/streams/life/rewards", json={"decision": first["id"], "value": 2.0}), 409, "conflict")
+
+    assert http.post("/v1/streams/life/arms", json={"arm": "mid/dle"}).json()["arms"] == ["low", "high", "mid/dle"]
+    assert http.delete("/v1/streams/life/arms/mid%2Fdle").json()["active"] == ["low", "high"]
+    assert http.post("/v1/streams/life/snapshot").status_code == 204
+    shown = http.get("/v1/streams/life").json()
+    assert (shown["decisions"], shown["rewards"], shown["retired"]) == (1, 1, False)
+    assert "life" in [view["name"] for view in http.get("/v1/streams").json()["streams"]]
+    assert http.delete("/v1/streams/life").json()["retired"] is True
+    refused(http.post("/v1/streams/life/decisions", json={"observation": [0, 0]}), 409, "conflict")
+    again = {"name": "life", "observed": ["price", "load"], "arms": ["low", "high"], "agent": "ts-pco", "seed": 3}
+    refused(http.post("/v1/streams", json=again), 409, "conflict", "name: got 'life'", "retired", "want another name")
+
+
+def test_an_observation_is_a_list_or_by_feature(http: httpx.Client) -> None:
+    """Both ways of writing the same observation make the same decision in streams of the same seed."""
+    for name in ("by-list", "by-feature"):
+        make(http, name, observed=["price", "load"])
+    for seen, named in (([1.0, None], {"price": 1.0}), ([None, 2], {"load": 2, "price": None}), ([None, None], {})):
+        one = http.post("/v1/streams/by-list/decisions", json={"observation": seen}).json()
+        other = http.post("/v1/streams/by-feature/decisions", json={"observation": named}).json()
+        del one["id"], other["id"]
+        assert one == other
+    refused(http.post("/v1/streams/by-list/decisions", json={"observation": {"prize": 1}}), 422, "invalid", "prize")
+
+
+def test_the_same_key_gives_the_same_decision(http: httpx.Client) -> None:
+    make(http, "keyed")
+    one = http.post("/v1/streams/keyed/decisions", json={"observation": [1, 2], "key": "k1"}).json()
+    two = http.post("/v1/streams/keyed/decisions", json={"observation": [1, 2], "key": "k1"}).json()
+    assert (one["repeated"], two["repeated"]) == (False, True)
+    assert one["id"] == two["id"]
+    assert http.get("/v1/streams/keyed").json()["decisions"] == 1
+
+
+def test_only_available_arms_are_chosen(http: httpx.Client) -> None:
+    make(http, "narrow", arms=5)
+    for _ in range(5):
+        body = {"observation": [1, 1], "available": [3]}
+        answer = http.post("/v1/streams/narrow/decisions", json=body).json()
+        assert answer["arm"] == 3
+        assert answer["propensities"] == pytest.approx([0, 0, 0, 1, 0])
+    refused(http.post("/v1/streams/narrow/decisions", json={"observation": [1, 1], "available": [9]}), 422, "invalid")
+
+
+def test_a_bad_row_leaves_its_batch_alone(http: httpx.Client) -> None:
+    make(http, "batched")
+    rows = [{"observation": [1, 2]}, {"observation": [1]}, {"observation": ["x", 1]}, 7, {"observation": [None, 1]}]
+    results = http.post("/v1/streams/batched/decisions/batch", json={"decisions": rows}).json()["results"]
+    assert ["error" in row for row in results] == [False, True, True, True, False]
+    assert "observation[0]" in results[2]["error"]["message"]
+    ids = [results[0]["id"], results[4]["id"]]
+    told = [{"decision": ids[0], "value": 1}, {"decision": "nobody", "value": 1}, {"decision": ids[1], "value": 2}]
+    paid = http.post("/v1/streams/batched/rewards/batch", json={"rewards": told}).json()["results"]
+    assert [row.get("decision") for row in paid] == [ids[0], None, ids[1]]
+    assert paid[1]["error"]["code"] == "not_found"
+    too_many = {"decisions": [{"observation": [1, 2]}] * 1001}
+    refused(http.post("/v1/streams/batched/decisions/batch", json=too_many), 413, "too_large", "1001", "1000")
+    assert http.get("/v1/streams/batched").json()["decisions"] == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "malformed"),
+        (b"{", 400, "malformed"),
+        (b"hello", 400, "malformed"),
+        (b'{"observation": [1, NaN]}', 400, "malformed"),
+        (b'{"observation": [1, Infinity]}', 400, "malformed"),
+        (b'{"observation": [1, 2]} and more', 400, "malformed"),
+        (b'{"observation": [1, 2], "key": "\xff"}', 400, "malformed"),
+        (b'{"observation": [1, 1e999]}', 422, "invalid"),
+        (b'{"observation": [1, ' + 400 * b"9" + b"]}", 422, "invalid"),
+        (b"[" * 100_000, 422, "invalid"),
+        (b'{"observation": ' + b"[" * 100_000, 422, "invalid"),
+        (b"[]", 422, "invalid"),
+        (b"null", 422, "invalid"),
+        (b"{}", 422, "invalid"),
+        (b'{"observation": [true, 1]}', 422, "invalid"),
+        (b'{"observation": ["1", 1]}', 422, "invalid"),
+        (b'{"observation": [1, 2, 3]}', 422, "invalid"),
+        (b'{"observation": [1, 2], "colour": 1}', 422, "invalid"),
+        (b'{"observation": [1, 2], "available": []}', 422, "invalid"),
+        (b'{"observation": [1, 2], "available": ["no such"]}', 422, "invalid"),
+        (b'{"observation": [1, 2], "key": ""}', 422, "invalid"),
+        (b'{"observation": [1, 2], "key": "' + b"k" * 201 + b'"}', 422, "invalid"),
+        (b'{"observation": [1, 2], "key": "a\\u0000b"}', 422, "invalid"),
+    ],
+)
+def test_bad_bodies_are_refused_and_leave_no_trace(http: httpx.Client, body: bytes, status: int, code: str) -> None:
+    make(http, "strict")
+    before = http.get("/v1/streams/strict").json()
+    refused(http.post("/v1/streams/strict/decisions", content=body), status, code)
+    assert http.get("/v1/streams/strict").json() == before
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"name": "a/b", "observed": 2, "arms": 2},
+        {"name": "", "observed": 2, "arms": 2},
+        {"name": "x" * 101, "observed": 2, "arms": 2},
+        {"name": "bad", "observed": 0, "arms": 2},
+        {"name": "bad", "observed": 2, "arms": 0},
+        {"name": "bad", "observed": -1, "arms": 2},
+        {"name": "bad", "observed": 2, "arms": ["a", "a"]},
+        {"name": "bad", "observed": ["a", "a"], "arms": 2},
+        {"name": "bad", "observed": 2, "arms": ["a\u0000"]},
+        {"name": "bad", "observed": 2, "arms": 2, "agent": "nobody"},
+        {"name": "bad", "observed": 2, "arms": 2, "options": {"nothing": 1}},
+        {"name": "bad", "observed": 2, "arms": 2, "options": {"latent": [[[]]]}},
+        {"name": "bad", "observed": 2, "arms": 2, "seed": -1},
+        {"name": "bad", "observed": 2, "arms": 2, "seed": 2**70},
+        {"name": "bad", "observed": 2, "arms": 2, "reward_wait": -1},
+        {"name": "bad", "observed": 2, "arms": 2, "late_rewards": "perhaps"},
+        {"name": "bad", "observed": 2, "arms": 2, "late_rewards": "fold"},
+        {"name": "bad", "observed": 2, "arms": 2, "colour": "red"},
+        {"name": "bad", "observed": 2},
+    ],
+)
+def test_bad_streams_are_refused(http: httpx.Client, spec: dict[str, object]) -> None:
+    refused(http.post("/v1/streams", json=spec), 422, "invalid")
+    assert http.get("/v1/streams/bad").status_code == 404
+
+
+def test_refusals_say_what_is_wanted(http: httpx.Client) -> None:
+    """Each names what it knows of, in words of the service."""
+    make(http, "wanted", arms=["low", "high", "mid"])
+    http.delete("/v1/streams/wanted/arms/mid")
+    spec = {"name": "not-wanted", "observed": 2, "arms": 2}
+    for path, body, message in (
+        ("", spec | {"late_rewards": "flod"}, "late_rewards: got 'flod'; want one of: record, fold"),
+        (
+            "",
+            spec | {"reward_wiat": 3},
+            "body: got an unknown field 'reward_wiat'; did you mean 'reward_wait'? want some of: name, observed, arms, "
+            "agent, options, seed, reward_wait, default_reward, late_rewards",
+        ),
+        (
+            "/wanted/decisions",
+            {"observation": [1, 2], "avialable": ["low"]},
+            "body: got an unknown field 'avialable'; did you mean 'available'? "
+            "want some of: observation, available, key",
+        ),
+        (
+            "/wanted/rewards",
+            {"decision": "x", "value": 1, "zzz": 1},
+            "body: got an unknown field 'zzz'; want some of: decision, value",
+        ),
+        ("/wanted/decisions/batch", {"rows": []}, "body: got an unknown field 'rows'; want some of: decisions"),
+        ("/wanted/arms", {"name": "x"}, "body: got an unknown field 'name'; did you mean 'arm'? want some of: arm"),
+        (
+            "/wanted/decisions",
+            {"observation": [1, 2], "available": ["mid"]},
+            "available: got 'mid', which is retired; want some of: low, high",
+        ),
+        (
+            "/wanted/decisions",
+            {"observation": [1, 2], "available": ["low", "hihg"]},
+            "available: got 'hihg'; want some of: low, high",
+        ),
+        (
+            "",
+            spec | {"agent": "random", "options": {"max_pendign": 3}},
+            "option of 'random': got 'max_pendign'; did you mean 'max_pending'? "
+            "want one of: max_pending, regularisation",
+        ),
+    ):
+        answer = http.post(f"/v1/streams{path}", json=body)
+        refused(answer, 422, "invalid")
+        assert answer.json()["error"]["message"] == message
+    rows = {"decisions": [{"observation": [1, 2], "kye": "1"}]}
+    (row,) = http.post("/v1/streams/wanted/decisions/batch", json=rows).json()["results"]
+    assert "did you mean 'key'?" in row["error"]["message"]
+    assert http.get("/v1/streams/wanted").json()["decisions"] == 0
+
+
+def test_what_is_too_large_is_refused(http: httpx.Client) -> None:
+    make(http, "small")
+    refused(http.post("/v1/streams", json={"name": "wide", "observed": 1001, "arms": 2}), 413, "too_large", "1001")
+    refused(http.post("/v1/streams", json={"name": "wide", "observed": 2, "arms": 10**9}), 413, "too_large")
+    body = b" " * (1_048_576 + 1)
+    refused(http.post("/v1/streams/small/decisions", content=body), 413, "too_large", "1048576")
+    refused(http.post("/v1/streams", content=body), 413, "too_large", "1048576")
+    refused(http.post("/v1/streams/small/decisions", content=iter([b" " * 65_536] * 20)), 413, "too_large")  # chunked
+    assert http.post("/v1/streams/small/decisions", json={"observation": [1, 2]}).status_code == 200
+
+
+def test_deep_options_are_refused(http: httpx.Client) -> None:
+    body = b'{"name": "deep", "observed": 2, "arms": 2, "options": {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+    refused(http.post("/v1/streams", content=body), 400, "malformed", "nested")
+
+
+def test_pages_of_streams(http: httpx.Client) -> None:
+    for number in range(5):
+        make(http, f"page-{number}")
+    names, after = [], "page-"
+    while after is not None and after.startswith("page-"):
+        found = http.get("/v1/streams", params={"after": after, "limit": 2}).json()
+        names += [view["name"] for view in found["streams"] if view["name"].startswith("page-")]
+        after = found["after"]
+    assert names == [f"page-{number}" for number in range(5)]
+    for query in ({"limit": 0}, {"limit": 1001}, {"limit": "many"}):
+        refused(http.get("/v1/streams", params=query), 422, "invalid", "limit")
+
+
+def test_unknown_places_and_methods(http: httpx.Client) -> None:
+    refused(http.get("/v1/streams/nobody"), 404, "not_found", "nobody")
+    refused(http.post("/v1/streams/nobody/decisions", json={"observation": [1]}), 404, "not_found", "nobody")
+    refused(http.post("/v1/streams/nobody/rewards", json={"decision": "x", "value": 1}), 404, "not_found")
+    refused(http.get("/v1/streams/nobody/decisions"), 405, "not_allowed", "POST")
+    for method, path, allowed in (
+        ("PUT", "/v1/streams", "GET, POST"),
+        ("PATCH", "/v1/streams/nobody", "DELETE, GET"),
+        ("POST", "/v1/overview", "GET, HEAD"),
+        ("GET", "/v1/streams/nobody/rewards", "POST"),
+    ):
+        answer = http.request(method, path)
+        refused(answer, 405, "not_allowed", f"method: got {method}; want {allowed}")
+        assert answer.headers["allow"] == allowed
+    refused(http.get("/v2/"), 404, "not_found")
+    refused(http.get("/v1/streams/%00"), 404, "not_found")
+    make(http, "here")
+    refused(http.post("/v1/streams/here/rewards", json={"decision": "\u0000", "value": 1}), 404, "not_found")
+    refused(http.delete("/v1/streams/here/arms/none"), 404, "not_found", "none")
+
+
+def test_the_service_tells_of_itself(http: httpx.Client) -> None:
+    assert http.get("/healthz").json() == {"status": "ok"}
+    assert http.get("/readyz").json() == {"status": "ready"}
+    make(http, "measured")
+    before = _metric(http, 'halfseen_requests_total{route="decisions",status="200"')
+    for _ in range(3):
+        http.post("/v1/streams/measured/decisions", json={"observation": [1, 2]})
+    assert _metric(http, 'halfseen_requests_total{route="decisions",status="200"') == before + 3
+    text = http.get("/metrics").text
+    assert 'halfseen_request_seconds_bucket{route="decisions",le="+Inf"' in text
+    for line in text.splitlines():
+        assert line.startswith("#") or math.isfinite(float(line.rpartition(" ")[2])), line
+
+
+def test_every_request_is_counted_by_its_route_and_status(http: httpx.Client) -> None:
+    def counts() -> dict[tuple[str, str], int]:
+        pattern = re.compile(r'halfseen_requests_total\{route="([^"]+)",status="(\d+)",worker="\d+"\} (\d+)')
+        return {(route, status): int(n) for route, status, n in pattern.findall(http.get("/metrics").text)}
+
+    make(http, "counted")
+    before = counts()
+    make(http, "counted")
+    for path in ("/v1/streams", "/v1/streams/counted", "/v1/streams/nobody", "/healthz", "/", "/dashboard/app.js"):
+        http.get(path)
+    http.get("/v1/streams/counted/series")
+    http.get("/v1/streams/counted/journal")
+    http.get("/nowhere/at/all")
+    http.put("/v1/streams")
+    http.post("/v1/streams", content=b"{")
+    after = counts()
+    assert {key: number - before.get(key, 0) for key, number in after.items() if number != before.get(key, 0)} == {
+        ("POST /v1/streams", "201"): 1,
+        ("POST /v1/streams", "400"): 1,
+        ("GET /v1/streams", "200"): 1,
+        ("GET /v1/streams/{name}", "200"): 1,
+        ("GET /v1/streams/{name}", "404"): 1,
+        ("GET /v1/streams/{name}/series", "200"): 1,
+        ("GET /v1/streams/{name}/journal", "200"): 1,
+        ("GET /healthz", "200"): 1,
+        ("GET /", "200"): 1,
+        ("GET /dashboard/{file}", "200"): 1,
+        ("GET /metrics", "200"): 1,
+        ("other", "404"): 1,
+        ("other", "405"): 1,
+    }
+
+
+def _metric(http: httpx.Client, start: str) -> float:
+    lines = [line for line in http.get("/metrics").text.splitlines() if line.startswith(start)]
+    return float(lines[0].rpartition(" ")[2]) if lines else 0.0
+
+
+def test_every_reply_carries_the_security_headers(http: httpx.Client) -> None:
+    make(http, "headed")
+    answers = [
+        http.get("/docs"),
+        http.get("/healthz"),
+        http.get("/nowhere"),
+        http.post("/v1/streams/headed/decisions", json={"observation": [1, 2]}),
+        http.post("/v1/streams/headed/decisions", content=b"{"),
+    ]
+    for answer in answers:
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "server" not in answer.headers
+
+
+def test_a_client_that_leaves_in_the_middle_does_no_harm(http: httpx.Client) -> None:
+    make(http, "left")
+    where = urlsplit(str(http.base_url))
+    for part in (b"", b'{"observation": [1', b'{"observation": [1, 2]}'):
+        with socket.create_connection((where.hostname, where.port)) as connection:
+            head = "POST /v1/streams/left/decisions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 23\r\n\r\n"
+            connection.sendall(head.encode() + part)
+    assert http.post("/v1/streams/left/decisions", json={"observation": [1, 2]}).status_code == 200
+
+
+def test_numbers_come_back_as_they_are_kept(http: httpx.Client) -> None:
+    """A float goes through JSON, the journal and back bit for bit."""
+    make(http, "exact")
+    answer = http.post("/v1/streams/exact/decisions", json={"observation": [0.1 + 0.2, 1e-300]}).json()
+    value = 1 / 3
+    assert (
+        http.post("/v1/streams/exact/rewards", json={"decision": answer["id"], "value": value}).json()["value"] == value
+    )
+    lines = [json.loads(line) for line in http.get("/v1/streams/exact/journal").text.splitlines()]
+    assert [line["kind"] for line in lines] == ["created", "decided", "rewarded"]
+    assert lines[1]["observation"] == [0.1 + 0.2, 1e-300]
+    assert lines[1]["propensities"] == answer["propensities"]
+    assert lines[2]["value"] == value
+
+
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+def test_a_journal_goes_out_and_comes_in_again(http: httpx.Client, tmp_path: Path, form: str) -> None:
+    """The stream brought in is the one that left: its next decision is the same."""
+    name = f"moved-{form}"
+    make(http, name, arms=3)
+    for t in range(30):
+        made = http.post(f"/v1/streams/{name}/decisions", json={"observation": [t % 3, None]}).json()
+        http.post(f"/v1/streams/{name}/rewards", json={"decision": made["id"], "value": t / 7})
+    out = http.get(f"/v1/streams/{name}/journal", params={"format": form})
+    assert out.status_code == 200, out.text
+    refused(http.post("/v1/journal", content=out.content), 409, "conflict", name)
+    with serving(tmp_path) as other:
+        arrived = httpx.post(other.url + "/v1/journal", content=out.content, timeout=60)
+        assert arrived.status_code == 201, arrived.text
+        assert arrived.json() == {"streams": {name: 61}}
+        here = http.post(f"/v1/streams/{name}/decisions", json={"observation": [1, 2]}).json()
+        there = httpx.post(other.url + f"/v1/streams/{name}/decisions", json={"observation": [1, 2]}).json()
+        del here["id"], there["id"]
+        assert here == there
+        whole = httpx.get(other.url + "/v1/journal", params={"format": form})
+        assert whole.status_code == 200
+        assert len(whole.content) > 1_000
+
+
+@pytest.mark.parametrize("body", [b"", b"hello", b"{}\n", b"PAR1 or so", b'{"stream": "x", "seq": 1}\n', b"\xff\n"])
+def test_what_is_no_journal_is_not_brought_in(http: httpx.Client, body: bytes) -> None:
+    before = http.get("/v1/streams", params={"limit": 1000}).json()
+    answer = http.post("/v1/journal", content=body)
+    assert 400 <= answer.status_code < 500, answer.text
+    assert http.get("/v1/streams", params={"limit": 1000}).json() == before

@@ -1,0 +1,46 @@
+"""Tails and quantiles are those of scipy.stats, which nothing that decides has to import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from halfseen.statistics import distributions as laws
+
+FREEDOM = np.array([0, 1, 2, 3.5, 10, 250, 1e5])
+SHARES = np.array([1e-12, 1e-4, 0.025, 0.5, 0.975, 1 - 1e-9])
+AT = np.array([0.0, 1e-3, 0.7, 2.0, 30.0, 400.0])
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "x"),
+    [
+        (laws.student_quantile, stats.t.ppf, SHARES),
+        (laws.student_above, stats.t.sf, AT),
+        (laws.chi2_quantile, stats.chi2.ppf, SHARES),
+        (laws.chi2_below, stats.chi2.cdf, AT),
+        (laws.chi2_above, stats.chi2.sf, AT),
+    ],
+)
+def test_laws_with_degrees_of_freedom(mine, theirs, x):
+    np.testing.assert_array_equal(mine(x[:, None], FREEDOM), theirs(x[:, None], FREEDOM))
+
+
+def test_the_normal_law():
+    np.testing.assert_array_equal(laws.normal_quantile(SHARES), stats.norm.ppf(SHARES))
+    np.testing.assert_array_equal(laws.normal_below(AT), stats.norm.cdf(AT))
+
+
+def test_a_decision_imports_nothing_slow():
+    code = (
+        "import sys, halfseen as hs; agent = hs.make('adaptive', observed=2, arms=2); "
+        "agent.learn(agent.decide([0.1, 0.2]).id, 1.0); agent.health(); "
+        "slow = {'scipy.stats', 'scipy.optimize', 'matplotlib', 'pyarrow', 'distributed'} & set(sys.modules); "
+        "sys.exit(', '.join(sorted(slow)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

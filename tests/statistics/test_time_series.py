@@ -1,0 +1,155 @@
+"""Statistics of dependent series, beside statsmodels and arch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from arch.bootstrap import optimal_block_length
+from scipy import signal
+
+from halfseen.statistics.time_series import (
+    autocovariances,
+    automatic_lags,
+    block_bootstrap,
+    block_length,
+    cautious_error,
+    hac_mean,
+    percentile_interval,
+)
+
+
+def ar(rho: float, n: int, seed: int = 0, mean: float = 0.3) -> np.ndarray:
+    return mean + signal.lfilter([1.0], [1.0, -rho], np.random.default_rng(seed).normal(size=n))
+
+
+@pytest.mark.parametrize("lags", [0, 1, 7, 40])
+@pytest.mark.parametrize("rho", [-0.4, 0.0, 0.8])
+def test_hac_is_that_of_statsmodels(rho, lags):
+    series = ar(rho, 500)
+    peer = sm.OLS(series, np.ones(500)).fit(
+        cov_type="HAC", cov_kwds={"maxlags": lags, "use_correction": False}, use_t=True
+    )
+    found = hac_mean(series, lags)
+    assert found.value == pytest.approx(peer.params[0], rel=1e-12)
+    assert found.standard_error == pytest.approx(peer.bse[0], rel=1e-10)
+    assert found.t == pytest.approx(peer.tvalues[0], rel=1e-10)
+    assert found.p_value == pytest.approx(peer.pvalues[0], rel=1e-8)
+
+
+def test_autocovariances_by_hand():
+    series = np.array([1.0, 4.0, -2.0, 5.0])
+    d = series - 2.0
+    wanted = [(d @ d) / 4, (d[1] * d[0] + d[2] * d[1] + d[3] * d[2]) / 4, (d[2] * d[0] + d[3] * d[1]) / 4]
+    np.testing.assert_allclose(autocovariances(series, 2), wanted)
+
+
+def test_the_bandwidth_is_newey_and_wests():
+    """The formula with its sums written out."""
+    series = ar(0.7, 1000, seed=3)
+    pilot = int(4 * 10 ** (2 / 9))
+    gammas = autocovariances(series, pilot)
+    s_0 = gammas[0] + 2 * sum(gammas[1:])
+    s_1 = 2 * sum(lag * gammas[lag] for lag in range(1, pilot + 1))
+    assert automatic_lags(series) == int(1.1447 * (s_1 / s_0) ** (2 / 3) * 10)
+    assert automatic_lags(ar(0.0, 1000)) < automatic_lags(ar(0.5, 1000)) < automatic_lags(ar(0.9, 1000))
+
+
+def test_hac_covers_where_independence_does_not():
+    """Of 400 means of an autoregression the 95 % interval holds nearly as many as it should; the naive one does not."""
+    held = naive = 0
+    for seed in range(400):
+        series = ar(0.6, 1500, seed=seed, mean=0.0)
+        found = hac_mean(series)
+        held += abs(found.t) < 1.96
+        naive += abs(found.value) < 1.96 * series.std() / np.sqrt(1500)
+    assert 0.90 < held / 400 < 0.98
+    assert naive / 400 < 0.75
+
+
+def test_series_that_do_not_move():
+    assert hac_mean(np.zeros(50)).p_value == 1.0
+    still = hac_mean(np.full(50, 2.0))
+    assert (still.value, still.standard_error, still.lags) == (2.0, 0.0, 0)
+    assert np.isnan(still.t)
+    assert block_length(np.zeros(50)) == 1
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("n", [500, 4000])
+def test_block_length_is_that_of_arch(rho, n):
+    for seed in range(5):
+        series = ar(rho, n, seed=seed)
+        peer = float(optimal_block_length(series)["circular"].iloc[0])
+        assert block_length(series) == pytest.approx(peer, rel=0.2, abs=1.0)  # arch has other autocovariances
+
+
+def test_the_bootstrap_knows_the_spread_of_a_mean():
+    series = ar(0.6, 4000, seed=1)
+    drawn = block_bootstrap(series[:, None], block_length(series))[:, 0]
+    assert drawn.mean() == pytest.approx(series.mean(), abs=0.01)
+    assert drawn.std() == pytest.approx(hac_mean(series).standard_error, rel=0.15)
+    assert drawn.std() > 1.6 * series.std() / np.sqrt(len(series))
+
+
+def test_blocks_by_hand():
+    """Whole blocks of the circle, the last one cut: every draw is a mean of such blocks, paired over the columns."""
+    series = np.stack([np.arange(7.0), 100.0 + np.arange(7.0) ** 2], axis=1)
+    drawn = block_bootstrap(series, 3, draws=50, seed=4)
+    starts = np.random.Generator(np.random.Philox(4)).integers(0, 7, size=(50, 3))
+    for row, (a, b, c) in zip(drawn, starts, strict=True):
+        at = [(a + i) % 7 for i in range(3)] + [(b + i) % 7 for i in range(3)] + [c]
+        np.testing.assert_allclose(row, series[at].mean(axis=0))
+
+
+def test_the_middle_of_the_draws():
+    found = percentile_interval(7.0, np.arange(1001.0))
+    assert (found.value, found.low, found.high) == (7.0, pytest.approx(25.0), pytest.approx(975.0))
+
+
+@pytest.mark.parametrize(("n", "most"), [(40, 0.12), (80, 0.09), (200, 0.075)])
+def test_short_series_are_not_called_different_too_often(n, most):
+    """White noise at the 5 % level: no error that is estimated from the series itself is exact in short ones."""
+    rng = np.random.default_rng(4)
+    assert np.mean([hac_mean(rng.normal(size=n)).p_value < 0.05 for _ in range(1500)]) < most
+
+
+def test_one_value_or_one_that_never_moves_has_no_t():
+    assert hac_mean(np.array([0.7])).p_value == 1.0
+    still = hac_mean(np.full(50, 0.1))
+    assert np.isnan(still.t)
+    assert still.standard_error == 0.0
+
+
+def autoregressive(rng, n, slope):
+    """A stationary series of variance 1 / (1 − slope²) that follows its own past."""
+    x, noise = np.empty(n), rng.normal(size=n)
+    x[0] = noise[0] / np.sqrt(1.0 - slope**2)
+    for t in range(1, n):
+        x[t] = slope * x[t - 1] + noise[t]
+    return x
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.8])
+def test_the_cautious_error_is_that_of_a_long_series(slope):
+    """√n times it goes to 1/(1 − slope), the square root of 2π times the spectrum at 0."""
+    series = autoregressive(np.random.default_rng(3), 40_000, slope)
+    assert np.sqrt(len(series)) * cautious_error(series) == pytest.approx(1.0 / (1.0 - slope), rel=0.05)
+
+
+def test_the_cautious_error_covers_where_lags_reach_back_too_little():
+    rng, means, errors, plain = np.random.default_rng(4), [], [], []
+    for _ in range(400):
+        series = autoregressive(rng, 400, 0.8)
+        means.append(series.mean())
+        errors.append(cautious_error(series))
+        plain.append(hac_mean(series).standard_error)
+    covered = np.mean(np.abs(means) < 1.97 * np.array(errors))
+    assert covered > 0.95 - 4.0 * np.sqrt(0.95 * 0.05 / 400)
+    assert covered > np.mean(np.abs(means) < 1.97 * np.array(plain)) + 0.02
+
+
+@pytest.mark.parametrize("series", [np.ones(50), np.zeros(4), np.arange(6.0), np.sin(np.arange(300.0))])
+def test_the_cautious_error_of_odd_series_is_a_number(series):
+    assert np.isfinite(cautious_error(series))
+    assert cautious_error(series) >= hac_mean(series).standard_error
