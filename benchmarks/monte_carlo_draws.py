@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.settings import ARMS, LATENT, OBSERVED
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.estimators.starting_model import starting_transition
 from halfseen.kernels.random import Purpose, normal_series, normals, stream_keys
 from halfseen.worlds import named
@@ -49,7 +49,7 @@ class LearntStart:
 
     @classmethod
     def of(cls, seeds: Sequence[int]) -> LearntStart:
-        streams = Streams(stream_keys(list(seeds)), OBSERVED, ARMS)
+        streams = StreamBatch(stream_keys(list(seeds)), OBSERVED, ARMS)
         return cls(starting_transition(streams, LATENT, "orthogonal"))
 
 

@@ -161,6 +161,6 @@ def test_relive_refuses_and_leaves_the_agent_alone():
     agent = make_small("ts-pco")
     for bad in ({"arm": 9}, {"arm": 0, "propensity": 0.0}, {"arm": 0, "propensity": 1.5}, {"arm": 0, "available": []}):
         with pytest.raises(HalfseenError):
-            agent.relive(np.zeros(OBSERVED), **bad)
+            agent.replay(np.zeros(OBSERVED), **bad)
     assert agent.rounds == 0
     assert_same_state(agent, make_small("ts-pco"))

@@ -13,7 +13,7 @@ from experiments.test_report import Page
 
 import halfseen as hs
 from halfseen.agents import saving as savefile
-from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, CatalogueEntry
 from halfseen.choosers.uniform import Uniform
 from halfseen.estimators.observed import Observed
 from halfseen.experiments import cache as slice_store
@@ -237,7 +237,7 @@ class Moody(Observed):
 
 @pytest.fixture
 def moody(monkeypatch: pytest.MonkeyPatch) -> str:
-    entry = Entry("moody", Moody, Ridge, Uniform, "as it pleases", "a test")
+    entry = CatalogueEntry("moody", Moody, Ridge, Uniform, "as it pleases", "a test")
     monkeypatch.setitem(CATALOG._entries, "moody", entry)
     return "moody"
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.agents.catalogue import CATALOG
+from halfseen.agents.catalogue import CATALOG, AgentSpec
 from halfseen.agents.policy import Policy
 from halfseen.choosers.thompson import Thompson
-from halfseen.components import Payoffs, Streams
+from halfseen.components import Payoffs, StreamBatch
 from halfseen.estimators.kalman import Kalman
 from halfseen.estimators.observed import Observed
-from halfseen.experiments.plan import AgentSpec, Slice
+from halfseen.experiments.plan import Slice
 from halfseen.experiments.play import build_policy, play
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.ridge import Ridge
@@ -207,7 +207,7 @@ def test_a_part_that_changes_a_step_is_heard():
     world = small_world("plain")
     episodes = world.begin(SEEDS)
     rounds = episodes.advance(4)
-    streams = Streams(stream_keys(SEEDS), 3, 5)
+    streams = StreamBatch(stream_keys(SEEDS), 3, 5)
 
     def policy(estimator=Kalman, learner=Ridge, chooser=Thompson):
         first = estimator(streams, model=episodes.models)
@@ -226,7 +226,7 @@ def test_the_true_context_is_missed_where_it_must_be_shown():
 
 
 def test_an_estimator_without_a_way_of_its_own_takes_rounds_one_at_a_time():
-    streams = Streams(stream_keys(SEEDS), 3, 5)
+    streams = StreamBatch(stream_keys(SEEDS), 3, 5)
     ys, features = np.random.default_rng(0).normal(size=(4, 3, 3)), np.empty((3, 4, 3))
     Observed(streams).observe_ahead(ys, np.ones(3, dtype=np.int64), None, features)
     np.testing.assert_array_equal(features, ys.swapaxes(0, 1))

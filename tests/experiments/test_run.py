@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, AgentSpec, CatalogueEntry, agent_spec, split_spec
 from halfseen.choosers.greedy import Greedy
 from halfseen.estimators.observed import Observed
 from halfseen.experiments import run as run_module
-from halfseen.experiments.plan import AgentSpec, agent_spec, experiment, split_spec, world_spec
+from halfseen.experiments.plan import experiment, world_spec
 from halfseen.experiments.play import build_policy
 from halfseen.experiments.setting_tables import told_by_the_worlds
 from halfseen.learners.ridge import Ridge
@@ -179,7 +179,7 @@ class Curious(Observed):
     ],
 )
 def test_what_an_agent_finds_out_by_itself_it_is_not_told(monkeypatch, options, heard):
-    entry = Entry("curious", Curious, Ridge, Greedy, "what it hears", "a test", defaults={"horizon": "auto"})
+    entry = CatalogueEntry("curious", Curious, Ridge, Greedy, "what it hears", "a test", defaults={"horizon": "auto"})
     monkeypatch.setitem(CATALOG._entries, "curious", entry)
     world = hs.worlds.named("foggy-keyhole")
     spec = AgentSpec("curious", options)

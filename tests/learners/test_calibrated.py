@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import halfseen as hs
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.kernels.evidence import fit_arms
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.calibrated import Calibrated, KeptRewards, fit_rewards
@@ -61,7 +61,7 @@ def test_simulation_based_calibration_with_the_hyperparameters_found(n):
 
 
 def learner(count=1, arms=ARMS, width=P + 3):
-    return Calibrated(Streams(stream_keys(np.arange(count)), 2, arms), width)
+    return Calibrated(StreamBatch(stream_keys(np.arange(count)), 2, arms), width)
 
 
 def padded(features, width):

@@ -1,4 +1,4 @@
-"""How one stream is doing: what its ledger, its parts and an examination of its history have to say."""
+"""How one stream is doing: what its pending decisions, its parts and an examination of its history have to say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from halfseen.agents.arms import Arm
-from halfseen.agents.pending import Ledger
+from halfseen.agents.pending import PendingDecisions
 from halfseen.agents.policy import Policy
 from halfseen.diagnostics.examined import Subject, measure
 from halfseen.diagnostics.findings import findings
@@ -15,9 +15,9 @@ from halfseen.diagnostics.health import LONG, Finding, Health, Verdict
 from halfseen.diagnostics.kept_history import enough_from, kept_subject
 
 
-def stream_health(policy: Policy, ledger: Ledger, arms: Sequence[Arm], ages: Sequence[int]) -> Health:
+def stream_health(policy: Policy, pending: PendingDecisions, arms: Sequence[Arm], ages: Sequence[int]) -> Health:
     """Facts, notes and findings of a policy of one stream; `ages` are the rounds that each arm has been there for."""
-    facts, notes = ledger.health()
+    facts, notes = pending.health()
     told, remarks = policy.health(0)
     active = policy.active[0]
     facts |= {"arms": len(arms), "arms retired": len(arms) - int(active.sum())} | told
@@ -27,7 +27,7 @@ def stream_health(policy: Policy, ledger: Ledger, arms: Sequence[Arm], ages: Seq
         never = [place for place in unrewarded if active[place]]
         facts["arms never rewarded"] = [arms[place] for place in never]
         old = [arms[place] for place in never if ages[place] >= max(LONG, 20 * len(arms))]
-        if old and ledger.rewarded:
+        if old and pending.rewarded:
             notes.append(f"in many rounds these arms have never been rewarded: {', '.join(map(str, old))}")
     found = _findings(subject_of(policy, arms))
     if (later := enough_from(policy.estimator, 0)) is not None:

@@ -25,7 +25,7 @@ def kept_subject(
     """
     if not isinstance(estimator, Adaptive) or not estimator.identified[row]:
         return None
-    count, rung = int(estimator.history.count[row]), int(estimator.rungs.rung[row])
+    count, rung = int(estimator.history.count[row]), int(estimator.candidates.rung[row])
     plain = bool(estimator.plain[row])
     if count < ENOUGH_ROUNDS or (plain and rung < 0):
         return None
@@ -69,7 +69,7 @@ def _in_force(estimator: Adaptive, row: int) -> LinearGaussianModel | None:
 
 def _ladder(estimator: Adaptive, row: int) -> dict[int, LinearGaussianModel]:
     """The models of all dimensions that have been tried, by rung, in the units of now."""
-    rungs, models = estimator.rungs, {}
+    rungs, models = estimator.candidates, {}
     k = estimator.centre.shape[1]
     for rung in np.flatnonzero(rungs.rung_known[row]):
         d = rungs.dimensions[rung]

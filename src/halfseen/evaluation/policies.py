@@ -94,7 +94,7 @@ def by_agent(
 def _lived(agent: Agent, log: Log, row: int) -> Floats:
     there = log.possible[row, : len(agent.arms)]
     available = None if there.all() else [arm for arm, able in zip(agent.arms, there, strict=True) if able]
-    decision = agent.relive(
+    decision = agent.replay(
         log.observations[row],
         log.arms[log.played[row]],
         available=available,

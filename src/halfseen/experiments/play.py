@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, AgentSpec, CatalogueEntry
 from halfseen.agents.policy import Policy
-from halfseen.components import Choices, Payoffs, Streams
+from halfseen.components import Choices, Payoffs, StreamBatch
 from halfseen.experiments.largest_eigenvalue import largest_eigenvalues
-from halfseen.experiments.plan import CHUNK, AgentSpec, Slice
+from halfseen.experiments.plan import CHUNK, Slice
 from halfseen.kernels.random import Floats, Ints, stream_keys
 from halfseen.kernels.record import distances, regrets
 from halfseen.learners.ridge import Ridge
@@ -48,7 +48,7 @@ def checkpoints(rounds: int) -> Ints:
     return np.unique(ends[np.searchsorted(ends, np.floor(wanted))]).astype(np.int64)
 
 
-def asks_for(entry: Entry, fact: str) -> bool:
+def asks_for(entry: CatalogueEntry, fact: str) -> bool:
     """Whether the agent has an option for the fact that it neither fixes itself nor finds out, which "auto" means."""
     if fact not in entry.options or fact in entry.defaults:
         return False
@@ -62,7 +62,7 @@ def build_policy(spec: AgentSpec, world: World, episodes: Episodes, seeds: tuple
     facts = episodes.facts() | {"horizon": rounds}
     asked = [name for name in facts if asks_for(entry, name) and name not in spec.options]
     told = {name: facts[name]() if callable(facts[name]) else facts[name] for name in asked}
-    streams = Streams(stream_keys(seeds), world.observed, world.arms)
+    streams = StreamBatch(stream_keys(seeds), world.observed, world.arms)
     return entry.build(streams, told | dict(spec.options))
 
 
@@ -130,7 +130,8 @@ def _play_chunk(
     track.reward[:, start:stop] = rewards
     track.arm[:, start:stop] = arms
     track.context_norm[:, start:stop] = chunk.context_norms
-    comparable = policy.estimator.estimates == "context" or (policy.estimator.estimates == "canonical" and canonical)
+    coordinates = policy.estimator.coordinates
+    comparable = coordinates == "context" or (coordinates == "canonical" and canonical)
     track.error[:, start:stop] = _distances(chunk.contexts, features) if comparable else np.nan
     at = np.flatnonzero(track.checkpoints == stop)
     if len(at) and isinstance(policy.learner, Ridge):

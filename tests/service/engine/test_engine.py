@@ -717,14 +717,14 @@ def test_health_and_measurements(tmp_path):
 
 def test_nobody_waits_for_a_copy_of_an_agent_to_be_unpacked(tmp_path, monkeypatch):
     unpacking, may_end = threading.Event(), threading.Event()
-    unpacked = engine_module.unpacked
+    from_bytes = engine_module.from_bytes
 
     def slowly(*arguments):
         unpacking.set()
         assert may_end.wait(10)
-        return unpacked(*arguments)
+        return from_bytes(*arguments)
 
-    monkeypatch.setattr(engine_module, "unpacked", slowly)
+    monkeypatch.setattr(engine_module, "from_bytes", slowly)
 
     async def scenario(engine):
         await engine.create_stream(spec())

@@ -14,7 +14,7 @@ from service.served import serving
 from settings import OBSERVED, told
 
 import halfseen as hs
-from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, CatalogueEntry
 from halfseen.choosers.thompson import Thompson
 from halfseen.estimators.observed import Observed
 from halfseen.journal import events
@@ -58,7 +58,7 @@ def test_a_late_reward_is_learnt_in_the_place_of_the_default(database, clock):
 
         agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
         for t, one in enumerate([*made, between]):
-            agent.retrace(np.array(observation(t), dtype=float), one.arm)
+            agent.replay(np.array(observation(t), dtype=float), one.arm)
         for number, value in ((2, 1.0), (1, 2.0), (3, -0.5)):
             agent.learn(number, value)
         got = await engine.decide("one", Ask(observation(9)))
@@ -267,7 +267,7 @@ class OfItsOwn(Ridge):
 
 
 def test_an_agent_that_cannot_take_a_default_back_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setitem(CATALOG._entries, "stubborn", Entry("stubborn", Observed, OfItsOwn, Thompson, "", ""))
+    monkeypatch.setitem(CATALOG._entries, "stubborn", CatalogueEntry("stubborn", Observed, OfItsOwn, Thompson, "", ""))
 
     async def scenario(engine):
         with pytest.raises(ServiceError) as refused:
@@ -310,7 +310,7 @@ def test_over_http_and_through_a_kill(tmp_path):
     assert resident.version in (8, 9)  # the last decision may have had its default
     agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
     for t, line in enumerate(record[:2]):
-        agent.retrace(np.array(observation(t), dtype=float), json.loads(line)["arm"])
+        agent.replay(np.array(observation(t), dtype=float), json.loads(line)["arm"])
     agent.learn(1, 2.5)
     agent.learn(2, -1.5)
     np.testing.assert_allclose(last["expected"], agent.decide(observation(7)).expected, rtol=1e-9, atol=1e-12)

@@ -192,7 +192,7 @@ def test_a_corrupted_snapshot_falls_back_to_the_journal(database, how):
         elif how == "of the future":
             journal._rows("UPDATE snapshots SET seq = ? RETURNING seq", (seq + 7,))
         else:
-            other = b"something else" if how == "of another package" else zlib.compress(savefile.packed({"a": 1}, {}))
+            other = b"something else" if how == "of another package" else zlib.compress(savefile.to_bytes({"a": 1}, {}))
             journal._rows("DELETE FROM snapshots RETURNING seq")
             journal.keep_snapshot(row.id, seq, other)
     journal.close()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from halfseen.agents.agent import Agent
-from halfseen.agents.catalogue import unpacked
+from halfseen.agents.catalogue import from_bytes
 from halfseen.diagnostics.health import Health
 from halfseen.errors import HalfseenError
 from halfseen.journal import transfer
@@ -135,7 +135,7 @@ class Engine:
     async def agent(self, name: str) -> Agent:
         """A copy of the agent of a stream as it is now, to look at."""
         packed = await self._on_desk(lambda: self._store.copy(name))
-        return await self._guarded(asyncio.to_thread(unpacked, packed, "copy"))
+        return await self._guarded(asyncio.to_thread(from_bytes, packed, "copy"))
 
     async def events(self, name: str, after: int = 0, limit: int = 1000) -> list[Event]:
         """The next events of a stream, in order."""

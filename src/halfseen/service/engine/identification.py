@@ -95,10 +95,10 @@ def _read(pipe: IO[bytes]) -> bytes:
 
 def _found(content: bytes) -> bytes:
     """The packed model of a packed agent."""
-    from halfseen.agents.catalogue import unpacked
+    from halfseen.agents.catalogue import from_bytes
     from halfseen.service.engine.loaded_stream import pack_model
 
-    agent = unpacked(content, "copy")
+    agent = from_bytes(content, "copy")
     agent.refit()
     return pack_model(agent.model())
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from halfseen.agents import saving as savefile
 from halfseen.agents.agent import Agent
-from halfseen.agents.catalogue import CATALOG, make, unpacked
+from halfseen.agents.catalogue import CATALOG, from_bytes, make
 from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid, unknown
 from halfseen.journal import events
 from halfseen.journal.events import Event
@@ -115,14 +115,15 @@ class Resident:
         for event in record:
             if event.seq != self.version + 1:
                 raise events.JournalError(f"journal: got event {event.seq} after event {self.version} of a stream")
-            self._relive(event)
+            self._replay(event)
             self.note(event)
 
-    def _relive(self, event: Event) -> None:
+    def _replay(self, event: Event) -> None:
         """Do to the agent what the event did."""
         content, agent = event.content, self.agent
         if isinstance(content, events.Decided):
-            agent.retrace(np.array(content.observation, dtype=np.float64), content.arm, propensity=content.propensity)
+            y = np.array(content.observation, dtype=np.float64)
+            agent.replay(y, content.arm, propensity=content.propensity or None)  # 0: less than a number can say
         elif isinstance(content, events.Rewarded):
             if content.folded:
                 self.credit(content.round, content.value, content.how)
@@ -201,14 +202,14 @@ class Resident:
             "rounds": np.array([one.round for one in self.waiting.values()], dtype=np.int64),
             "times": np.array([one.time for one in self.waiting.values()], dtype=np.int64),
         }
-        return savefile.packed(books, arrays, small=False)
+        return savefile.to_bytes(books, arrays, small=False)
 
     @classmethod
     def unpacked(cls, spec: StreamSpec, content: bytes) -> Resident:
         """From a snapshot; a HalfseenError if it is of no use to this version."""
         try:
-            books, arrays = savefile.unpacked(zlib.decompress(content), "snapshot")
-            resident = cls(spec, unpacked(arrays["agent"].tobytes(), "snapshot"))
+            books, arrays = savefile.from_bytes(zlib.decompress(content), "snapshot")
+            resident = cls(spec, from_bytes(arrays["agent"].tobytes(), "snapshot"))
             for name in _BOOKS:
                 setattr(resident, name, books[name])
             rows = zip(arrays["ids"], arrays["rounds"].tolist(), arrays["times"].tolist(), strict=True)
@@ -245,8 +246,8 @@ def snapshot(packed: bytes) -> bytes:
 
 def pack_model(model: Mapping[str, Any]) -> bytes:
     """The arrays of `Agent.model` as bytes."""
-    return savefile.packed({}, model)
+    return savefile.to_bytes({}, model)
 
 
 def unpack_model(content: bytes) -> dict[str, Any]:
-    return savefile.unpacked(content, "model")[1]
+    return savefile.from_bytes(content, "model")[1]

@@ -168,7 +168,7 @@ class Store:
         self.residents.move_to_end(name)
         self.nbytes += resident.nbytes - self._sizes.get(name, 0)
         self._sizes[name] = resident.nbytes
-        self.identifies = self.identifies or resident.agent.policy.renews
+        self.identifies = self.identifies or resident.agent.policy.can_refit
         if resident.agent.refit_due and not resident.retired and self._patience.get(name, 0) <= _now():
             self.due.setdefault(name)
 
