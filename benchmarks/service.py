@@ -28,7 +28,6 @@ OBSERVED, ARMS, CONNECTIONS = 20, 15, 64
 STREAM = {"name": "load", "observed": OBSERVED, "arms": ARMS, "agent": "ts-pco", "seed": 1}
 PATH = "/v1/streams/load/decisions"
 FASTAPI, PLAIN = "empty, FastAPI and pydantic", "empty, plain route and msgspec"
-ONE_WRITE = "the same, a reply in one write"
 SQLITE, POSTGRES = "decisions on SQLite", "decisions on PostgreSQL"
 
 
@@ -109,7 +108,6 @@ def measure(seconds: float, repeats: int) -> dict[str, list[Load]]:
         ports = {
             FASTAPI: stack.enter_context(empty("fastapi")),
             PLAIN: stack.enter_context(empty("plain")),
-            ONE_WRITE: stack.enter_context(empty("one-write")),
             SQLITE: stack.enter_context(served(str(Path(folder) / "load.db"))),
         }
         database = stack.enter_context(postgres())

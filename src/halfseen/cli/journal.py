@@ -47,13 +47,13 @@ def import_journal(
     """Bring streams into a database from a file. All of them or none: each must be new there, and fold."""
     try:
         from halfseen.journal.transfer import bring_in, read
-        from halfseen.service.engine.loaded_stream import bring_up
+        from halfseen.service.engine.loaded_stream import fold_imported_stream
     except ImportError as error:
         raise missing_extra(error.name or "msgspec", "service", "the journal") from None
     record = iter(read(file))
     first = list(islice(record, 1))  # before a database is made: it may be no record at all
     with _opened(database) as journal:
-        found = bring_in(journal, chain(first, record), bring_up)
+        found = bring_in(journal, chain(first, record), fold_imported_stream)
     for name, count in found.items():
         print(f"{name}: {count} events")
 

@@ -67,9 +67,9 @@ def list_tokens(database: Database = "halfseen.db") -> None:
         print("no tokens")
         return
     with _journal(database) as journal:
-        from halfseen.service.auth import shown
+        from halfseen.service.auth import describe_token
 
-        rows = [shown(token, time.time()) for token in journal.tokens()]
+        rows = [describe_token(token, time.time()) for token in journal.tokens()]
     if rows:
         print_table(Table(rows), "Tokens", least_worth=("created", "name"))
     else:

@@ -13,7 +13,7 @@ from service.dashboard_app import served
 
 from halfseen.journal.journal import Token
 from halfseen.service.dashboard import routes, watch
-from halfseen.service.specs import Ask, StreamSpec, Told
+from halfseen.service.schemas import DecisionRequest, RewardRequest, StreamSpec
 
 SHOTS = os.environ.get("HALFSEEN_SCREENSHOTS")  # a folder to keep pictures of the pages in
 READER = Token("1", "reader", b"", ["read"], None, 0)
@@ -62,10 +62,12 @@ def play(service, name, rounds, *, unpaid=0, seed=0):
         for _ in range(min(50, rounds - start)):
             x = turn @ x + 0.25 * rng.normal(size=2)
             xs.append(x)
-            asks.append(Ask([float(x[0]) + 0.4 * rng.normal(), None if rng.random() < 0.1 else rng.normal()]))
+            asks.append(
+                DecisionRequest([float(x[0]) + 0.4 * rng.normal(), None if rng.random() < 0.1 else rng.normal()])
+            )
         decided = service.call(engine.decide_all(name, asks))
         pays = [(arms.index(one.arm) - 1) * x[1] + 0.5 * rng.normal() for one, x in zip(decided, xs, strict=True)]
-        told = [Told(one.id, float(pay)) for one, pay in zip(decided, pays, strict=True)][unpaid:]
+        told = [RewardRequest(one.id, float(pay)) for one, pay in zip(decided, pays, strict=True)][unpaid:]
         service.call(engine.reward_all(name, told))
 
 

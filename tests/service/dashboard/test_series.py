@@ -10,7 +10,7 @@ from halfseen.journal.events import Event
 from halfseen.service.dashboard import series, window
 from halfseen.service.dashboard.context import Context, context_of
 from halfseen.service.dashboard.window import Window
-from halfseen.service.specs import StreamSpec, StreamView
+from halfseen.service.schemas import StreamSpec, StreamView
 
 SECOND = 1_000_000
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from halfseen.kernels.random import Floats, Ints
 from halfseen.service.dashboard.context import Context
 from halfseen.service.dashboard.window import Row, Window
-from halfseen.service.specs import Arm
+from halfseen.service.schemas import Arm
 from halfseen.statistics.distributions import normal_quantile, student_quantile
 from halfseen.statistics.estimates import CONFIDENCE
 

@@ -18,7 +18,7 @@ from halfseen.service.dashboard.series import Series, series
 from halfseen.service.dashboard.window import Window, events_read
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
-from halfseen.service.specs import StreamView
+from halfseen.service.schemas import StreamView
 
 MOST_WATCHED = 8  # streams whose windows are kept
 _PAGE = 1_000  # events read at a time, so that others who read get their turn

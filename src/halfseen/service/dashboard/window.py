@@ -11,7 +11,7 @@ import numpy as np
 from halfseen.journal import events
 from halfseen.journal.events import Event
 from halfseen.kernels.random import Floats
-from halfseen.service.specs import Arm, StreamView
+from halfseen.service.schemas import Arm, StreamView
 
 MOST_DECISIONS = 5_000  # of one stream that are shown
 _MOST_NUMBERS = 1_000_000  # of all events that are read at first: fewer events where each of them is long
