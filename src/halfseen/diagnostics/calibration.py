@@ -11,7 +11,7 @@ from halfseen.diagnostics.record import Payments
 from halfseen.kernels.random import Floats, Ints
 from halfseen.kernels.sequential import predict_in_turn
 from halfseen.learners.calibrated import ArmFit
-from halfseen.statistics.distributions import normal_below
+from halfseen.statistics.distributions import normal_cdf
 
 LEVELS = (0.5, 0.9)
 BINS = 10
@@ -42,7 +42,7 @@ def calibrate(contexts: Floats, paid: Payments, fit: ArmFit) -> Calibration:
     means, variances = np.empty(len(paid.rewards)), np.empty(len(paid.rewards))
     rewards = paid.rewards - fit.origin
     predict_in_turn(features, paid.arms, rewards, fit.noise, fit.prior, fit.baseline, means, variances)
-    transform = normal_below((rewards - means) / np.sqrt(variances))
+    transform = normal_cdf((rewards - means) / np.sqrt(variances))
     return Calibration(np.asarray(transform), tuple(coverage(transform, level, paid.rounds) for level in LEVELS))
 
 

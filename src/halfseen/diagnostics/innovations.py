@@ -9,7 +9,7 @@ import numpy as np
 from halfseen.kernels.random import Floats, Ints
 from halfseen.kernels.series import filter_series
 from halfseen.models.linear_gaussian import LinearGaussianModel
-from halfseen.statistics.distributions import chi2_above, chi2_below, chi2_quantile
+from halfseen.statistics.distributions import chi2_cdf, chi2_quantile, chi2_sf
 
 NOISE_FLOOR = 1e-9  # of S_ii: how a Σ_ii of 0 is read by the filter
 ROUNDING = 1e-13  # of S_ii
@@ -68,7 +68,7 @@ def size_test(white: Floats) -> SizeTest:
     count = int((~np.isnan(white)).sum())
     total = float(np.nansum(white**2))
     low, high = chi2_quantile([0.025, 0.975], count) / count
-    tail = min(chi2_below(total, count), chi2_above(total, count))
+    tail = min(chi2_cdf(total, count), chi2_sf(total, count))
     return SizeTest(total / count, float(low), float(high), float(min(1.0, 2 * tail)))
 
 
@@ -90,7 +90,7 @@ def bias_test(white: Floats, by_sensor: Floats) -> BiasTest:
     means = np.where(known, np.nansum(by_sensor, axis=0) / np.maximum(counts, 1), 0.0)
     statistic = float((sums[known] ** 2 / counts[known]).sum())
     worst = int(np.argmax(np.abs(means)))
-    return BiasTest(float(abs(means[worst])), worst, float(chi2_above(statistic, int(known.sum()))))
+    return BiasTest(float(abs(means[worst])), worst, float(chi2_sf(statistic, int(known.sum()))))
 
 
 class WhitenessTest(NamedTuple):
@@ -140,7 +140,7 @@ def whiteness_test(white: Floats, lags: int, fitted_numbers: int = 0) -> Whitene
         counts[lag - 1] = pairs.mean()
         total += float((M**2).sum())
     total *= 1.0 + 2.0 / n
-    p_value = float(chi2_above(total, freedom))
+    p_value = float(chi2_sf(total, freedom))
     # The positive part of noise is no memory.
     predictable = min(1.0, (total - freedom) / (k * float(counts.mean()))) if p_value < RARE else 0.0
     upper = np.sqrt(chi2_quantile(0.95, k * k) / (k * k * counts))
