@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from reference.gaussian import joint, random_system, simulate, with_gaps
+from reference.gaussian import joint, random_series, random_system
+from reference.peers import model_of
 from scipy import stats
 
 import halfseen as hs
@@ -16,19 +17,10 @@ from halfseen.diagnostics.innovations import (
 )
 
 
-def model_of(D, Q, A, R, m0, P0):
-    return hs.LinearGaussianModel(
-        transition=D, process_cov=Q, observation=A, observation_cov=R, initial_mean=m0, initial_cov=P0
-    )
-
-
 @pytest.mark.parametrize("canonical", [True, False])
 @pytest.mark.parametrize("gaps", [True, False])
 def test_standardised_innovations_are_those_of_the_joint_gaussian(canonical, gaps):
-    rng = np.random.default_rng(3)
-    system = random_system(rng, 4, 2, canonical=canonical)
-    _, y = simulate(rng, *system, 30)
-    y = with_gaps(rng, y) if gaps else y
+    system, y = random_series(3, 4, 2, 30, gaps={} if gaps else None, canonical=canonical)
     x_mean, x_cov, H, noise = joint(*system, len(y))
     seen = ~np.isnan(y.ravel())
     cov = (H @ x_cov @ H.T + noise)[np.ix_(seen, seen)]
@@ -108,10 +100,7 @@ def test_a_fit_takes_degrees_of_freedom():
 
 @pytest.fixture(scope="module")
 def story():
-    rng = np.random.default_rng(5)
-    system = random_system(rng, 4, 2, radius=0.95)
-    _, y = simulate(rng, *system, 1500)
-    return system, y
+    return random_series(5, 4, 2, 1500, radius=0.95)
 
 
 def test_wrong_dynamics_leave_memory(story):

@@ -8,7 +8,7 @@ from halfseen.diagnostics.examined import Examined
 from halfseen.diagnostics.health import Finding, Verdict, percent
 from halfseen.diagnostics.innovations import RARE
 from halfseen.diagnostics.reward_findings import ANY, reward_findings
-from halfseen.models.identification.order import WORTH_A_RUNG
+from halfseen.models.identification.order import LEAST_GAIN
 
 # Long records make every small fault significant. A fault is worth a look if it is beyond chance and of some size.
 SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # |mean square of innovations − 1|; bad also at a factor of it below 1
@@ -151,7 +151,7 @@ def _dimension(examined: Examined) -> Finding | None:
     verdict = Verdict.LOOK if behind > CLOSE else Verdict.FINE
     if best == own:
         ahead = examined.scores[own] - others[second]
-        word = "clearly the best" if ahead > WORTH_A_RUNG else "the best by little"
+        word = "clearly the best" if ahead > LEAST_GAIN else "the best by little"
         sentence = f"of {len(examined.scores)} dimensions tried {own} is {word}: {ahead:.0f} nats ahead of {second}"
     else:
         sentence = f"{best} dimensions fit the observations better than {own}, by {behind:.0f} nats" + (

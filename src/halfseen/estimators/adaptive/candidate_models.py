@@ -7,8 +7,9 @@ import numpy as np
 from halfseen.components import Stateful, Streams
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.random import Floats, Purpose, orthogonal_matrices
-from halfseen.models.identification.order import ladder
-from halfseen.models.identification.selection import Fitted, fresh_fit, run_em
+from halfseen.models.identification.em import FittedModel
+from halfseen.models.identification.order import candidate_dimensions
+from halfseen.models.identification.selection import fit_from_scratch, run_em
 
 NOISY_STEPS = (0,)  # hidden coordinates tried from a start that puts what has no memory into the sensors
 SPAN = 2  # rungs tried to either side
@@ -26,7 +27,7 @@ class Rungs(Stateful):
     def __init__(self, streams: Streams, latent: int | None) -> None:
         count, k = streams.count, streams.observed
         self._streams = streams
-        regular = ladder(k) if latent is None else (latent,)
+        regular = candidate_dimensions(k) if latent is None else (latent,)
         noisy = tuple(k + step for step in NOISY_STEPS) if latent is None else (latent,)
         self._regular, self.dimensions = len(regular), regular + noisy
         self.most = max(self.dimensions)
@@ -50,16 +51,16 @@ class Rungs(Stateful):
         self.settled[row] = self.settled[row] + 1 if same else 0
         self.rung[row] = rung
 
-    def fit(self, row: int, y: Floats, scale: Floats) -> dict[int, Fitted]:
+    def fit(self, row: int, y: Floats, scale: Floats) -> dict[int, FittedModel]:
         """EM on y (n, k), in units of `scale`, for the rungs worth trying now; by rung."""
-        fits: dict[int, Fitted] = {}
+        fits: dict[int, FittedModel] = {}
         for rung in self._worth_trying(row, len(y)):
             if self.rung_known[row, rung]:
                 fit = run_em(self._warm_start(row, rung, scale), y)
             else:
                 keys, d = self._streams.keys[row : row + 1], self.dimensions[rung]
                 start = orthogonal_matrices(keys, Purpose.INITIAL_MODEL, d)[0]
-                fit = fresh_fit(y, d, start, noisy=self.is_noisy(rung))
+                fit = fit_from_scratch(y, d, start, noisy=self.is_noisy(rung))
             if fit is not None:
                 fits[rung] = fit
                 self._keep(row, rung, fit.model, scale)

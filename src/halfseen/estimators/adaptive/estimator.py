@@ -19,8 +19,14 @@ from halfseen.kernels.belief import advance
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, KeptRewards
-from halfseen.models.identification.order import free_numbers
-from halfseen.models.identification.selection import RECENT, Found, find, resume, units
+from halfseen.models.identification.order import free_parameters
+from halfseen.models.identification.selection import (
+    RECENT,
+    IdentifiedModel,
+    centre_and_scale,
+    rebuild_model,
+    select_model,
+)
 
 GROWTH, LATE_GROWTH, LEAST_STEP = 1.3, 1.5, 10  # from one identification to the next
 LATE = 1000  # rounds
@@ -115,7 +121,7 @@ class Adaptive(AdaptiveRound):
         age = self._age(row)
         later = int(age * (GROWTH if age < LATE else LATE_GROWTH))
         self.next_epoch[row] = age + self.history.rounds // 2 if full else max(later, age + LEAST_STEP)
-        centre, scale = units(ys)
+        centre, scale = centre_and_scale(ys)
         before = self.centre[row].copy(), self.scale[row].copy()
         self.centre[row], self.scale[row] = centre, scale
         y = np.ascontiguousarray((ys - centre) / scale)
@@ -123,7 +129,7 @@ class Adaptive(AdaptiveRound):
         told = KeptRewards(arms, rewards, self._learner.arms)
         gap, preferred = self._first_gap(row), bool(self.from_first[row])
         try:
-            found = find(
+            found = select_model(
                 y,
                 fits,
                 first_gap=gap,
@@ -141,12 +147,12 @@ class Adaptive(AdaptiveRound):
         self._adopt(row, found, kept, y, arms, rewards)
         return True
 
-    def _adopt(self, row: int, found: Found, kept: slice, y: Floats, arms: Ints, rewards: Floats) -> None:
+    def _adopt(self, row: int, found: IdentifiedModel, kept: slice, y: Floats, arms: Ints, rewards: Floats) -> None:
         """Go on as if the model found had been known all along."""
         model, learner = found.model, self._learner
         d, k = len(model.D), self._streams.observed
-        if found.rung >= 0:
-            self.rungs.choose(row, found.rung, as_before=bool(self.plain[row]) == found.plain)
+        if found.candidate >= 0:
+            self.rungs.choose(row, found.candidate, as_before=bool(self.plain[row]) == found.plain)
         self.sizes[row], self.plain[row], self.identified[row] = d, found.plain, True
         self.failures[row] = 0
         self.from_first[row], self.on_filtered[row] = found.from_first, found.on_filtered
@@ -161,7 +167,7 @@ class Adaptive(AdaptiveRound):
         self.next_tick[row] = max(int(np.ceil(self.unheard[row] * TICK_GROWTH)), FIRST_TICK)
         self._fold_under(row, found, kept, y, learner.fit(row, found.features, arms, rewards, warm=False))
 
-    def _fold_under(self, row: int, found: Found, kept: slice, y: Floats, arms: ArmFit | None) -> None:
+    def _fold_under(self, row: int, found: IdentifiedModel, kept: slice, y: Floats, arms: ArmFit | None) -> None:
         """Beliefs and arms as they would be had the model been in force from the first round kept."""
         d = len(found.model.D)
         self.x[row], self._cov[row], self.surprise[row] = 0.0, 0.0, 1.0
@@ -172,7 +178,7 @@ class Adaptive(AdaptiveRound):
         if np.isnan(self.history.reward[row, kept.stop - 1]):  # a reward there was fitted on what it was found with
             self.history.belief[row, kept.stop - 1] = self._features(np.array([row]))[0]
 
-    def _hear_again(self, row: int, found: Found, kept: slice, y: Floats) -> None:
+    def _hear_again(self, row: int, found: IdentifiedModel, kept: slice, y: Floats) -> None:
         """Filter the last rounds once more, now with their rewards as a sensor."""
         d, n, rows = len(found.model.D), len(y), np.array([row])
         start, cov = n, found.end_cov
@@ -241,7 +247,7 @@ class Adaptive(AdaptiveRound):
         D, Q = (matrix[row, : d * d].reshape(d, d).copy() for matrix in (self.transition, self.process_cov))
         R = self.observation_cov[row, : k * k].reshape(k, k).copy()
         y = np.ascontiguousarray((ys - self.centre[row]) / self.scale[row])
-        found = resume(
+        found = rebuild_model(
             Parameters(D, Q, R, np.zeros(d), np.eye(d)),
             y,
             shift=self.shift[row, :d].copy(),
@@ -268,7 +274,7 @@ class Adaptive(AdaptiveRound):
         if self.forgotten[row]:
             notes.append(f"{int(self.forgotten[row])} rewards came after their round was forgotten and taught nothing")
         numbers = int(np.isfinite(self.history.ys[row, : self.history.count[row]]).sum())
-        wanted = 0 if self._latent is None else 2 * free_numbers(self._latent, self._streams.observed)
+        wanted = 0 if self._latent is None else 2 * free_parameters(self._latent, self._streams.observed)
         if self.identified[row] and numbers < wanted:
             notes.append(f"latent={self._latent} asks for more than {numbers} numbers can support yet")
         return facts, notes + self.history.remarks(row)

@@ -11,7 +11,7 @@ from halfseen.estimators.adaptive.history import History
 from halfseen.kernels.belief import hear, open_round
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.calibrated import Calibrated, refuse_sizes
-from halfseen.models.identification.selection import PLAIN_NOISE, units
+from halfseen.models.identification.selection import PLAIN_NOISE, centre_and_scale
 from halfseen.validation import at_least
 
 FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
@@ -153,7 +153,7 @@ class AdaptiveRound(Estimator):
         self.x[row], self.shift[row] = 0.0, 0.0
         if count:
             ys = self.history.ys[row, :count]
-            self.centre[row], self.scale[row] = units(ys)
+            self.centre[row], self.scale[row] = centre_and_scale(ys)
             scaled = np.nan_to_num((ys - self.centre[row]) / self.scale[row])
             self.shift[row, :k] = self._first_gap(row)
             self.x[row, :k] = scaled[-1]
