@@ -18,8 +18,8 @@ from halfseen.agents.pending import PROVISIONAL, Ledger
 from halfseen.agents.policy import Policy
 from halfseen.agents.recorded import Record
 from halfseen.agents.rewarded import Rewarded
-from halfseen.diagnostics.examined import Subject
 from halfseen.diagnostics.health import Health
+from halfseen.diagnostics.subject import ExaminationSubject
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.checks import COMPLETE, survey
 from halfseen.kernels.random import Floats, Ints
@@ -202,7 +202,7 @@ class Agent(Rewarded):
             self.policy, self._ledger, self.arms, [self._age(place) for place in range(len(self.arms))]
         )
 
-    def subject(self) -> Subject | None:
+    def subject(self) -> ExaminationSubject | None:
         """The model in force and the kept history, for an examination; None where there is no history or no model."""
         return subject_of(self.policy, self.arms)
 

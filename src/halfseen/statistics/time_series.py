@@ -12,6 +12,7 @@ from halfseen.statistics.confidence_intervals import CONFIDENCE, Estimate
 from halfseen.statistics.distributions import student_sf
 
 DRAWS = 2000  # of the bootstrap
+SUM_BLOCKS = 30  # of `blocked_sum`
 
 
 @dataclass(frozen=True)
@@ -137,3 +138,13 @@ def percentile_interval(value: float, drawn: Floats) -> Estimate:
     tail = 50.0 * (1.0 - CONFIDENCE)
     low, high = np.percentile(drawn, [tail, 100.0 - tail])
     return Estimate(value, float(low), float(high))
+
+
+def blocked_sum(values: Floats, times: Ints) -> tuple[float, float]:
+    """The sum of values that are dependent in time, and its standard error.
+
+    The error comes from the sums over SUM_BLOCKS blocks of time of equal length, which are taken as independent.
+    """
+    block = (times - times.min()) * SUM_BLOCKS // (int(np.ptp(times)) + 1)
+    sums = np.bincount(block, weights=values, minlength=SUM_BLOCKS)
+    return float(sums.sum()), float(np.sqrt(SUM_BLOCKS * sums.var(ddof=1)))

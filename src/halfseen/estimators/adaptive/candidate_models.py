@@ -56,7 +56,7 @@ class Rungs(Stateful):
         fits: dict[int, FittedModel] = {}
         for rung in self._worth_trying(row, len(y)):
             if self.rung_known[row, rung]:
-                fit = run_em(self._warm_start(row, rung, scale), y)
+                fit = run_em(self.warm_start(row, rung, scale), y)
             else:
                 keys, d = self._streams.keys[row : row + 1], self.dimensions[rung]
                 start = orthogonal_matrices(keys, Purpose.INITIAL_MODEL, d)[0]
@@ -84,7 +84,7 @@ class Rungs(Stateful):
         self.rung_noise[row, rung], self.rung_scale[row, rung] = np.diag(model.R), scale
         self.rung_known[row, rung] = True
 
-    def _warm_start(self, row: int, rung: int, scale: Floats) -> Parameters:
+    def warm_start(self, row: int, rung: int, scale: Floats) -> Parameters:
         """The rung's last model, in the units of now."""
         d, k = self.dimensions[rung], self._streams.observed
         unit = np.ones(d)
