@@ -5,7 +5,7 @@ import pytest
 
 from halfseen.diagnostics.calibration import arm_uncertainty, coverage, measure_calibration
 from halfseen.diagnostics.explained_rewards import cross_validate
-from halfseen.diagnostics.subject import ExaminationData, ObservedRewards
+from halfseen.diagnostics.subject import ExaminationData
 from halfseen.kernels.sequential import predict_in_turn
 
 
@@ -28,7 +28,7 @@ def test_predictions_in_turn_are_those_of_the_joint_gaussian():
         assert variances[t] == pytest.approx(cov[t, t] - gain @ cov[past, t], rel=1e-9)
 
 
-def lot(rng, n=3000, K=4, p=3, noise=0.8):
+def random_data(rng, n=3000, K=4, p=3, noise=0.8):
     x, slopes = rng.normal(size=(n, p)), rng.normal(size=(K, p))
     arms = rng.integers(K, size=n)
     rewards = (x * slopes[arms]).sum(axis=1) + noise * rng.normal(size=n)
@@ -36,7 +36,7 @@ def lot(rng, n=3000, K=4, p=3, noise=0.8):
 
 
 def test_right_predictions_cover_what_they_say():
-    x, data = lot(np.random.default_rng(2))
+    x, data = random_data(np.random.default_rng(2))
     found = measure_calibration(x, data.observed_rewards(), cross_validate(data, x).fit)
     for one in found.coverages:
         assert abs(one.share - one.level) < 3.5 * one.error
@@ -47,7 +47,7 @@ def test_right_predictions_cover_what_they_say():
 
 @pytest.mark.parametrize(("factor", "sign"), [(0.3, -1), (4.0, 1)])
 def test_noise_of_the_wrong_size_is_found(factor, sign):
-    x, data = lot(np.random.default_rng(3))
+    x, data = random_data(np.random.default_rng(3))
     fit = cross_validate(data, x).fit
     found = measure_calibration(x, data.observed_rewards(), fit._replace(noise=factor * fit.noise))
     for one in found.coverages:
@@ -94,14 +94,6 @@ def test_an_arm_that_is_plainly_bad_is_not_starved():
     data = ExaminationData.from_arrays(x, arms, rewards, features=2)
     known = arm_uncertainty(x, data.observed_rewards(), cross_validate(data, x).fit)
     assert 2 not in known.starved
-
-
-def test_payments_are_of_the_rewards_that_came():
-    data = ExaminationData.from_arrays(np.zeros((3, 1)), [0, 1, 0], [1.0, np.nan, 2.0], features=1)
-    assert [part.tolist() for part in data.observed_rewards()] == [[0, 2], [0, 0], [1.0, 2.0]]
-    every = ExaminationData.from_arrays(np.zeros((2, 1)), None, [[1.0, np.nan], [2.0, 3.0]], features=1)
-    assert isinstance(every.observed_rewards(), ObservedRewards)
-    assert [part.tolist() for part in every.observed_rewards()] == [[0, 1, 1], [0, 0, 1], [1.0, 2.0, 3.0]]
 
 
 def test_a_retired_arm_is_no_rival():

@@ -64,14 +64,6 @@ def test_shares_are_those_of_the_signal(every):
     )
 
 
-@pytest.mark.parametrize("every", [True, False])
-def test_payments_are_laid_out_as_kernels_are_compiled_for(every):
-    _, _, data = random_data(np.random.default_rng(5), 60, 3, 2, 1.0, every=every)
-    for observed in (data.observed_rewards(), data.rewards_of_played()):
-        assert all(column.flags.carray for column in observed)
-        assert [column.dtype for column in observed] == [np.int64, np.int64, np.float64]
-
-
 def test_greedy_reward_is_that_of_the_best_arm():
     rng = np.random.default_rng(3)
     contexts, slopes, data = random_data(rng, 5000, 3, 2, 0.3, every=True)
