@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from halfseen.agents.catalogue import AgentSpec
-from halfseen.diagnostics.examined import measure
-from halfseen.diagnostics.kept_history import kept_subject
+from halfseen.diagnostics.examination import measure
+from halfseen.diagnostics.subject import subject_of_adaptive
 from halfseen.experiments.play import build_policy
 from halfseen.kernels.random import Floats
 from halfseen.models.linear_gaussian import LinearGaussianModel
@@ -64,8 +64,8 @@ def told(world: World, seeds: tuple[int, ...], rounds: int) -> tuple[Floats, lis
         policy.learn(choices.rounds, choices.features, choices.arms, rewards)
     verdicts = []
     for row in range(len(seeds)):
-        subject = kept_subject(policy.estimator, row, [f"arm {a}" for a in range(world.arms)])
-        explained = None if subject is None else measure(subject, thoroughly=False).explained
+        subject = subject_of_adaptive(policy.estimator, row, [f"arm {a}" for a in range(world.arms)])
+        explained = None if subject is None else measure(subject, brief=True).explained
         verdicts.append(("none", "none") if explained is None else (explained.hidden_pays, explained.filtering_pays))
     models = episodes.facts()["model"]
     return np.array([true_shares(world, models[row], played, row) for row in range(len(seeds))]), verdicts

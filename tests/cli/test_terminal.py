@@ -10,7 +10,7 @@ from halfseen.evaluation.estimators import PolicyValue
 from halfseen.experiments.evaluation_page import policy_table
 from halfseen.experiments.leaderboard import Progress
 from halfseen.reports.table import Table
-from halfseen.statistics.estimates import Estimate
+from halfseen.statistics.confidence_intervals import Estimate
 
 
 @pytest.mark.parametrize(

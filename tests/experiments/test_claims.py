@@ -10,7 +10,7 @@ import pytest
 from experiments.synthetic import fabricate, power
 
 from halfseen.experiments.claims import Claim, Finding, Verdict, below, better, combine, judge_claims
-from halfseen.statistics.estimates import Estimate
+from halfseen.statistics.confidence_intervals import Estimate
 
 HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED
 SUBLINEAR, CLOSE, BEATS, LINEAR, CONSTANT = range(5)

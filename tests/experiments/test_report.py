@@ -13,7 +13,7 @@ from experiments.synthetic import fabricate, power
 from halfseen.experiments.claims import Claim, Finding, Verdict, judge_claims
 from halfseen.experiments.report import render_report, rerun_command
 from halfseen.experiments.result import Result
-from halfseen.statistics.estimates import Estimate
+from halfseen.statistics.confidence_intervals import Estimate
 
 VOID = {"meta", "img", "br"}
 

@@ -14,7 +14,7 @@ from halfseen.estimators.observed import Observed
 from halfseen.experiments.play import build_policy
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.ridge import Ridge
-from halfseen.statistics.estimates import relative_difference
+from halfseen.statistics.confidence_intervals import relative_difference
 from halfseen.worlds import named
 
 

@@ -18,8 +18,8 @@ from halfseen.agents.decision import Decision
 from halfseen.agents.health import stream_health, subject_of
 from halfseen.agents.pending import PROVISIONAL, HasProvisional, PendingDecisions, Provisional
 from halfseen.agents.policy import Policy
-from halfseen.diagnostics.examined import Subject
 from halfseen.diagnostics.health import Health
+from halfseen.diagnostics.subject import ExaminationSubject
 from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, survey
 from halfseen.kernels.random import Floats, Ints
@@ -282,7 +282,7 @@ class Agent:
             self.policy, self._pending, self.arms, [self._age(place) for place in range(len(self.arms))]
         )
 
-    def subject(self) -> Subject | None:
+    def subject(self) -> ExaminationSubject | None:
         """The model in force and the kept history, for an examination; None where there is no history or no model."""
         return subject_of(self.policy, self.arms)
 

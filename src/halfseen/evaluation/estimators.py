@@ -9,9 +9,15 @@ import numpy as np
 from halfseen.components import Mask
 from halfseen.evaluation.log import Log
 from halfseen.kernels.random import Floats
+from halfseen.statistics.confidence_intervals import CONFIDENCE, Estimate
 from halfseen.statistics.distributions import student_quantile
-from halfseen.statistics.estimates import CONFIDENCE, Estimate
-from halfseen.statistics.time_series import block_bootstrap, block_length, cautious_error, hac_mean, percentile_interval
+from halfseen.statistics.time_series import (
+    block_bootstrap,
+    block_length,
+    conservative_error,
+    hac_mean,
+    percentile_interval,
+)
 
 INTERVALS = ("hac", "bootstrap")
 ESTIMATORS = ("dr", "snips", "ips")
@@ -116,7 +122,7 @@ def _interval(series: Floats, size: float) -> Estimate:
     value = float(series.mean())
     if np.isnan(value) or len(series) < 3 or size < 2:
         return Estimate(value, np.nan, np.nan)
-    half = float(student_quantile(0.5 + CONFIDENCE / 2, size - 1.0)) * cautious_error(series)
+    half = float(student_quantile(0.5 + CONFIDENCE / 2, size - 1.0)) * conservative_error(series)
     return Estimate(value, value - half, value + half)
 
 

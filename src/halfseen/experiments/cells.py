@@ -13,7 +13,7 @@ import numpy as np
 from halfseen.agents.catalogue import AgentSpec
 from halfseen.experiments.plan import Experiment, Slice
 from halfseen.experiments.play import Stopped, play
-from halfseen.statistics.estimates import log_grid
+from halfseen.statistics.growth import log_grid
 from halfseen.worlds import World
 
 SEEDS = 10  # of a cell: enough to make a batch worth while, few enough that little is lost when a run is cut short

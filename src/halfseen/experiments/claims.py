@@ -16,7 +16,8 @@ import numpy as np
 
 from halfseen.experiments.plan import CHUNK
 from halfseen.experiments.result import Result
-from halfseen.statistics.estimates import Estimate, growth_exponent, relative_difference, slope
+from halfseen.statistics.confidence_intervals import Estimate, relative_difference
+from halfseen.statistics.growth import growth_exponent, slope
 
 LINEAR, CLOSE, WORTHWHILE, CONSTANT = 0.75, 0.10, 0.05, 0.20
 FEWEST_CHUNKS = 20  # timings below which a trend in them says nothing

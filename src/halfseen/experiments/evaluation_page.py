@@ -12,7 +12,7 @@ from halfseen.evaluation.log import Log
 from halfseen.experiments.html import Markup, escape, figure, page, section, table
 from halfseen.experiments.wording import count
 from halfseen.reports.table import Table
-from halfseen.statistics.estimates import Estimate
+from halfseen.statistics.confidence_intervals import Estimate
 
 _CSS = """
 @media (min-width: 40.01rem) {

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from halfseen.diagnostics.calibration import BINS
-from halfseen.diagnostics.examined import Examined
-from halfseen.diagnostics.explained import DESCRIPTIONS
+from halfseen.diagnostics.examination import Measurements
+from halfseen.diagnostics.explained_rewards import DESCRIPTIONS
 from halfseen.diagnostics.health import percent
 from halfseen.errors import missing_extra
 from halfseen.experiments.figures import BLUE, COLUMN, GREY, PAGE, STYLE, VERMILION
@@ -31,14 +31,14 @@ _SHORT = {
 }
 
 
-def examination_figure(examined: Examined, *, narrow: bool = False) -> Figure:
+def examination_figure(examined: Measurements, *, narrow: bool = False) -> Figure:
     """Six panels, a page wide or, `narrow`, below each other; what could not be measured says so."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
         raise missing_extra("matplotlib", "experiments", "drawing the figure") from None
-    bars = min(len(examined.worths or ()), _MOST_SENSORS)
+    bars = min(len(examined.sensor_values or ()), _MOST_SENSORS)
     more = max(0, bars - 8)
     with mpl.rc_context(STYLE):
         if narrow:
@@ -67,18 +67,18 @@ def _grid(axes: Axes, along: str) -> None:
     axes.grid(axis="x" if along == "x" else "y", linewidth=0.3, color="#d9d9d9")
 
 
-def _surprises(axes: Axes, examined: Examined) -> None:
-    parts = examined.stretches
+def _surprises(axes: Axes, examined: Measurements) -> None:
+    parts = examined.nis_by_block
     if parts is None:
         _nothing(axes, "Size of surprises", "too few observations")
         return
-    ends = np.append(parts.starts[1:], examined.subject.record.rounds)
+    ends = np.append(parts.starts[1:], examined.subject.data.rounds)
     middle = (parts.starts + ends) / 2 + 1
     axes.fill_between(middle, parts.low, parts.high, color=_BAND, linewidth=0, label="95 % of right models")
     axes.axhline(1.0, color=GREY, linewidth=0.6)
     axes.plot(middle, parts.ratios, color=BLUE, linewidth=1.0, marker="o", markersize=2.2)
     axes.set_ylim(0.0, max(1.6, 1.05 * float(parts.ratios.max()), 1.05 * float(parts.high.max())))
-    axes.set_xlim(0, examined.subject.record.rounds)
+    axes.set_xlim(0, examined.subject.data.rounds)
     axes.locator_params(axis="x", nbins=4)
     _grid(axes, "y")
     axes.set_title("Size of surprises")
@@ -86,7 +86,7 @@ def _surprises(axes: Axes, examined: Examined) -> None:
     axes.set_ylabel("mean square, standardised")
 
 
-def _memory(axes: Axes, examined: Examined) -> None:
+def _memory(axes: Axes, examined: Measurements) -> None:
     test = examined.whiteness
     if test is None:
         _nothing(axes, "Memory of surprises", "too few observations")
@@ -104,7 +104,7 @@ def _memory(axes: Axes, examined: Examined) -> None:
     axes.set_ylabel("correlation, mean size")
 
 
-def _dimensions(axes: Axes, examined: Examined) -> None:
+def _dimensions(axes: Axes, examined: Measurements) -> None:
     scores = {d: score for d, score in examined.scores.items() if np.isfinite(score)}
     if len(scores) < 2:
         _nothing(axes, "Dimension", "no alternatives to compare with")
@@ -128,7 +128,7 @@ def _dimensions(axes: Axes, examined: Examined) -> None:
     axes.set_ylabel("nats of AICc behind the best")
 
 
-def _explained(axes: Axes, examined: Examined) -> None:
+def _explained(axes: Axes, examined: Measurements) -> None:
     explained = examined.explained
     if explained is None:
         _nothing(axes, "Rewards explained", "too few rewards")
@@ -156,7 +156,7 @@ def _explained(axes: Axes, examined: Examined) -> None:
     axes.set_xlabel("% of the variance around arms' means")
 
 
-def _calibration(axes: Axes, examined: Examined) -> None:
+def _calibration(axes: Axes, examined: Measurements) -> None:
     calibration = examined.calibration
     if calibration is None:
         _nothing(axes, "Calibration", "too few rewards")
@@ -180,12 +180,12 @@ def _calibration(axes: Axes, examined: Examined) -> None:
     axes.set_ylabel("% of rewards")
 
 
-def _sensors(axes: Axes, examined: Examined) -> None:
+def _sensors(axes: Axes, examined: Measurements) -> None:
     title = "What a sensor is worth"
-    if not examined.worths:
-        _nothing(axes, title, "too few rewards" if examined.worths is None else "no sensor")
+    if not examined.sensor_values:
+        _nothing(axes, title, "too few rewards" if examined.sensor_values is None else "no sensor")
         return
-    ranked = sorted(examined.worths, key=lambda one: one.share.value, reverse=True)[:_MOST_SENSORS]
+    ranked = sorted(examined.sensor_values, key=lambda one: one.share.value, reverse=True)[:_MOST_SENSORS]
     heights = np.arange(len(ranked))[::-1]
     for height, one in zip(heights, ranked, strict=True):
         colour = VERMILION if one.hidden else BLUE
@@ -193,7 +193,7 @@ def _sensors(axes: Axes, examined: Examined) -> None:
         axes.barh(height, value, color=colour, height=0.62)
         axes.plot([value - error, value + error], [height, height], color="black", linewidth=0.7)
     axes.axvline(0.0, color=GREY, linewidth=0.6)
-    left = len(examined.worths) - len(ranked)
+    left = len(examined.sensor_values) - len(ranked)
     labels = [one.name if len(one.name) <= _MOST_LETTERS else one.name[: _MOST_LETTERS - 1] + "…" for one in ranked]
     axes.set_yticks(heights, labels, parse_math=False)
     axes.tick_params(axis="y", length=0)

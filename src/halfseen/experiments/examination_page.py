@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halfseen.diagnostics.examined import Examined
+from halfseen.diagnostics.examination import Measurements
 from halfseen.diagnostics.health import Finding, Verdict
 from halfseen.experiments.html import Markup, escape, figure, page, section, table
 
@@ -18,26 +18,26 @@ _CAPTION = (
 )
 
 
-def render_examination(title: str, findings: Sequence[Finding], examined: Examined, svg: bytes, tall: bytes) -> str:
+def render_examination(title: str, findings: Sequence[Finding], examined: Measurements, svg: bytes, tall: bytes) -> str:
     """The whole page."""
     body = [
         f'<p class="lead">{escape(statement(findings, examined))}</p>',
         section("What was found", _findings(findings), _sentences(findings)),
         section("In pictures", figure(svg, _CAPTION, tall=tall)),
         *([section("Dimensions", _scores(examined))] if len(examined.scores) > 1 else []),
-        *([section("What a sensor is worth", _worths(examined))] if examined.worths else []),
+        *([section("What a sensor is worth", _worths(examined))] if examined.sensor_values else []),
     ]
     return page(title, body)
 
 
-def statement(findings: Sequence[Finding], examined: Examined) -> str:
+def statement(findings: Sequence[Finding], examined: Measurements) -> str:
     """The page in two sentences."""
-    record, model = examined.subject.record, examined.subject.model
+    data, model = examined.subject.data, examined.subject.model
     counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict}
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     return (
-        f"A model of {model.latent} dimensions, {model.observed} of them seen, and {len(record.arm_names)} arms, "
-        f"examined by {record.rounds:,} rounds with {len(record.payments().rewards):,} rewards. Findings: {told}."
+        f"A model of {model.latent} dimensions, {model.observed} of them seen, and {len(data.arm_names)} arms, "
+        f"examined by {data.rounds:,} rounds with {len(data.observed_rewards().rewards):,} rewards. Findings: {told}."
     )
 
 
@@ -61,7 +61,7 @@ def _sentences(findings: Sequence[Finding]) -> str:
     return "<ul>" + "".join(items) + "</ul>"
 
 
-def _scores(examined: Examined) -> str:
+def _scores(examined: Measurements) -> str:
     best = max(examined.scores.values())
     own = examined.subject.model.latent
     rows = [
@@ -72,10 +72,10 @@ def _scores(examined: Examined) -> str:
     return table("Models of other dimensions on the same observations", columns, rows, numeric={1, 2})
 
 
-def _worths(examined: Examined) -> str:
+def _worths(examined: Measurements) -> str:
     rows = []
-    for one in examined.worths or ():
-        money = "–" if one.money is None else f"{one.money:+.4g}"
+    for one in examined.sensor_values or ():
+        money = "–" if one.greedy_reward is None else f"{one.greedy_reward:+.4g}"
         share = f"{round(100 * one.share.value, 2) + 0.0:+.2f} ± {100 * one.share.error:.2f} %"
         rows.append([one.name, "hidden: won by seeing it" if one.hidden else "seen: lost without it", share, money])
     columns = ["feature", "what is told", "share of reward variance ± s.e.", "reward a round"]

@@ -12,8 +12,8 @@ import numpy as np
 from halfseen.agents.catalogue import CATALOG, AgentSpec, CatalogueEntry
 from halfseen.agents.policy import Policy
 from halfseen.components import Choices, Payoffs, StreamBatch
-from halfseen.experiments.largest_eigenvalue import largest_eigenvalues
 from halfseen.experiments.plan import CHUNK, Slice
+from halfseen.experiments.theory import largest_eigenvalues
 from halfseen.kernels.random import Floats, Ints, stream_keys
 from halfseen.kernels.record import distances, regrets
 from halfseen.learners.ridge import Ridge

@@ -12,8 +12,8 @@ from halfseen.experiments.figures import regret_figure, render_figure, theory_fi
 from halfseen.experiments.html import Markup, escape, figure, page, section, table
 from halfseen.experiments.result import Result
 from halfseen.experiments.setting_tables import settings_tables
+from halfseen.experiments.theory import bound_shape
 from halfseen.experiments.wording import count, interval, number
-from halfseen.statistics.estimates import bound_shape
 
 _PAPER = "Partially Observable Contextual Bandits with Linear Payoffs (Zeng, Bhatt, Koppel & Ganesh, 2024)"
 

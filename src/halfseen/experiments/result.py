@@ -18,10 +18,12 @@ from halfseen.experiments.plan import CHUNK, Experiment
 from halfseen.experiments.play import Track
 from halfseen.experiments.reward_tables import agents_table
 from halfseen.experiments.rewards import reward_summary
+from halfseen.experiments.theory import theorem_quantities
 from halfseen.experiments.wording import count, number
 from halfseen.kernels.random import Floats
 from halfseen.reports.table import Table
-from halfseen.statistics.estimates import Estimate, growth_exponent, log_grid, theorem_quantities
+from halfseen.statistics.confidence_intervals import Estimate
+from halfseen.statistics.growth import growth_exponent, log_grid
 from halfseen.worlds import RecordedWorld, World
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from halfseen.experiments.cells import POINTS, CellResult, change_windows
 from halfseen.experiments.plan import Experiment
 from halfseen.experiments.result import microseconds_per_round, settled_mean, standard_error
 from halfseen.kernels.random import Floats
-from halfseen.statistics.estimates import holm, log_grid, paired_p_value, ratio_of_means
+from halfseen.statistics.confidence_intervals import holm, paired_p_value, ratio_of_means
+from halfseen.statistics.growth import log_grid
 from halfseen.worlds import World
 
 BASELINE = "kf-ts"

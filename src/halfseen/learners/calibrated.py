@@ -83,15 +83,15 @@ class KeptRewards:
         """log p(rewards | features (n, p))."""
         return fit_rewards(features, self.arms, self.rewards, self.arm_count).evidence
 
-    def held_back_error(self, features: Floats, asked: Floats) -> float:
-        """Mean squared error of each reward as predicted on `asked` (n, p) by arms that learnt all the others.
+    def leave_one_out_error(self, features: Floats, query: Floats) -> float:
+        """Mean squared error of each reward as predicted on `query` (n, p) by arms that learnt all the others.
 
         They learnt on `features` (n, p). Leaving one out moves the posterior mean of its arm by −Ce/(s − cᵀCc), with e
         the error on c; hyperparameters are those of all rewards.
         """
         found = fit_rewards(features, self.arms, self.rewards, self.arm_count)
         told = ~np.isnan(self.rewards)
-        a, c, x, r = self.arms[told], features[told], asked[told], self.rewards[told] - found.origin
+        a, c, x, r = self.arms[told], features[told], query[told], self.rewards[told] - found.origin
         image, mean, noise = np.einsum("nij,nj->ni", found.cov[a], c), found.mean[a], found.noise[a]
         spare = np.maximum(noise - (image * c).sum(axis=1), LEAST_SPARE * noise)
         moved = (r - (mean * c).sum(axis=1)) / spare

@@ -8,8 +8,9 @@ from halfseen.components import State, Stateful, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.random import Floats, Purpose, orthogonal_matrices
-from halfseen.models.identification.order import ladder
-from halfseen.models.identification.selection import Fitted, fresh_fit, run_em
+from halfseen.models.identification.em import FittedModel
+from halfseen.models.identification.order import candidate_dimensions
+from halfseen.models.identification.selection import fit_from_scratch, run_em
 
 NOISY_STEPS = (0,)  # hidden coordinates tried from a start that puts what has no memory into the sensors
 SPAN = 2  # candidates tried to either side
@@ -27,7 +28,7 @@ class CandidateModels(Stateful):
     def __init__(self, streams: StreamBatch, latent: int | None) -> None:
         count, k = streams.count, streams.observed
         self._streams = streams
-        regular = ladder(k) if latent is None else (latent,)
+        regular = candidate_dimensions(k) if latent is None else (latent,)
         noisy = tuple(k + step for step in NOISY_STEPS) if latent is None else (latent,)
         self._regular, self.dimensions = len(regular), regular + noisy
         self.most = max(self.dimensions)
@@ -61,16 +62,16 @@ class CandidateModels(Stateful):
         self.settled[row] = self.settled[row] + 1 if same else 0
         self.rung[row] = rung
 
-    def fit(self, row: int, y: Floats, scale: Floats) -> dict[int, Fitted]:
+    def fit(self, row: int, y: Floats, scale: Floats) -> dict[int, FittedModel]:
         """EM on y (n, k), in units of `scale`, for the candidates to refit now; the fits by candidate."""
-        fits: dict[int, Fitted] = {}
+        fits: dict[int, FittedModel] = {}
         for rung in self._candidates_to_refit(row, len(y)):
             if self.rung_known[row, rung]:
-                fit = run_em(self._warm_start(row, rung, scale), y)
+                fit = run_em(self.warm_start(row, rung, scale), y)
             else:
                 keys, d = self._streams.keys[row : row + 1], self.dimensions[rung]
                 start = orthogonal_matrices(keys, Purpose.INITIAL_MODEL, d)[0]
-                fit = fresh_fit(y, d, start, noisy=self.is_noisy(rung))
+                fit = fit_from_scratch(y, d, start, noisy=self.is_noisy(rung))
             if fit is not None:
                 fits[rung] = fit
                 self._keep(row, rung, fit.model, scale)
@@ -94,7 +95,7 @@ class CandidateModels(Stateful):
         self.rung_noise[row, rung], self.rung_scale[row, rung] = np.diag(model.R), scale
         self.rung_known[row, rung] = True
 
-    def _warm_start(self, row: int, rung: int, scale: Floats) -> Parameters:
+    def warm_start(self, row: int, rung: int, scale: Floats) -> Parameters:
         """The candidate's last model, in the units of now."""
         d, k = self.dimensions[rung], self._streams.observed
         unit = np.ones(d)

@@ -19,8 +19,15 @@ from halfseen.kernels.belief import advance, hear, open_round
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, KeptRewards, refuse_sizes
-from halfseen.models.identification.order import free_numbers
-from halfseen.models.identification.selection import PLAIN_NOISE, RECENT, Found, find, resume, units
+from halfseen.models.identification.order import free_parameters
+from halfseen.models.identification.selection import (
+    PLAIN_NOISE,
+    RECENT,
+    IdentifiedModel,
+    centre_and_scale,
+    rebuild_model,
+    select_model,
+)
 from halfseen.validation import at_least
 
 FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
@@ -184,7 +191,7 @@ class Adaptive(Estimator):
         self.x[row], self.shift[row] = 0.0, 0.0
         if count:
             ys = self.history.ys[row, :count]
-            self.centre[row], self.scale[row] = units(ys)
+            self.centre[row], self.scale[row] = centre_and_scale(ys)
             scaled = np.nan_to_num((ys - self.centre[row]) / self.scale[row])
             self.shift[row, :k] = self._first_gap(row)
             self.x[row, :k] = scaled[-1]
@@ -277,7 +284,7 @@ class Adaptive(Estimator):
         age = self._age(row)
         later = int(age * (GROWTH if age < LATE else LATE_GROWTH))
         self.next_epoch[row] = age + self.history.rounds // 2 if full else max(later, age + LEAST_STEP)
-        centre, scale = units(ys)
+        centre, scale = centre_and_scale(ys)
         before = self.centre[row].copy(), self.scale[row].copy()
         self.centre[row], self.scale[row] = centre, scale
         y = np.ascontiguousarray((ys - centre) / scale)
@@ -285,7 +292,7 @@ class Adaptive(Estimator):
         told = KeptRewards(arms, rewards, self._learner.arms)
         gap, preferred = self._first_gap(row), bool(self.from_first[row])
         try:
-            found = find(
+            found = select_model(
                 y,
                 fits,
                 first_gap=gap,
@@ -303,12 +310,12 @@ class Adaptive(Estimator):
         self._adopt(row, found, kept, y, arms, rewards)
         return True
 
-    def _adopt(self, row: int, found: Found, kept: slice, y: Floats, arms: Ints, rewards: Floats) -> None:
+    def _adopt(self, row: int, found: IdentifiedModel, kept: slice, y: Floats, arms: Ints, rewards: Floats) -> None:
         """Go on as if the model found had been known all along."""
         model, learner = found.model, self._learner
         d, k = len(model.D), self._streams.observed
-        if found.rung >= 0:
-            self.candidates.choose(row, found.rung, as_before=bool(self.plain[row]) == found.plain)
+        if found.candidate >= 0:
+            self.candidates.choose(row, found.candidate, as_before=bool(self.plain[row]) == found.plain)
         self.sizes[row], self.plain[row], self.identified[row] = d, found.plain, True
         self.failures[row] = 0
         self.from_first[row], self.on_filtered[row] = found.from_first, found.on_filtered
@@ -323,7 +330,7 @@ class Adaptive(Estimator):
         self.next_tick[row] = max(int(np.ceil(self.unheard[row] * ARM_FIT_GROWTH)), FIRST_ARM_FIT)
         self._fold_under(row, found, kept, y, learner.fit(row, found.features, arms, rewards, warm=False))
 
-    def _fold_under(self, row: int, found: Found, kept: slice, y: Floats, arms: ArmFit | None) -> None:
+    def _fold_under(self, row: int, found: IdentifiedModel, kept: slice, y: Floats, arms: ArmFit | None) -> None:
         """Beliefs and arms as they would be had the model been in force from the first round kept."""
         d = len(found.model.D)
         self.x[row], self._cov[row], self.surprise[row] = 0.0, 0.0, 1.0
@@ -334,7 +341,7 @@ class Adaptive(Estimator):
         if np.isnan(self.history.reward[row, kept.stop - 1]):  # a reward there was fitted on what it was found with
             self.history.belief[row, kept.stop - 1] = self._features(np.array([row]))[0]
 
-    def _replay_rewards(self, row: int, found: Found, kept: slice, y: Floats) -> None:
+    def _replay_rewards(self, row: int, found: IdentifiedModel, kept: slice, y: Floats) -> None:
         """Filter the last rounds once more, now with their rewards as a sensor."""
         d, n, rows = len(found.model.D), len(y), np.array([row])
         start, cov = n, found.end_cov
@@ -403,7 +410,7 @@ class Adaptive(Estimator):
         D, Q = (matrix[row, : d * d].reshape(d, d).copy() for matrix in (self.transition, self.process_cov))
         R = self.observation_cov[row, : k * k].reshape(k, k).copy()
         y = np.ascontiguousarray((ys - self.centre[row]) / self.scale[row])
-        found = resume(
+        found = rebuild_model(
             Parameters(D, Q, R, np.zeros(d), np.eye(d)),
             y,
             shift=self.shift[row, :d].copy(),
@@ -430,7 +437,7 @@ class Adaptive(Estimator):
         if self.forgotten[row]:
             notes.append(f"{int(self.forgotten[row])} rewards came after their round was forgotten and taught nothing")
         numbers = int(np.isfinite(self.history.ys[row, : self.history.count[row]]).sum())
-        wanted = 0 if self._latent is None else 2 * free_numbers(self._latent, self._streams.observed)
+        wanted = 0 if self._latent is None else 2 * free_parameters(self._latent, self._streams.observed)
         if self.identified[row] and numbers < wanted:
             notes.append(f"latent={self._latent} asks for more than {numbers} numbers can support yet")
         return facts, notes + self.history.remarks(row)

@@ -12,8 +12,9 @@ from halfseen.kernels.random import Floats, Ints
 from halfseen.service.dashboard.context import Context
 from halfseen.service.dashboard.window import Row, Window
 from halfseen.service.schemas import Arm
+from halfseen.service.specs import Arm
+from halfseen.statistics.confidence_intervals import CONFIDENCE
 from halfseen.statistics.distributions import normal_quantile, student_quantile
-from halfseen.statistics.estimates import CONFIDENCE
 
 MOST_POINTS = 1_000
 MOST_ARMS = 12  # drawn each for itself; the others are one

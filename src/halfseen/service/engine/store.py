@@ -181,7 +181,7 @@ class StreamStore:
         self.loaded.move_to_end(name)
         self.nbytes += stream.nbytes - self._sizes.get(name, 0)
         self._sizes[name] = stream.nbytes
-        self.may_identify = self.may_identify or stream.agent.policy.renews
+        self.may_identify = self.may_identify or stream.agent.policy.can_refit
         if stream.agent.refit_due and not stream.retired and self._claimed_until.get(name, 0) <= _now():
             self.refit_due.setdefault(name)
 

@@ -12,18 +12,17 @@ import pandas as pd
 import pytest
 
 from halfseen.errors import HalfseenError
-from halfseen.worlds import market_days, named, packaged
+from halfseen.worlds import markets, named, packaged
 from halfseen.worlds.named import RECORDED, world_table
-from halfseen.worlds.power import power
 
 POWER_COLUMNS = ("unique_id", "ds", "y", "gen_forecast", "system_load")
 
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    market_days.market_days.cache_clear()
+    markets.load_market_days.cache_clear()
     yield
-    market_days.market_days.cache_clear()
+    markets.load_market_days.cache_clear()
 
 
 def real(module: str):
@@ -170,7 +169,7 @@ def test_no_day_knows_the_next(monkeypatch):
         return frame
 
     monkeypatch.setattr(packaged, "load", later)
-    market_days.market_days.cache_clear()
+    markets.load_market_days.cache_clear()
     for world, columns in before.items():
         changed = raw(world)
         rewards = set(named(world).arm_names)
@@ -192,7 +191,7 @@ def test_no_hour_knows_its_own_day(monkeypatch):
 
     monkeypatch.setattr(packaged, "load", later)
     changed = raw("power")
-    rewards = set(power().arm_names)
+    rewards = set(named("power").arm_names)
     for name, values in before.items():
         at = np.flatnonzero(np.abs(changed[name] - values) > 1e-9)
         if name in rewards - {"idle"}:

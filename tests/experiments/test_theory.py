@@ -1,9 +1,9 @@
-"""The largest eigenvalue of a batch is that of the matrix that has it, to the last bit."""
+"""The quantities of Theorem 1; the largest eigenvalue of a batch equals that of LAPACK to the last bit."""
 
 import numpy as np
 import pytest
 
-from halfseen.experiments.largest_eigenvalue import largest_eigenvalues
+from halfseen.experiments.theory import bound_shape, largest_eigenvalues, theorem_quantities
 from halfseen.kernels.linalg import all_below
 
 
@@ -61,3 +61,37 @@ def test_what_is_not_a_number_is_below_nothing():
     below = np.empty((1, 1), dtype=np.bool_)
     all_below(np.full((1, 1, 3), np.nan), 2, np.ones(1), below)
     assert not below[0, 0]
+
+
+def test_bound_shape_is_the_appendix():
+    at, error = np.array([50, 400]), np.array([3.0, 20.0])
+    d, arms, delta = 6, 9, 0.2
+    want = [
+        d * np.sqrt(t) * min(np.sqrt(d), np.sqrt(np.log(arms))) * (np.log(t) + np.sqrt(np.log(t) * np.log(1 / delta)))
+        + np.sqrt(d * np.log(t)) * e
+        for t, e in zip(at, error, strict=True)
+    ]
+    np.testing.assert_allclose(bound_shape(at, error, latent=d, arms=arms, delta=delta), want)
+
+
+def test_theorem_quantities_of_a_made_up_run():
+    t = np.arange(1, 2001)
+    ones = np.ones((3, 2000))
+    got = theorem_quantities(
+        regret=0.5 * ones,
+        error=ones * t**-0.5,
+        context_norm=ones * np.sqrt(t),
+        arm_norm=np.array([1.0, 4.0, 2.0]),
+        checkpoints=np.array([200, 600, 2000]),
+        gram=np.outer(np.ones(3), [1.0, 3.0, 10.0]),
+        latent=4,
+        arms=3,
+    )
+    assert got["A1 largest arm norm"] == 4
+    assert got["A2 largest context norm"] == pytest.approx(np.sqrt(2000))
+    assert got["A2 growth of the largest context norm"]["value"] == pytest.approx(0.5)
+    assert got["A3 growth of t·|B⁻¹(t)|"]["value"] == pytest.approx(1, abs=1e-6)
+    assert got["growth of the regret"]["value"] == pytest.approx(1)
+    assert got["growth of the summed estimation error"]["value"] == pytest.approx(0.5, abs=0.02)
+    assert got["summed estimation error"]["value"] == pytest.approx((t**-0.5).sum())
+    assert got["regret"]["value"] == pytest.approx(1000)

@@ -1,6 +1,7 @@
 """hs.examine and the findings of health(): planted faults, sensors, what is written, bad input."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,10 +9,9 @@ import pytest
 from settings import live, make_small, story
 
 import halfseen as hs
-from halfseen.diagnostics.explained import Explained
+from halfseen.diagnostics.explained_rewards import ExplainedRewards, Improvement
+from halfseen.diagnostics.findings import reward_findings
 from halfseen.diagnostics.health import Finding, Health, Verdict, percent
-from halfseen.diagnostics.held_out import Gain
-from halfseen.diagnostics.reward_findings import reward_findings
 from halfseen.errors import HalfseenError
 
 LATENT, SEEN, ROUNDS = 4, 3, 1200
@@ -24,11 +24,6 @@ def truth(radius=0.97, seed=0):
     D[np.ix_([0, 3], [0, 3])] = radius * np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
     D[1, 1], D[2, 2] = 0.9, 0.8
     return hs.LinearGaussianModel(transition=D, process_cov=0.05, observation_cov=[0.02, 0.02, 0.02])
-
-
-def replaced(model, **changes):
-    fields = ("transition", "process_cov", "observation_cov", "initial_mean", "initial_cov")
-    return hs.LinearGaussianModel(**({name: getattr(model, name) for name in fields} | changes))
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +69,7 @@ def test_a_right_model_is_fine(record):
     ],
 )
 def test_planted_faults_are_bad(record, changes, name):
-    found = hs.examine(model=replaced(truth(), **changes), fitted=False, **played(record))
+    found = hs.examine(model=replace(truth(), **changes), fitted=False, **played(record))
     assert verdicts(found)[name] is hs.Verdict.BAD, found
     assert not found.ok
 
@@ -99,7 +94,7 @@ def test_sensors_are_worth_what_they_tell(record):
         hidden_names=["the hidden one", "noise"],
         **record,
     )
-    worth = {one.name: one for one in found.measured.worths}
+    worth = {one.name: one for one in found.measured.sensor_values}
     assert worth["all"].share.value > 0.5
     assert 0.01 < worth["some"].share.value < 0.2
     assert abs(worth["none"].share.value) < 0.002
@@ -109,12 +104,12 @@ def test_sensors_are_worth_what_they_tell(record):
     assert "would not be missed" in found.finding("worth of none").sentence
     assert "the greedy choice would lose" in found.finding("worth of all").sentence
     # In money: the greedy choice on the true context can at most win what is left.
-    assert worth["all"].money > 10 * abs(worth["none"].money)
-    assert worth["all"].money > worth["some"].money > 0
+    assert worth["all"].greedy_reward > 10 * abs(worth["none"].greedy_reward)
+    assert worth["all"].greedy_reward > worth["some"].greedy_reward > 0
 
 
 def test_money_is_told_only_where_all_arms_are_known(record):
-    assert all(one.money is None for one in hs.examine(model=truth(), **played(record)).measured.worths)
+    assert all(one.greedy_reward is None for one in hs.examine(model=truth(), **played(record)).measured.sensor_values)
 
 
 def test_a_single_sensor_can_be_examined(record):
@@ -122,7 +117,7 @@ def test_a_single_sensor_can_be_examined(record):
     model = hs.LinearGaussianModel(transition=D, process_cov=0.05, observation_cov=[0.02])
     told = played(record)
     found = hs.examine(model=model, fitted=False, **(told | {"observations": told["observations"][:, :1]}))
-    (worth,) = found.measured.worths
+    (worth,) = found.measured.sensor_values
     assert worth.share.value == pytest.approx(found.measured.explained.shares["filtered context"], abs=1e-9)
 
 
@@ -149,7 +144,7 @@ def test_missing_entries_and_rewards(record):
 def test_without_rewards_only_the_model_is_examined(record):
     found = hs.examine(model=truth(), observations=record["observations"])
     assert found.hidden_pays is None
-    assert found.measured.worths is None
+    assert found.measured.sensor_values is None
     assert "size of surprises" in verdicts(found)
     assert "rewards explained" not in verdicts(found)
 
@@ -256,9 +251,10 @@ def test_the_heading_of_a_health_agrees_with_its_findings(notes, verdicts, headi
 
 def test_a_share_below_nothing_is_told_as_none_with_the_reason():
     shares = {"seen": -0.031, "filtered, nothing hidden": -0.0004, "filtered context": 0.4, "true context": 0.6}
-    explained = Explained(shares, Gain(0.4, 0.01), Gain(-0.0002, 0.01), Gain(0.4, 0.01), {}, None)
+    gains = Improvement(0.4, 0.01), Improvement(-0.0002, 0.01), Improvement(0.4, 0.01)
+    explained = ExplainedRewards(shares, *gains, {}, None)
     subject = SimpleNamespace(plain=False, model=SimpleNamespace(latent=2, observed=1))
-    measured = SimpleNamespace(explained=explained, calibration=None, arms=None, worths=None, subject=subject)
+    measured = SimpleNamespace(explained=explained, calibration=None, arms=None, sensor_values=None, subject=subject)
     found = {finding.name: finding for finding in reward_findings(measured)}
     told = found["rewards explained"].sentence
     assert told.startswith(
@@ -310,7 +306,7 @@ def test_an_agent_is_examined_with_what_else_is_known(agent):
     one, contexts = agent
     found = hs.examine(one, contexts=contexts, hidden=contexts[:, 3:], sensors=["a", "b", "c"])
     assert "true context" in found.measured.explained.shares
-    names = [worth.name for worth in found.measured.worths]
+    names = [worth.name for worth in found.measured.sensor_values]
     assert names == ["a", "b", "c", "hidden 0", "hidden 1"]
 
 
