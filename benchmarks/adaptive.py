@@ -15,7 +15,7 @@ from benchmarks.flops import score, steady_filter_step
 from benchmarks.harness import Contender, Job
 from benchmarks.online import flops
 from benchmarks.settings import ARMS, LATENT, OBSERVED
-from halfseen.experiments.plan import AgentSpec
+from halfseen.agents.catalogue import AgentSpec
 from halfseen.experiments.play import build_policy
 from halfseen.worlds import named
 

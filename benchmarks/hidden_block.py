@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from halfseen.agents.catalogue import AgentSpec
 from halfseen.diagnostics.examined import measure
 from halfseen.diagnostics.kept_history import kept_subject
-from halfseen.experiments.plan import AgentSpec
 from halfseen.experiments.play import build_policy
 from halfseen.kernels.random import Floats
 from halfseen.models.linear_gaussian import LinearGaussianModel

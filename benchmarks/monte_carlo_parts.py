@@ -13,8 +13,9 @@ import halfseen as hs
 from benchmarks.harness import Contender, Job
 from benchmarks.monte_carlo import QUICK_ROUNDS, ROUNDS, SEEDS, flops
 from benchmarks.settings import ARMS, LATENT, OBSERVED
+from halfseen.agents.catalogue import AgentSpec
 from halfseen.components import Payoffs
-from halfseen.experiments.plan import CHUNK, AgentSpec
+from halfseen.experiments.plan import CHUNK
 from halfseen.experiments.play import build_policy
 from halfseen.kernels.choice import NORMAL
 from halfseen.worlds import named

@@ -12,8 +12,9 @@ import sys
 
 import numpy as np
 
+from halfseen.agents.catalogue import AgentSpec, agent_spec
 from halfseen.experiments.leaderboard import leaderboard_plan
-from halfseen.experiments.plan import CHUNK, AgentSpec, agent_spec
+from halfseen.experiments.plan import CHUNK
 from halfseen.experiments.play import build_policy
 from halfseen.kernels.random import Floats
 from halfseen.reports.table import Table

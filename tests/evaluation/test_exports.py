@@ -9,8 +9,8 @@ import pytest
 
 import halfseen as hs
 from halfseen.evaluation import policies
+from halfseen.evaluation.evaluate import read_log
 from halfseen.evaluation.log import Kind
-from halfseen.experiments.evaluate import read_log
 from halfseen.service.engine.engine import Engine
 from halfseen.service.specs import Ask, Settings, StreamSpec, Told
 

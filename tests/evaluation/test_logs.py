@@ -11,8 +11,8 @@ from evaluation.logs import agent_events, created, event, write
 from pyarrow import parquet
 
 from halfseen.errors import HalfseenError
+from halfseen.evaluation.evaluate import read_log
 from halfseen.evaluation.log import Kind
-from halfseen.experiments.evaluate import read_log
 
 
 def decided(seq, number, arm, propensities, place, **more):

@@ -13,8 +13,8 @@ from settings import ARMS, OBSERVED, assert_same_state, make_small, story, told
 import halfseen as hs
 from halfseen.errors import HalfseenError
 from halfseen.evaluation import policies
+from halfseen.evaluation.evaluate import read_log
 from halfseen.evaluation.log import Kind, Log, LogBuilder
-from halfseen.experiments.evaluate import read_log
 
 AGENTS = [name for name, entry in hs.catalog().items() if not entry.reveals_context]
 

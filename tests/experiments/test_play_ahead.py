@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.agents.catalogue import CATALOG
+from halfseen.agents.catalogue import CATALOG, AgentSpec
 from halfseen.agents.policy import Policy
 from halfseen.choosers.thompson import Thompson
 from halfseen.components import Payoffs, Streams
 from halfseen.estimators.kalman import Kalman
 from halfseen.estimators.observed import Observed
-from halfseen.experiments.plan import AgentSpec, Slice
+from halfseen.experiments.plan import Slice
 from halfseen.experiments.play import build_policy, play
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.ridge import Ridge

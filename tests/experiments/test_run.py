@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, AgentSpec, Entry, agent_spec, split_spec
 from halfseen.choosers.greedy import Greedy
 from halfseen.estimators.observed import Observed
 from halfseen.experiments import run as run_module
-from halfseen.experiments.plan import AgentSpec, agent_spec, experiment, split_spec, world_spec
+from halfseen.experiments.plan import experiment, world_spec
 from halfseen.experiments.play import build_policy
 from halfseen.experiments.setting_tables import told_by_the_worlds
 from halfseen.learners.ridge import Ridge

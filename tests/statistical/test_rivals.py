@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.agents.catalogue import CATALOG
+from halfseen.agents.catalogue import CATALOG, AgentSpec
 from halfseen.agents.policy import Policy
 from halfseen.choosers.floored_greedy import FlooredGreedy
 from halfseen.components import Streams
 from halfseen.estimators.observed import Observed
-from halfseen.experiments.plan import AgentSpec
 from halfseen.experiments.play import build_policy
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.ridge import Ridge

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from halfseen.agents.catalogue import CATALOG
-from halfseen.experiments.plan import AgentSpec
+from halfseen.agents.catalogue import CATALOG, AgentSpec
 from halfseen.experiments.play import build_policy
 from halfseen.worlds import NAMED, named
 

@@ -24,6 +24,7 @@ from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.checks import COMPLETE, survey
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.calibrated import with_fits_dated
+from halfseen.reports.files import write_atomically
 from halfseen.validation import LIMIT
 
 _SINCE_ARMS_COME_AND_GO = {"active", "missed", "silent", "rewards"}  # of the state: older files do without
@@ -252,7 +253,7 @@ class Agent(Rewarded):
         """Write the whole agent to a file; `halfseen.load` gives it back and it goes on bit for bit."""
         if not isinstance(path, str | Path):
             raise invalid("path", repr(path), "the path of a file")
-        savefile.write_atomically(Path(path), self.packed())
+        write_atomically(Path(path), self.packed())
 
     def packed(self, *, small: bool = True) -> bytes:
         """The whole agent as the content of such a file; not `small` is larger and quicker to make."""

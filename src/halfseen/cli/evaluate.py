@@ -46,8 +46,8 @@ def evaluate(
     ] = None,
 ) -> None:
     """What other policies would have earned on logged decisions."""
-    from halfseen.experiments import evaluate as evaluations
-    from halfseen.experiments.files import check_folder
+    from halfseen.evaluation import evaluate as evaluations
+    from halfseen.reports.files import check_folder
 
     if out is not None:
         check_folder(out)

@@ -29,8 +29,8 @@ def health(
     ] = None,
 ) -> None:
     """Let adaptive live through a record and examine its model: a finding a line."""
-    from halfseen.experiments.files import check_folder
     from halfseen.experiments.health_run import examine_world
+    from halfseen.reports.files import check_folder
 
     if out is not None:
         check_folder(out)

@@ -40,11 +40,10 @@ def leaderboard(
     ] = None,
 ) -> None:
     """Play every agent in every world, each beside kf-ts. Interrupted, the same command goes on."""
-    from halfseen.agents.saving import write_atomically
     from halfseen.experiments import leaderboard as boards
-    from halfseen.experiments.files import check_folder
     from halfseen.experiments.leaderboard_tables import failure_lines
     from halfseen.experiments.plan import seed_range
+    from halfseen.reports.files import check_folder, write_atomically
 
     if resume and fresh:
         raise invalid("resume", "--fresh beside it", "only one of them")

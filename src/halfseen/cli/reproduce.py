@@ -31,8 +31,8 @@ def reproduce(
 ) -> None:
     """Run the paper's experiment: figure, report with a verdict on every claim, data."""
     from halfseen.experiments.claims import judge_claims
-    from halfseen.experiments.files import check_folder
     from halfseen.experiments.reproduce import AGENTS, NOISE, paper_experiment, save_reproduction
+    from halfseen.reports.files import check_folder
 
     check_folder(out)
     plan = paper_experiment(

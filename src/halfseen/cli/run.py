@@ -47,8 +47,8 @@ def run(
     reward_every: RewardEvery = None,
 ) -> None:
     """Play any agents in any worlds, simulated or recorded."""
-    from halfseen.experiments.files import check_folder, staged
     from halfseen.experiments.plan import experiment, seed_range, usual
+    from halfseen.reports.files import check_folder, staged
 
     if out is not None:
         check_folder(out)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import ProgressColumn
 
+    from halfseen.evaluation.evaluate import Evaluation
     from halfseen.experiments.claims import Claim
-    from halfseen.experiments.evaluate import Evaluation
     from halfseen.experiments.examine import Examination
     from halfseen.experiments.leaderboard import Leaderboard, Progress
     from halfseen.experiments.result import Result

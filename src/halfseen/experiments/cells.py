@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from halfseen.experiments.plan import AgentSpec, Experiment, Slice
+from halfseen.agents.catalogue import AgentSpec
+from halfseen.experiments.plan import Experiment, Slice
 from halfseen.experiments.play import Stopped, play
 from halfseen.statistics.estimates import log_grid
 from halfseen.worlds import World

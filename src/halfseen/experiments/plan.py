@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from halfseen.agents.catalogue import CATALOG
-from halfseen.errors import invalid, unknown
+from halfseen.agents.catalogue import CATALOG, AgentSpec, agent_spec, split_spec
+from halfseen.errors import invalid
 from halfseen.validation import at_least, seed_number
 from halfseen.worlds import World, named
 
@@ -24,26 +23,6 @@ class Usual(NamedTuple):
 SIMULATED = Usual(("oracle-ts", "kf-ts", "adaptive", "emkf-ts", "ts-pco", "random"), 20, 10_000)
 RECORDED = Usual(("oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"), 10, None)
 CHUNK = 200  # rounds simulated at once; part of what makes two runs equal, so not an option
-
-
-@dataclass(frozen=True)
-class AgentSpec:
-    """A catalogued agent with options of its own, under a label of its own."""
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    label: str = ""
-
-    def __post_init__(self) -> None:
-        entry = CATALOG[self.name]
-        if not isinstance(self.options, Mapping):
-            raise invalid("options", repr(self.options), "a dictionary of options")
-        for option in self.options:
-            if option not in entry.options:
-                raise unknown(f"option of '{self.name}'", option, entry.options)
-        if not self.label:
-            chosen = ",".join(f"{key}={value}" for key, value in self.options.items())
-            object.__setattr__(self, "label", f"{self.name}:{chosen}" if chosen else self.name)
 
 
 @dataclass(frozen=True)
@@ -73,31 +52,6 @@ class Slice:
     def size(self) -> int:
         """Stream-rounds to play."""
         return len(self.agents) * len(self.seeds) * self.rounds
-
-
-def split_spec(text: str) -> tuple[str, dict[str, Any]]:
-    """'name:key=value,key=value' as a name and options; values are JSON where they can be, else text."""
-    name, _, rest = text.partition(":")
-    options: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or not key.strip():
-            raise invalid("option", f"'{part}' in '{text}'", "name:key=value,key=value")
-        try:
-            options[key.strip()] = json.loads(value)
-        except json.JSONDecodeError:
-            options[key.strip()] = value.strip()
-    return name.strip(), options
-
-
-def agent_spec(agent: str | AgentSpec) -> AgentSpec:
-    """An agent by name ('emkf-ts'), by name with options ('emkf-ts:window=400'), or ready-made."""
-    if isinstance(agent, AgentSpec):
-        return agent
-    if not isinstance(agent, str):
-        raise invalid("agents", repr(agent), "names of agents, or AgentSpecs")
-    name, options = split_spec(agent)
-    return AgentSpec(name, options)
 
 
 def world_spec(world: str | World) -> World:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, AgentSpec, Entry
 from halfseen.agents.policy import Policy
 from halfseen.components import Choices, Payoffs, Streams
 from halfseen.experiments.largest_eigenvalue import largest_eigenvalues
-from halfseen.experiments.plan import CHUNK, AgentSpec, Slice
+from halfseen.experiments.plan import CHUNK, Slice
 from halfseen.kernels.random import Floats, Ints, stream_keys
 from halfseen.kernels.record import distances, regrets
 from halfseen.learners.ridge import Ridge

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from halfseen.agents.catalogue import CATALOG
+from halfseen.agents.catalogue import CATALOG, AgentSpec
 from halfseen.experiments.html import table
-from halfseen.experiments.plan import AgentSpec, Experiment
+from halfseen.experiments.plan import Experiment
 from halfseen.experiments.play import asks_for
 from halfseen.experiments.wording import count, plain
 

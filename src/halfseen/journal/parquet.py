@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from halfseen.agents.saving import write_atomically
 from halfseen.errors import SaveFileError, missing_extra
 from halfseen.journal import events
 from halfseen.journal.events import Event, JournalError, as_line, from_line
 from halfseen.journal.journal import Journal, StreamRow
+from halfseen.reports.files import write_atomically
 
 _OTHERS = b"halfseen.events"
 _ROWS = 20_000  # in memory at a time

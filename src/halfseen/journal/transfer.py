@@ -8,7 +8,6 @@ from typing import IO
 
 import msgspec
 
-from halfseen.agents.saving import write_atomically
 from halfseen.errors import invalid
 from halfseen.journal import events
 from halfseen.journal.events import (
@@ -24,6 +23,7 @@ from halfseen.journal.events import (
 )
 from halfseen.journal.journal import PAGE, Journal, StreamRow
 from halfseen.journal.parquet import read_parquet, write_parquet
+from halfseen.reports.files import write_atomically
 
 ENDINGS = (".ndjson", ".jsonl", ".parquet")
 

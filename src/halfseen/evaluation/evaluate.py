@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from halfseen.agents.catalogue import AgentSpec, agent_spec
 from halfseen.errors import invalid
 from halfseen.evaluation import journal_file, parquet_file, policies
 from halfseen.evaluation.estimators import ESTIMATORS, INTERVALS, PolicyValue, sample_of, value_of
@@ -18,10 +19,9 @@ from halfseen.evaluation.table_file import read_table
 from halfseen.experiments.evaluation_figure import evaluation_figure
 from halfseen.experiments.evaluation_page import log_facts, policy_table, render_evaluation
 from halfseen.experiments.figures import render_figure, save_figure
-from halfseen.experiments.files import staged, write_json
-from halfseen.experiments.plan import AgentSpec, agent_spec
 from halfseen.experiments.wording import count
 from halfseen.kernels.random import Floats
+from halfseen.reports.files import staged, write_json
 from halfseen.reports.table import Table
 from halfseen.validation import positive, seed_number
 from halfseen.worlds import columns
