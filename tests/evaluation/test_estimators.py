@@ -12,7 +12,7 @@ from evaluation.logs import ARMS
 import halfseen as hs
 from halfseen.errors import HalfseenError
 from halfseen.evaluation.estimators import effective_size
-from halfseen.evaluation.evaluate import read_log
+from halfseen.evaluation.readers import read_log
 from halfseen.evaluation.reward_model import predicted_rewards
 from halfseen.statistics.time_series import hac_mean
 
