@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 import halfseen as hs
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import open_journal
 from halfseen.service.engine.engine import Engine
 from halfseen.service.engine.loaded_stream import Resident
 from halfseen.service.specs import Settings, StreamSpec

@@ -46,14 +46,14 @@ def import_journal(
 ) -> None:
     """Bring streams into a database from a file. All of them or none: each must be new there, and fold."""
     try:
-        from halfseen.journal.transfer import bring_in, read
+        from halfseen.journal.transfer import import_streams, read_events
         from halfseen.service.engine.loaded_stream import bring_up
     except ImportError as error:
         raise missing_extra(error.name or "msgspec", "service", "the journal") from None
-    record = iter(read(file))
+    record = iter(read_events(file))
     first = list(islice(record, 1))  # before a database is made: it may be no record at all
     with _opened(database) as journal:
-        found = bring_in(journal, chain(first, record), bring_up)
+        found = import_streams(journal, chain(first, record), bring_up)
     for name, count in found.items():
         print(f"{name}: {count} events")
 
@@ -61,7 +61,7 @@ def import_journal(
 @contextmanager
 def _opened(database: str) -> Iterator[Journal]:
     try:
-        from halfseen.journal.opening import open_journal
+        from halfseen.journal.journal import open_journal
     except ImportError as error:
         raise missing_extra(error.name or "msgspec", "service", "the journal") from None
     journal = open_journal(database)

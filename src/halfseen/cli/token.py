@@ -25,7 +25,7 @@ token_app = typer.Typer(cls=Group, help="Tokens of the decision service.", no_ar
 @contextmanager
 def _journal(database: str) -> Iterator[Journal]:
     try:
-        from halfseen.journal.opening import open_journal
+        from halfseen.journal.journal import open_journal
     except ImportError as error:
         raise missing_extra(error.name or "msgspec", "service", "halfseen token") from None
     journal = open_journal(database)

@@ -16,8 +16,7 @@ from typing import Any
 import uvicorn
 
 from halfseen.errors import HalfseenError, invalid
-from halfseen.journal.journal import Token
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import Token, open_journal
 from halfseen.service.app import HEADERS, ServeOptions, create_app, running
 from halfseen.service.auth import is_loopback, live
 from halfseen.service.one_write import OneWrite

@@ -23,8 +23,7 @@ from halfseen.diagnostics.health import Health
 from halfseen.errors import HalfseenError
 from halfseen.journal import transfer
 from halfseen.journal.events import Event, JournalAway, StreamExists
-from halfseen.journal.journal import Journal, StreamRow, Token
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import Journal, StreamRow, Token, open_journal
 from halfseen.service.engine.commit_queue import Drain
 from halfseen.service.engine.identification import Identification
 from halfseen.service.engine.loaded_stream import bring_up, snapshot
@@ -158,7 +157,7 @@ class Engine:
 
         def added(journal: Journal) -> dict[str, int]:
             try:
-                return transfer.bring_in(journal, transfer.read(path), bring_up)
+                return transfer.import_streams(journal, transfer.read_events(path), bring_up)
             except JournalAway:
                 raise
             except StreamExists as error:
