@@ -16,7 +16,7 @@ from typer import testing
 
 import halfseen
 from halfseen.cli.app import build_app, run_app
-from halfseen.cli.words import split_numbers, split_specs
+from halfseen.cli.arguments import split_numbers, split_specs
 from halfseen.errors import HalfseenError
 
 COMMAND = [sys.executable, "-m", "halfseen"]

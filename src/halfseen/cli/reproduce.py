@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from halfseen.cli.options import AGENTS_HELP, Cluster, FirstSeed, Jobs, Resume
+from halfseen.cli.arguments import AGENTS_HELP, Cluster, FirstSeed, Jobs, Resume, split_numbers, split_specs
 from halfseen.cli.playing import play
 from halfseen.cli.terminal import print_claims, print_results, print_written
-from halfseen.cli.words import split_numbers, split_specs
 
 
 def reproduce(
