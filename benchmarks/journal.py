@@ -21,10 +21,8 @@ import msgspec
 import numpy as np
 
 from halfseen.journal import events
-from halfseen.journal.events import Event
-from halfseen.journal.ids import next_id
-from halfseen.journal.journal import StreamRow
-from halfseen.journal.opening import open_journal
+from halfseen.journal.events import Event, next_ids
+from halfseen.journal.journal import StreamRow, open_journal
 from halfseen.journal.sqlite import SqliteJournal
 from halfseen.reports.table import Table
 from halfseen.service.engine.engine import Engine
@@ -96,7 +94,7 @@ def _record(spec: StreamSpec, count: int) -> Iterator[Event]:
     identity, seq, number = None, 1, 0
     while seq < count:
         number += 1
-        identity = next_id(seq, identity)
+        identity = next_ids(seq, identity, 1)[0]
         y, arm = rng.normal(size=k), int(rng.integers(ARMS))
         seq += 1
         decided = events.Decided(number, y.tolist(), arm, 1 / ARMS, shares, expected)

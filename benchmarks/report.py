@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import chart, tables
 from benchmarks.run import aims
 from halfseen.cli.terminal import print_table
-from halfseen.experiments.files import staged, write_json
+from halfseen.reports.files import staged, write_json
 
 
 def show(results: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import halfseen as hs
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import open_journal
 from halfseen.service.engine.engine import Engine
 from halfseen.service.engine.loaded_stream import LoadedStream, fold_stream
 from halfseen.service.schemas import EngineSettings, StreamSpec

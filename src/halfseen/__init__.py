@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from halfseen.client import AsyncClient, Client, ServiceUnreachable
     from halfseen.diagnostics.health import Finding, Health, Verdict
     from halfseen.errors import HalfseenError, HalfseenWarning
-    from halfseen.experiments.evaluate import Evaluation, evaluate
+    from halfseen.evaluation.evaluate import Evaluation, evaluate
     from halfseen.experiments.examine import Examination, examine
     from halfseen.experiments.leaderboard import Leaderboard, leaderboard
     from halfseen.experiments.result import Result
@@ -36,8 +36,8 @@ _HOMES = {
     "Belief": "models.results",
     "Client": "client",
     "Decision": "agents.decision",
-    "Decisions": "agents.fleet",
-    "Evaluation": "experiments.evaluate",
+    "Decisions": "agents.fleet.decisions",
+    "Evaluation": "evaluation.evaluate",
     "Examination": "experiments.examine",
     "Finding": "diagnostics.health",
     "FitResult": "models.identification.em",
@@ -53,7 +53,7 @@ _HOMES = {
     "ServiceUnreachable": "client",
     "Verdict": "diagnostics.health",
     "catalog": "agents.catalogue",
-    "evaluate": "experiments.evaluate",
+    "evaluate": "evaluation.evaluate",
     "examine": "experiments.examine",
     "fit": "models.identification.em",
     "leaderboard": "experiments.leaderboard",

@@ -9,8 +9,8 @@ import pytest
 
 import halfseen as hs
 from halfseen.evaluation import policies
-from halfseen.evaluation.log import Kind
-from halfseen.experiments.evaluate import read_log
+from halfseen.evaluation.log import StepKind
+from halfseen.evaluation.readers import read_log
 from halfseen.service.engine.engine import Engine
 from halfseen.service.schemas import DecisionRequest, EngineSettings, RewardRequest, StreamSpec
 
@@ -100,7 +100,7 @@ def test_a_table_of_the_columns_knows_what_was_on_offer_and_what_was_learnt(expo
 
 def test_a_late_reward_that_was_learnt_in_the_place_of_a_default_counts_once(exports):
     log = read_log(exports / "journal.parquet", stream="fold")
-    paid = [step for step in log.steps if step.kind is Kind.REWARDED]
+    paid = [step for step in log.steps if step.kind is StepKind.REWARDED]
     assert [step.provisional for step in paid].count(True) == 6 * 4
     assert len({step.at for step in paid}) == len(paid) - 6 * 4
     late = [at for at in range(36) if at % 6 in (1, 2, 3, 4)]

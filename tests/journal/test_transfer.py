@@ -14,8 +14,8 @@ from halfseen.cli.app import run_app
 from halfseen.errors import HalfseenError, InvalidInput
 from halfseen.journal import transfer
 from halfseen.journal.events import JournalError
-from halfseen.journal.opening import open_journal
-from halfseen.journal.transfer import bring_in, chosen, export, read
+from halfseen.journal.journal import open_journal
+from halfseen.journal.transfer import export, import_streams, read_events, select_streams
 from halfseen.service.engine.loaded_stream import fold_imported_stream, pack_model
 from halfseen.service.engine.transaction import Operation, StreamTransaction
 from halfseen.service.errors import ServiceError
@@ -73,7 +73,7 @@ def test_a_clock_that_was_ahead_travels_too(tmp_path, ending, monkeypatch):
     with_engine(urls[0], scenario)
     source, target = map(open_journal, urls)
     export(source, tmp_path / f"out.{ending}")
-    bring_in(target, read(tmp_path / f"out.{ending}"), fold_imported_stream)
+    import_streams(target, read_events(tmp_path / f"out.{ending}"), fold_imported_stream)
     source.close(), target.close()
     assert record_of(urls[0]) == record_of(urls[1])
     assert {one.time for one in refolded(urls[1], "one").open_decisions.values()} == {clock[0] // 1000}
@@ -85,7 +85,7 @@ def test_there_and_back(played, database, tmp_path, ending):
     file = tmp_path / f"out.{ending}"
     source, target = open_journal(played), open_journal(database)
     assert export(source, file) == 2
-    found = bring_in(target, read(file), fold_imported_stream)
+    found = import_streams(target, read_events(file), fold_imported_stream)
     source.close()
     assert found == {name: part[3] for name, part in record_of(played).items()}
     assert record_of(database) == record_of(played)
@@ -95,7 +95,7 @@ def test_there_and_back(played, database, tmp_path, ending):
         assert same(refolded(played, name), refolded(database, name))
         assert target.snapshot(target.stream(name).id)[0] == found[name]
     with pytest.raises(JournalError, match="there is one of that name"):
-        bring_in(target, read(file), fold_imported_stream)
+        import_streams(target, read_events(file), fold_imported_stream)
     target.close()
 
 
@@ -149,7 +149,7 @@ def test_a_damaged_record_is_refused_and_leaves_nothing(played, tmp_path, how):
     lines = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
     (tmp_path / "bad.ndjson").write_text("\n".join(map(json.dumps, damaged(lines, how))))
     with pytest.raises(HalfseenError) as refused:
-        bring_in(target, read(tmp_path / "bad.ndjson"), fold_imported_stream)
+        import_streams(target, read_events(tmp_path / "bad.ndjson"), fold_imported_stream)
     assert "\n" not in str(refused.value)
     assert target.count() == 0
     target.close()
@@ -195,13 +195,13 @@ def test_a_file_whose_end_is_missing_is_refused_and_leaves_nothing(played, tmp_p
     lines = (tmp_path / "out.ndjson").read_bytes().splitlines(keepends=True)
     (tmp_path / "cut.ndjson").write_bytes(b"".join(left(lines)))
     with pytest.raises(JournalError, match=message):
-        bring_in(target, read(tmp_path / "cut.ndjson"), fold_imported_stream)
+        import_streams(target, read_events(tmp_path / "cut.ndjson"), fold_imported_stream)
     assert target.count() == 0
     of_before = [json.loads(line) for line in left(lines)]
     for line in of_before:
         line.pop("exported", None)
     (tmp_path / "before.ndjson").write_text("\n".join(map(json.dumps, of_before)))
-    bring_in(target, read(tmp_path / "before.ndjson"), fold_imported_stream)
+    import_streams(target, read_events(tmp_path / "before.ndjson"), fold_imported_stream)
     assert target.count() == len({line["stream"] for line in of_before})
     target.close()
 
@@ -217,7 +217,7 @@ def test_files_that_are_something_else(played, tmp_path):
     (tmp_path / "bad.parquet").write_text("no table")
     for name in ("bad.ndjson", "bad.parquet"):
         with pytest.raises(HalfseenError):
-            list(read(tmp_path / name))
+            list(read_events(tmp_path / name))
 
 
 def test_the_commands(played, tmp_path, capsys):
@@ -258,17 +258,17 @@ def test_a_stream_that_goes_on_while_it_is_read(tmp_path, ending, monkeypatch):
         await engine.create_stream(spec("busy"))
         made = await engine.decide_all("busy", [DecisionRequest(observation(t)) for t in range(4)])
         journal = open_journal(url)
-        rows = chosen(journal, ["busy"])
+        rows = select_streams(journal, ["busy"])
         await engine.decide("busy", DecisionRequest(observation(5)))
         await engine.reward("busy", RewardRequest(made[0].id, 1.0))
-        monkeypatch.setattr(transfer, "chosen", lambda *_: rows)
+        monkeypatch.setattr(transfer, "select_streams", lambda *_: rows)
         export(journal, tmp_path / f"out.{ending}")
         monkeypatch.undo()
         journal.close()
 
     with_engine(url, scenario)
     other = open_journal(str(tmp_path / "other.db"))
-    bring_in(other, read(tmp_path / f"out.{ending}"), fold_imported_stream)
-    (row,) = chosen(other, ["busy"])
+    import_streams(other, read_events(tmp_path / f"out.{ending}"), fold_imported_stream)
+    (row,) = select_streams(other, ["busy"])
     assert [event.content.__class__.__name__ for event in other.all_events(row.id)] == ["Created"] + 4 * ["Decided"]
     other.close()

@@ -19,7 +19,7 @@ from postgres_server import Server
 from service.served import serving
 
 from halfseen.journal.events import JournalAway
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import open_journal
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.schemas import DecisionRequest

@@ -23,6 +23,7 @@ from halfseen.diagnostics.subject import ExaminationSubject
 from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, survey
 from halfseen.kernels.random import Floats, Ints
+from halfseen.reports.files import write_atomically
 from halfseen.validation import LIMIT
 
 
@@ -318,7 +319,7 @@ class Agent:
         """Write the whole agent to a file; `halfseen.load` gives it back and it goes on bit for bit."""
         if not isinstance(path, str | Path):
             raise invalid("path", repr(path), "the path of a file")
-        savefile.write_atomically(Path(path), self.packed())
+        write_atomically(Path(path), self.packed())
 
     def packed(self, *, small: bool = True) -> bytes:
         """The whole agent as the content of such a file; not `small` is larger and quicker to make."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,39 +18,11 @@ import numpy as np
 
 from halfseen.errors import SaveFileError, invalid
 from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.reports.files import write_atomically
 
 FORMAT, FLEET, VERSION = "halfseen agent", "halfseen fleet", 1
 _HEADER = "header.json"
 _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
-
-
-def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -> None:
-    """Put `content`, or what it writes, at `path`, all or nothing. A file that was there lends its permissions."""
-    path = path.resolve()  # a link stays a link
-    mode = path.stat().st_mode & 0o777 if path.exists() else _usual_mode()
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.chmod(temporary, mode)
-            content(file) if callable(content) else file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
-        raise
-
-
-def _usual_mode() -> int:
-    """The permissions a new file gets here; a temporary one is private."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
 
 
 def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, kind: str = FORMAT) -> None:

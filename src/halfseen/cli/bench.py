@@ -32,7 +32,7 @@ def bench(
     _module("single_thread").settle(asked)
 
     from halfseen.cli.terminal import print_written
-    from halfseen.experiments.files import check_folder
+    from halfseen.reports.files import check_folder
 
     known = _module("jobs")
     if list_jobs:

@@ -15,10 +15,10 @@ import numpy as np
 
 from halfseen.agents import saving as savefile
 from halfseen.errors import SaveFileError
-from halfseen.experiments.files import make_folder
 from halfseen.experiments.plan import Slice
 from halfseen.experiments.result import versions
 from halfseen.experiments.source import source_hash
+from halfseen.reports.files import make_folder
 
 FORM, ENDING = "halfseen slice", ".slice"
 

@@ -20,8 +20,8 @@ from halfseen.errors import HalfseenError, invalid
 from halfseen.experiments.examination_figure import examination_figure
 from halfseen.experiments.examination_page import render_examination
 from halfseen.experiments.figures import render_figure, save_figure
-from halfseen.experiments.files import staged, write_json
 from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.reports.files import staged, write_json
 from halfseen.reports.table import Table
 from halfseen.worlds import RecordedWorld, World
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.agents.saving import write_atomically
 from halfseen.errors import invalid, missing_extra
 from halfseen.experiments.result import Result
 from halfseen.kernels.random import Floats, Ints
+from halfseen.reports.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

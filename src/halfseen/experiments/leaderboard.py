@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from halfseen.agents.catalogue import CATALOG, AgentSpec, agent_spec
-from halfseen.agents.saving import write_atomically
 from halfseen.experiments.cache import SliceStore
 from halfseen.experiments.cells import Cell, CellResult, cells_of, play_cell
 from halfseen.experiments.engines.engine import Engine, choose_engine
-from halfseen.experiments.files import check_folder, staged, write_json
 from halfseen.experiments.leaderboard_tables import markdown, matrix_table, world_table
 from halfseen.experiments.plan import Experiment, experiment
 from halfseen.experiments.result import versions
@@ -22,6 +20,7 @@ from halfseen.experiments.schedule import Schedule
 from halfseen.experiments.setting_tables import told_by_the_worlds
 from halfseen.experiments.source import source_hash
 from halfseen.experiments.standings import BASELINE, overall_ratios, standings
+from halfseen.reports.files import check_folder, staged, write_atomically, write_json
 from halfseen.reports.table import Table
 from halfseen.worlds import World
 

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from halfseen.agents.saving import write_atomically
 from halfseen.experiments.figures import save_figure
 from halfseen.experiments.reward_figures import arms_figure, reward_figure
 from halfseen.experiments.reward_report import caveats, render_reward_report, rerun_command
 from halfseen.experiments.reward_tables import arms_table, verdicts
+from halfseen.reports.files import write_atomically
 
 if TYPE_CHECKING:
     from halfseen.experiments.result import Result

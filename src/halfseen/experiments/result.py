@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfseen.errors import unknown
-from halfseen.experiments.files import make_folder, write_json
 from halfseen.experiments.plan import CHUNK, Experiment
 from halfseen.experiments.play import Track
 from halfseen.experiments.reward_tables import agents_table
@@ -21,6 +20,7 @@ from halfseen.experiments.rewards import reward_summary
 from halfseen.experiments.theory import theorem_quantities
 from halfseen.experiments.wording import count, number
 from halfseen.kernels.random import Floats
+from halfseen.reports.files import make_folder, write_json
 from halfseen.reports.table import Table
 from halfseen.statistics.confidence_intervals import Estimate
 from halfseen.statistics.growth import growth_exponent, log_grid

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from halfseen.agents.saving import write_atomically
 from halfseen.errors import missing_extra
+from halfseen.reports.files import write_atomically
 
 if TYPE_CHECKING:
     from halfseen.experiments.result import Result

@@ -11,11 +11,11 @@ from halfseen.agents.catalogue import AgentSpec
 from halfseen.errors import invalid
 from halfseen.experiments.cache import SliceStore
 from halfseen.experiments.engines.engine import choose_engine
-from halfseen.experiments.files import check_folder, staged
 from halfseen.experiments.plan import Experiment, Slice, experiment
 from halfseen.experiments.play import Track, in_order, join, of_rows, play
 from halfseen.experiments.result import Result
 from halfseen.experiments.resuming import check_resumable
+from halfseen.reports.files import check_folder, staged
 from halfseen.worlds import World
 
 SLICE = 64  # most streams of a batch: enough to make the Python between the kernels cheap, few enough for the cache

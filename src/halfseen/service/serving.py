@@ -18,8 +18,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from halfseen.errors import HalfseenError, invalid
-from halfseen.journal.journal import Token
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import Token, open_journal
 from halfseen.service.app import HEADERS, ServeOptions, create_app, running_app
 from halfseen.service.auth import is_live, is_loopback
 from halfseen.service.http_protocol import UpgradeDecliningProtocol

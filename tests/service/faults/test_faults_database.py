@@ -13,7 +13,7 @@ from engine_tools import held, observation, opened, pay, refolded, same, spec, w
 
 from halfseen.agents import saving as savefile
 from halfseen.journal import postgres
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import open_journal
 from halfseen.service.errors import ServiceError
 from halfseen.service.schemas import DecisionRequest, RewardRequest
 

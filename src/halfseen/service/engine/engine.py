@@ -22,8 +22,7 @@ from halfseen.diagnostics.health import Health
 from halfseen.errors import HalfseenError
 from halfseen.journal import transfer
 from halfseen.journal.events import Event, JournalAway, StreamExists
-from halfseen.journal.journal import Journal, StreamRow, Token
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import Journal, StreamRow, Token, open_journal
 from halfseen.service.engine.commit_queue import CommitQueue
 from halfseen.service.engine.identification import IdentificationProcess
 from halfseen.service.engine.loaded_stream import compress_snapshot, fold_imported_stream, read_spec
@@ -164,7 +163,7 @@ class Engine:
 
         def add(journal: Journal) -> dict[str, int]:
             try:
-                return transfer.bring_in(journal, transfer.read(path), fold_imported_stream)
+                return transfer.import_streams(journal, transfer.read_events(path), fold_imported_stream)
             except JournalAway:
                 raise
             except StreamExists as error:

@@ -18,8 +18,7 @@ from halfseen.agents.decision import Decision, weighed
 from halfseen.errors import HalfseenError
 from halfseen.errors import unknown as unknown_name
 from halfseen.journal import events
-from halfseen.journal.events import Event
-from halfseen.journal.ids import next_ids
+from halfseen.journal.events import Event, next_ids
 from halfseen.journal.journal import Journal, StreamRow
 from halfseen.kernels.random import Floats
 from halfseen.service.engine.loaded_stream import LoadedStream, OpenDecision, make_agent, unpack_model

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import uuid
 
-from halfseen.journal.ids import next_id, next_ids, stamp_of
+from halfseen.journal.events import next_ids, stamp_of
+
+
+def next_id(milliseconds, previous):
+    return next_ids(milliseconds, previous, 1)[0]
 
 
 def test_an_id_is_a_version_7_uuid_of_its_millisecond():

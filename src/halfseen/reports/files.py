@@ -1,4 +1,4 @@
-"""What experiments leave on disk. Every file is written whole or not at all."""
+"""Files and folders that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,14 +7,42 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from halfseen.agents.saving import write_atomically
-from halfseen.errors import invalid
+from halfseen.errors import SaveFileError, invalid
+
+
+def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -> None:
+    """Put `content`, or what it writes, at `path`, all or nothing. A file that was there lends its permissions."""
+    path = path.resolve()  # a link stays a link
+    mode = path.stat().st_mode & 0o777 if path.exists() else _usual_mode()
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.chmod(temporary, mode)
+            content(file) if callable(content) else file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
+        raise
+
+
+def _usual_mode() -> int:
+    """The permissions a new file gets here; a temporary one is private."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def make_folder(folder: str | Path) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,27 +11,24 @@ import numpy as np
 
 from halfseen.agents.catalogue import AgentSpec, agent_spec
 from halfseen.errors import invalid
-from halfseen.evaluation import journal_file, parquet_file, policies
-from halfseen.evaluation.estimators import ESTIMATORS, INTERVALS, PolicyValue, sample_of, value_of
+from halfseen.evaluation import policies
+from halfseen.evaluation.estimators import ESTIMATORS, INTERVALS, PolicyValue, policy_value, rewarded_rounds
 from halfseen.evaluation.log import Log, finite
+from halfseen.evaluation.policies import Progress, Rule
+from halfseen.evaluation.readers import read_log
 from halfseen.evaluation.reward_model import predicted_rewards
-from halfseen.evaluation.table_file import read_table
 from halfseen.experiments.evaluation_figure import evaluation_figure
 from halfseen.experiments.evaluation_page import log_facts, policy_table, render_evaluation
 from halfseen.experiments.figures import render_figure, save_figure
-from halfseen.experiments.files import staged, write_json
 from halfseen.experiments.wording import count
 from halfseen.kernels.random import Floats
+from halfseen.reports.files import staged, write_json
 from halfseen.reports.table import Table
 from halfseen.validation import positive, seed_number
-from halfseen.worlds import columns
 
 FILES = ("evaluation.html", "evaluation.png", "evaluation.svg", "evaluation.json")
-LOG_ENDINGS = (*journal_file.FILE_ENDINGS, *columns.FILE_ENDINGS)
 LOGGED, UNIFORM, ALWAYS = "logged", "uniform", "always"
 _EACH_ARM_UP_TO = 12  # arms: with more, each of them alone is not asked about unasked
-Rule = Callable[[Floats], Any]
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,49 +121,25 @@ def evaluate(
     number = seed_number("seed", seed)
     value = None if missing is None else finite("missing", "the value", missing)
     record = read_log(log, stream=stream, observed=observed, arms=arms)
-    asked = _asked(policy, record)
+    asked = _policies_by_label(policy, record)
     rewards = record.rewards if value is None else np.where(record.rewarded, record.rewards, value)
     rows = ~np.isnan(rewards)
     predicted = predicted_rewards(
         record.observations[rows], record.played[rows], rewards[rows], len(record.arms), regularisation=shrink
     )
-    base = policies.logged(record)
-    sample = sample_of(record, rewards, predicted, base)
-    found = {LOGGED: value_of(LOGGED, sample, base[rows], is_logged=True, intervals=intervals, seed=number)}
-    told = _in_turn(progress, record.rounds, sum(not isinstance(one, str) for one in asked.values()))
+    rounds = rewarded_rounds(record, rewards, predicted)
+    progress = _progress_in_turn(progress, record.rounds, sum(not isinstance(one, str) for one in asked.values()))
+    values = {}
     for label, one in asked.items():
-        chances = _chances(record, one, label, number, told)[rows]
-        found[label] = value_of(label, sample, chances, is_logged=False, intervals=intervals, seed=number)
-    return Evaluation(record, found, value, intervals, _notes(record, value))
+        probabilities = _probabilities(record, one, label, number, progress)[rows]
+        is_logged = label == LOGGED
+        values[label] = policy_value(
+            label, rounds, probabilities, is_logged=is_logged, intervals=intervals, seed=number
+        )
+    return Evaluation(record, values, value, intervals, _notes(record, value))
 
 
-def read_log(
-    log: Any,
-    *,
-    stream: str | None = None,
-    observed: Sequence[str] | None = None,
-    arms: int | Sequence[str] | None = None,
-) -> Log:
-    """The log in a file, by its ending, or in a table."""
-    named = list(arms) if isinstance(arms, Sequence) and not isinstance(arms, str) else arms
-    if isinstance(log, str | Path):
-        path = Path(log)
-        if path.suffix.lower() not in LOG_ENDINGS:
-            raise invalid("log", f"'{path}'", f"a file whose name ends in {', '.join(LOG_ENDINGS)}")
-        if not path.is_file():
-            raise invalid("log", f"'{path}'", "a file that is there")
-        if path.suffix.lower() in journal_file.FILE_ENDINGS:
-            if observed is not None:
-                raise invalid("observed", f"columns, with '{path}'", "nothing: a journal says what was seen")
-            return journal_file.read_journal(path, stream=stream, arms=named)
-        if path.stat().st_size == 0:
-            raise invalid(str(path), "an empty file", "a table with columns arm, propensity, reward, …")
-        if observed is None and path.suffix.lower() in parquet_file.FILE_ENDINGS and parquet_file.is_export(path):
-            return parquet_file.read_export(path, stream=stream, arms=named)
-    return read_table(log, observed=observed, stream=stream, arms=named)
-
-
-def _asked(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rule]:
+def _policies_by_label(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rule]:
     """Policies by label: a fixed one as its text, an agent as its spec, a rule as the function."""
     if policy is None:
         each = [f"{ALWAYS}:{arm}" for arm in log.names] if len(log.arms) <= _EACH_ARM_UP_TO else []
@@ -175,45 +148,51 @@ def _asked(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rule]:
     given = [policy] if alone or not isinstance(policy, Iterable) else list(policy)
     found: dict[str, str | AgentSpec | Rule] = {}
     for one in given:
-        kept: str | AgentSpec | Rule = one
+        resolved: str | AgentSpec | Rule = one
         if isinstance(one, str) and (one in (UNIFORM, LOGGED) or one.startswith(f"{ALWAYS}:")):
             label = one
         elif isinstance(one, str | AgentSpec):
-            kept = agent_spec(one)
-            label = kept.label
+            resolved = agent_spec(one)
+            label = resolved.label
         elif callable(one):
             label = str(getattr(one, "__name__", type(one).__name__))
         else:
             raise invalid("policy", repr(one), "'uniform', 'always:ARM', 'logged', an agent or a function")
         if label in found:
             raise invalid("policy", f"'{label}' twice", "each only once")
-        found[label] = kept
+        found[label] = resolved
     if not found:
         raise invalid("policy", "none", "at least one")
-    found.pop(LOGGED, None)  # it is always there
-    return found
+    found.pop(LOGGED, None)
+    return {LOGGED: LOGGED, **found}
 
 
-def _chances(log: Log, policy: str | AgentSpec | Rule, label: str, seed: int, progress: Progress | None) -> Floats:
+def _probabilities(
+    log: Log, policy: str | AgentSpec | Rule, label: str, seed: int, progress: Progress | None
+) -> Floats:
+    """(n, K), the probability of every arm in every round."""
     if isinstance(policy, AgentSpec):
         return policies.by_agent(log, policy.name, policy.options, seed=seed, progress=progress)[0]
     if isinstance(policy, str):
+        if policy == LOGGED:
+            return log.logged_probabilities
         return policies.uniform(log) if policy == UNIFORM else policies.always(log, policy.partition(":")[2])
     return policies.by_rule(log, policy, label, progress)
 
 
-def _in_turn(progress: Progress | None, rounds: int, slow: int) -> Progress | None:
-    """Progress over all policies that are asked round by round."""
+def _progress_in_turn(progress: Progress | None, rounds: int, count: int) -> Progress | None:
+    """Progress over all policies that are asked round by round, `count` of them."""
     if progress is None:
         return None
-    tell, before = progress, [0]
+    report, before = progress, 0
 
-    def told(done: int, _: int) -> None:
-        tell(before[0] + done, rounds * slow)
+    def report_all(done: int, _: int) -> None:
+        nonlocal before
+        report(before + done, rounds * count)
         if done == rounds:
-            before[0] += rounds
+            before += rounds
 
-    return told
+    return report_all
 
 
 def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
