@@ -48,13 +48,13 @@ def run(
 ) -> None:
     """Play any agents in any worlds, simulated or recorded."""
     from halfseen.experiments.files import check_folder, staged
-    from halfseen.experiments.plan import experiment, seed_range, usual
+    from halfseen.experiments.plan import defaults_for, experiment, seed_range
 
     if out is not None:
         check_folder(out)
     columns = {"observed": observed, "hidden": hidden, "rewards": rewards}
     entered = places(worlds, {role: given for role, given in columns.items() if given is not None}, reward_every)
-    count = usual(entered).seeds if seeds is None else seeds
+    count = defaults_for(entered).seeds if seeds is None else seeds
     entrants = None if agents is None else split_specs(agents)
     plan = experiment(entrants, entered, rounds, seed_range(count, first_seed))
     result = play(plan, jobs, cluster, out, resume)

@@ -49,6 +49,11 @@ def mean_estimate(values: Floats) -> Estimate:
     return Estimate(mean, mean - float(half), mean + float(half))
 
 
+def standard_error(values: Floats) -> float:
+    """Return the standard error of the mean; NaN for a single value."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
+
+
 def relative_difference(values: Floats, baseline: Floats) -> Estimate:
     """(mean(values) − mean(baseline)) / mean(baseline) from paired replications.
 
