@@ -190,6 +190,11 @@ class LocalDaskExecutor(DaskExecutor):
 
     def _start(self, stack: contextlib.ExitStack) -> None:
         stack.enter_context(_quiet())
+
+    def prepare(self, samples: Sequence[Slice]) -> None:
+        """Compile here, then start the workers, which are not started at all where nothing is left to play."""
+        super().prepare(samples)
+        stack = self._exit_stack
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="halfseen-", ignore_cleanup_errors=True))
         settings = {"temporary-directory": scratch, "distributed.worker.profile.enabled": False}
         stack.enter_context(dask.config.set(settings))
