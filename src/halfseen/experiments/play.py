@@ -63,7 +63,7 @@ def play(task: Slice, on_progress: OnProgress) -> dict[str, Trajectories]:
     """Play every agent of the slice and return its trajectories by label. `on_progress` may raise to stop."""
     episodes = task.world.begin(task.seeds)
     players = {
-        spec.label: _Player(build_policy(spec, task.world, episodes, task.seeds, task.rounds), task.world)
+        spec.label: Player(build_policy(spec, task.world, episodes, task.seeds, task.rounds), task.world)
         for spec in task.agents
     }
     trajectories = {label: _empty_trajectories(task, episodes) for label in players}
@@ -78,7 +78,7 @@ def play(task: Slice, on_progress: OnProgress) -> dict[str, Trajectories]:
     return trajectories
 
 
-class _Player:
+class Player:
     """One agent in one world, whose rewards may arrive together after several rounds (`World.reward_every`)."""
 
     def __init__(self, policy: Policy, world: World) -> None:
