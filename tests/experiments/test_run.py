@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from experiments.synthetic import assert_same_result
 
 import halfseen as hs
 from halfseen.agents.catalogue import CATALOG, AgentSpec, CatalogueEntry, agent_spec, split_spec
@@ -20,15 +21,6 @@ def small_run(**options):
     return hs.run(AGENTS, **({"world": ["keyhole", "fog"], "rounds": 450, "seeds": 5} | options))
 
 
-def assert_same_result(one, other):
-    assert one.tracks.keys() == other.tracks.keys()
-    for key, track in one.tracks.items():
-        for name in ("regret", "reward", "arm", "error", "context_norm", "gram", "arm_norm"):
-            np.testing.assert_array_equal(
-                getattr(track, name), getattr(other.tracks[key], name), err_msg=f"{key} {name}"
-            )
-
-
 @pytest.fixture(scope="module")
 def result():
     return small_run()
@@ -39,7 +31,7 @@ def test_processes_do_not_change_a_number(result):
 
 
 def test_slices_do_not_change_a_number(result, monkeypatch):
-    monkeypatch.setattr(run_module, "SLICE", 2)
+    monkeypatch.setattr(run_module, "MOST_SEEDS", 2)
     assert_same_result(result, small_run())
 
 

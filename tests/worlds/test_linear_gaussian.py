@@ -9,8 +9,9 @@ from settings import arm_params, small_model
 import halfseen as hs
 from halfseen.experiments.plan import world_spec
 from halfseen.kernels.random import Purpose, orthogonal_matrices, stream_keys
-from halfseen.worlds import NAMED, RandomWorld, linear_gaussian, named
-from halfseen.worlds.linear_gaussian import Change, LinearGaussianEpisodes
+from halfseen.worlds import linear_gaussian, named
+from halfseen.worlds.linear_gaussian import Change, LinearGaussianEpisodes, RandomWorld
+from halfseen.worlds.named import NAMED
 
 SEEDS = [2, 5]  # of the worlds whose dynamics change
 RANDOM = [name for name in NAMED if isinstance(named(name), RandomWorld)]

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from halfseen.errors import invalid
 
 if TYPE_CHECKING:
-    from halfseen.worlds import World
+    from halfseen.worlds.world import World
 
 AGENTS_HELP = (
     "Agents, separated by commas; an agent's options follow a colon: "
@@ -120,8 +120,9 @@ def resolve_worlds(
 ) -> list[World]:
     """Named worlds with their options, or the world of a table with its columns."""
     from halfseen.experiments.plan import world_spec
-    from halfseen.worlds import NAMED, RECORDED, recorded
+    from halfseen.worlds import RECORDED, recorded
     from halfseen.worlds.columns import FILE_ENDINGS, read_columns
+    from halfseen.worlds.named import NAMED
 
     tables = [world for world in worlds if world.lower().endswith(FILE_ENDINGS)]
     if not tables:

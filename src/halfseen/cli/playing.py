@@ -13,7 +13,7 @@ from halfseen.errors import HalfseenError, invalid
 if TYPE_CHECKING:
     from halfseen.experiments.plan import Experiment
     from halfseen.experiments.result import Result
-    from halfseen.experiments.run import Kept
+    from halfseen.experiments.run import SavedSlices
 
 
 def processes(jobs: int | None, cluster: str | None) -> int:
@@ -39,7 +39,7 @@ def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | No
         raise invalid("resume", "no --out", "the folder of the run to go on with")
     with progress(describe_size(plan)) as bar:
 
-        def kept(now: Kept) -> None:
+        def on_saved(now: SavedSlices) -> None:
             if now.resumed and now.resumed == now.done:
                 bar.say(f"resuming: {now.done} of {now.total} slices done")
             if now.done:
@@ -50,7 +50,7 @@ def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | No
 
         try:
             return run_experiment(
-                plan, jobs=count, cluster=cluster, out=out, resume=resume, progress=bar.update, kept=kept
+                plan, jobs=count, cluster=cluster, out=out, resume=resume, progress=bar.update, on_saved=on_saved
             )
         except HalfseenError as error:
             if interruption.written[0] == interruption.NOTHING_WRITTEN:

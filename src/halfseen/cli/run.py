@@ -29,7 +29,7 @@ def run(
         list[str],
         typer.Argument(metavar="WORLD", help="Worlds, such as: orbit paper:noise=0.5; or a table: data.csv"),
     ],
-    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="a usual choice")] = None,
+    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="a defaults_for choice")] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds to play.", show_default="10000, recorded: all")
     ] = None,
@@ -47,13 +47,13 @@ def run(
     reward_every: RewardEvery = None,
 ) -> None:
     """Play any agents in any worlds, simulated or recorded."""
-    from halfseen.experiments.plan import experiment, seed_range, usual
+    from halfseen.experiments.plan import defaults_for, experiment, seed_range
     from halfseen.reports.files import check_folder, staged
 
     if out is not None:
         check_folder(out)
     resolved = resolve_worlds(worlds, observed=observed, hidden=hidden, rewards=rewards, reward_every=reward_every)
-    count = usual(resolved).seeds if seeds is None else seeds
+    count = defaults_for(resolved).seeds if seeds is None else seeds
     specs = None if agents is None else split_specs(agents)
     plan = experiment(specs, resolved, rounds, seed_range(count, first_seed))
     result = play(plan, jobs, cluster, out, resume)

@@ -23,7 +23,8 @@ from halfseen.experiments.figures import render_figure, save_figure
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.files import staged, write_json
 from halfseen.reports.table import Table
-from halfseen.worlds import RecordedWorld, World
+from halfseen.worlds.recorded import RecordedWorld
+from halfseen.worlds.world import World
 
 FILES = ("health.html", "health.png", "health.svg", "health.json")
 ROUNDS = 3000  # of a world without an end

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from halfseen.errors import missing_extra
 from halfseen.experiments.figures import ACROSS, BLUE, COLUMN, GREY, PAGE, STYLE, VERMILION
+from halfseen.experiments.leaderboard_summary import BASELINE
 from halfseen.experiments.leaderboard_tables import differs
-from halfseen.experiments.standings import BASELINE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from halfseen.experiments.figures import render_figure
 from halfseen.experiments.html import Markup, Shaded, escape, figure, page, section, table
 from halfseen.experiments.leaderboard_figure import ratio_figure
+from halfseen.experiments.leaderboard_summary import BASELINE
 from halfseen.experiments.leaderboard_tables import (
     ALL_WORLDS,
     differs,
@@ -20,7 +21,6 @@ from halfseen.experiments.leaderboard_tables import (
     world_table,
 )
 from halfseen.experiments.setting_tables import settings_tables
-from halfseen.experiments.standings import BASELINE
 
 if TYPE_CHECKING:
     from halfseen.experiments.leaderboard import Leaderboard

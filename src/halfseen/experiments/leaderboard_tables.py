@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from halfseen.experiments.cells import SEEDS
-from halfseen.experiments.standings import BASELINE
+from halfseen.experiments.leaderboard_summary import BASELINE, SEEDS_PER_SLICE
 from halfseen.experiments.wording import count, interval, number, spread
 from halfseen.reports.table import Table
 
@@ -120,7 +119,7 @@ def notes(board: Leaderboard) -> dict[str, str]:
         "of the regret it may disagree with the ratio of the means.",
         "worst seed": f"the largest ratio to {BASELINE} on a single seed.",
         "µs/round": "processor time to decide and learn, for one stream and round in batches of up to "
-        f"{SEEDS} streams.",
+        f"{SEEDS_PER_SLICE} streams.",
         "wall s": "seconds on the clock for all its seeds, added up; simulating the world is part of it.",
     }
     for world, content in board.summary["worlds"].items():

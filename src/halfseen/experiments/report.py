@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from halfseen.experiments.claims import LINEAR, Claim, Verdict, is_papers_own
+from halfseen.experiments.claims import LINEAR, Claim, ClaimVerdict, is_papers_own
 from halfseen.experiments.figures import regret_figure, render_figure, theory_figure
 from halfseen.experiments.html import Markup, escape, figure, page, section, table
 from halfseen.experiments.result import Result
@@ -81,7 +81,7 @@ def _statement(result: Result, claims: Sequence[Claim]) -> str:
     for place, own in (("the paper's own setting", True), ("the worlds shown beside it", False)):
         verdicts = [overall for claim in claims if (overall := _overall(claim, own))]
         if verdicts:
-            counts = [f"“{verdict}” {verdicts.count(verdict)}" for verdict in Verdict]
+            counts = [f"“{verdict}” {verdicts.count(verdict)}" for verdict in ClaimVerdict]
             parts.append(f"Verdicts on the {count(verdicts, 'claim')} tested in {place}: {', '.join(counts)}.")
     return f'<p class="lead">{escape(" ".join(parts))}</p>'
 
@@ -125,14 +125,14 @@ def _claim(claim: Claim) -> str:
     )
 
 
-def _overall(claim: Claim, own: bool) -> Verdict | None:
+def _overall(claim: Claim, own: bool) -> ClaimVerdict | None:
     """The claim's verdict in the paper's own setting or beside it; None where it was not tested."""
     if not any(is_papers_own(finding.world) is own for finding in claim.findings):
         return None
     return claim.verdict if own else claim.verdict_elsewhere
 
 
-def _verdict(verdict: Verdict | None) -> Markup:
+def _verdict(verdict: ClaimVerdict | None) -> Markup:
     if verdict is None:
         return Markup('<span class="soft">not tested in this run</span>')
     return Markup(f'<span class="verdict {verdict.name.lower()}">{escape(verdict)}</span>')

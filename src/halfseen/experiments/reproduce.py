@@ -9,8 +9,7 @@ from halfseen.experiments.claims import Claim, judge_claims
 from halfseen.experiments.figures import regret_figure, save_figure
 from halfseen.experiments.plan import Experiment, experiment, seed_range
 from halfseen.experiments.report import render_report
-from halfseen.experiments.result import Result
-from halfseen.experiments.rounds import write_rounds
+from halfseen.experiments.result import Result, write_rounds
 from halfseen.experiments.run import run_experiment
 from halfseen.reports.files import staged, write_atomically, write_json
 from halfseen.worlds import named

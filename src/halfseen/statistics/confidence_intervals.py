@@ -56,6 +56,11 @@ def student_interval(value: float, standard_error: float, degrees_of_freedom: in
     return Estimate(value, value - half, value + half)
 
 
+def standard_error(values: Floats) -> float:
+    """Return the standard error of the mean; NaN for a single value."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
+
+
 def relative_difference(values: Floats, baseline: Floats) -> Estimate:
     """(mean(values) − mean(baseline)) / mean(baseline) from paired replications.
 

@@ -19,7 +19,7 @@ from halfseen.choosers.thompson import Thompson
 from halfseen.estimators.observed import Observed
 from halfseen.journal import events
 from halfseen.learners.ridge import Ridge
-from halfseen.service.dashboard.window import Window
+from halfseen.service.dashboard.window import DecisionWindow
 from halfseen.service.engine import store
 from halfseen.service.errors import ServiceError
 from halfseen.service.schemas import DecisionRequest, RewardRequest
@@ -66,7 +66,7 @@ def test_a_late_reward_is_learnt_in_the_place_of_the_default(database, clock):
         assert same(held(engine, "one"), refolded(database, "one"))
         facts = (await engine.health("one")).facts
         assert (facts["rewards"], facts["provisional rewards"], facts["decisions dropped"]) == (3, 1, 0)
-        window = Window(view, [event for event in await engine.events("one") if event.seq <= view.version])
+        window = DecisionWindow(view, [event for event in await engine.events("one") if event.seq <= view.version])
         paid = [(row.reward, row.how) for row in window.rows.values()]
         assert paid == [(2.0, "late"), (1.0, "given"), (-0.5, "default"), (None, None)]
         await engine.snapshot("one")

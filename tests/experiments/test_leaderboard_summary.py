@@ -1,4 +1,4 @@
-"""What is said of cells made up by hand, the order in which cells are played, and what their numbers depend on."""
+"""What is said of slices made up by hand, the order in which they are played, and what their numbers depend on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ import pytest
 from scipy import stats
 
 import halfseen
-from halfseen.experiments.cells import Cell, CellResult, cells_of
-from halfseen.experiments.plan import experiment
-from halfseen.experiments.schedule import Schedule
-from halfseen.experiments.source import reachable, source_hash
-from halfseen.experiments.standings import overall_ratios, standings
+from halfseen.experiments.cache import reachable, source_hash
+from halfseen.experiments.leaderboard import Schedule
+from halfseen.experiments.leaderboard_summary import (
+    SliceSummary,
+    one_agent_slices,
+    overall_ratio,
+    summarise_worlds,
+    world_and_agent,
+)
+from halfseen.experiments.plan import Slice, experiment
 from halfseen.experiments.wording import spread
 
 RNG = np.random.default_rng(3)
@@ -31,12 +36,12 @@ REGRET = {
 @pytest.fixture(scope="module")
 def entries() -> dict[str, dict[str, object]]:
     plan = experiment(list(REGRET), "fog", 10, range(100, 120))
-    results = {("fog", agent): [_cell(regret[:10]), _cell(regret[10:])] for agent, regret in REGRET.items()}
-    return standings(plan, results)["fog"]["agents"]
+    results = {("fog", agent): [_summary(regret[:10]), _summary(regret[10:])] for agent, regret in REGRET.items()}
+    return summarise_worlds(plan, results)["fog"]["agents"]
 
 
-def _cell(regret: np.ndarray) -> CellResult:
-    return CellResult(2.0, None, regret.tolist(), np.outer(regret, np.linspace(0.1, 1, 10)).tolist(), seconds=[0.5])
+def _summary(regret: np.ndarray) -> SliceSummary:
+    return SliceSummary(2.0, None, regret.tolist(), np.outer(regret, np.linspace(0.1, 1, 10)).tolist(), seconds=[0.5])
 
 
 def test_regret_beside_the_yardstick(entries: dict[str, dict[str, object]]) -> None:
@@ -69,62 +74,62 @@ def test_all_worlds_is_a_geometric_mean() -> None:
     def world(ratio: float | None) -> dict[str, object]:
         return {"agents": {"a": {"ratio": None if ratio is None else {"value": ratio}}}}
 
-    assert overall_ratios({"x": world(4.0), "y": world(0.25), "z": world(8.0)}, "a") == pytest.approx(2.0)
-    assert overall_ratios({"x": world(4.0), "y": world(None)}, "a") is None
+    assert overall_ratio({"x": world(4.0), "y": world(0.25), "z": world(8.0)}, "a") == pytest.approx(2.0)
+    assert overall_ratio({"x": world(4.0), "y": world(None)}, "a") is None
 
 
 def test_a_yardstick_without_regret_is_none() -> None:
     plan = experiment(["kf-ts", "ts-pco"], "fog", 10, 2)
-    results = {("fog", agent): [_cell(np.array(r))] for agent, r in (("kf-ts", [0.0, 1.0]), ("ts-pco", [1.0, 1.0]))}
-    entry = standings(plan, results)["fog"]["agents"]["ts-pco"]
+    results = {("fog", agent): [_summary(np.array(r))] for agent, r in (("kf-ts", [0.0, 1.0]), ("ts-pco", [1.0, 1.0]))}
+    entry = summarise_worlds(plan, results)["fog"]["agents"]["ts-pco"]
     assert entry["ratio"] is entry["worst_seed"] is None
 
 
-def _cells() -> list[Cell]:
-    return cells_of(experiment(["kf-ts", "ts-pco", "random"], ["fog", "orbit"], 10, 20))
+def _slices() -> list[Slice]:
+    return one_agent_slices(experiment(["kf-ts", "ts-pco", "random"], ["fog", "orbit"], 10, 20))
 
 
 def test_unknown_agents_first_then_the_slowest() -> None:
-    schedule, cost = Schedule(_cells()), {"kf-ts": 1.0, "ts-pco": 5.0, "random": 3.0}
+    schedule, cost = Schedule(_slices()), {"kf-ts": 1.0, "ts-pco": 5.0, "random": 3.0}
     assert schedule.seconds_left() is None
     order = []
-    for cell in schedule:
-        order.append(cell.place)
-        schedule.finished(cell, cost[cell.agent.label] * (1 if cell.world.name == "fog" else 0.1))
+    for task in schedule:
+        order.append(world_and_agent(task))
+        schedule.finished(task, cost[task.agents[0].label] * (1 if task.world.name == "fog" else 0.1))
     assert [agent for _, agent in order[:3]] == ["kf-ts", "ts-pco", "random"]
     assert order[3] == ("fog", "ts-pco")
     assert order.index(("fog", "random"), 3) < order.index(("fog", "kf-ts"), 3)
-    assert len(order) == len(_cells())
+    assert len(order) == len(_slices())
     assert schedule.seconds_left() == 0
 
 
 def test_time_left_from_what_was_done_before() -> None:
-    cells = _cells()
-    schedule = Schedule(cells[1:])
-    schedule.finished(cells[0], 2.0)  # kf-ts in fog, from an earlier run
+    slices = _slices()
+    schedule = Schedule(slices[1:])
+    schedule.finished(slices[0], 2.0)  # kf-ts in fog, from an earlier run
     assert schedule.seconds_left() is None
-    for cell in (one for one in cells if one.agent.label != "kf-ts"):
-        schedule.finished(cell, 1.0)
+    for task in (one for one in slices if one.agents[0].label != "kf-ts"):
+        schedule.finished(task, 1.0)
     assert schedule.seconds_left() == pytest.approx(3 * 2.0 + 8 * 1.0)  # none of them was taken from the schedule
-    assert next(iter(schedule)).agent.label == "kf-ts"
+    assert next(iter(schedule)).agents[0].label == "kf-ts"
 
 
 def test_every_module_that_plays_is_in_the_hash() -> None:
-    """Whatever is loaded when a cell is played is among what a changed file of would change the hash."""
+    """Whatever is loaded when a slice is played is among what a changed file of would change the hash."""
     code = """
 import sys
-from halfseen.experiments.cells import cells_of, play_cell
+from halfseen.experiments.leaderboard_summary import one_agent_slices, play_and_summarise
 from halfseen.agents.catalogue import CATALOG
 from halfseen.experiments.plan import experiment
-for cell in cells_of(experiment(list(CATALOG), ["keyhole", "switch:at=3"], 5, 1)):
-    assert play_cell(cell, lambda _: None).error is None, cell.place
+for task in one_agent_slices(experiment(list(CATALOG), ["keyhole", "switch:at=3"], 5, 1)):
+    assert play_and_summarise(task, lambda _: None).error is None, task.agents
 print(*[name for name in sys.modules if name.startswith("halfseen.")])
 """
     source = str(Path(halfseen.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": source, "PATH": ""}, capture_output=True, text=True, check=True
     )
-    reached = reachable("halfseen.experiments.cells")
+    reached = reachable("halfseen.experiments.leaderboard_summary")
     assert set(done.stdout.split()) <= set(reached)
     assert {"halfseen.worlds.named", "halfseen.kernels.kalman", "halfseen.estimators.emkf"} <= set(reached)
     assert not set(reached) & {"halfseen.cli.app", "halfseen.cli.terminal", "halfseen.experiments.html"}

@@ -17,15 +17,16 @@ import numpy as np
 import psutil
 import pytest
 from experiments.processes import SOURCE, RealCluster, own_client, real_cluster
-from experiments.test_run import assert_same_result
+from experiments.synthetic import assert_same_result
 
 import halfseen as hs
-from halfseen.experiments.engines import dask as dask_cluster
-from halfseen.experiments.engines import engine
-from halfseen.experiments.engines.dask import Dask
-from halfseen.experiments.engines.remote_task import by_value, errand, identity
-from halfseen.experiments.plan import experiment
-from halfseen.experiments.run import Kept, run_experiment
+from halfseen.experiments import run as run_module
+from halfseen.experiments.engines import choose_executor
+from halfseen.experiments.engines import dask as dask_engine
+from halfseen.experiments.engines.dask import DaskExecutor
+from halfseen.experiments.plan import Slice, experiment
+from halfseen.experiments.play import OnProgress
+from halfseen.experiments.run import SavedSlices, run_experiment
 
 AGENTS = ["oracle-ts", "kf-ts", "emkf-ts", "ts-pco", "random"]
 PLAN = experiment(AGENTS, ["keyhole", "fog"], 300, 4)
@@ -58,7 +59,7 @@ class Progress(list[tuple[int, int]]):
 @pytest.fixture
 def _talkative(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers tell how far they are every moment, so that one can be killed in the middle of it."""
-    monkeypatch.setattr(dask_cluster, "_TELL_SECONDS", 0.02)
+    monkeypatch.setattr(dask_engine, "_REPORT_SECONDS", 0.02)
 
 
 def long_plan() -> Any:
@@ -108,22 +109,23 @@ def test_a_leaderboard(cluster: RealCluster, tmp_path: Path) -> None:
 
 
 def test_a_slice_that_was_taken_back_is_played_again(
-    cluster: RealCluster, alone: hs.Result, monkeypatch: pytest.MonkeyPatch
+    cluster: RealCluster, alone: hs.Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A worker that lost sight of the scheduler for a moment may have stopped for nothing."""
-    real, stopped = Dask._outcome, list[str]()
 
-    def outcome(self: Dask, future: Any) -> tuple[str, Any]:
-        found = real(self, future)
-        if len(stopped) < 2:
-            stopped.append(future.key)
-            return "stopped", None
-        return found
+    def stop_once(task: Slice, on_progress: OnProgress) -> Any:
+        from halfseen.experiments.play import Cancelled, play  # this function is sent by value
 
-    monkeypatch.setattr(Dask, "_outcome", outcome)
+        mark = tmp_path / f"{task.world.name}-{task.seeds[0]}"
+        if not mark.exists():
+            mark.touch()
+            raise Cancelled
+        return play(task, on_progress)
+
+    monkeypatch.setattr(run_module, "play", stop_once)
     told = Progress()
     assert_same_result(alone, run_experiment(PLAN, cluster=cluster.address, progress=told))
-    assert len(stopped) == 2
+    assert len(list(tmp_path.iterdir())) >= 2
     told.check(5 * 2 * 4 * 300)
 
 
@@ -203,14 +205,14 @@ def test_a_killed_driver_is_gone_on_with(cluster: RealCluster, tmp_path: Path) -
             time.sleep(0.1)
         assert not any(client.processing().values())
     plan = experiment(["kf-ts", "ts-pco"], ["orbit", "fog"], 3000, 20)
-    heard: list[Kept] = []
-    result = run_experiment(plan, jobs=2, out=tmp_path / "out", resume=True, kept=heard.append)
-    assert heard[0].done == heard[0].resumed == kept
+    saved: list[SavedSlices] = []
+    result = run_experiment(plan, jobs=2, out=tmp_path / "out", resume=True, on_saved=saved.append)
+    assert saved[0].done == saved[0].resumed == kept
     assert_same_result(run_experiment(plan), result)
-    heard.clear()
-    again = run_experiment(plan, cluster=cluster.address, out=tmp_path / "out", resume=True, kept=heard.append)
+    saved.clear()
+    again = run_experiment(plan, cluster=cluster.address, out=tmp_path / "out", resume=True, on_saved=saved.append)
     assert_same_result(result, again)
-    assert [now.done for now in heard] == [heard[0].total]
+    assert [now.done for now in saved] == [saved[0].total]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
@@ -279,7 +281,7 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, listening: bool) -> No
 def edited_copy(folder: Path) -> Path:
     """The package with one more comment in a module that plays."""
     shutil.copytree(SOURCE / "halfseen", folder / "halfseen", ignore=shutil.ignore_patterns("__pycache__"))
-    with (folder / "halfseen" / "policy.py").open("a") as file:
+    with (folder / "halfseen" / "agents" / "policy.py").open("a") as file:
         file.write("# edited\n")
     return folder
 
@@ -304,7 +306,7 @@ def no_package(folder: Path) -> Path:
 def test_workers_with_other_code_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = experiment("ts-pco", "fog", 10, 1)
     with real_cluster(tmp_path, workers=0) as cluster:
-        monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
+        monkeypatch.setattr(dask_engine, "CONNECT_SECONDS", 1.0)
         with pytest.raises(
             hs.HalfseenError, match=f"^cluster: got no workers at '{cluster.address}'; want at least one"
         ):
@@ -320,7 +322,7 @@ def test_workers_with_other_code_are_refused(tmp_path: Path, monkeypatch: pytest
             with pytest.raises(hs.HalfseenError, match=f"^cluster: got a worker at tcp://127.0.0.1:[0-9]+ with {got}$"):
                 run_experiment(plan, cluster=cluster.address, out=tmp_path / "out")
             with monkeypatch.context() as late:  # one that comes when the others have been looked at
-                late.setattr(Dask, "_check_workers", lambda _: None)
+                late.setattr(DaskExecutor, "_check_workers", lambda _: None)
                 with pytest.raises(hs.HalfseenError, match=f"^cluster: got a worker with {got}$"):
                     run_experiment(plan, cluster=cluster.address, out=tmp_path / "out")
             assert not (tmp_path / "out").exists()
@@ -335,16 +337,16 @@ def test_a_scheduler_that_goes_away(tmp_path: Path) -> None:
     plan = experiment(["kf-ts", "ts-pco"], "orbit", 4_000, 40)
     with real_cluster(tmp_path, workers=1) as cluster:
         wait_for_workers(cluster.address, 1)
-        kept: list[Kept] = []
+        saved: list[SavedSlices] = []
 
-        def end_it(now: Kept) -> None:
-            kept.append(now)
+        def end_it(now: SavedSlices) -> None:
+            saved.append(now)
             if now.done == 1:
                 cluster.scheduler.kill()
 
         with pytest.raises(hs.HalfseenError, match=f"^cluster: got no answer any more at '{cluster.address}'; want"):
-            run_experiment(plan, cluster=cluster.address, out=tmp_path / "out", kept=end_it)
-    assert len(list((tmp_path / "out" / "slices").iterdir())) == kept[-1].done >= 1
+            run_experiment(plan, cluster=cluster.address, out=tmp_path / "out", on_saved=end_it)
+    assert len(list((tmp_path / "out" / "slices").iterdir())) == saved[-1].done >= 1
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,21 +354,9 @@ def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "distributed", None)
     line = "^running on a cluster needs the package 'distributed', which is not installed; install it with: pip install"
     with pytest.raises(hs.HalfseenError, match=line + r" 'halfseen\[cluster\]'$"):
-        engine.choose_engine(1, "local:2", 4)
+        choose_executor(1, "local:2", 4)
 
 
 def test_jobs_or_a_cluster() -> None:
     with pytest.raises(hs.HalfseenError, match="jobs: got 2, with a cluster; want only one of them"):
         hs.run("ts-pco", world="fog", rounds=10, seeds=1, jobs=2, cluster="local:2")
-
-
-def test_an_errand_needs_nothing_of_ours_before_it_knows_who_it_is() -> None:
-    """The functions that travel mention no module of the package but inside themselves."""
-    sent, whoami = by_value(errand), by_value(identity)
-    assert whoami() == identity()
-    answer = sent(
-        wanted={"halfseen": "0"}, whoami=whoami, payload=b"never opened", world=b"", number=0, topic="", every=1.0
-    )
-    assert answer == ("other", identity())
-    assert "halfseen" not in sent.__globals__
-    assert sent.__module__ == whoami.__module__ == "__main__"

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiments.test_run import assert_same_result
+from experiments.synthetic import assert_same_result
 
 import halfseen as hs
 from halfseen.cli import interruption
 from halfseen.cli.app import run_app
-from halfseen.experiments import cache as slice_store
+from halfseen.experiments import cache
 from halfseen.experiments import run as module
 from halfseen.experiments.plan import Slice, experiment
-from halfseen.experiments.play import play
-from halfseen.experiments.run import Kept, run_experiment, slice_size
+from halfseen.experiments.play import OnProgress, play
+from halfseen.experiments.run import SavedSlices, run_experiment, slice_size
 
 AGENTS, PLACES = ["kf-ts", "ts-pco"], ["keyhole", "fog"]
 PLAN = experiment(AGENTS, PLACES, 60, 5)
@@ -29,15 +29,15 @@ SIZE = 2 * 2 * 5 * 60
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> list[Slice]:
     """The slices that were really played, of two seeds at most."""
-    heard: list[Slice] = []
+    slices: list[Slice] = []
 
-    def listening(piece: Slice, tick: Callable[[int], None]) -> Any:
-        heard.append(piece)
-        return play(piece, tick)
+    def recording(task: Slice, on_progress: OnProgress) -> Any:
+        slices.append(task)
+        return play(task, on_progress)
 
-    monkeypatch.setattr(module, "play", listening)
-    monkeypatch.setattr(module, "SLICE", 2)
-    return heard
+    monkeypatch.setattr(module, "play", recording)
+    monkeypatch.setattr(module, "MOST_SEEDS", 2)
+    return slices
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +46,12 @@ def whole() -> hs.Result:
 
 
 def cut_short(folder: Path, after: int, plan: Any = PLAN, **options: Any) -> None:
-    def impatient(now: Kept) -> None:
+    def impatient(now: SavedSlices) -> None:
         if now.done == after:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_experiment(plan, out=folder, kept=impatient, **options)
+        run_experiment(plan, out=folder, on_saved=impatient, **options)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -64,15 +64,15 @@ def test_only_what_is_missing_is_played(tmp_path: Path, played: list[Slice], who
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["slices"]
     played.clear()
     told: list[tuple[int, int]] = []
-    kept: list[Kept] = []
+    saved: list[SavedSlices] = []
     again = run_experiment(
-        PLAN, out=tmp_path / "out", resume=True, progress=lambda *now: told.append(now), kept=kept.append
+        PLAN, out=tmp_path / "out", resume=True, progress=lambda *now: told.append(now), on_saved=saved.append
     )
     assert_same_result(whole, again)
-    assert [(piece.world.name, piece.seeds) for piece in played] == [("fog", (2, 3)), ("fog", (4,))]
+    assert [(task.world.name, task.seeds) for task in played] == [("fog", (2, 3)), ("fog", (4,))]
     assert told[0] == (SIZE * 7 // 10, SIZE)
     assert told[-1] == (SIZE, SIZE)
-    assert (kept[0], kept[-1]) == (Kept(4, 6, 4), Kept(6, 6, 4))
+    assert (saved[0], saved[-1]) == (SavedSlices(4, 6, 4), SavedSlices(6, 6, 4))
     played.clear()
     assert_same_result(whole, run_experiment(PLAN, out=tmp_path / "out", resume=True))
     assert played == []
@@ -83,7 +83,7 @@ def test_any_other_cut_may_go_on(
     tmp_path: Path, played: list[Slice], whole: hs.Result, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:
     cut_short(tmp_path, after=2)
-    monkeypatch.setattr(module, "SLICE", 3)
+    monkeypatch.setattr(module, "MOST_SEEDS", 3)
     monkeypatch.setattr(module, "play", play)  # which other processes can be given
     assert_same_result(whole, run_experiment(PLAN, out=tmp_path, resume=True, jobs=jobs))
 
@@ -91,10 +91,19 @@ def test_any_other_cut_may_go_on(
 def test_timings_count_every_stream_once(tmp_path: Path, played: list[Slice]) -> None:
     run_experiment(PLAN, out=tmp_path)
     fewer = run_experiment(experiment(AGENTS, PLACES, 60, [1, 4, 2]), out=tmp_path, resume=True)
-    for track in fewer.tracks.values():
-        assert track.streams.sum() == 3
-        assert track.seconds.shape == (len(track.streams), 1)
+    stored = {
+        (world.name, seed): (seeds, outcome["tracks"])
+        for world in PLAN.worlds
+        for seeds, outcome in cache.SliceStore(tmp_path / "slices").read_same_key(PLAN.slice_of(world))
+        for seed in seeds
+    }
+    for (world, agent), track in fewer.tracks.items():
+        shares = [
+            tracks[AGENTS.index(agent)]["seconds"] / len(seeds)
+            for seeds, tracks in (stored[world, s] for s in (1, 4, 2))
+        ]
         assert (track.seconds > 0).all()
+        np.testing.assert_allclose(track.seconds, sum(shares))
 
 
 def test_more_seeds_or_fewer_or_in_another_order(tmp_path: Path, played: list[Slice]) -> None:
@@ -109,7 +118,7 @@ def test_more_worlds_add_to_those_that_are_there(tmp_path: Path, played: list[Sl
     run_experiment(experiment(AGENTS, "keyhole", 60, 5), out=tmp_path)
     played.clear()
     assert_same_result(whole, run_experiment(PLAN, out=tmp_path, resume=True))
-    assert {piece.world.name for piece in played} == {"fog"}
+    assert {task.world.name for task in played} == {"fog"}
 
 
 def test_a_damaged_slice_is_played_again(tmp_path: Path, played: list[Slice], whole: hs.Result) -> None:
@@ -160,7 +169,7 @@ def test_other_code_is_another_experiment(
 ) -> None:
     cut_short(tmp_path, after=1)
     before = files(tmp_path)
-    monkeypatch.setattr(slice_store, name, value)
+    monkeypatch.setattr(cache, name, value)
     with pytest.raises(hs.HalfseenError, match=said):
         run_experiment(PLAN, out=tmp_path, resume=True)
     assert files(tmp_path) == before
@@ -271,11 +280,11 @@ def test_a_full_disk_costs_nothing_that_is_there(
 def test_an_interruption_says_how_to_go_on(
     tmp_path: Path, played: list[Slice], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def cut(piece: Slice, tick: Callable[[int], None]) -> Any:
+    def cut(task: Slice, on_progress: OnProgress) -> Any:
         if len(played) == 2:
             raise KeyboardInterrupt
-        played.append(piece)
-        return play(piece, tick)
+        played.append(task)
+        return play(task, on_progress)
 
     monkeypatch.setattr(module, "play", cut)
     words = [*WORDS, "--out", str(tmp_path / "out")]
@@ -290,7 +299,7 @@ def test_an_interruption_says_how_to_go_on(
 
 
 @pytest.mark.parametrize(
-    ("seeds", "worlds", "workers", "careful", "size"),
+    ("seeds", "worlds", "workers", "safe", "size"),
     [
         (20, 1, 1, False, 20),
         (20, 1, 2, False, 10),
@@ -303,5 +312,5 @@ def test_an_interruption_says_how_to_go_on(
         (1000, 4, 2, True, 63),
     ],
 )
-def test_slices_give_every_worker_enough(seeds: int, worlds: int, workers: int, careful: bool, size: int) -> None:
-    assert slice_size(seeds, worlds, workers, careful) == size
+def test_slices_give_every_worker_enough(seeds: int, worlds: int, workers: int, safe: bool, size: int) -> None:
+    assert slice_size(seeds, worlds, workers, safe) == size
