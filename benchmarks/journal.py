@@ -26,7 +26,7 @@ from halfseen.journal.ids import next_id
 from halfseen.journal.journal import StreamRow
 from halfseen.journal.opening import open_journal
 from halfseen.journal.sqlite import SqliteJournal
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 from halfseen.service.engine.engine import Engine
 from halfseen.service.engine.loaded_stream import Resident, snapshot
 from halfseen.service.specs import Ask, Settings, StreamSpec, Told

@@ -14,7 +14,7 @@ from halfseen.cli.flags import Command, Group
 from halfseen.cli.journal import Database, is_new_file
 from halfseen.cli.terminal import print_table
 from halfseen.errors import missing_extra, unknown
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 
 if TYPE_CHECKING:
     from halfseen.journal.journal import Journal

@@ -9,12 +9,16 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from halfseen.agents.saving import write_atomically
 from halfseen.errors import invalid
+from halfseen.reports.figures import render_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def make_folder(folder: str | Path) -> Path:
@@ -72,6 +76,22 @@ def check_folder(folder: str | Path, argument: str = "out") -> None:
 
 def _unwritable(target: Path, why: str | None, argument: str = "out") -> Exception:
     return invalid(argument, f"'{target}'", f"a folder that can be written to ({why})")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write the figure as PNG (200 dots an inch) or SVG, by the ending of the name."""
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in ("png", "svg"):
+        raise invalid("path", f"'{path}'", "a name ending in .png or .svg")
+    write_atomically(path, render_figure(figure, kind))
+
+
+def write_figure(folder: Path, name: str, figure: Figure) -> bytes:
+    """Write the figure as PNG and SVG, and return the SVG, for a page."""
+    for kind in ("png", "svg"):
+        content = render_figure(figure, kind)
+        write_atomically(folder / f"{name}.{kind}", content)
+    return content
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from halfseen.agents.saving import write_atomically
 from halfseen.experiments.claims import Claim, judge_claims
-from halfseen.experiments.figures import regret_figure, save_figure
-from halfseen.experiments.files import staged, write_json
+from halfseen.experiments.files import staged, write_figure, write_json
 from halfseen.experiments.plan import Experiment, experiment, seed_range
-from halfseen.experiments.report import render_report
+from halfseen.experiments.report import reproduction_report, result_figure
 from halfseen.experiments.result import Result
 from halfseen.experiments.rounds import write_rounds
 from halfseen.experiments.run import run_experiment
@@ -63,10 +62,8 @@ def reproduce(
 def save_reproduction(result: Result, claims: Sequence[Claim], folder: str | Path) -> list[Path]:
     """Write `regret.png`, `regret.svg`, `report.html`, `summary.json` and `rounds.parquet`; where they are."""
     with staged(folder) as stage:
-        figure = regret_figure(result)
-        save_figure(figure, stage / "regret.png")
-        save_figure(figure, stage / "regret.svg")
-        write_atomically(stage / "report.html", render_report(result, claims).encode())
+        svg = write_figure(stage, "regret", result_figure(result))
+        write_atomically(stage / "report.html", reproduction_report(result, claims, svg).encode())
         write_json(stage / "summary.json", result.summary | {"claims": [claim.as_dict() for claim in claims]})
         write_rounds(result, stage / "rounds.parquet")
         names = sorted(path.name for path in stage.iterdir())
