@@ -20,7 +20,7 @@ from halfseen.diagnostics.subject import subject_of_adaptive
 from halfseen.experiments.play import Player, build_policy
 from halfseen.kernels.random import Floats
 from halfseen.models.linear_gaussian import LinearGaussianModel
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 from halfseen.worlds import named
 from halfseen.worlds.world import Rounds, World
 

@@ -19,7 +19,7 @@ from typing import Any
 from halfseen.cli.terminal import print_table
 from halfseen.errors import HalfseenError
 from halfseen.reports.files import staged, write_json
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS, THEIRS, BASELINE = "#c2410c", "#64748b", "#cbd5e1"

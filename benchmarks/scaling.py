@@ -22,7 +22,7 @@ import numpy as np
 import halfseen as hs
 from benchmarks.harness import ENVIRONMENT
 from benchmarks.report import ROOT, amount, between_markers
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 from halfseen.worlds.linear_gaussian import RandomWorld
 from halfseen.worlds.world import Episodes
 

@@ -25,7 +25,7 @@ from typing import Any
 import httpx
 from uvloop import new_event_loop
 
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 
 OBSERVED, ARMS, CONNECTIONS = 20, 15, 64
 STREAM = {"name": "load", "observed": OBSERVED, "arms": ARMS, "agent": "ts-pco", "seed": 1}

@@ -11,8 +11,9 @@ from settings import live, make_small, story
 import halfseen as hs
 from halfseen.diagnostics.explained_rewards import ExplainedRewards, Improvement
 from halfseen.diagnostics.findings import reward_findings
-from halfseen.diagnostics.health import Finding, Health, Verdict, percent
+from halfseen.diagnostics.health import Finding, Health, Verdict
 from halfseen.errors import HalfseenError
+from halfseen.reports.tables import percent
 
 LATENT, SEEN, ROUNDS = 4, 3, 1200
 

@@ -21,7 +21,6 @@ from halfseen.experiments.leaderboard_summary import (
     world_and_agent,
 )
 from halfseen.experiments.plan import Slice, experiment
-from halfseen.experiments.wording import spread
 
 RNG = np.random.default_rng(3)
 KF = RNG.uniform(50, 150, size=20)
@@ -132,10 +131,5 @@ print(*[name for name in sys.modules if name.startswith("halfseen.")])
     reached = reachable("halfseen.experiments.leaderboard_summary")
     assert set(done.stdout.split()) <= set(reached)
     assert {"halfseen.worlds.named", "halfseen.kernels.kalman", "halfseen.estimators.emkf"} <= set(reached)
-    assert not set(reached) & {"halfseen.cli.app", "halfseen.cli.terminal", "halfseen.experiments.html"}
+    assert not set(reached) & {"halfseen.cli.app", "halfseen.cli.terminal", "halfseen.reports.pages"}
     assert len(source_hash()) == 64
-
-
-def test_numbers_in_words() -> None:
-    assert spread(1234.4, 5.6) == "1,234 ± 6"
-    assert spread(12.344, float("nan")) == "12.34 ± –"

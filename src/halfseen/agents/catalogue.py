@@ -41,7 +41,7 @@ from halfseen.learners.calibrated import Calibrated
 from halfseen.learners.known import Known, KnownByState
 from halfseen.learners.measurement_error import MeasurementError
 from halfseen.learners.ridge import Ridge
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 from halfseen.validation import at_least, seed_number
 
 _signature = cache(inspect.signature)  # of the parts: slow, and needed for every agent that is made

@@ -7,11 +7,12 @@ import numpy as np
 from halfseen.diagnostics.calibration import ArmUncertainty, Coverage
 from halfseen.diagnostics.examination import Measurements, measure
 from halfseen.diagnostics.explained_rewards import DESCRIPTIONS, SOME, ExplainedRewards, Improvement, SensorValue, grade
-from halfseen.diagnostics.health import Finding, Verdict, percent
+from halfseen.diagnostics.health import Finding, Verdict
 from halfseen.diagnostics.innovations import SIGNIFICANCE
 from halfseen.diagnostics.subject import ExaminationSubject
 from halfseen.models.identification.order import LEAST_GAIN
 from halfseen.models.identification.selection import AICC_MARGIN
+from halfseen.reports.tables import percent
 
 # With many rounds every small fault is significant. A fault is worth a look if it is significant and of some size.
 SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # |mean square of innovations − 1|; bad also at a factor of it below 1

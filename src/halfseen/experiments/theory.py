@@ -15,7 +15,10 @@ from halfseen.statistics.growth import growth_exponent, log_grid, power_exponent
 _SAFE = 1e-9  # far above the rounding error of an eigenvalue
 
 
-def bound_shape(at: Ints, summed_error: Floats, *, latent: int, arms: int, delta: float = 0.1) -> Floats:
+BOUND_DELTA = 0.1  # the probability with which the theorem's bound may fail
+
+
+def bound_shape(at: Ints, summed_error: Floats, *, latent: int, arms: int, delta: float = BOUND_DELTA) -> Floats:
     """The right-hand side of Theorem 1 without its constant, as in the appendix, at rounds t (G,):
 
     d √t min(√d, √ln K) (ln t + √(ln t ln 1/δ)) + √(d ln t) Σ_{s≤t} ‖ε_s‖.

@@ -140,9 +140,17 @@ def test_one_bad_row_does_not_fail_its_batch(database):
     async def scenario(engine):
         await engine.create_stream(spec())
         asks = [
-            DecisionRequest(observation(1)), DecisionRequest([1.0]), DecisionRequest([1e301, 0.0, 0.0]), DecisionRequest(observation(1), ["nobody"]), DecisionRequest(["1", 2, 3]),
-            DecisionRequest({"a": 1.0}), DecisionRequest(observation(1), []), DecisionRequest([True, 1.0, 2.0]), DecisionRequest([10**400, 1, 1]), DecisionRequest(observation(2)),
-        ]  # fmt: skip
+            DecisionRequest(observation(1)),
+            DecisionRequest([1.0]),
+            DecisionRequest([1e301, 0.0, 0.0]),
+            DecisionRequest(observation(1), ["nobody"]),
+            DecisionRequest(["1", 2, 3]),
+            DecisionRequest({"a": 1.0}),
+            DecisionRequest(observation(1), []),
+            DecisionRequest([True, 1.0, 2.0]),
+            DecisionRequest([10**400, 1, 1]),
+            DecisionRequest(observation(2)),
+        ]
         answers = await engine.decide_all("one", asks)
         assert [getattr(answer, "code", "fine") for answer in answers] == ["fine", *["invalid"] * 8, "fine"]
         told_all = [

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from halfseen.service.auth import Authorizer
-from halfseen.service.docs_page import STYLE, page
+from halfseen.service.docs_page import docs_page, docs_style
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import refusal
 from halfseen.service.metrics import CONTENT_TYPE, RequestMetrics
@@ -47,10 +47,10 @@ def service_routes(
 
     @router.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
-        return HTMLResponse(page(describe(), request.headers.get("host", ""), tokens=authorizer.required))
+        return HTMLResponse(docs_page(describe(), request.headers.get("host", ""), tokens=authorizer.required))
 
     @router.get("/docs.css", include_in_schema=False)
     async def style() -> Response:
-        return Response(STYLE, media_type="text/css")
+        return Response(docs_style(), media_type="text/css")
 
     return router
