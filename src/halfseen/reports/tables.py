@@ -507,7 +507,7 @@ def dimensions_table(scores: Mapping[int, float], latent: int) -> Table:
 
 
 def sensors_table(sensors: Iterable[Summary]) -> Table:
-    """What each feature adds: name, hidden, share of the reward variance, its error, and of the greedy reward or None."""
+    """What each feature adds: name, hidden, share of the reward variance, its error, greedy reward or None."""
     return Table(
         [
             {
