@@ -61,15 +61,15 @@ class ExaminationData:
         ys = _columns("observations", observations, features)
         if len(ys) == 0:
             raise invalid("observations", "no rounds", "at least one")
-        paid = inputs.numbers("rewards", rewards, "numbers, one a round, or one a round and arm")
-        if paid.ndim not in (1, 2) or len(paid) != len(ys) or 0 in paid.shape:
+        values = inputs.numbers("rewards", rewards, "numbers, one a round, or one a round and arm")
+        if values.ndim not in (1, 2) or len(values) != len(ys) or 0 in values.shape:
             wanted = f"({len(ys)},), those of the arms played, or ({len(ys)}, arms)"
-            raise invalid("rewards", f"shape {paid.shape}", wanted)
-        if survey(paid.reshape(len(ys), -1)) == EXCESSIVE:
+            raise invalid("rewards", f"shape {values.shape}", wanted)
+        if survey(values.reshape(len(ys), -1)) == EXCESSIVE:
             raise invalid("rewards", "an entry too large", f"numbers within ±{LIMIT:g}, NaN where none came")
-        played = _arms_played(arms, paid, len(ys))
-        count = paid.shape[1] if paid.ndim == 2 else int(played.max()) + 1
-        if arm_names is not None and paid.ndim == 1:
+        played = _arms_played(arms, values, len(ys))
+        count = values.shape[1] if values.ndim == 2 else int(played.max()) + 1
+        if arm_names is not None and values.ndim == 1:
             if len(arm_names) < count:
                 raise invalid("arm_names", f"{len(arm_names)} names", f"at least {count}, one an arm")
             count = len(arm_names)
@@ -80,7 +80,7 @@ class ExaminationData:
         return cls(
             observations=ys,
             arms=played,
-            rewards=paid,
+            rewards=values,
             sensors=_names("sensors", sensors, features, "entry"),
             arm_names=_names("arm_names", arm_names, count, "arm"),
             contexts=truth,
