@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -253,15 +254,16 @@ class Fleet:
         if not (fine := np.abs(values) <= LIMIT).all():
             raise invalid("rewards", f"{values[~fine][0]}", f"numbers within ±{LIMIT:g}")
         pending = self._pending
-        slots = pending.find(numbers)
-        if (slots < 0).any():
-            raise self._no_such_decision(int(numbers[slots < 0][0]))
-        if len(np.unique(slots)) < len(slots):
-            found, times = np.unique(numbers, return_counts=True)
-            raise DecisionError(f"ids: got {found[times > 1][0]} more than once; want every decision once")
-        rows = pending.rows[slots]
-        self._policy.learn_many(rows, numbers & LATEST, pending.features[slots], pending.arms[slots], values)
-        pending.close(slots)
+        slots = pending.take(numbers)
+        try:
+            if (slots < 0).any():
+                raise self._no_such_decision(numbers, int(np.argmax(slots < 0)))
+            rows = pending.rows[slots]
+            self._policy.learn_many(rows, numbers & LATEST, pending.features[slots], pending.arms[slots], values)
+        except BaseException:
+            pending.put_back(slots[slots >= 0])
+            raise
+        pending.free(slots)
         np.add.at(self._rewarded[:, 0], rows, 1)
         self._rewarded[rows, 1] = self._policy.rounds[rows]
 
@@ -269,7 +271,10 @@ class Fleet:
         """The ids of a stream's decisions that may still be rewarded, oldest first."""
         return self._pending.ids[self._pending.of_stream(self._find(stream)[0])]
 
-    def _no_such_decision(self, number: int) -> DecisionError:
+    def _no_such_decision(self, ids: Ints, at: int) -> DecisionError:
+        number = int(ids[at])
+        if number in ids[:at]:
+            return DecisionError(f"ids: got {number} more than once; want every decision once")
         stream, round_ = number >> ROUND_BITS, number & LATEST
         if stream not in self:
             return DecisionError(
@@ -304,6 +309,7 @@ class Fleet:
         """Every array of the policy and its parts, by name, each once."""
         policy = self._policy
         arrays = {"keys": policy.streams.keys, "rewarded": self._rewarded} | _arrays_of(policy)
+        arrays |= {"counts": self._pending.counts, "oldest": self._pending.oldest}
         for kind, part in (("estimator", policy.estimator), ("learner", policy.learner)):
             arrays |= {f"{kind}.{name}": array for name, array in _arrays_of(part).items()}
         once = {id(array): name for name, array in reversed(arrays.items())}
@@ -498,18 +504,19 @@ class FleetPending:
         self.features: Floats = np.zeros((0, dimension))
         self._free: Ints = np.zeros(0, dtype=np.int64)
         self.counts: Ints = np.zeros(streams, dtype=np.int64)  # of each row
-        self._oldest: Ints = np.zeros(streams, dtype=np.int64)  # no decision of the row is of an earlier round
+        self.oldest: Ints = np.zeros(streams, dtype=np.int64)  # no decision of the row is of an earlier round
 
     def __len__(self) -> int:
         return len(self._slots)
 
     @property
     def nbytes(self) -> int:
-        arrays = [getattr(self, name) for name in (*_KEPT, "_free", "counts", "_oldest")]
+        """Of the decisions; `counts` and `oldest` are counted with the streams."""
+        arrays = [getattr(self, name) for name in (*_KEPT, "_free")]
         return sys.getsizeof(self._slots) + int(sum(array.nbytes for array in arrays))
 
     def resize(self, streams: int) -> None:
-        self.counts, self._oldest = resized(self.counts, streams), resized(self._oldest, streams)
+        self.counts, self.oldest = resized(self.counts, streams), resized(self.oldest, streams)
 
     def open(self, ids: Ints, rows: Ints, arms: Ints, features: Floats) -> None:
         """Add decisions, those of one stream in the order of their rounds."""
@@ -534,28 +541,33 @@ class FleetPending:
         expired = []
         for row, first_id in first_ids.items():
             for _ in range(int(self.counts[row]) - self._most):
-                while (slot := self._slots.get(first_id | int(self._oldest[row]))) is None:
-                    self._oldest[row] += 1
-                self._oldest[row] += 1
+                while (slot := self._slots.pop(first_id | int(self.oldest[row]), None)) is None:
+                    self.oldest[row] += 1
+                self.oldest[row] += 1
                 expired.append(slot)
-        self.close(np.array(expired))
+        self.free(np.array(expired))
 
-    def find(self, ids: Ints) -> Ints:
-        """The slots of decisions, −1 where there is none."""
-        slot_of = self._slots.get
-        return np.array([slot_of(one, -1) for one in ids.tolist()], dtype=np.int64)
+    def take(self, ids: Ints) -> Ints:
+        """The slots of decisions, which wait no longer; −1 where there is none, or none any more.
 
-    def close(self, slots: Ints) -> None:
-        for one in self.ids[slots].tolist():
-            del self._slots[one]
+        Then either `free` the slots or `put_back` the decisions.
+        """
+        return np.fromiter(map(self._slots.pop, ids.tolist(), repeat(-1)), np.int64, len(ids))
+
+    def put_back(self, slots: Ints) -> None:
+        self._slots.update(zip(self.ids[slots].tolist(), slots.tolist(), strict=True))
+
+    def free(self, slots: Ints) -> None:
         np.subtract.at(self.counts, self.rows[slots], 1)
         self.ids[slots] = -1
         self._free = np.concatenate([self._free, slots])
 
     def forget(self, rows: Ints) -> None:
-        """Close all decisions of streams that are no more; their rows are as new."""
-        self.close(np.flatnonzero((self.ids >= 0) & np.isin(self.rows, rows)))
-        self._oldest[rows] = 0
+        """Drop all decisions of streams that are no more; their rows are as new."""
+        slots = np.flatnonzero((self.ids >= 0) & np.isin(self.rows, rows))
+        self.take(self.ids[slots])
+        self.free(slots)
+        self.oldest[rows] = 0
 
     def of_stream(self, number: int) -> Ints:
         """The slots of a stream's decisions, oldest first."""
