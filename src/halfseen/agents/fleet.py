@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen import validation as inputs
-from halfseen.agents import saving as savefile
+from halfseen import validation
+from halfseen.agents import saving
 from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.catalogue import CATALOG, make
@@ -121,7 +121,7 @@ class Fleet:
         if isinstance(streams, int | np.integer):
             count = at_least("streams", streams, 1)
         else:
-            names = inputs.listed("streams", streams, "a count of at least 1, or names of streams")
+            names = validation.listed("streams", streams, "a count of at least 1, or names of streams")
             count = len(names)
             self._registry.check_new(names)
         next_number = self._registry.next_number
@@ -171,7 +171,7 @@ class Fleet:
         if not isinstance(agent, Agent):
             raise invalid("agent", type(agent).__name__, "an agent, as made by halfseen.make")
         theirs = {key: value for key, value in agent.recipe.items() if key != "seed"}
-        if not savefile.alike(theirs, self._recipe) or agent.arms != self.arms:
+        if not saving.alike(theirs, self._recipe) or agent.arms != self.arms:
             raise invalid("agent", repr(agent), f"one made with the options of {self!r}, and its arms")
         names = [] if name is None else [name]
         self._registry.check_new(names)
@@ -206,7 +206,7 @@ class Fleet:
         """
         positions = slice(None) if streams is None else self._registry.positions(streams)
         rows, numbers = self._registry.rows[positions], self._registry.numbers[positions].copy()
-        ys = inputs.table("observations", observations, self._observed)
+        ys = validation.table("observations", observations, self._observed)
         if len(ys) != len(rows):
             raise invalid("observations", f"{len(ys)} rows", f"{len(rows)}, one a stream")
         if survey(ys) == EXCESSIVE:
@@ -235,7 +235,7 @@ class Fleet:
             return None
         if given is None:
             raise invalid("contexts", "nothing", f"the true contexts: '{self.name}' decides on them")
-        xs = inputs.table("contexts", given, self._policy.estimator.dimension)
+        xs = validation.table("contexts", given, self._policy.estimator.dimension)
         if len(xs) != count:
             raise invalid("contexts", f"{len(xs)} rows", f"{count}, one a stream")
         if survey(xs) != COMPLETE:
@@ -248,7 +248,7 @@ class Fleet:
         Those of one stream are learnt in the order given.
         """
         numbers = ids.ids_for(self) if isinstance(ids, Decisions) else _ids(ids)
-        values = inputs.numbers("rewards", rewards, "numbers, one a decision")
+        values = validation.numbers("rewards", rewards, "numbers, one a decision")
         if values.shape != numbers.shape:
             raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")
         if not (fine := np.abs(values) <= LIMIT).all():
@@ -414,14 +414,14 @@ class Fleet:
         """Write the whole fleet to a file; `halfseen.load` gives it back and it goes on bit for bit."""
         if not isinstance(path, str | Path):
             raise invalid("path", repr(path), "the path of a file")
-        savefile.write(Path(path), self._recipe, self.state(), kind=savefile.FLEET)
+        saving.write(Path(path), self._recipe, self.state(), kind=saving.FLEET)
 
 
 def load(path: str | Path) -> Agent | Fleet:
     """The agent or the fleet saved in a file, exactly as it was."""
-    if savefile.kind_of(Path(path)) != savefile.FLEET:
+    if saving.kind_of(Path(path)) != saving.FLEET:
         return load_agent(path)
-    recipe, state = savefile.read(Path(path), kind=savefile.FLEET)
+    recipe, state = saving.read(Path(path), kind=saving.FLEET)
     try:
         fleet = Fleet(**recipe)
         fleet._fill(state)
@@ -601,7 +601,7 @@ def _arrays_of(part: Stateful) -> dict[str, NDArray[Any]]:
 def _seeds(given: Any, count: int) -> Any:
     """One seed per stream, as integers."""
     if not (isinstance(given, np.ndarray) and given.dtype.kind in "iu" and given.ndim == 1 and (given >= 0).all()):
-        numbers = inputs.listed("seeds", given, "one seed a stream")
+        numbers = validation.listed("seeds", given, "one seed a stream")
         given = np.array([seed_number("seeds", one) for one in numbers], dtype=np.uint64)
     if len(given) != count:
         raise invalid("seeds", f"{len(given)} of them", f"{count}, one a stream")

@@ -28,11 +28,12 @@ from service.served import serving
 from settings import OBSERVED, told
 
 import halfseen as hs
-from halfseen.agents.catalogue import CATALOG
+from halfseen.agents.catalogue import CATALOG, CatalogueEntry
 from halfseen.choosers.thompson import Thompson
 from halfseen.estimators.observed import Observed
 from halfseen.journal import events
 from halfseen.learners.ridge import Ridge
+from halfseen.service.dashboard.window import DecisionWindow
 from halfseen.service.engine import store
 from halfseen.service.schemas import RewardRequest
 
@@ -61,7 +62,7 @@ async def test_a_late_reward_is_learnt_in_the_place_of_the_default(engine, datab
 
     agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
     for t, one in enumerate([*made, between]):
-        agent.retrace(np.array(observation(t), dtype=float), one.arm)
+        agent.replay(np.array(observation(t), dtype=float), one.arm)
     for number, value in ((2, 1.0), (1, 2.0), (3, -0.5)):
         agent.learn(number, value)
     got = await decide(engine, 9)
@@ -69,7 +70,7 @@ async def test_a_late_reward_is_learnt_in_the_place_of_the_default(engine, datab
     assert_folds(engine, database)
     facts = (await engine.health("one")).facts
     assert (facts["rewards"], facts["provisional rewards"], facts["decisions dropped"]) == (3, 1, 0)
-    window = Window(view, [event for event in await engine.events("one") if event.seq <= view.version])
+    window = DecisionWindow(view, [event for event in await engine.events("one") if event.seq <= view.version])
     paid = [(row.reward, row.how) for row in window.rows.values()]
     assert paid == [(2.0, "late"), (1.0, "given"), (-0.5, "default"), (None, None)]
     await engine.snapshot("one")
@@ -237,7 +238,7 @@ class OfItsOwn(Ridge):
 
 @on_engine()
 async def test_an_agent_that_cannot_take_a_default_back_is_refused(engine, monkeypatch):
-    monkeypatch.setitem(CATALOG._entries, "stubborn", Entry("stubborn", Observed, OfItsOwn, Thompson, "", ""))
+    monkeypatch.setitem(CATALOG._entries, "stubborn", CatalogueEntry("stubborn", Observed, OfItsOwn, Thompson, "", ""))
     message = await refused(engine.create_stream(spec(agent="stubborn", **FOLD)), "invalid", 422)
     assert message == (
         "late_rewards: got 'fold' with a default reward; want 'record', or no default: 'stubborn' cannot take back "

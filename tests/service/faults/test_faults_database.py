@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 from engine_tools import assert_folds, decide, on_engine, opened, pay, refused, reward, spec, until
 
-from halfseen.agents import saving as savefile
+from halfseen.agents import saving
 from halfseen.journal import postgres
 from halfseen.journal.journal import open_journal
 from halfseen.service.errors import ServiceError
@@ -166,7 +166,7 @@ async def test_a_corrupted_snapshot_falls_back_to_the_journal(engine, database, 
             elif how == "of the future":
                 journal._rows("UPDATE snapshots SET seq = ? RETURNING seq", (seq + 7,))
             else:
-                other = zlib.compress(savefile.packed({"a": 1}, {})) if how == "of other fields" else b"something else"
+                other = zlib.compress(saving.to_bytes({"a": 1}, {})) if how == "of other fields" else b"something else"
                 journal._rows("DELETE FROM snapshots RETURNING seq")
                 journal.keep_snapshot(row.id, seq, other)
     async with opened(database) as engine:
