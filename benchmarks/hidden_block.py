@@ -21,8 +21,8 @@ from halfseen.experiments.play import build_policy
 from halfseen.kernels.random import Floats
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.table import Table
-from halfseen.worlds import World, named
-from halfseen.worlds.world import Rounds
+from halfseen.worlds import named
+from halfseen.worlds.world import Rounds, World
 
 WORLDS: list[tuple[str, dict[str, Any]]] = [
     *(("paper", {"noise": noise}) for noise in (0.01, 0.1, 1.0)),

@@ -60,5 +60,5 @@ def processor() -> str:
 
 
 def facts() -> dict[str, Any]:
-    ours = {name: version(name) for name in ("numpy", "scipy", "llvmlite")}
+    ours = {name: version(name) for name in ("numpy", "scipy", "numba")}
     return {"processor": processor(), "cores": os.cpu_count(), "python": platform.python_version()} | ours

@@ -17,7 +17,7 @@ from halfseen.experiments.plan import CHUNK, AgentSpec, agent_spec
 from halfseen.experiments.play import build_policy
 from halfseen.kernels.random import Floats
 from halfseen.reports.table import Table
-from halfseen.worlds import World
+from halfseen.worlds.world import World
 
 APART = 1_000_000  # added to the seeds of a copy's draws
 

@@ -20,6 +20,8 @@ from halfseen.kernels.random import Floats, Ints, Keys, Purpose, normals
 
 State = dict[str, NDArray[np.generic]]
 Mask = NDArray[np.bool_]
+Limits = Mapping[str, tuple[ArrayLike, ArrayLike]]  # of arrays by name: the least and the greatest integer
+MOST = 2**53  # no count comes that far
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,27 @@ class Stateful:
             mine, given = getattr(self, name), np.asarray(state.get(name))
             if not self._fits(mine, given):
                 raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} {mine.shape}")
+        self.check_ranges(state)
         self.agree(state)
         for part in self.parts:
             getattr(self, part).check(state)
 
     def _fits(self, mine: NDArray[np.generic], given: NDArray[np.generic]) -> bool:
         return mine.dtype == given.dtype and mine.shape == given.shape
+
+    def limits(self, state: State) -> Limits:
+        """Between which values integers of the state must lie, where that is not 0 to MOST.
+
+        `state` is what is to be restored. That of an estimator holds the `rounds` (B,) of the streams as well.
+        """
+        return {}
+
+    def check_ranges(self, state: State) -> None:
+        """Refuse integers that lie outside their limits: kernels index by them and check no bounds."""
+        limits = self.limits(state)
+        for name in self.state_names:
+            if name in state and state[name].dtype.kind in "iu":
+                refuse_outside(f"state '{name}'", state[name], *limits.get(name, (0, MOST)))
 
     def agree(self, state: State) -> None:
         """Refuse arrays that fit one by one and contradict each other."""

@@ -338,7 +338,8 @@ def test_the_list_of_commands_loads_no_numpy() -> None:
 
 def test_lists() -> None:
     from halfseen.agents.catalogue import CATALOG
-    from halfseen.worlds import NAMED, RECORDED
+    from halfseen.worlds import RECORDED
+    from halfseen.worlds.named import NAMED
 
     runner = testing.CliRunner(env={"COLUMNS": "120"})
     agents = runner.invoke(build_app(), ["agents"])

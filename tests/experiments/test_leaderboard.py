@@ -20,8 +20,8 @@ from halfseen.experiments import cache as slice_store
 from halfseen.experiments import cells
 from halfseen.experiments import leaderboard as module
 from halfseen.experiments.engines import local
-from halfseen.experiments.leaderboard import BASELINE, FILES, WORLDS, Progress, leaderboard_plan
-from halfseen.experiments.standings import FIELDS
+from halfseen.experiments.leaderboard import FILES, WORLDS, Progress, leaderboard_plan
+from halfseen.experiments.standings import BASELINE, FIELDS
 from halfseen.learners.ridge import Ridge
 
 AGENTS, PLACES = ["kf-ts", "ts-pco", "random"], ["keyhole", "switch:at=30"]

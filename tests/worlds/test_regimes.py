@@ -6,7 +6,8 @@ import pytest
 from halfseen.agents.catalogue import CATALOG
 from halfseen.experiments.plan import AgentSpec
 from halfseen.experiments.play import build_policy
-from halfseen.worlds import NAMED, named
+from halfseen.worlds import named
+from halfseen.worlds.named import NAMED
 
 ROUNDS, SEEDS = 20_000, (0, 1, 2)
 

@@ -5,7 +5,9 @@ import pytest
 from settings import arm_params, small_model
 
 import halfseen as hs
-from halfseen.worlds import NAMED, RandomWorld, linear_gaussian, named
+from halfseen.worlds import linear_gaussian, named
+from halfseen.worlds.linear_gaussian import RandomWorld
+from halfseen.worlds.named import NAMED
 
 RANDOM = [name for name in NAMED if isinstance(named(name), RandomWorld)]
 

@@ -10,7 +10,7 @@ import numpy as np
 from halfseen.diagnostics.health import LONG
 from halfseen.errors import DecisionError, invalid
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import at_least
+from halfseen.validation import at_least, refuse_outside
 
 PROVISIONAL = "pending.provisional"  # of the state: there only if a reward is
 
@@ -156,9 +156,12 @@ class Ledger:
         counts = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
         if len(counts) != 1 or len(state["rewards"]) not in (2, 3):
             raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
-        played = np.asarray(state["pending.arms"])
-        if not ((played >= 0) & (played < arms)).all():
-            raise invalid("state 'pending.arms'", f"arms {played.min()} to {played.max()}", f"arms 0 to {arms - 1}")
+        ids, rounds = np.asarray(state["pending.ids"]), np.asarray(state["rounds"]).max(initial=0)
+        refuse_outside("state 'pending.arms'", np.asarray(state["pending.arms"]), 0, arms - 1)
+        refuse_outside("state 'pending.ids'", ids, 1, rounds)
+        refuse_outside("state 'rewards'", np.asarray(state["rewards"]), 0, rounds)
+        if not (np.diff(ids) > 0).all():
+            raise invalid("state 'pending.ids'", "decisions out of order", "each once, the oldest first")
         held = np.asarray(state.get(PROVISIONAL, _NONE_HELD))
         if held.dtype != np.float64 or held.shape[1:] != _NONE_HELD.shape[1:] or np.isnan(held).any():
             raise invalid(f"state '{PROVISIONAL}'", f"{held.dtype} {held.shape}", f"numbers like {_NONE_HELD.shape}")

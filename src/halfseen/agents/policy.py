@@ -294,6 +294,7 @@ class Policy(Stateful):
             for part in holders
         }
         self.check(state)
+        parts["estimator"]["rounds"] = state["rounds"]
         for part, holder in holders.items():
             holder.check(parts[part])
         super().restore(state)

@@ -11,14 +11,15 @@ from halfseen.cli.words import split_list
 from halfseen.errors import invalid
 
 if TYPE_CHECKING:
-    from halfseen.worlds import World
+    from halfseen.worlds.world import World
 
 
 def places(worlds: Sequence[str], columns: dict[str, list[str]], reward_every: int | None) -> list[World]:
     """Named worlds, or the world of a table with its columns."""
     from halfseen.experiments.plan import world_spec
-    from halfseen.worlds import NAMED, RECORDED, recorded
+    from halfseen.worlds import RECORDED, recorded
     from halfseen.worlds.columns import FILE_ENDINGS, read_columns
+    from halfseen.worlds.named import NAMED
 
     tables = [world for world in worlds if world.lower().endswith(FILE_ENDINGS)]
     if not tables:

@@ -39,9 +39,8 @@ class Calibration(NamedTuple):
 def calibrate(contexts: Floats, paid: Payments, fit: ArmFit) -> Calibration:
     """One-step-ahead predictions of all rewards by arms that start at the prior of `fit`, with its noise."""
     features = np.ascontiguousarray(with_intercept(contexts)[paid.rounds])
-    means, variances = np.empty(len(paid.rewards)), np.empty(len(paid.rewards))
     rewards = paid.rewards - fit.origin
-    predict_in_turn(features, paid.arms, rewards, fit.noise, fit.prior, fit.baseline, means, variances)
+    means, variances = predict_in_turn(features, paid.arms, rewards, fit.noise, fit.prior, fit.baseline)
     transform = normal_below((rewards - means) / np.sqrt(variances))
     return Calibration(np.asarray(transform), tuple(coverage(transform, level, paid.rounds) for level in LEVELS))
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfseen.components import State, Stateful
+from halfseen.errors import invalid
 from halfseen.kernels.kalman import advance_gain, advance_mean, advance_means
 from halfseen.kernels.random import Floats, Ints
 
@@ -52,6 +53,11 @@ class FilterBank(Stateful):
             return super()._fits(mine, given)
         lanes = (1, len(self.mean))  # one for all streams, or one each
         return mine.dtype == given.dtype and mine.shape[1:] == given.shape[1:] and len(given) in lanes
+
+    def agree(self, state: State) -> None:
+        lanes = {name: len(state[name]) for name in self.state_names if name != "mean"}
+        if len(set(lanes.values())) != 1:
+            raise invalid("state", f"filters with {lanes} lanes", "as many lanes in each")
 
     def restore(self, state: State) -> None:
         super().restore(state)

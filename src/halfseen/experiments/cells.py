@@ -13,7 +13,7 @@ import numpy as np
 from halfseen.experiments.plan import AgentSpec, Experiment, Slice
 from halfseen.experiments.play import Stopped, play
 from halfseen.statistics.estimates import log_grid
-from halfseen.worlds import World
+from halfseen.worlds.world import World
 
 SEEDS = 10  # of a cell: enough to make a batch worth while, few enough that little is lost when a run is cut short
 WINDOW, AFTERMATH = 300, 1500  # rounds averaged on each side of a change; rounds after it that are looked at

@@ -9,7 +9,8 @@ from halfseen.agents.catalogue import make
 from halfseen.diagnostics.health import ENOUGH_ROUNDS
 from halfseen.errors import invalid
 from halfseen.experiments.examine import Examination, examine
-from halfseen.worlds import RecordedWorld, World
+from halfseen.worlds.recorded import RecordedWorld
+from halfseen.worlds.world import World
 
 ROUNDS = 3000  # of a world without an end
 ALL_RECORDED = "whole record"  # what the context of a recorded world is: there may be more to it

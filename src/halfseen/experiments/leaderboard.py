@@ -23,7 +23,7 @@ from halfseen.experiments.setting_tables import told_by_the_worlds
 from halfseen.experiments.source import source_hash
 from halfseen.experiments.standings import BASELINE, overall_ratios, standings
 from halfseen.reports.table import Table
-from halfseen.worlds import World
+from halfseen.worlds.world import World
 
 WORLDS = (
     "paper:noise=0.01",

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from halfseen.agents.catalogue import CATALOG
 from halfseen.errors import invalid, unknown
 from halfseen.validation import at_least, seed_number
-from halfseen.worlds import World, named
+from halfseen.worlds import named
+from halfseen.worlds.world import World
 
 
 class Usual(NamedTuple):

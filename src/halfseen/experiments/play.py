@@ -17,8 +17,7 @@ from halfseen.experiments.plan import CHUNK, AgentSpec, Slice
 from halfseen.kernels.random import Floats, Ints, stream_keys
 from halfseen.kernels.record import distances, regrets
 from halfseen.learners.ridge import Ridge
-from halfseen.worlds import World
-from halfseen.worlds.world import Episodes, Rounds, largest_arm_norm
+from halfseen.worlds.world import Episodes, Rounds, World, largest_arm_norm
 
 
 class Stopped(Exception):
@@ -124,9 +123,7 @@ def _play_chunk(
     track.seconds[0, number] = time.thread_time() - began
 
     stop = start + arms.shape[1]
-    regret = np.empty(arms.shape)
-    regrets(_flat(chunk.payoffs.expected), arms.ravel(), regret.ravel())
-    track.regret[:, start:stop] = regret
+    track.regret[:, start:stop] = regrets(_flat(chunk.payoffs.expected), arms.ravel()).reshape(arms.shape)
     track.reward[:, start:stop] = rewards
     track.arm[:, start:stop] = arms
     track.context_norm[:, start:stop] = chunk.context_norms
@@ -157,9 +154,7 @@ def _round_by_round(policy: Policy, till: _Till, rounds: Rounds) -> tuple[Ints, 
 
 def _distances(contexts: Floats, features: Floats) -> Floats:
     """‖x_t − x̂_t‖; a feature shorter than the context (y itself) says nothing of the rest, so 0 there."""
-    found = np.empty(contexts.shape[:2])
-    distances(_flat(contexts), _flat(features), found.ravel())
-    return found
+    return distances(_flat(contexts), _flat(features)).reshape(contexts.shape[:2])
 
 
 def _flat(array: Floats) -> Floats:

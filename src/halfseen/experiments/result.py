@@ -22,7 +22,8 @@ from halfseen.experiments.wording import count, number
 from halfseen.kernels.random import Floats
 from halfseen.reports.table import Table
 from halfseen.statistics.estimates import Estimate, growth_exponent, log_grid, theorem_quantities
-from halfseen.worlds import RecordedWorld, World
+from halfseen.worlds.recorded import RecordedWorld
+from halfseen.worlds.world import World
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -204,7 +205,7 @@ def versions() -> dict[str, str]:
 @cache
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("halfseen", "numpy", "scipy", "llvmlite"):
+    for package in ("halfseen", "numpy", "scipy", "numba"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -15,7 +15,7 @@ from halfseen.experiments.plan import AgentSpec, Experiment, Slice, experiment
 from halfseen.experiments.play import Track, in_order, join, of_rows, play
 from halfseen.experiments.result import Result
 from halfseen.experiments.resuming import check_resumable
-from halfseen.worlds import World
+from halfseen.worlds.world import World
 
 SLICE = 64  # most streams of a batch: enough to make the Python between the kernels cheap, few enough for the cache
 CAREFUL_SLICE, CAREFUL_COUNT = 10, 16  # where slices can be lost or kept: no more streams, unless there are many slices

@@ -12,7 +12,7 @@ from halfseen.experiments.plan import Experiment
 from halfseen.experiments.result import microseconds_per_round, settled_mean, standard_error
 from halfseen.kernels.random import Floats
 from halfseen.statistics.estimates import holm, log_grid, paired_p_value, ratio_of_means
-from halfseen.worlds import World
+from halfseen.worlds.world import World
 
 BASELINE = "kf-ts"
 FIELDS = (

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import helper, inline, kernel
+from halfseen.kernels.compiling import kernel
 
 NONE = -1
 FOUND, UNKNOWN, TWICE = 0, 1, 2
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
 
 
-@inline("i j1 -> i")
+@kernel()
 def _home(number, table):  # type: ignore[no-untyped-def]
     mixed = np.uint64(number) * _SPREAD
     return np.int64((mixed >> np.uint64(32)) & np.uint64(table.shape[0] - 1))
 
 
-@helper("i i1 j1")
+@kernel()
 def _enter(place, ids, table):  # type: ignore[no-untyped-def]
     at = _home(ids[place], table)
     while table[at] != NONE:
@@ -31,7 +31,7 @@ def _enter(place, ids, table):  # type: ignore[no-untyped-def]
     table[at] = place
 
 
-@inline("i i1 j1 -> i")
+@kernel()
 def _cell(number, ids, table):  # type: ignore[no-untyped-def]
     """Where in the table a decision is, or NONE."""
     at = _home(number, table)
@@ -42,7 +42,7 @@ def _cell(number, ids, table):  # type: ignore[no-untyped-def]
     return NONE
 
 
-@helper("i i1 j1 j2 j1 j2 j1 i -> i")
+@kernel()
 def _drop(place, ids, streams, links, table, heads, vacant, vacancies):  # type: ignore[no-untyped-def]
     """Take a place out of the table and of its stream's chain; it is vacant then."""
     last = table.shape[0] - 1
@@ -70,7 +70,7 @@ def _drop(place, ids, streams, links, table, heads, vacant, vacancies):  # type:
     return vacancies + 1
 
 
-@kernel("i1 j1")
+@kernel()
 def enter_all(ids, table):  # type: ignore[no-untyped-def]
     """Fill an empty table with all places taken."""
     for place in range(ids.shape[0]):
@@ -78,7 +78,7 @@ def enter_all(ids, table):  # type: ignore[no-untyped-def]
             _enter(place, ids, table)
 
 
-@kernel("i1 i1 i1 f2 i i1 j1 j1 f2 j2 j1 j2 j1 i -> i")
+@kernel()
 def open_decisions(  # type: ignore[no-untyped-def]
     numbers, rows, played, contexts, most, ids, streams, arms, features, links, table, heads, vacant, vacancies
 ):
@@ -106,7 +106,7 @@ def open_decisions(  # type: ignore[no-untyped-def]
     return vacancies
 
 
-@kernel("i1 i1 j1 b1 i1 -> i i")
+@kernel()
 def find_decisions(numbers, ids, table, marked, places):  # type: ignore[no-untyped-def]
     """The places (n,) of decisions (n,): FOUND, or UNKNOWN or TWICE and the first of them that is so."""
     found, at = FOUND, numbers.shape[0]
@@ -125,7 +125,7 @@ def find_decisions(numbers, ids, table, marked, places):  # type: ignore[no-unty
     return found, at
 
 
-@kernel("i1 i1 j1 j2 j1 j2 j1 i i1 i2 -> i")
+@kernel()
 def close_decisions(  # type: ignore[no-untyped-def]
     places, ids, streams, links, table, heads, vacant, vacancies, rounds, rewarded
 ):
@@ -138,7 +138,7 @@ def close_decisions(  # type: ignore[no-untyped-def]
     return vacancies
 
 
-@kernel("i1 i1 j1 j2 j1 j2 j1 i -> i")
+@kernel()
 def forget_streams(rows, ids, streams, links, table, heads, vacant, vacancies):  # type: ignore[no-untyped-def]
     """Let nothing of `rows` wait any more; the vacancies left."""
     for i in range(rows.shape[0]):
@@ -147,7 +147,7 @@ def forget_streams(rows, ids, streams, links, table, heads, vacant, vacancies): 
     return vacancies
 
 
-@kernel("i1 j2 j2 i1")
+@kernel()
 def chains(rows, heads, links, places):  # type: ignore[no-untyped-def]
     """The places of everything that waits in `rows`, stream by stream, from the oldest to the newest."""
     at = 0

@@ -14,7 +14,7 @@ from halfseen.components import Mask
 from halfseen.errors import invalid
 from halfseen.kernels.checks import COMPLETE, survey
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import LIMIT, seed_number
+from halfseen.validation import LIMIT, refuse_outside, seed_number
 
 
 def seeds(given: Any, count: int) -> Any:
@@ -90,6 +90,13 @@ def state(given: Mapping[str, Any], known: Mapping[str, Any], round_bits: int, a
         raise invalid("state", "streams or decisions out of order", "the state of one fleet")
     if not np.isin(waits >> round_bits, numbers).all():
         raise invalid("state", "decisions of streams that are not there", "the state of one fleet")
+    rounds, latest = np.asarray(given["rounds"]), (1 << round_bits) - 1
+    if rounds.dtype != np.int64 or rounds.shape != (streams,):
+        raise invalid("state 'rounds'", f"{rounds.dtype} {rounds.shape}", f"int64 {(streams,)}")
+    refuse_outside("state 'rounds'", rounds, 0, latest)
+    refuse_outside("state 'next'", np.asarray(given["next"]), 0, (1 << (63 - round_bits)) - 1)
+    refuse_outside("state 'pending.ids'", waits & latest, 1, rounds[np.searchsorted(numbers, waits >> round_bits)])
+    refuse_outside("state 'rewards'", np.asarray(given["rewards"]), 0, rounds[:, None])
     played = np.asarray(given["pending.arms"])
     if ((played < 0) | (played >= arms)).any() or not np.asarray(given["active"]).any(axis=-1).all():
         raise invalid("state", "arms that are not there", f"those of {arms} arms")

@@ -11,7 +11,7 @@ from halfseen.agents.catalogue import Entry
 from halfseen.agents.fleet.packing import Array, grown
 from halfseen.agents.fleet.parts import Held, hold
 from halfseen.agents.policy import Policy
-from halfseen.components import Choices, Estimator, Mask, Streams
+from halfseen.components import MOST, Choices, Estimator, Mask, Streams
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.checks import COMPLETE, survey
 from halfseen.kernels.random import Floats, Ints, Keys
@@ -19,6 +19,7 @@ from halfseen.kernels.regression import PRECISE
 from halfseen.learners.calibrated import Calibrated
 from halfseen.learners.known import Known
 from halfseen.learners.ridge import Ridge
+from halfseen.validation import refuse_outside
 
 SLICE = 512  # streams a call of a part is about: what is made for them on the way stays in the processor's cache
 SLICE_BYTES, LEAST_SLICE = 64 << 20, 8  # fewer, where a stream carries much
@@ -129,7 +130,9 @@ class Engine:
             if given.dtype != mine.dtype or given.shape != (count, *mine.shape[1:]):
                 wanted = f"{mine.dtype} {(count, *mine.shape[1:])}"
                 raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", wanted)
-        self.estimator.fits(_under("estimator", state), count)
+            if given.dtype.kind == "i":
+                refuse_outside(f"state '{name}'", given, 0, MOST)
+        self.estimator.fits(_under("estimator", state) | {"rounds": state["rounds"]}, count)
         self.learner.fits(_under("learner", state), count)
 
     def load(self, rows: Ints, keys: Keys, state: Mapping[str, Array]) -> None:

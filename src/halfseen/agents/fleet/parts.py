@@ -87,6 +87,8 @@ class Held(ABC):
                 shape = (count, given.shape[1], *mine.shape[2:])
             if given.dtype != mine.dtype or given.shape != shape:
                 raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} {shape}")
+        for owner in {id(owner): owner for owner in holders.values()}.values():
+            owner.check_ranges(dict(saved))
 
     def leave(self, rows: Ints) -> None:  # noqa: B027 most have nothing to do
         """Streams that are no more."""

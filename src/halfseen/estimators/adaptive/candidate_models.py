@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import Stateful, Streams
+from halfseen.components import Limits, State, Stateful, Streams
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.random import Floats, Purpose, orthogonal_matrices
 from halfseen.models.identification.order import ladder
@@ -37,6 +37,9 @@ class Rungs(Stateful):
         self.rung_known = np.zeros(shape, dtype=np.bool_)
         self.rung = np.full(count, -1)  # the one in use
         self.settled = np.zeros(count, dtype=np.int64)
+
+    def limits(self, state: State) -> Limits:
+        return {"rung": (-1, len(self.dimensions) - 1)}
 
     def is_noisy(self, rung: int) -> bool:
         return rung >= self._regular

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from halfseen.components import Learner, Mask, State, Stateful
+from halfseen.components import MOST, Learner, Mask, State, Stateful
 from halfseen.errors import invalid
 from halfseen.estimators.adaptive.candidate_models import LONG_ENOUGH, Rungs
 from halfseen.estimators.adaptive.online import FIRST_TICK, AdaptiveRound
@@ -21,6 +21,7 @@ from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, KeptRewards
 from halfseen.models.identification.order import free_numbers
 from halfseen.models.identification.selection import RECENT, Found, find, resume, units
+from halfseen.validation import refuse_outside
 
 GROWTH, LATE_GROWTH, LEAST_STEP = 1.3, 1.5, 10  # from one identification to the next
 LATE = 1000  # rounds
@@ -208,6 +209,10 @@ class Adaptive(AdaptiveRound):
         for key, mine in self.model(row).items():
             if given[key].dtype != mine.dtype or given[key].shape != mine.shape:
                 raise invalid(f"model '{key}'", f"{given[key].dtype} {given[key].shape}", f"{mine.dtype} {mine.shape}")
+        kept = {name: getattr(self.history, name)[row : row + 1] for name in ("offset", "count")}
+        for key, (holder, name) in self._decided().items():
+            if given[key].dtype.kind == "i":
+                refuse_outside(f"model '{key}'", given[key], *holder.limits(kept).get(name, (0, MOST)))
         self._share_covariances()
         restarted = int(given["began"]) > int(self.began[row])
         if restarted:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from halfseen.components import Mask, State, Stateful, Streams
+from halfseen.components import Limits, Mask, State, Stateful, Streams
 from halfseen.errors import invalid
 from halfseen.kernels.random import Ints
 
@@ -72,6 +72,12 @@ class History(Stateful):
         """Without the slots that no stream has used yet: how many there are is nobody's concern."""
         used = int(self.count.max(initial=0))
         return super().state() | {name: getattr(self, name)[:, :used] for name in self.unused}
+
+    def limits(self, state: State) -> Limits:
+        if "rounds" not in state:
+            return {"count": (0, self._most)}
+        before = np.asarray(state["rounds"]) - np.asarray(state["count"])
+        return {"count": (0, self._most), "offset": (before, before)}
 
     def agree(self, state: State) -> None:
         slots = [state[name].shape[1] for name in self.unused]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import Estimator, Learner, State, Streams
+from halfseen.components import Estimator, Learner, Limits, State, Streams
 from halfseen.errors import invalid
 from halfseen.estimators.adaptive.candidate_models import Rungs
 from halfseen.estimators.adaptive.history import History
 from halfseen.kernels.belief import hear, open_round
 from halfseen.kernels.random import Floats, Ints
-from halfseen.learners.calibrated import Calibrated, refuse_sizes
+from halfseen.learners.calibrated import Calibrated
 from halfseen.models.identification.selection import PLAIN_NOISE, units
-from halfseen.validation import at_least
+from halfseen.validation import at_least, refuse_outside
 
 FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
 FIRST_TICK = 8  # rewards at which the arms' hyperparameters are found for the first time
@@ -64,8 +64,12 @@ class AdaptiveRound(Estimator):
         for row in range(count):
             self._filter_plainly(row)
 
+    def limits(self, state: State) -> Limits:
+        rounds = np.asarray(state["offset"]) + np.asarray(state["count"])
+        return {"sizes": (self._streams.observed, self.rungs.most), "began": (0, rounds)}
+
     def agree(self, state: State) -> None:
-        refuse_sizes(state["sizes"], self.rungs.most)
+        refuse_outside("state 'arm'", state["arm"], 0, self._learner.arms - 1)
 
     def meet(self, learner: Learner) -> None:
         if not isinstance(learner, Calibrated):

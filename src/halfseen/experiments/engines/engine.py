@@ -14,7 +14,7 @@ from halfseen.experiments.plan import CHUNK, Slice
 from halfseen.experiments.play import play
 from halfseen.experiments.source import source_hash
 from halfseen.validation import at_least
-from halfseen.worlds import World
+from halfseen.worlds.world import World
 
 
 class Piece(Protocol):

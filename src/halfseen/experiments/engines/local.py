@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from typing import Any
 
-from halfseen.compiler.notice import QUIET
 from halfseen.errors import HalfseenError
 from halfseen.experiments.engines.engine import Done, Engine, Tick, Work, check_source
 from halfseen.experiments.play import Stopped
 from halfseen.experiments.source import source_hash
+from halfseen.kernels.compiling import QUIET
 
 CHILD_ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", QUIET), "1")
 NO_GUARD = "asked for by a script without `if __name__ == '__main__':`"
