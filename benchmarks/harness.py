@@ -253,7 +253,7 @@ def processor() -> str:
 
 def machine_facts() -> dict[str, Any]:
     """What the run was made on."""
-    ours = {name: version(name) for name in ("numpy", "scipy", "llvmlite")}
+    ours = {name: version(name) for name in ("numpy", "scipy", "numba")}
     return {"processor": processor(), "cores": os.cpu_count(), "python": platform.python_version()} | ours
 
 

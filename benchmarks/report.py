@@ -117,7 +117,7 @@ def setting(results: Mapping[str, Any]) -> str:
     return (
         f"d = {sizes['latent']}, k = {sizes['observed']}, K = {sizes['arms']}; {machine['processor']}, "
         f"{machine['cores']} cores, one thread on one of them; dgemm {results['dgemm_gflops']:.1f} Gflop/s; "
-        f"Python {machine['python']}, NumPy {machine['numpy']}, llvmlite {machine['llvmlite']}; load of the machine "
+        f"Python {machine['python']}, NumPy {machine['numpy']}, Numba {machine['numba']}; load of the machine "
         f"{' to '.join('unknown' if one is None else f'{one:.1f}' for one in machine['load'])}."
     )
 

@@ -7,6 +7,7 @@ about in `rows` (n,), and its inputs and outputs are aligned with `rows`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,9 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.random import Floats, Ints, Keys
+from halfseen.validation import refuse_outside
 
 State = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
+Limits = Mapping[str, tuple[ArrayLike, ArrayLike]]  # of arrays by name: the least and the greatest integer
+MOST = 2**53  # no count comes that far
 
 
 @dataclass(frozen=True)
@@ -71,15 +75,31 @@ class Stateful:
             shape = self._state_shape(name, mine, given, count)
             if given.dtype != mine.dtype or given.shape != shape:
                 raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} {shape}")
-        self.check_consistency(state)
         for part in self.parts:
             getattr(self, part).check(state, count)
+        self.check_ranges(state)
+        self.check_consistency(state)
 
     def _state_shape(self, name: str, mine: NDArray[Any], given: NDArray[Any], count: int) -> tuple[int, ...]:
         return (count, *mine.shape[1:])
 
+    def limits(self, state: State) -> Limits:
+        """Between which values integers of the state must lie, where that is not 0 to MOST.
+
+        `state` is what is to be restored. That of an estimator holds the `rounds` (B,) of the streams as well.
+        """
+        return {}
+
+    def check_ranges(self, state: State) -> None:
+        """Refuse integers that lie outside their limits: kernels index by them and check no bounds."""
+        limits = self.limits(state)
+        for name in self.state_names:
+            given = np.asarray(state[name])
+            if given.dtype.kind in "iu":
+                refuse_outside(f"state '{name}'", given, *limits.get(name, (0, MOST)))
+
     def check_consistency(self, state: State) -> None:
-        """Refuse arrays of the right shape that contradict each other, or that would index what is not there."""
+        """Refuse arrays of the right shape that contradict each other."""
 
     def restore(self, state: State, rows: Ints | None = None) -> None:
         """Become what `state()` described; with `rows`, let those rows become what `state(rows)` described."""

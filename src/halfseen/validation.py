@@ -104,6 +104,14 @@ def covariances(argument: str, value: ArrayLike, streams: int, size: int) -> Flo
     return cov
 
 
+def refuse_outside(name: str, given: NDArray[np.generic], low: ArrayLike, high: ArrayLike) -> None:
+    """Refuse integers below `low` or above `high`."""
+    least, most = np.asarray(low), np.asarray(high)
+    if not ((given >= least) & (given <= most)).all():
+        got, wanted = f"integers from {given.min()} to {given.max()}", f"from {least.min()} to {most.max()}"
+        raise invalid(name, got, wanted)
+
+
 def at_least(argument: str, value: object, least: int) -> int:
     """`value` as an integer no smaller than `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:

@@ -56,7 +56,7 @@ def results():
             "python": "3.11",
             "numpy": "2",
             "scipy": "1",
-            "llvmlite": "0",
+            "numba": "0",
             "load": [0.5, 1.0],
         },
         "dgemm_gflops": 10.0,

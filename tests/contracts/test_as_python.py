@@ -16,7 +16,6 @@ import numpy as np
 from settings import make_small, shown, story
 
 import halfseen as hs
-from halfseen.compiler.decorators import INTERPRET
 
 FEW = 12  # rounds, of those whose identification takes seconds in Python
 
@@ -44,7 +43,7 @@ def play() -> dict[str, list[list[float]]]:
 
 def test_compiled_and_not_they_decide_alike() -> None:
     found = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(hs.__file__).parents[1])])
-    environment = os.environ | {INTERPRET: "1", "PYTHONPATH": found}
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": found}
     done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     interpreted = json.loads(done.stdout)

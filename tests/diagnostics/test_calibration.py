@@ -17,8 +17,7 @@ def test_predictions_in_turn_are_those_of_the_joint_gaussian():
     rewards[4] = np.nan
     root = rng.normal(size=(p, p))
     prior, baseline = root @ root.T + 0.3 * np.eye(p), 0.6
-    means, variances = np.empty(n), np.empty(n)
-    predict_in_turn(c, arms, rewards, noise, prior, baseline, means, variances)
+    means, variances = predict_in_turn(c, arms, rewards, noise, prior, baseline)
     cov = np.where(arms[:, None] == arms, c @ prior @ c.T, 0.0) + np.diag(noise[arms])
     mean = baseline * c[:, 0]
     for t in range(n):

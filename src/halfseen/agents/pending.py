@@ -10,7 +10,7 @@ import numpy as np
 from halfseen.diagnostics.health import LONG
 from halfseen.errors import DecisionError, invalid
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import at_least
+from halfseen.validation import at_least, refuse_outside
 
 PROVISIONAL = "pending.provisional"  # in the state only if there is such a reward
 _NO_PROVISIONAL = np.zeros((0, 4))  # number of the decision, value of the reward, and how it was learnt
@@ -153,11 +153,12 @@ class PendingDecisions:
         counts = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
         if len(counts) != 1 or len(state["rewards"]) not in (2, 3):
             raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
-        ids, played = np.asarray(state["pending.ids"]), np.asarray(state["pending.arms"])
-        if not (np.diff(ids, prepend=0) > 0).all() or ids.max(initial=0) > np.max(state["rounds"]):
-            raise invalid("state 'pending.ids'", "rounds out of order, or that have not been", "rounds in order")
-        if not ((played >= 0) & (played < arms)).all():
-            raise invalid("state 'pending.arms'", f"arms {played.min()} to {played.max()}", f"arms 0 to {arms - 1}")
+        ids, rounds = np.asarray(state["pending.ids"]), np.asarray(state["rounds"]).max(initial=0)
+        refuse_outside("state 'pending.arms'", np.asarray(state["pending.arms"]), 0, arms - 1)
+        refuse_outside("state 'pending.ids'", ids, 1, rounds)
+        refuse_outside("state 'rewards'", np.asarray(state["rewards"]), 0, rounds)
+        if not (np.diff(ids) > 0).all():
+            raise invalid("state 'pending.ids'", "decisions out of order", "each once, the oldest first")
         held = np.asarray(state.get(PROVISIONAL, _NO_PROVISIONAL))
         if held.dtype != np.float64 or held.shape[1:] != _NO_PROVISIONAL.shape[1:] or np.isnan(held).any():
             raise invalid(

@@ -303,7 +303,7 @@ class Policy(Stateful):
         """Become what `state()` described, or let `rows` become it; nothing changes unless all of it fits."""
         count = self.streams.count if rows is None else len(rows)
         self.check(state, count)
-        self.estimator.check(_of_part("estimator", state), count)
+        self.estimator.check(_of_part("estimator", state) | {"rounds": state["rounds"]}, count)
         self.learner.check(_of_part("learner", state), count)
         self._write(state, rows)
 
@@ -313,8 +313,6 @@ class Policy(Stateful):
         self.learner.restore(_of_part("learner", state), rows)
 
     def check_consistency(self, state: State) -> None:
-        if (state["rounds"] < 0).any():
-            raise invalid("state 'rounds'", "a number below 0", "rounds from 0")
         if not np.asarray(state["active"]).any(axis=1).all():
             raise invalid("state", "one without an active arm", "one with an arm to choose")
 

@@ -108,10 +108,10 @@ def cell_progress(size: str) -> Iterator[Callable[[Progress], None]]:
 
 @contextmanager
 def kernel_progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr with the files of kernels compiled, or a plain line where stderr is no terminal."""
+    """A bar on stderr with the kernels compiled, or a plain line where stderr is no terminal."""
     from rich.progress import TextColumn, TimeElapsedColumn
 
-    bar, say = _bar(TextColumn("{task.completed:.0f} of {task.total:.0f} files"), TimeElapsedColumn())
+    bar, say = _bar(TextColumn("{task.completed:.0f} of {task.total:.0f} kernels"), TimeElapsedColumn())
     task = bar.add_task("compiling", total=1)
     say("compiling all numerical kernels, once for this installation")
     with bar:

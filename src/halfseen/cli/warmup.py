@@ -15,18 +15,21 @@ def warmup(
     jobs: Annotated[int, typer.Option(help="Processes; 0 for one a processor.")] = 0,
 ) -> None:
     """Compile all numerical kernels now, for instance while an image is built."""
-    from halfseen.compiler.cache import folder
-    from halfseen.kernels.warmup import compile_missing, missing, units
+    from halfseen.experiments.warmup import all_kernels, compile_missing, missing
+    from halfseen.kernels.compiling import cache_folder
     from halfseen.validation import at_least
 
     processes = at_least("jobs", jobs, 0) or None
-    everything = f"all {sum(len(unit.kernels) for unit in units().values())} kernels"
-    left = missing()
+    everything = f"all {len(all_kernels())} kernels"
+    folder, left = cache_folder(), missing()
+    if folder is None:
+        print("no folder for compiled kernels can be written to; HALFSEEN_CACHE_DIR names another")
+        raise typer.Exit(1)
     if check:
         if left:
-            print(f"{len(left)} of {len(units())} files of kernels are not compiled: {', '.join(left)}")
+            print(f"{len(left)} of {len(all_kernels())} kernels are not compiled: {', '.join(left)}")
             raise typer.Exit(1)
-        print(f"{everything} are compiled, in {folder()}")
+        print(f"{everything} are compiled, in {folder}")
         return
     began = time.perf_counter()
     if left:
@@ -35,6 +38,6 @@ def warmup(
         left = missing()
     taken = duration(time.perf_counter() - began)
     if left:
-        print(f"compiled in {taken}, but {folder()} keeps no {', '.join(left)}")
+        print(f"compiled in {taken}, but {folder} keeps no {', '.join(left)}")
         raise typer.Exit(1)
-    print(f"{everything} are compiled, in {folder()}; this took {taken}")
+    print(f"{everything} are compiled, in {folder}; this took {taken}")

@@ -47,9 +47,8 @@ class Calibration(NamedTuple):
 def measure_calibration(contexts: Floats, observed: ObservedRewards, fit: ArmFit) -> Calibration:
     """One-step-ahead predictions of all rewards by arms that start at the prior of `fit`, with its noise."""
     features = np.ascontiguousarray(with_intercept(contexts)[observed.rounds])
-    means, variances = np.empty(len(observed.rewards)), np.empty(len(observed.rewards))
     rewards = observed.rewards - fit.origin
-    predict_in_turn(features, observed.arms, rewards, fit.noise, fit.prior, fit.baseline, means, variances)
+    means, variances = predict_in_turn(features, observed.arms, rewards, fit.noise, fit.prior, fit.baseline)
     transform = normal_cdf((rewards - means) / np.sqrt(variances))
     return Calibration(np.asarray(transform), tuple(coverage(transform, level, observed.rounds) for level in LEVELS))
 

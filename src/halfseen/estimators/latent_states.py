@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Estimator, Learner, StreamBatch
+from halfseen.components import MOST, Estimator, Learner, Limits, State, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.latent_states import hear_rewards, open_rounds
 from halfseen.kernels.random import Floats, Ints
@@ -52,12 +52,14 @@ class LatentStates(Estimator):
         self.newest = np.zeros(count, dtype=np.int64)
         self.forgotten = np.zeros(count, dtype=np.int64)
 
+    def limits(self, state: State) -> Limits:
+        rounds = state.get("rounds")
+        return {"newest": (0, MOST) if rounds is None else (rounds, rounds)}
+
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        belief = np.empty((len(rows), self.dimension))
-        open_rounds(rows, rounds, self._log_start, self._log_F, self.beliefs, self.evidence, self.newest, belief)
-        return belief
+        return open_rounds(rows, rounds, self._log_start, self._log_F, self.beliefs, self.evidence, self.newest)
 
     def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
         if not isinstance(learner, Known):

@@ -150,7 +150,7 @@ def _difference(stored: list[dict[str, Any]], ours: list[dict[str, Any]]) -> str
 def versions() -> dict[str, str]:
     """Return the versions of what the numbers were computed with."""
     installed = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("halfseen", "numpy", "scipy", "llvmlite"):
+    for package in ("halfseen", "numpy", "scipy", "numba"):
         try:
             installed[package] = version(package)
         except PackageNotFoundError:

@@ -15,7 +15,6 @@ from halfseen.components import Choices, Payoffs, StreamBatch
 from halfseen.experiments.plan import CHUNK, Slice
 from halfseen.experiments.theory import largest_eigenvalues
 from halfseen.kernels.random import Floats, Ints, stream_keys
-from halfseen.kernels.record import distances, regrets
 from halfseen.learners.ridge import Ridge
 from halfseen.worlds.world import Episodes, Rounds, World, largest_arm_norm
 
@@ -140,9 +139,9 @@ def _record(
     features: Floats,
 ) -> None:
     stop = start + arms.shape[1]
-    regret = np.empty(arms.shape)
-    regrets(_flat(chunk.payoffs.expected), arms.ravel(), regret.ravel())
-    trajectories.regret[:, start:stop] = regret
+    expected = chunk.payoffs.expected
+    played = np.take_along_axis(expected, arms[:, :, None], axis=2)[:, :, 0]
+    trajectories.regret[:, start:stop] = expected.max(axis=2) - played
     trajectories.reward[:, start:stop] = rewards
     trajectories.arm[:, start:stop] = arms
     trajectories.context_norm[:, start:stop] = chunk.context_norms
@@ -158,14 +157,9 @@ def _record(
 
 def _distances(contexts: Floats, features: Floats) -> Floats:
     """‖x_t − x̂_t‖; a feature shorter than the context (y itself) says nothing of the rest, which counts as 0."""
-    found = np.empty(contexts.shape[:2])
-    distances(_flat(contexts), _flat(features), found.ravel())
-    return found
-
-
-def _flat(array: Floats) -> Floats:
-    """(B, n, m) as (B·n, m)."""
-    return array.reshape(array.shape[0] * array.shape[1], array.shape[2])
+    gap = contexts.copy()
+    gap[:, :, : features.shape[2]] -= features
+    return np.asarray(np.linalg.norm(gap, axis=2))
 
 
 def _empty_trajectories(task: Slice, episodes: Episodes) -> Trajectories:

@@ -11,22 +11,22 @@ import math
 
 import numpy as np
 
-from halfseen.compiler.decorators import helper, inline, kernel
+from halfseen.kernels.compiling import kernel
 from halfseen.kernels.kalman import covariance_step
 
 OUTLIER = 20.0  # times as surprising as expected is the most that one round can be
 LEAST_NOISE = 0.1  # share of an arm's noise that is not put down to the context's own uncertainty
 
 
-@inline("i i f2 f2 f1")
+@kernel()
 def _features(b, d, x, shift, features):  # type: ignore[no-untyped-def]
     features[0] = 1.0
     for i in range(features.shape[0] - 1):
         features[i + 1] = x[b, i] + shift[b, i] if i < d else 0.0
 
 
-@helper("i i f2 f2 f2 f2 f2 f1 -> f")
-def _step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
+@kernel()
+def advance(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
     """One Kalman step of stream b, which has d states, with y (k,) in the model's units; squared surprise per entry."""
     k = y.shape[0]
     seen, error, white = np.empty(k, np.bool_), np.empty(k), np.empty(k)
@@ -65,13 +65,7 @@ def _step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
     return squared / count if count > 0 else 1.0
 
 
-@kernel("i i f2 f2 f2 f2 f2 f1 -> f")
-def advance(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
-    """`_step`, for Python to call."""
-    return _step(b, d, D, Q, R, x, P, y)
-
-
-@kernel("i1 f2 f2 f2 f3 f2 f3 i1 i1 f2 f2 f2 f2 f2 f2 f1 i f2")
+@kernel()
 def open_round(  # type: ignore[no-untyped-def]
     rows, observations, centre, scale, ys, reward, belief, count, sizes, D, Q, R, x, P, shift, surprise, memory,
     features,
@@ -89,7 +83,7 @@ def open_round(  # type: ignore[no-untyped-def]
             ys[b, count[b], i] = observations[s, i]
             y[i] = (observations[s, i] - centre[b, i]) / scale[b, i]
         reward[b, count[b]] = np.nan
-        fresh = _step(b, sizes[b], D, Q, R, x, P, y)
+        fresh = advance(b, sizes[b], D, Q, R, x, P, y)
         surprise[b] += (min(fresh, OUTLIER) - surprise[b]) / memory
         _features(b, sizes[b], x, shift, features[s])
         for i in range(features.shape[1]):
@@ -97,7 +91,7 @@ def open_round(  # type: ignore[no-untyped-def]
         count[b] += 1
 
 
-@kernel("i1 i1 f2 f2 f2 f2 f2")
+@kernel()
 def score_packed(rows, sizes, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
     """Of every arm the predicted reward cᵀm_a and its parameter variance cᵀC_a c; (n, K), in place."""
     for s in range(rows.shape[0]):
@@ -116,7 +110,7 @@ def score_packed(rows, sizes, mean, cov, features, means, variances):  # type: i
             variances[s, a] = max(quadratic, 0.0)
 
 
-@kernel("i1 i1 f2 f2 f2 f2")
+@kernel()
 def reuse_packed(rows, sizes, cov, moment, features, reuse):  # type: ignore[no-untyped-def]
     """Of every arm uᵀMu/(cᵀu)² with u = C_a c and M = mean c'c'ᵀ: the mean of (cᵀC_a c')²/(cᵀC_a c)²; (n, K)."""
     for s in range(rows.shape[0]):
@@ -140,7 +134,7 @@ def reuse_packed(rows, sizes, cov, moment, features, reuse):  # type: ignore[no-
             reuse[s, a] = max(elsewhere, 0.0) / (here * here) if here > 0.0 else 0.0
 
 
-@helper("i i i f2 f2 f2 f2 -> f")
+@kernel()
 def _noise(b, a, d, slopes, noise, smooth_cov, P):  # type: ignore[no-untyped-def]
     fresh, within = 0.0, 0.0
     for i in range(d):
@@ -153,7 +147,7 @@ def _noise(b, a, d, slopes, noise, smooth_cov, P):  # type: ignore[no-untyped-de
     return max(noise[b, a] - within, LEAST_NOISE * noise[b, a]) + max(fresh, 0.0)
 
 
-@kernel("i1 i1 f2 f2 f2 f2 f2")
+@kernel()
 def noise_packed(rows, sizes, slopes, noise, smooth_cov, P, variances):  # type: ignore[no-untyped-def]
     """Variance of a reward around cᵀθ_a: max(s_a − μᵀP̄μ, 0.1 s_a) + μᵀPμ, with μ the slopes at the last fit.
 
@@ -165,7 +159,7 @@ def noise_packed(rows, sizes, slopes, noise, smooth_cov, P, variances):  # type:
             variances[s, a] = _noise(b, a, sizes[b], slopes, noise, smooth_cov, P)
 
 
-@kernel("i1 i1 i1 f2 f2 f2 f2 f1")
+@kernel()
 def noise_of(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):  # type: ignore[no-untyped-def]
     """The same of one arm a row, (n,)."""
     for s in range(rows.shape[0]):
@@ -173,7 +167,7 @@ def noise_of(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):  # typ
         variances[s] = _noise(b, arms[s], sizes[b], slopes, noise, smooth_cov, P)
 
 
-@kernel("i1 i1 f2 f2 f2 i1 f1 f1")
+@kernel()
 def credit_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  # type: ignore[no-untyped-def]
     """Fold rewards (n,) with noise `variances` (n,) into the arms' posteriors, in the order given."""
     for s in range(rows.shape[0]):
@@ -201,7 +195,7 @@ def credit_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  
                 C[i, j] -= gain[i] * gain[j]
 
 
-@kernel("i1 i1 f2 f2 f2 i1 f1")
+@kernel()
 def amend_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
     """m_a += C_a c·change, for rewards learnt before that change by `changes` (n,) times their noise variance."""
     for s in range(rows.shape[0]):
@@ -217,7 +211,7 @@ def amend_packed(rows, sizes, mean, cov, features, arms, changes):  # type: igno
             mean[b, a * p + i] += image * changes[s]
 
 
-@kernel("i1 i1 i2 f2 f1 i1 f2 f2 f2 f2 f2 f2 f2 f2")
+@kernel()
 def hear(  # type: ignore[no-untyped-def]
     rows, slots, arm, reward, origin, sizes, mean, cov, slopes, noise, smooth_cov, x, P, shift
 ):

@@ -10,8 +10,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler.decorators import AS_WRITTEN, inline, kernel
-from halfseen.compiler.intrinsics import bits_of, double_of
+from halfseen.kernels.compiling import AS_WRITTEN, bits_of, double_of, kernel
 
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # 32 bits: a whole number of them below 2²¹ is exact
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
@@ -21,7 +20,7 @@ _WHOLE = 2.0**52  # from here on doubles are whole numbers, and their last bits 
 _WHOLE_BITS = 1075 << 52
 
 
-@inline("f -> f", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _log(u):  # type: ignore[no-untyped-def]
     """log u of a positive, normal u = 2ᵉ m with √½ ≤ m < √2: e log 2 + 2 artanh s, where s = (m − 1)/(m + 1)."""
     bits = bits_of(u)
@@ -43,7 +42,7 @@ def _log(u):  # type: ignore[no-untyped-def]
     return e * _LN2_HIGH + (f - (s * (f - z * rest) - e * _LN2_LOW))
 
 
-@inline("f -> f f", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _turn(u):  # type: ignore[no-untyped-def]
     """cos 2πu and sin 2πu, for 0 < u < 1: those of what is left beside the nearest quarter turn, by their series."""
     near = u * 4.0 + 1.5 * _WHOLE  # rounded to a whole number
@@ -74,7 +73,7 @@ def _turn(u):  # type: ignore[no-untyped-def]
     return double_of(bits_of(along) ^ ((quarters + 1 & 2) << 62)), double_of(bits_of(across) ^ ((quarters & 2) << 62))
 
 
-@kernel("f1 f1 i", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def to_normals(first, second, n):  # type: ignore[no-untyped-def]
     """Uniforms on (0, 1), first[:n] and second[:n], into as many independent standard normals, in their place."""
     for j in range(n):

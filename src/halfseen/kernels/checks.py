@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from halfseen.compiler.decorators import kernel
 from halfseen.kernels._types import Matrix
+from halfseen.kernels.compiling import kernel
 from halfseen.validation import LIMIT
 
 COMPLETE, MISSING, EXCESSIVE = 0, 1, 2
 
 
-@kernel("f2 -> i")
+@kernel()
 def survey(values: Matrix) -> int:
     """COMPLETE, MISSING where an entry is NaN, or EXCESSIVE where one is beyond ±LIMIT (which outranks missing)."""
     found = COMPLETE

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler.decorators import AS_WRITTEN, helper, inline, kernel
+from halfseen.kernels.compiling import AS_WRITTEN, kernel
 from halfseen.kernels.tails import END, normals
 
 # The law of the draw ζ_a in a score m_a + width·std_a·ζ_a: always 1, or z_a, or |z_a|, where z_a ~ N(0, 1).
@@ -21,7 +21,7 @@ _NOTHING = 1e-30  # a probability that all scores are below a panel, at which it
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-@helper("i f2 f2 f2 i f2 i i b2 -> i", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def pick_one(i, means, variances, noise, w, widths, law, v, available):  # type: ignore[no-untyped-def]
     """`pick` on row i of means, variances and noise, row w of the widths and row v of what is available."""
     best, best_score, best_noise = -1, 0.0, 0.0
@@ -41,7 +41,7 @@ def pick_one(i, means, variances, noise, w, widths, law, v, available):  # type:
     return best
 
 
-@kernel("f2 f2 f2 i f2 b2 i1", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def pick(means, variances, widths, law, noise, available, winners):  # type: ignore[no-untyped-def]
     """The available arm with the highest score m + width·std·ζ, for every row, in `winners`; ζ is made of the noise.
 
@@ -52,7 +52,7 @@ def pick(means, variances, widths, law, noise, available, winners):  # type: ign
         winners[i] = pick_one(i, means, variances, noise, i, widths, law, i, available)
 
 
-@helper("f1 b1 f f1", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _share_out(scores, eligible, share, probabilities):  # type: ignore[no-untyped-def]
     """Divide `share` equally between the eligible arms with the highest score."""
     arms = scores.shape[0]
@@ -68,14 +68,14 @@ def _share_out(scores, eligible, share, probabilities):  # type: ignore[no-untyp
             probabilities[a] = share / count
 
 
-@inline("f i -> f", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _lower_tail(z, law):  # type: ignore[no-untyped-def]
     if law == HALF_NORMAL:
         return math.erf(z / math.sqrt(2.0)) if z >= 0.0 else 0.0
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
-@helper("f1 f1 i b1 f f f f1", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _integrate(means, stds, law, random, low, high, share, probabilities):  # type: ignore[no-untyped-def]
     """share·∫ f_a(x) Π_{b≠a} F_b(x) dx from low to high for every random arm, added to `probabilities`.
 
@@ -131,7 +131,7 @@ def _integrate(means, stds, law, random, low, high, share, probabilities):  # ty
             probabilities[a] = min(1.0, probabilities[a] + share * total)  # rounding may leave it above
 
 
-@helper("f1 f1 i b1 f1", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _win_probabilities(scores, stds, law, available, probabilities):  # type: ignore[no-untyped-def]
     """P(arm a has the highest of the independent scores m_a + s_a ζ_a), added to `probabilities`.
 
@@ -171,7 +171,7 @@ def _win_probabilities(scores, stds, law, available, probabilities):  # type: ig
         share *= below
 
 
-@kernel("f2 f2 f2 i b2 f2", AS_WRITTEN, nogil=True)  # it takes longest by far: other threads may go on
+@kernel(AS_WRITTEN, nogil=True)  # it takes longest by far: other threads may go on
 def win_probabilities(means, variances, widths, law, available, probabilities):  # type: ignore[no-untyped-def]
     """The probability with which `pick` chooses each arm, exact up to quadrature (below 1e-10); (n, K), in place."""
     n, arms = means.shape

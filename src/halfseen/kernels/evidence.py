@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler.decorators import helper, kernel
+from halfseen.kernels.compiling import kernel
 
 NOISE_WEIGHT = 10.0  # rewards that the noise pooled over arms counts for in each arm's own
 PRIOR_WEIGHT = 10.0  # arms that a multiple of I counts for in the covariance of the parameters
@@ -26,7 +26,7 @@ POWER_STEPS = 50  # to the direction in which contexts vary most
 TINY = 1e-14
 
 
-@helper("f2 f2 f2 -> f")
+@kernel()
 def _invert(S, factor, inverse):  # type: ignore[no-untyped-def]
     """inverse = S⁻¹ of a positive definite S; log|S|. `factor` is scratch."""
     p = S.shape[0]
@@ -59,7 +59,7 @@ def _invert(S, factor, inverse):  # type: ignore[no-untyped-def]
     return log_det
 
 
-@kernel("f2 i1 f1 f3 f2 f1 f1")
+@kernel()
 def arm_sums(features, arms, rewards, G, h, squares, counts):  # type: ignore[no-untyped-def]
     """G_a = Σ ccᵀ, h_a = Σ rc, Σ r² and the number of rewards, over the rounds (rows) with a reward; in place."""
     p = features.shape[1]
@@ -81,7 +81,7 @@ def arm_sums(features, arms, rewards, G, h, squares, counts):  # type: ignore[no
                 G[a, j, i] = G[a, i, j]
 
 
-@kernel("f3 f2 f1 f1 f1 f2 -> f")
+@kernel()
 def first_hyperparameters(G, h, squares, counts, noise, prior):  # type: ignore[no-untyped-def]
     """Where the search for s_a and Λ starts: half of the mean square reward is noise. Returns the prior mean."""
     p = h.shape[1]
@@ -108,7 +108,7 @@ def first_hyperparameters(G, h, squares, counts, noise, prior):  # type: ignore[
     return baseline
 
 
-@helper("f3 f1 f1 f2 -> b")
+@kernel()
 def _main_direction(G, u, image, spread):  # type: ignore[no-untyped-def]
     """The direction u (p, entry 0 is 0) in which contexts vary most, over all rewards; False if they do not vary.
 
@@ -150,7 +150,7 @@ def _main_direction(G, u, image, spread):  # type: ignore[no-untyped-def]
     return True
 
 
-@helper("f1 f3 f2 f2 f3 f1 f f f1 f b -> f")
+@kernel()
 def _lever(counts, G, h, mean, cov, noise, baseline, rest, u, lever, by_arms):  # type: ignore[no-untyped-def]
     """α in intercept_a = baseline + α·uᵀslopes_a + rest_a, by one step of EM.
 
@@ -182,7 +182,7 @@ def _lever(counts, G, h, mean, cov, noise, baseline, rest, u, lever, by_arms):  
     return right / max(system + LEVER_WEIGHT * squares / (played * rest), 1e-300)
 
 
-@helper("f2 f f f1")
+@kernel()
 def _tie_intercept(prior, rest, lever, u):  # type: ignore[no-untyped-def]
     """The prior of (intercept, slopes) in which intercept = baseline + lever·uᵀslopes + N(0, rest), in place."""
     p = len(u)
@@ -195,7 +195,7 @@ def _tie_intercept(prior, rest, lever, u):  # type: ignore[no-untyped-def]
         prior[0, 0] += total * lever * u[i]
 
 
-@helper("f2 f1 -> f f")
+@kernel()
 def _untie_intercept(prior, u):  # type: ignore[no-untyped-def]
     """(rest, lever) along u of any prior: the regression of the intercept on uᵀslopes, and what it leaves."""
     tied, along = 0.0, 0.0
@@ -207,7 +207,7 @@ def _untie_intercept(prior, u):  # type: ignore[no-untyped-def]
     return max(prior[0, 0] - lever * tied, TINY * prior[0, 0]), lever
 
 
-@kernel("f3 f2 f1 f1 f1 f2 f f2 f3 i f -> f f f")
+@kernel()
 def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iterations, tolerance):  # type: ignore[no-untyped-def]
     """Posterior mean (K, p) and cov (K, p, p) of every arm, with `noise` (K,) and `prior` (p, p) improved in place.
 

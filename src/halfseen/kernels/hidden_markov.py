@@ -11,13 +11,13 @@ import math
 
 import numpy as np
 
-from halfseen.compiler.decorators import helper, kernel
+from halfseen.kernels.compiling import kernel
 
 RARE = 1e-8  # a transition is never rarer: a zero would stay zero for ever
 UNVISITED = 1e-6  # a state with a smaller share of the statistics keeps its mean and variances
 
 
-@helper("f1 f2 f1 f2")
+@kernel()
 def _predict(belief, F, pred, ret):  # type: ignore[no-untyped-def]
     """pred_j = Σ_i b_i F_ij and ret(i | j) = b_i F_ij / pred_j."""
     M = belief.shape[0]
@@ -30,7 +30,7 @@ def _predict(belief, F, pred, ret):  # type: ignore[no-untyped-def]
             ret[i, j] = belief[i] * F[i, j] / total
 
 
-@helper("f1 f1 f2 f2 f1 -> f")
+@kernel()
 def _condition(pred, y, mean, var, belief):  # type: ignore[no-untyped-def]
     """b_j ∝ pred_j N(y; m_j, diag R_j) over the entries seen, worked out in logs; the log of the sum of the right."""
     M, k = mean.shape
@@ -52,7 +52,7 @@ def _condition(pred, y, mean, var, belief):  # type: ignore[no-untyped-def]
     return highest + math.log(total)
 
 
-@helper("f1 f2 f f1")
+@kernel()
 def _carry(rho, ret, kept, old):  # type: ignore[no-untyped-def]
     """ρ(q) ← kept·Σ_l ρ(l) ret(l | q)."""
     M = rho.shape[0]
@@ -65,7 +65,7 @@ def _carry(rho, ret, kept, old):  # type: ignore[no-untyped-def]
         rho[q] = kept * total
 
 
-@helper("f1 f2 f2 f2 f f3 f2 f3 f3 f1")
+@kernel()
 def _average(y, mean, var, ret, g, rho_F, rho_1, rho_y, rho_yy, old):  # type: ignore[no-untyped-def]
     """The statistics of transitions, visits, y and y² with one round more, of weight g.
 
@@ -89,7 +89,7 @@ def _average(y, mean, var, ret, g, rho_F, rho_1, rho_y, rho_yy, old):  # type: i
             rho_yy[j, i, j] += g * second
 
 
-@helper("f1 f3 f2 f3 f3 f f2 f2 f2")
+@kernel()
 def _maximise(belief, rho_F, rho_1, rho_y, rho_yy, floor, F, mean, var):  # type: ignore[no-untyped-def]
     """F = row-normalised S_F, m = S_y/S_1, R = S_yy/S_1 − m² + floor, where S = Σ_q ρ(·; q) b_q."""
     M, k = mean.shape
@@ -118,7 +118,7 @@ def _maximise(belief, rho_F, rho_1, rho_y, rho_yy, floor, F, mean, var):  # type
             var[j, i] = max(second / visits - mean[j, i] * mean[j, i], 0.0) + floor
 
 
-@helper("f1 f f1 f2 f2 f2 f3 f2 f3 f3 f1 f2 f1")
+@kernel()
 def _step(y, g, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy, pred, ret, old):  # type: ignore[no-untyped-def]
     """Belief and statistics of one stream with one round more, of weight g."""
     _predict(belief, F, pred, ret)
@@ -126,7 +126,7 @@ def _step(y, g, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy, pred, ret, ol
     _average(y, mean, var, ret, g, rho_F, rho_1, rho_y, rho_yy, old)
 
 
-@kernel("i1 f2 i1 f f f2 f3 f3 f3 f4 f3 f4 f4")
+@kernel()
 def filter_and_learn(rows, ys, rounds, exponent, floor, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy):  # type: ignore[no-untyped-def]
     """One round of the streams in `rows`: belief b given y (NaN: not seen), statistics with weight t^−exponent, and
     the parameters from them. All arrays but the first three have the leading axis B and are changed in place.
@@ -141,7 +141,7 @@ def filter_and_learn(rows, ys, rounds, exponent, floor, belief, F, mean, var, rh
         _maximise(belief[b], rho_F[b], rho_1[b], rho_y[b], rho_yy[b], floor, F[b], mean[b], var[b])
 
 
-@kernel("f2 i f f f1 f2 f2 f2 f3 f2 f3 f3")
+@kernel()
 def fit_start(ys, passes, exponent, floor, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy):  # type: ignore[no-untyped-def]
     """EM on the first rounds ys (n, k) of one stream, then the statistics that go on from there; all in place.
 
@@ -159,7 +159,7 @@ def fit_start(ys, passes, exponent, floor, belief, F, mean, var, rho_F, rho_1, r
             _maximise(belief, rho_F, rho_1, rho_y, rho_yy, floor, F, mean, var)
 
 
-@kernel("f2 f2 f2 f2 -> f")
+@kernel()
 def log_likelihood(ys, F, mean, var):  # type: ignore[no-untyped-def]
     """log p(y_1..y_n) of one stream, from a uniform belief before the first round."""
     M = F.shape[0]

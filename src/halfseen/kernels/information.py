@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from halfseen.compiler.decorators import AS_WRITTEN, helper, kernel
+from halfseen.kernels.compiling import AS_WRITTEN, kernel
 
 # Sums in the order written: arms of equal numbers get equal results, wherever they stand.
 
 
-@helper("f1 f1 b1 i1 -> i", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _frontier(regrets, informed, eligible, frontier):  # type: ignore[no-untyped-def]
     """The arms that none betters in regret and information both, one of each set of equals, by rising regret."""
     count, most = 0, -1.0
@@ -28,7 +28,7 @@ def _frontier(regrets, informed, eligible, frontier):  # type: ignore[no-untyped
         count += 1
 
 
-@helper("f1 f1 i1 i -> i i f", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _best_pair(regrets, gains, frontier, count):  # type: ignore[no-untyped-def]
     """Two arms and the probability of the second that minimise (Σ p_a Δ_a)² / Σ p_a g_a, with Δ_a = 1 + regret.
 
@@ -52,7 +52,7 @@ def _best_pair(regrets, gains, frontier, count):  # type: ignore[no-untyped-def]
     return low, high, share
 
 
-@helper("f i f1 f1 b1 f1", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _divide(share, arm, regrets, informed, eligible, probabilities):  # type: ignore[no-untyped-def]
     """Give `share` to the arm and its equals, those of the same regret and information, in equal parts."""
     arms, count = regrets.shape[0], 0
@@ -64,7 +64,7 @@ def _divide(share, arm, regrets, informed, eligible, probabilities):  # type: ig
             probabilities[a] += share / count
 
 
-@kernel("f2 f2 f2 f2 b2 f2", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def lowest_ratio(means, variances, widths, noise_variances, available, probabilities):  # type: ignore[no-untyped-def]
     """For every row the distribution over available arms that minimises (Σ p_a Δ_a)² / Σ p_a g_a; (n, K), in place.
 
@@ -110,7 +110,7 @@ def lowest_ratio(means, variances, widths, noise_variances, available, probabili
         _divide(share, high, regrets, informed, eligible, probabilities[i])
 
 
-@kernel("f2 f2 i1", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def draw(probabilities, uniforms, winners):  # type: ignore[no-untyped-def]
     """One arm a row, each with its probability: the first at which their running sum passes the uniform (n, 1)."""
     n, arms = probabilities.shape

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler.decorators import helper, inline, kernel
 from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
+from halfseen.kernels.compiling import kernel
 from halfseen.kernels.linalg import FREEZE, agree, copy_into, dot, dot_transposed, symmetrise, whitener
 
 NOISE_FLOOR = 1e-9  # a Σ_ii of 0 counts as this share of S_ii
 ROUNDING = 1e-13  # a Σ_ii that is given counts as it is, down to what S_ii can hold beside it
 
 
-@helper("f2 f2 f2 f2 f2")
+@kernel()
 def predict(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> None:
     """P⁻ = DPDᵀ + Q, symmetric to the last bit; DP is scratch."""
     dot(D, P, DP)
@@ -30,7 +30,7 @@ def predict(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> None
         P_pred[i, i] += Q[i, i]
 
 
-@helper("f2 f2 f2 f2 b1 f2 f2 f2 f2 f2 f3 f3")
+@kernel()
 def covariance_step(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)
@@ -90,7 +90,7 @@ def covariance_step(
     symmetrise(P_filt)
 
 
-@inline("b1 -> b")
+@kernel()
 def _all_seen(seen: Flags) -> bool:
     count = 0
     for value in seen:
@@ -98,7 +98,7 @@ def _all_seen(seen: Flags) -> bool:
     return bool(count == seen.shape[0])
 
 
-@kernel("i1 f3 f3 f3 f3 f3 b1 b2")
+@kernel()
 def advance_gain(
     lanes: Index,  # (n,)
     D: Stack,  # (M, d, d), or (1, d, d) for all lanes; Q and R alike
@@ -140,27 +140,25 @@ def advance_gain(
         copy_into(P[m], P_new)
 
 
-@helper("i f2 i f3 i f3 i f2 f1 f1")
-def mean_step(
-    b: int, x: Matrix, model: int, D: Stack, m: int, G: Stack, s: int, y: Matrix, pred: Vector, error: Vector
-) -> None:
-    """x_b ← Dx_b + G(y_s − ADx_b) of lane m, with entries that are NaN left out; `pred` and `error` are scratch."""
-    d, k = x.shape[1], y.shape[1]
+@kernel()
+def mean_step(x: Vector, D: Matrix, G: Matrix, y: Vector, pred: Vector, error: Vector) -> None:
+    """x ← Dx + G(y − ADx), with entries that are NaN left out; `pred` and `error` are scratch."""
+    d, k = x.shape[0], y.shape[0]
     for i in range(d):
-        total = 0.0
+        total, row = 0.0, D[i]
         for j in range(d):
-            total += D[model, i, j] * x[b, j]
+            total += row[j] * x[j]
         pred[i] = total
     for i in range(k):
-        error[i] = 0.0 if np.isnan(y[s, i]) else y[s, i] - pred[i]
+        error[i] = 0.0 if np.isnan(y[i]) else y[i] - pred[i]
     for i in range(d):
-        total = 0.0
+        total, row = 0.0, G[i]
         for j in range(k):
-            total += G[m, i, j] * error[j]
-        x[b, i] = pred[i] + total
+            total += row[j] * error[j]
+        x[i] = pred[i] + total
 
 
-@kernel("i1 i1 f3 f3 f2 f2")
+@kernel()
 def advance_mean(
     rows: Index,  # (n,) streams that take a step
     lane: Index,  # (B,) lane of each stream
@@ -173,10 +171,10 @@ def advance_mean(
     pred, error = np.empty(x.shape[1]), np.empty(y.shape[1])
     for s in range(y.shape[0]):
         m = lane[rows[s]]
-        mean_step(rows[s], x, m if D.shape[0] > 1 else 0, D, m, G, s, y, pred, error)
+        mean_step(x[rows[s]], D[m if D.shape[0] > 1 else 0], G[m], y[s], pred, error)
 
 
-@kernel("i1 f3 f3 f2 f3 i i f3")
+@kernel()
 def advance_means(
     lane: Index,  # (B,) lane of each stream
     D: Stack,  # (M, d, d), or (1, d, d) for all lanes
@@ -188,12 +186,11 @@ def advance_means(
     means: Stack,  # out (B, n, d)
 ) -> None:
     """`advance_mean` of all streams in the rounds start:stop, all of one before the next: its matrices stay close."""
-    n, streams, k = y.shape
-    flat = y.reshape((n * streams, k))
-    pred, error = np.empty(x.shape[1]), np.empty(k)
-    for b in range(streams):
-        m = lane[b]
+    pred, error = np.empty(x.shape[1]), np.empty(y.shape[2])
+    for b in range(y.shape[1]):
+        m, mean = lane[b], x[b]
         for t in range(start, stop):
-            mean_step(b, x, m if D.shape[0] > 1 else 0, D, m, G, t * streams + b, flat, pred, error)
-            for i in range(x.shape[1]):
-                means[b, t, i] = x[b, i]
+            mean_step(mean, D[m if D.shape[0] > 1 else 0], G[m], y[t, b], pred, error)
+            out = means[b, t]
+            for i in range(mean.shape[0]):
+                out[i] = mean[i]

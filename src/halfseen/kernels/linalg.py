@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler.decorators import helper, kernel
 from halfseen.kernels._types import Flags, Float, Matrix, Stack, Vector
+from halfseen.kernels.compiling import kernel
 
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error, not information
 FREEZE = 1e-12  # relative change of a covariance below which it counts as converged
 CANCELLATION = 1e-14  # rounding error of a covariance, in units of the one it was subtracted from
 
 
-@helper("f2 f2 f2")
+@kernel()
 def dot(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = a b, by BLAS."""
     np.dot(a, b, out)
 
 
-@helper("f2 f2 f2")
+@kernel()
 def dot_transposed(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = a bᵀ."""
     np.dot(a, b.T, out)
 
 
-@helper("f2 f2 f2")
+@kernel()
 def transposed_dot(a: Matrix, b: Matrix, out: Matrix) -> None:
     """out = aᵀ b."""
     np.dot(a.T, b, out)
 
 
-@helper("f2 f f2 -> b")
+@kernel()
 def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
     """U upper with UᵀU = S + share·diag(S); False when a pivot is not safely positive."""
     n = S.shape[0]
@@ -53,7 +53,7 @@ def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
     return True
 
 
-@helper("f2 f2 f2 -> f")
+@kernel()
 def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
     """W = L⁻¹ (lower triangular, zeros above) with LLᵀ = S, so S⁻¹ = WᵀW and log|S| = −2 Σ log W_ii.
 
@@ -85,7 +85,7 @@ def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
     return share
 
 
-@helper("f2 f2")
+@kernel()
 def copy_into(target: Matrix, source: Matrix) -> None:
     """target[:len(source)] = source."""
     for i in range(source.shape[0]):
@@ -93,7 +93,7 @@ def copy_into(target: Matrix, source: Matrix) -> None:
             target[i, j] = source[i, j]
 
 
-@helper("f2")
+@kernel()
 def symmetrise(P: Matrix) -> None:
     for i in range(P.shape[0]):
         for j in range(i):
@@ -102,7 +102,7 @@ def symmetrise(P: Matrix) -> None:
             P[j, i] = mean
 
 
-@helper("f2 f2 f2 f -> b")
+@kernel()
 def agree(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float) -> bool:
     """|ΔP_ij| ≤ tolerance·sqrt(P_ii P_jj) + rounding: with FREEZE, the test by which a covariance freezes.
 
@@ -121,7 +121,7 @@ def agree(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float) -> boo
     return True
 
 
-@helper("f2 f1 f2 b")
+@kernel()
 def recur(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
     """X_t ← X_t + F X_{t−1} down the rows of X, or X_t + F X_{t+1} up them, from `start`; FT is Fᵀ.
 
@@ -144,7 +144,7 @@ def recur(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
                 row[i] += FT[j, i] * a
 
 
-@kernel("f2 f1 -> b")
+@kernel()
 def _above(C: Matrix, floor: Vector) -> bool:
     """Whether C − diag(floor) is positive definite: its Cholesky factorisation goes through."""
     n = C.shape[0]
@@ -163,7 +163,7 @@ def _above(C: Matrix, floor: Vector) -> bool:
     return True
 
 
-@kernel("f3 i f1 b2")
+@kernel()
 def all_below(packed: Stack, size: int, ceilings: Vector, below: Flags) -> None:
     """Into `below` (B, K), whether all eigenvalues of C are below ceilings[b]: ceiling·I − C is positive definite.
 

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from halfseen.compiler.decorators import FUSED, helper, kernel
+from halfseen.kernels.compiling import FUSED, kernel
 
 PRECISE = 1e12  # one reward may not make an entry of V larger by more than this
 
 
-@helper("f2 f2 -> b")
+@kernel()
 def _factor(A, L):  # type: ignore[no-untyped-def]
     """L lower with LLᵀ = A; False where A is not positive definite."""
     p = A.shape[0]
@@ -29,7 +29,7 @@ def _factor(A, L):  # type: ignore[no-untyped-def]
     return True
 
 
-@helper("f2 f1 f1")
+@kernel()
 def _solve(L, b, x):  # type: ignore[no-untyped-def]
     """x with LLᵀx = b."""
     p = b.shape[0]
@@ -45,7 +45,7 @@ def _solve(L, b, x):  # type: ignore[no-untyped-def]
         x[i] = total / L[i, i]
 
 
-@helper("f2 f2 f1 b f f2 f2 f1")
+@kernel()
 def _estimate(V, W, f, corrected, safety, A, L, theta):  # type: ignore[no-untyped-def]
     """θ = (V − W)⁻¹f if that is asked for and V − W ⪰ safety·V, else V⁻¹f."""
     p = f.shape[0]
@@ -64,7 +64,7 @@ def _estimate(V, W, f, corrected, safety, A, L, theta):  # type: ignore[no-untyp
         _solve(L, f, theta)
 
 
-@kernel("i1 f4 f4 f3 i1 i f f3")
+@kernel()
 def estimate_arms(rows, V, W, f, rewarded, burn_in, safety, theta):  # type: ignore[no-untyped-def]
     """θ_a of every arm of the streams in `rows`, written in place."""
     p = f.shape[2]
@@ -74,7 +74,7 @@ def estimate_arms(rows, V, W, f, rewarded, burn_in, safety, theta):  # type: ign
             _estimate(V[b, a], W[b, a], f[b, a], rewarded[b] >= burn_in, safety, A, L, theta[b, a])
 
 
-@kernel("i1 f3 f2 f2")
+@kernel()
 def score_seen(rows, theta, features, means):  # type: ignore[no-untyped-def]
     """θ_aᵀy over the entries of y that were seen; (n, K), written in place. The last feature is not one of them."""
     p = theta.shape[2]
@@ -87,7 +87,7 @@ def score_seen(rows, theta, features, means):  # type: ignore[no-untyped-def]
             means[i, a] = total
 
 
-@kernel("i1 f4 f4 f3 i1 f3 f3 i f f2 i1 f1 -> i", FUSED)  # w(y_i y_j) as it stands: what is symmetric stays so
+@kernel(FUSED)  # w(y_i y_j) as it stands: what is symmetric stays so
 def learn_corrected(rows, V, W, f, rewarded, theta, noise, burn_in, safety, features, arms, rewards):  # type: ignore[no-untyped-def]
     """V_a += w yyᵀ, W_a += w Σ, f_a += w r y over the entries seen, w = 1/π with π the last feature; then θ again.
 

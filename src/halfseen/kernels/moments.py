@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler.decorators import helper, kernel
 from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
+from halfseen.kernels.compiling import kernel
 from halfseen.kernels.linalg import (
     dot,
     dot_transposed,
@@ -20,14 +20,14 @@ from halfseen.kernels.linalg import (
 from halfseen.kernels.series import CHUNK
 
 
-@helper("f2 f2 f")
+@kernel()
 def _add(total: Matrix, part: Matrix, weight: float) -> None:
     for i in range(total.shape[0]):
         for j in range(total.shape[1]):
             total[i, j] += weight * part[i, j]
 
 
-@helper("f2 f1 f2")
+@kernel()
 def _add_moment(total: Matrix, mean: Vector, cov: Matrix) -> None:
     """total += E[x xᵀ]."""
     for i in range(total.shape[0]):
@@ -38,7 +38,7 @@ def _add_moment(total: Matrix, mean: Vector, cov: Matrix) -> None:
             total[i, j] += mean[i] * mean[j]
 
 
-@helper("f2 f2 f2 f2")
+@kernel()
 def _add_products(total: Matrix, X: Matrix, Y: Matrix, part: Matrix) -> None:
     """total += XᵀY, by chunks of rows."""
     for start in range(0, X.shape[0], CHUNK):
@@ -47,7 +47,7 @@ def _add_products(total: Matrix, X: Matrix, Y: Matrix, part: Matrix) -> None:
         _add(total, part, 1.0)
 
 
-@kernel("f2 i1 f3 f3 -> f2 f2 f2")
+@kernel()
 def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[Matrix, Matrix, Matrix]:
     """S11 = Σ_{1..n} E[x_t x_tᵀ], S00 the same over 0..n−1, S10 = Σ_{1..n} E[x_t x_{t−1}ᵀ], given the series.
 
@@ -75,7 +75,7 @@ def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[
     return S11, S00, S10
 
 
-@helper("f2 f2 b1 f3")
+@kernel()
 def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
     """Fill the unseen part of M = E[n nᵀ | y], of which only the block seen is given (the rest is 0).
 
@@ -104,7 +104,7 @@ def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
                 M[i, j] = W[i, j] + R[i, j] - known[i, j]
 
 
-@kernel("f2 f2 f2 i1 f3 -> f2")
+@kernel()
 def noise_moment(y: Matrix, R: Matrix, x: Matrix, rows: Index, P_smooth: Stack) -> Matrix:
     """Σ_{1..n} E[(y_t − Ax_t)(y_t − Ax_t)ᵀ | what was seen], the entries of y not seen taken as unknown.
 
@@ -146,7 +146,7 @@ def noise_moment(y: Matrix, R: Matrix, x: Matrix, rows: Index, P_smooth: Stack) 
     return total
 
 
-@kernel("f2 f2 f2 i -> f2 f2")
+@kernel()
 def maximise(S11: Matrix, S00: Matrix, S10: Matrix, n: int) -> tuple[Matrix, Matrix]:
     """D = S10 S00⁻¹, Q = (S11 − DS10ᵀ − S10Dᵀ + DS00Dᵀ)/n: the maximiser of the expected log-likelihood."""
     d = S00.shape[0]

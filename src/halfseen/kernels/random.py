@@ -13,9 +13,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.compiler.decorators import AS_WRITTEN, helper, inline, kernel
-from halfseen.compiler.intrinsics import multiply_high
 from halfseen.kernels.box_muller import to_normals
+from halfseen.kernels.compiling import AS_WRITTEN, kernel, multiply_high
 
 Keys = NDArray[np.uint64]  # (n, 2): seed, stream
 Floats = NDArray[np.float64]
@@ -90,14 +89,14 @@ SPARE = 7  # draws come eight at a time
 _NOTHING, _ONE = np.uint64(0), np.uint64(1)
 
 
-@inline("u u u u u u -> u u u u", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _turn(key_0, key_1, c_0, c_1, c_2, c_3):  # type: ignore[no-untyped-def]
     high_0, low_0 = multiply_high(_MULTIPLIER_0, c_0), _MULTIPLIER_0 * c_0
     high_1, low_1 = multiply_high(_MULTIPLIER_1, c_2), _MULTIPLIER_1 * c_2
     return high_1 ^ c_1 ^ key_0, low_1, high_0 ^ c_3 ^ key_1, low_0
 
 
-@inline("u u u u u -> u u u u u u u u", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _two_blocks(key_0, key_1, block, now, purpose):  # type: ignore[no-untyped-def]
     """Philox's words of `block` and of the next: two at a time, as each product waits for that of the turn before."""
     a_0, a_1, a_2, a_3 = block, now, purpose, _NOTHING
@@ -110,13 +109,13 @@ def _two_blocks(key_0, key_1, block, now, purpose):  # type: ignore[no-untyped-d
     return a_0, a_1, a_2, a_3, b_0, b_1, b_2, b_3
 
 
-@inline("u -> f", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def _uniform(word):  # type: ignore[no-untyped-def]
     """The middle of one of 2^53 cells: never 0; 1 only as the last of them, which rounds to it."""
     return (np.int64(word >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
 
 
-@helper("i u2 i i b f1 i f2", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignore[no-untyped-def]
     """`draw` for keys[i] in round `now`, into out[o]; `scratch` has count + SPARE places."""
     count = out.shape[1]
@@ -137,7 +136,7 @@ def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignor
         out[o, count - 1] = even[count // 2]
 
 
-@kernel("u2 i1 i b f2", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def draw(keys, rounds, purpose, as_normals, out):  # type: ignore[no-untyped-def]
     """Standard normals, or uniforms on (0, 1), into `out` (n, count): for `normals`, `uniforms` and kernels."""
     scratch = np.empty(out.shape[1] + SPARE)

@@ -13,35 +13,35 @@ import math
 
 import numpy as np
 
-from halfseen.compiler.decorators import FUSED, helper, kernel
-from halfseen.compiler.intrinsics import prefetch
+from halfseen.kernels.compiling import FUSED, kernel
 
 PRECISE = 1e12
 
 
-@helper("i f3 f3 i f2 f1 i f2 f2")
+@kernel()
 def score_one(b, mean, cov, i, features, products, o, means, variances):  # type: ignore[no-untyped-def]
     """`score_arms` of stream b on features[i], into row o; `products` is scratch of the length of a C_a."""
-    p, base = mean.shape[2], 0
+    p, at, feature = mean.shape[2], 0, features[i]
     for j in range(p):
-        c = features[i, j]
-        for l in range(j, p):  # noqa: E741
-            products[base + l] = 2.0 * c * features[i, l]
-        products[base + j] = c * c
-        base += p - j - 1
+        c, rest, row = feature[j], feature[j:], products[at : at + p - j]
+        for q in range(row.shape[0]):
+            row[q] = 2.0 * c * rest[q]
+        row[0] = c * c
+        at += p - j
     for a in range(mean.shape[1]):
         # cᵀCc = ⟨C, ccᵀ⟩: one long dot product an arm, which vectorises better than p short ones.
+        m, C = mean[b, a], cov[b, a]
         quadratic = 0.0
-        for q in range(cov.shape[2]):
-            quadratic += cov[b, a, q] * products[q]
+        for q in range(C.shape[0]):
+            quadratic += C[q] * products[q]
         predicted = 0.0
-        for q in range(mean.shape[2]):
-            predicted += mean[b, a, q] * features[i, q]
+        for q in range(p):
+            predicted += m[q] * feature[q]
         means[o, a] = predicted
         variances[o, a] = max(quadratic, 0.0)
 
 
-@kernel("i1 f3 f3 f2 f2 f2")
+@kernel()
 def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
     """Of every arm, the predicted reward cᵀm_a and its parameter variance cᵀC_a c; both (n, K), written in place."""
     products = np.empty(cov.shape[2])
@@ -49,21 +49,22 @@ def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-
         score_one(rows[i], mean, cov, i, features, products, i, means, variances)
 
 
-@kernel("i1 f3 f2 f2")
+@kernel()
 def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
     """cᵀμ_a for arm parameters that are known; (n, K), written in place."""
     n, arms, p = rows.shape[0], mean.shape[1], mean.shape[2]
     for i in range(n):
         for a in range(arms):
             predicted = 0.0
+            m, c = mean[rows[i], a], features[i]
             for j in range(p):
-                predicted += mean[rows[i], a, j] * features[i, j]
+                predicted += m[j] * c[j]
             means[i, a] = predicted
 
 
-@helper("i i f3 i f2 f1", FUSED)
-def _image(b, a, cov, i, features, gain):  # type: ignore[no-untyped-def]
-    """gain = C_a c, in the order written: down the column to the diagonal, then what is along the row.
+@kernel(FUSED)
+def _image(C, feature, gain):  # type: ignore[no-untyped-def]
+    """gain = Cc, in the order written: down the column to the diagonal, then what is along the row.
 
     Four rows at a time: the sums along them do not wait for each other, and the gain is stored a quarter as often.
     A sum that starts from 0 leaves no choice which of two products is rounded before they are added.
@@ -77,93 +78,98 @@ def _image(b, a, cov, i, features, gain):  # type: ignore[no-untyped-def]
         row_2 = row_1 + p - j - 2
         row_3 = row_2 + p - j - 3
         j_1, j_2, j_3 = j + 1, j + 2, j + 3
-        c, c_1, c_2, c_3 = features[i, j], features[i, j_1], features[i, j_2], features[i, j_3]
+        c, c_1, c_2, c_3 = feature[j], feature[j_1], feature[j_2], feature[j_3]
         along, along_1, along_2, along_3 = 0.0, 0.0, 0.0, 0.0
-        along += cov[b, a, row + j] * c
-        along += cov[b, a, row + j_1] * c_1
-        along += cov[b, a, row + j_2] * c_2
-        along += cov[b, a, row + j_3] * c_3
-        along_1 += cov[b, a, row_1 + j_1] * c_1
-        along_1 += cov[b, a, row_1 + j_2] * c_2
-        along_1 += cov[b, a, row_1 + j_3] * c_3
-        along_2 += cov[b, a, row_2 + j_2] * c_2
-        along_2 += cov[b, a, row_2 + j_3] * c_3
-        along_3 += cov[b, a, row_3 + j_3] * c_3
-        gain[j_1] += cov[b, a, row + j_1] * c
-        gain[j_2] += cov[b, a, row + j_2] * c
-        gain[j_2] += cov[b, a, row_1 + j_2] * c_1
-        gain[j_3] += cov[b, a, row + j_3] * c
-        gain[j_3] += cov[b, a, row_1 + j_3] * c_1
-        gain[j_3] += cov[b, a, row_2 + j_3] * c_2
-        for l in range(j + 4, p):  # noqa: E741
-            entry = features[i, l]
-            along += cov[b, a, row + l] * entry
-            along_1 += cov[b, a, row_1 + l] * entry
-            along_2 += cov[b, a, row_2 + l] * entry
-            along_3 += cov[b, a, row_3 + l] * entry
-        for l in range(j + 4, p):  # noqa: E741
-            total = gain[l]
-            total += cov[b, a, row + l] * c
-            total += cov[b, a, row_1 + l] * c_1
-            total += cov[b, a, row_2 + l] * c_2
-            total += cov[b, a, row_3 + l] * c_3
-            gain[l] = total
+        along += C[row + j] * c
+        along += C[row + j_1] * c_1
+        along += C[row + j_2] * c_2
+        along += C[row + j_3] * c_3
+        along_1 += C[row_1 + j_1] * c_1
+        along_1 += C[row_1 + j_2] * c_2
+        along_1 += C[row_1 + j_3] * c_3
+        along_2 += C[row_2 + j_2] * c_2
+        along_2 += C[row_2 + j_3] * c_3
+        along_3 += C[row_3 + j_3] * c_3
+        gain[j_1] += C[row + j_1] * c
+        gain[j_2] += C[row + j_2] * c
+        gain[j_2] += C[row_1 + j_2] * c_1
+        gain[j_3] += C[row + j_3] * c
+        gain[j_3] += C[row_1 + j_3] * c_1
+        gain[j_3] += C[row_2 + j_3] * c_2
+        # Views from here on: an index that may be negative, for all the compiler knows, keeps a loop from vectorising.
+        entries, images = feature[j + 4 :], gain[j + 4 :]
+        C_0, C_1 = C[row + j + 4 : row + p], C[row_1 + j + 4 : row_1 + p]
+        C_2, C_3 = C[row_2 + j + 4 : row_2 + p], C[row_3 + j + 4 : row_3 + p]
+        for q in range(entries.shape[0]):
+            entry = entries[q]
+            along += C_0[q] * entry
+            along_1 += C_1[q] * entry
+            along_2 += C_2[q] * entry
+            along_3 += C_3[q] * entry
+        for q in range(entries.shape[0]):
+            total = images[q]
+            total += C_0[q] * c
+            total += C_1[q] * c_1
+            total += C_2[q] * c_2
+            total += C_3[q] * c_3
+            images[q] = total
         gain[j] += along
         gain[j_1] += along_1
         gain[j_2] += along_2
         gain[j_3] += along_3
         row = row_3 + p - j - 4
     for j in range(whole, p):
-        c, along = features[i, j], 0.0
+        c, along = feature[j], 0.0
         for l in range(j, p):  # noqa: E741
-            along += cov[b, a, row + l] * features[i, l]
+            along += C[row + l] * feature[l]
         for l in range(j + 1, p):  # noqa: E741
-            gain[l] += cov[b, a, row + l] * c
+            gain[l] += C[row + l] * c
         gain[j] += along
         row += p - j - 1
 
 
-@helper("i i f3 f3 i f2 f f1 -> f")
+@kernel()
 def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-untyped-def]
     """`learn_rewards` of one reward, of arm a of stream b on features[i]; `gain` (p,) is scratch.
 
     By how much log|B_a| grew, or −1 where the reward was left out.
     """
-    _image(b, a, cov, i, features, gain)
+    m, C, feature = mean[b, a], cov[b, a], features[i]
+    _image(C, feature, gain)
     predicted = 0.0
     quadratic = 0.0
     for q in range(gain.shape[0]):
-        predicted += mean[b, a, q] * features[i, q]
-        quadratic += gain[q] * features[i, q]
+        predicted += m[q] * feature[q]
+        quadratic += gain[q] * feature[q]
     if not quadratic <= PRECISE:
         return -1.0
     denominator = 1.0 + max(quadratic, 0.0)
     step = (reward - predicted) / denominator
     root = 1.0 / math.sqrt(denominator)
     for q in range(gain.shape[0]):
-        mean[b, a, q] += gain[q] * step
+        m[q] += gain[q] * step
         gain[q] *= root
-    p, base = gain.shape[0], 0
+    p, at = gain.shape[0], 0
     for j in range(p):
-        first = gain[j]
-        for l in range(j, p):  # noqa: E741
-            cov[b, a, base + l] -= first * gain[l]
-        base += p - j - 1
+        first, rest, row = gain[j], gain[j:], C[at : at + p - j]
+        for q in range(row.shape[0]):
+            row[q] -= first * rest[q]
+        at += p - j
     return math.log(denominator)
 
 
-@kernel("i1 f3 f3 f2 i1 f1")
+@kernel()
 def amend_rewards(rows, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
     """m_a += C_a c·change: what is known had rewards, learnt on the features (n, p), been higher by `changes` (n,)."""
     gain = np.empty(mean.shape[2])
     for i in range(rows.shape[0]):
-        b, a = rows[i], arms[i]
-        _image(b, a, cov, i, features, gain)
+        m = mean[rows[i], arms[i]]
+        _image(cov[rows[i], arms[i]], features[i], gain)
         for q in range(gain.shape[0]):
-            mean[b, a, q] += gain[q] * changes[i]
+            m[q] += gain[q] * changes[i]
 
 
-@kernel("i1 f3 f3 f2 f2 i1 f1 -> i")
+@kernel()
 def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: ignore[no-untyped-def]
     """Fold rewards (n,) of the arms played (n,) into the posterior, in the order given.
 
@@ -177,9 +183,6 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
     refused = -1
     for i in range(rows.shape[0]):
         b, a = rows[i], arms[i]
-        after = min(i + 1, rows.shape[0] - 1)  # one arm of each stream: nothing the processor could foresee
-        prefetch(cov, rows[after], arms[after])
-        prefetch(mean, rows[after], arms[after])
         gained = learn_one(b, a, mean, cov, i, features, rewards[i], gain)
         if gained >= 0.0:
             log_det[b, a] += gained

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler.decorators import AS_WRITTEN, kernel
 from halfseen.kernels.checks import EXCESSIVE, survey
 from halfseen.kernels.choice import pick, pick_one
+from halfseen.kernels.compiling import AS_WRITTEN, kernel
 from halfseen.kernels.random import SPARE, draw, draw_one
 from halfseen.kernels.regression import learn_one, score_arms, score_one
 
 
-@kernel("i1 f2 i1 i1 -> i", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def begin_round(rows, observations, rounds, now):  # type: ignore[no-untyped-def]
     """`survey` of observations (n, k) and, unless that is EXCESSIVE, the next round of each row in `now` (n,)."""
     found = survey(observations)
@@ -26,7 +26,7 @@ def begin_round(rows, observations, rounds, now):  # type: ignore[no-untyped-def
     return found
 
 
-@kernel("i1 f3 f3 f2 f2 i u2 i1 i b2 f3 i1", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def score_and_pick(  # type: ignore[no-untyped-def]
     rows, mean, cov, features, widths, law, keys, rounds, purpose, available, scores, winners
 ):
@@ -34,11 +34,11 @@ def score_and_pick(  # type: ignore[no-untyped-def]
     means, variances = scores[0], scores[1]
     score_arms(rows, mean, cov, features, means, variances)
     noise = np.empty(means.shape)
-    draw(keys, rounds, purpose, True, noise)
+    draw(keys, rounds, purpose, np.bool_(True), noise)
     pick(means, variances, widths, law, noise, available, winners)
 
 
-@kernel("f3 f3 f2 f2 f2 i u2 i1 i b2 f2 f2 f i2 f2 -> i", AS_WRITTEN)
+@kernel(AS_WRITTEN)
 def play_rounds(  # type: ignore[no-untyped-def]
     mean, cov, log_det, features, widths, law, keys, rounds, purpose, available, expected, noise, unit, arms, rewards
 ):
@@ -60,7 +60,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
         for t in range(until):
             at = b * n + t
             score_one(b, mean, cov, at, features, products, 0, means, variances)
-            draw_one(b, keys, rounds[b] + t, purpose, True, scratch, 0, draws)
+            draw_one(b, keys, rounds[b] + t, purpose, np.bool_(True), scratch, 0, draws)
             a = pick_one(0, means, variances, draws, b if fixed else at, widths, law, b, available)
             paid = expected[at, a] + noise[b, t]
             arms[b, t], rewards[b, t] = a, paid

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler.decorators import helper, kernel
 from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
+from halfseen.kernels.compiling import kernel
 from halfseen.kernels.kalman import covariance_step
 from halfseen.kernels.linalg import FREEZE, agree, copy_into, dot_transposed, recur
 
@@ -28,7 +28,7 @@ NONE = -1
 NEXT_COMPLETE, FIRST_CHILD, SIBLING, PATTERN = 0, 1, 2, 3
 
 
-@helper("f3 -> f3")
+@kernel()
 def grow(table: Stack) -> Stack:
     """The table with room for twice as many rows."""
     wider = np.empty((2 * table.shape[0], table.shape[1], table.shape[2]))
@@ -37,7 +37,7 @@ def grow(table: Stack) -> Stack:
     return wider
 
 
-@helper("i2 i -> i2")
+@kernel()
 def _grow_tree(tree: Index, room: int) -> Index:
     wider = np.empty((room, tree.shape[1]), np.int64)
     for row in range(room):
@@ -46,7 +46,7 @@ def _grow_tree(tree: Index, room: int) -> Index:
     return wider
 
 
-@helper("i2 i b1 b -> i")
+@kernel()
 def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
     """The row that follows `here` under this pattern, or NONE when nothing has gone that way yet."""
     if complete:
@@ -64,7 +64,7 @@ def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
     return int(there)
 
 
-@helper("f2 f2 -> f2")
+@kernel()
 def closed_loop(D: Matrix, G: Matrix) -> Matrix:
     """Fᵀ with F = (I − GA)D, the map from one filtered mean to the next."""
     d, k = G.shape
@@ -78,7 +78,7 @@ def closed_loop(D: Matrix, G: Matrix) -> Matrix:
     return FT
 
 
-@helper("f2 -> f")
+@kernel()
 def _log_det(W: Matrix) -> float:
     """log|S| of S⁻¹ = WᵀW."""
     total = 0.0
@@ -87,7 +87,7 @@ def _log_det(W: Matrix) -> float:
     return total
 
 
-@helper("f2 f2 f2 f2 f2 f2 f3 -> f")
+@kernel()
 def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt: Matrix, errors: Stack) -> float:
     """len(y) steps under one gain: fills x_filt[1:] from x_filt[0]. Returns −2 × their log-likelihood.
 
@@ -95,7 +95,7 @@ def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt
     """
     n, k = y.shape
     dot_transposed(y, G, x_filt[1:])
-    recur(FT, x_filt[0], x_filt[1:], False)
+    recur(FT, x_filt[0], x_filt[1:], np.bool_(False))
     raw = errors[0, :n]
     white = errors[1, :n]
     dot_transposed(x_filt[:n], D[:k], raw)
@@ -110,7 +110,7 @@ def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt
     return float(total)
 
 
-@helper("f2 f2 f2 f1 f1 f1 f1 -> f")
+@kernel()
 def exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vector, error: Vector) -> float:
     """One step under one gain, entries that are NaN left out. Returns −2 × its log-likelihood."""
     d, k = G.shape
@@ -139,7 +139,7 @@ def exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vec
     return float(total)
 
 
-@helper("f2 i -> i")
+@kernel()
 def _complete_rows(y: Matrix, start: int) -> int:
     """How many rows from `start` on, at most a chunk of them, have no NaN."""
     stop = min(y.shape[0], start + CHUNK)
@@ -150,7 +150,7 @@ def _complete_rows(y: Matrix, start: int) -> int:
     return int(stop - start)
 
 
-@kernel("f2 f2 f2 f1 f2 f3 -> f3 f1 i2 f3 f3 i")
+@kernel()
 def filter_series(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)
@@ -168,7 +168,7 @@ def filter_series(
     """
     B, n, k = ys.shape
     d = D.shape[0]
-    room = 64
+    room = np.int64(64)  # not a literal, of which a helper would be compiled once more; nor are those below
     P_pred = np.zeros((room, d, d))
     P_filt = np.zeros((room, d, d))
     G = np.zeros((room, d, k))
@@ -193,9 +193,9 @@ def filter_series(
         if b >= 0:
             for i in range(d):
                 x_filt[b, 0, i] = m0[i]
-        here = 0
+        here = np.int64(0)
         total = 0.0
-        t = 0
+        t = np.int64(0)
         while t < n and (b >= 0 or frozen == NONE):
             if here == frozen:
                 run = _complete_rows(ys[b], t)
@@ -206,7 +206,7 @@ def filter_series(
                         rows[b, s] = here
                     t += run
                     continue
-            complete = True
+            complete = np.bool_(True)
             if b >= 0:
                 for i in range(k):
                     seen[i] = not np.isnan(ys[b, t, i])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler.decorators import kernel
 from halfseen.kernels._types import Matrix, Stack
+from halfseen.kernels.compiling import kernel
 
 
-@kernel("f3 f3 f2 -> f3")
+@kernel()
 def move_contexts(D: Stack, noise: Stack, x: Matrix) -> Stack:
     """x_{t+1} = D x_t + ε_t from x (B, d), for noise (B, n, d) in order; contexts (B, n, d). D is (B, d, d)."""
     streams, n, d = noise.shape

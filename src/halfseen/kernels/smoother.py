@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler.decorators import helper, kernel
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
+from halfseen.kernels.compiling import kernel
 from halfseen.kernels.kalman import predict
 from halfseen.kernels.linalg import (
     FREEZE,
@@ -26,7 +26,7 @@ from halfseen.kernels.linalg import (
 from halfseen.kernels.series import CHUNK, grow
 
 
-@helper("f2 f2 f2 f2 f2 f3")
+@kernel()
 def _smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
     """From a filtered covariance P and P⁻ = DPDᵀ + Q: J = PDᵀ(P⁻)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ.
 
@@ -58,7 +58,7 @@ def _smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, w
     symmetrise(C)
 
 
-@helper("f2 f2 -> f2 f2")
+@kernel()
 def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
     """Jᵀ and K = I − JD: under one gain xˢ_t = K x_t + J xˢ_{t+1}."""
     d = D.shape[0]
@@ -72,7 +72,7 @@ def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
     return JT, K
 
 
-@helper("f2 f2 f1 f1 f1 f1")
+@kernel()
 def _exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vector, gap: Vector) -> None:
     """xˢ_t = x_t + J(xˢ_{t+1} − Dx_t)."""
     d = D.shape[0]
@@ -88,7 +88,7 @@ def _exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vect
         x_smooth[i] = x[i] + change
 
 
-@kernel("f2 f2 f3 i2 f3 f3 i -> f3 i2 f3 f3")
+@kernel()
 def smooth_series(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)
@@ -184,6 +184,6 @@ def smooth_series(
                 while start > 0 and rows[b, start - 1] == frozen and stop - start < CHUNK:
                     start -= 1
                 dot_transposed(x_filt[b, start:stop], K, x_smooth[b, start:stop])
-                recur(JT, x_smooth[b, stop], x_smooth[b, start:stop], True)
+                recur(JT, x_smooth[b, stop], x_smooth[b, start:stop], np.bool_(True))
             stop = start
     return x_smooth, smooth_rows, P_smooth, lag

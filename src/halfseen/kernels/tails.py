@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 
-from halfseen.compiler.decorators import FUSED, inline, kernel
 from halfseen.kernels._types import Float, Matrix, Vector
+from halfseen.kernels.compiling import FUSED, kernel
 
 END = 9.0  # beyond ±END a density is 0 and a distribution function 0 or 1: tails of 1e-19 are not seen
 _PEAK = 1.0 / math.sqrt(2.0 * math.pi)
 
 
-@inline("f -> f", FUSED)
+@kernel(FUSED)
 def _bell(t: Float) -> Float:
     """exp(−t²/2), |t| ≤ END: the 32nd power of the Taylor series of exp(−v) around v = 0.6328125, v = t²/64."""
     v = 0.6328125 - t * t * 0.015625
@@ -36,7 +36,7 @@ def _bell(t: Float) -> Float:
     return p * p
 
 
-@inline("f -> f", FUSED)
+@kernel(FUSED)
 def _mills(t: Float) -> Float:
     """Q(t) exp(t²/2), Q the upper tail, 0 ≤ t ≤ END.
 
@@ -58,7 +58,7 @@ def _mills(t: Float) -> Float:
     return ((a + b * u4) + ((c + d * u4) + e * u8) * u8) * r
 
 
-@inline("f -> f", FUSED)
+@kernel(FUSED)
 def _centre(t: Float) -> Float:
     """P(|z| < t) for t ≤ 0.5 as its Taylor series: 1 − 2Q(t) would lose the digits of a small number."""
     v = t * t * -0.5
@@ -70,7 +70,7 @@ def _centre(t: Float) -> Float:
     return p * t * (2.0 * _PEAK)
 
 
-@kernel("f f1 f b i f2 f2", FUSED)
+@kernel(FUSED)
 def normals(begin: float, offsets: Vector, inverse: float, half: bool, a: int, density: Matrix, lower: Matrix) -> None:
     """Density and distribution function of z at (begin + offset)·inverse for every offset, in row `a`.
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from halfseen.compiler.decorators import kernel
 from halfseen.kernels._types import Matrix, Stack, Vector
+from halfseen.kernels.compiling import kernel
 from halfseen.kernels.kalman import covariance_step
 from halfseen.kernels.linalg import FREEZE, agree, copy_into, recur
 from halfseen.kernels.series import SAME, closed_loop, exact_step
@@ -16,7 +16,7 @@ from halfseen.kernels.series import SAME, closed_loop, exact_step
 DONE, SETTLED, BACK, MISSING, INFINITE = 0, 1, 2, 3, 4
 
 
-@kernel("f1 f2 f1 f1 -> i")
+@kernel()
 def steady_round(
     y: Vector,  # (k,)
     loop: Matrix,  # Fᵀ over Gᵀ (d + k, d), with F = (I − GA)D
@@ -35,13 +35,13 @@ def steady_round(
     for j in range(k):
         for i in range(d):
             mean[i] += loop[d + j, i] * y[j]
-    recur(loop[:d], x, mean.reshape((1, d)), False)
+    recur(loop[:d], x, mean.reshape((1, d)), np.bool_(False))
     for i in range(d):
         x[i] = mean[i]
     return DONE
 
 
-@kernel("f1 f3 f3 f3 f2 f2 b f2 f1 f1 -> i")
+@kernel()
 def exact_round(
     y: Vector,  # (k,)
     model: Stack,  # D, Q and, in its upper left corner, Σ (3, d, d)

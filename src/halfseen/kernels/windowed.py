@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler.decorators import FUSED, helper, kernel
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
+from halfseen.kernels.compiling import FUSED, kernel
 
 
-@helper("i f2 f2 f3 f3", FUSED)
+@kernel(FUSED)
 def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> None:
     """X += Σ_t before_t before_tᵀ and Ψ += Σ_t after_t before_tᵀ, of stream b, each entry in the order of the rows.
 
@@ -38,7 +38,7 @@ def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> N
                 Psi[b, i, j] += after[t, i] * before[t, j]
 
 
-@helper("i f1 f2 f3 f3")
+@kernel()
 def _open(b: int, mean: Vector, opening: Matrix, X: Stack, Psi: Stack) -> None:
     """A window of stream b begins with x̂_t: no pair yet."""
     for i in range(mean.shape[0]):
@@ -48,7 +48,7 @@ def _open(b: int, mean: Vector, opening: Matrix, X: Stack, Psi: Stack) -> None:
             Psi[b, i, j] = 0.0
 
 
-@kernel("i1 i1 f2 f2 f2 f3 f3")
+@kernel()
 def gather_pairs(
     rows: Index,  # (n,)
     first: Index,  # (n,) 1 where this round opens a window, else 0
@@ -69,7 +69,7 @@ def gather_pairs(
             previous[b, i] = means[b, i]
 
 
-@kernel("f3 i i b f2 f2 f3 f3")
+@kernel()
 def gather_ahead(
     means: Stack,  # x̂ (B, n, d)
     start: int,

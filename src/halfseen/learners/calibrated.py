@@ -7,12 +7,12 @@ estimated. Refitted from the whole kept history now and then (`refold`), updated
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Learner, State, StreamBatch
+from halfseen.components import Learner, Limits, State, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.belief import amend_packed, credit_packed, noise_of, noise_packed, reuse_packed, score_packed
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
@@ -99,12 +99,6 @@ class KeptRewards:
         return float(np.mean(errors**2))
 
 
-def refuse_sizes(sizes: Any, most: int) -> None:
-    """Refuse a state with models of a size that its arrays have no room for."""
-    if not ((sizes >= 1) & (sizes <= most)).all():
-        raise invalid("state 'sizes'", f"{sizes.min()} to {sizes.max()} coordinates", f"1 to {most}")
-
-
 class Calibrated(Learner):
     """Features are (1, x − origin), packed at the front of a row as wide as the largest model may become."""
 
@@ -115,7 +109,7 @@ class Calibrated(Learner):
 
     def __init__(self, streams: StreamBatch, dimension: int) -> None:
         count, self.arms, width = streams.count, streams.arms, dimension
-        self._width = width
+        self._width, self._observed = width, streams.observed
         self.sizes = np.full(count, streams.observed)  # d of each stream's model
         self.mean = np.zeros((count, self.arms * width))
         self.cov = np.zeros((count, self.arms * width * width))
@@ -142,8 +136,8 @@ class Calibrated(Learner):
             covs[:, 0, 0] = 1.0
             self.noise_var[b], self.pooled[b], self.fitted[b] = 1.0, 1.0, False
 
-    def check_consistency(self, state: State) -> None:
-        refuse_sizes(state["sizes"], self._width - 1)
+    def limits(self, state: State) -> Limits:
+        return {"sizes": (self._observed, self._width - 1)}
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         shape = (len(rows), self.arms)

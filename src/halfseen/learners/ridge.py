@@ -58,7 +58,7 @@ class Ridge(Learner):
         arms: Ints,
     ) -> tuple[Floats, Floats]:
         scores = _empty((2, len(rows), self.arms))
-        score_and_pick.call(
+        score_and_pick(
             rows, self.mean, self.cov_packed, features, widths, distribution, keys, rounds, _CHOICE, available,
             scores, arms,
         )  # fmt: skip
@@ -85,7 +85,7 @@ class Ridge(Learner):
             raise self._refusal(rows[refused])
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        refused = learn_rewards.call(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)
+        refused = learn_rewards(rows, self.mean, self.cov_packed, self.log_det, features, arms, rewards)
         if refused >= 0:
             raise self._refusal(features[refused])
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import State, Stateful, StreamBatch
-from halfseen.errors import invalid
+from halfseen.components import Limits, State, Stateful, StreamBatch
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.random import Floats, Purpose, orthogonal_matrices
 from halfseen.models.identification.em import FittedModel
@@ -40,11 +39,8 @@ class CandidateModels(Stateful):
         self.rung = np.full(count, -1)  # the candidate in use, −1 before there is one
         self.settled = np.zeros(count, dtype=np.int64)
 
-    def check_consistency(self, state: State) -> None:
-        if not ((state["rung"] >= -1) & (state["rung"] < len(self.dimensions))).all():
-            raise invalid(
-                "state 'rung'", f"{state['rung'].min()} to {state['rung'].max()}", "candidate models there are"
-            )
+    def limits(self, state: State) -> Limits:
+        return {"rung": (-1, len(self.dimensions) - 1)}
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from halfseen.components import Estimator, Learner, Mask, State, Stateful, StreamBatch
+from halfseen.components import MOST, Estimator, Learner, Limits, Mask, State, Stateful, StreamBatch
 from halfseen.errors import invalid
 from halfseen.estimators.adaptive.candidate_models import LONG_ENOUGH, CandidateModels
 from halfseen.estimators.adaptive.history import History
 from halfseen.kernels.belief import advance, hear, open_round
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.random import Floats, Ints
-from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, KeptRewards, refuse_sizes
+from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, KeptRewards
 from halfseen.models.identification.order import free_parameters
 from halfseen.models.identification.selection import (
     PLAIN_NOISE,
@@ -28,7 +28,7 @@ from halfseen.models.identification.selection import (
     rebuild_model,
     select_model,
 )
-from halfseen.validation import at_least
+from halfseen.validation import at_least, refuse_outside
 
 FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
 FIRST_ARM_FIT = 8  # rewards at which the arms' hyperparameters are found for the first time
@@ -95,11 +95,12 @@ class Adaptive(Estimator):
         for row in range(count):
             self._use_raw_observation(row)
 
-    def check(self, state: State, count: int) -> None:
-        super().check(state, count)
-        refuse_sizes(state["sizes"], self.candidates.most)
-        if not ((state["arm"] >= 0) & (state["arm"] < self._learner.arms)).all():
-            raise invalid("state 'arm'", "arms that are not there", f"those of {self._learner.arms} arms")
+    def limits(self, state: State) -> Limits:
+        rounds = state["offset"] + state["count"]
+        return {"sizes": (self._streams.observed, self.candidates.most), "began": (0, rounds)}
+
+    def check_consistency(self, state: State) -> None:
+        refuse_outside("state 'arm'", state["arm"], 0, self._learner.arms - 1)
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)
@@ -377,6 +378,10 @@ class Adaptive(Estimator):
         for key, mine in self.model(row).items():
             if given[key].dtype != mine.dtype or given[key].shape != mine.shape:
                 raise invalid(f"model '{key}'", f"{given[key].dtype} {given[key].shape}", f"{mine.dtype} {mine.shape}")
+        kept = {name: getattr(self.history, name)[row : row + 1] for name in ("offset", "count")}
+        for key, (holder, name) in self._decided().items():
+            if given[key].dtype.kind == "i":
+                refuse_outside(f"model '{key}'", given[key], *holder.limits(kept).get(name, (0, MOST)))
         self._share_covariances()
         restarted = int(given["began"]) > int(self.began[row])
         if restarted:

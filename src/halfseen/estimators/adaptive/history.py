@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from halfseen.components import Mask, State, Stateful, StreamBatch
+from halfseen.components import Limits, Mask, State, Stateful, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.random import Ints
 
@@ -77,13 +77,17 @@ class History(Stateful):
         slots = given.shape[1:2] if name in self.unused and given.ndim == mine.ndim else mine.shape[1:2]
         return (count, *slots, *mine.shape[2:])
 
+    def limits(self, state: State) -> Limits:
+        if "rounds" not in state:
+            return {"count": (0, self._most)}
+        before = np.asarray(state["rounds"]) - np.asarray(state["count"])
+        return {"count": (0, self._most), "offset": (before, before)}
+
     def check_consistency(self, state: State) -> None:
         slots = [state[name].shape[1] for name in self.unused]
         taken = int(state["count"].max(initial=0))
         if len(set(slots)) != 1 or not taken <= slots[0] <= self._most or int(state["count"].min(initial=0)) < 0:
             raise invalid("state 'count'", f"{taken} rounds in slots {slots}", f"as many as slots, up to {self._most}")
-        if (state["offset"] < 0).any():
-            raise invalid("state 'offset'", "a number below 0", "rounds from 0")
 
     def restore(self, state: State, rows: Ints | None = None) -> None:
         if rows is None:

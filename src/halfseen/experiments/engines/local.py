@@ -13,12 +13,12 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
 from typing import Any
 
-from halfseen.compiler.notice import QUIET
 from halfseen.errors import HalfseenError
 from halfseen.experiments.cache import source_hash
 from halfseen.experiments.engines.executor import Outcome, ParallelExecutor, Play
 from halfseen.experiments.plan import Slice
 from halfseen.experiments.play import Cancelled
+from halfseen.kernels.compiling import QUIET
 
 CHILD_ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", QUIET), "1")
 NO_GUARD = "asked for by a script without `if __name__ == '__main__':`"

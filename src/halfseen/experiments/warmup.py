@@ -1,0 +1,181 @@
+"""Every kernel, compiled ahead of its first use, in parallel.
+
+Numba infers the types of a kernel from a call of it, so warming up is a workload: a little of everything that users
+call, divided into tasks. Processes take one task after the other. What one of them has compiled the others load from
+the cache, so tasks that start with different kernels come first.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+import numpy as np
+
+from halfseen import kernels
+from halfseen.errors import HalfseenError, HalfseenWarning
+from halfseen.kernels.compiling import KERNELS, QUIET, cache_folder
+
+_OBSERVED, _LATENT, _ARMS, _ROUNDS = 2, 3, 3, 40
+_POLL_SECONDS = 0.2
+
+
+def all_kernels() -> list[str]:
+    """The names of all kernels."""
+    for one in iter_modules(kernels.__path__, f"{kernels.__name__}."):
+        import_module(one.name)
+    import_module("halfseen.kernels.random")
+    return list(KERNELS)
+
+
+def missing() -> list[str]:
+    """The kernels that are not compiled: they would be when first used."""
+    folder = cache_folder()
+    kept = {path.name.split("-")[0] for path in folder.glob("*/*.nbi")} if folder else set()
+    return [name for name in all_kernels() if name.removeprefix("kernels.") not in kept]
+
+
+def compile_missing(jobs: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+    """Compile them in `jobs` processes, one per processor by default; `progress` is told how many of how many are."""
+    total, before = len(all_kernels()), os.environ.get(QUIET)
+    workers = min(jobs or _processors(), len(_TASKS))
+    os.environ[QUIET] = "1"  # the processes say nothing: there is one bar for all
+    try:
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+            running = {pool.submit(_run, name) for name in _TASKS}
+            while running:
+                progress(total - len(missing()), total)
+                done, running = wait(running, timeout=_POLL_SECONDS)
+                for one in done:
+                    if one.exception() is not None:
+                        pool.shutdown(cancel_futures=True)
+                    one.result()
+    except BrokenProcessPool:
+        raise HalfseenError(
+            "warmup: a process that compiled kernels ended early. There may be too little memory; use fewer jobs."
+        ) from None
+    finally:
+        if before is None:
+            del os.environ[QUIET]
+    progress(total - len(missing()), total)
+
+
+def _processors() -> int:
+    affinity: Sequence[int] | set[int] = (
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    )
+    return len(affinity)
+
+
+def _run(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HalfseenWarning)
+        _TASKS[name]()
+
+
+# ---------------------------------------------------------------------- the workload
+
+
+def _observations() -> Any:
+    ys = np.random.default_rng(0).normal(size=(_ROUNDS, _OBSERVED))
+    ys[7, 1] = np.nan
+    return ys
+
+
+def _told(required: Sequence[str]) -> dict[str, Any]:
+    """What an agent must be told."""
+    from halfseen.models.linear_gaussian import LinearGaussianModel
+
+    facts: dict[str, Any] = {
+        "model": LinearGaussianModel(
+            transition=0.9 * np.eye(_LATENT), process_cov=np.eye(_LATENT), observation_cov=np.full(_OBSERVED, 0.5)
+        ),
+        "latent": _LATENT,
+        "arm_params": np.eye(_ARMS, _LATENT),
+        "state_rewards": np.eye(_ARMS, 2),
+        "state_transition": np.array([[0.9, 0.1], [0.2, 0.8]]),
+    }
+    return {name: facts[name] for name in required}
+
+
+def _options(name: str) -> dict[str, Any]:
+    from halfseen.agents.catalogue import CATALOG
+
+    short = {"window": 5 * _LATENT, "warm_up": 8, "restarts": 1, "burn_in": 6}  # so that little suffices
+    entry = CATALOG[name]
+    return _told(entry.required) | {option: value for option, value in short.items() if option in entry.options}
+
+
+def _play(*names: str) -> None:
+    """An agent alone, with late and provisional rewards, saved and loaded; and a fleet of the same."""
+    from halfseen.agents.catalogue import CATALOG, load, make
+    from halfseen.agents.fleet import Fleet
+
+    for name in names:
+        ys, contexts = _observations(), np.ones((_ROUNDS, _LATENT))
+        agent = make(name, observed=_OBSERVED, arms=_ARMS, seed=0, **_options(name))
+        revealed = CATALOG[name].reveals_context
+        for t, y in enumerate(ys):
+            decision = agent.decide(y, **({"context": contexts[t]} if revealed else {}))
+            decision.propensities  # noqa: B018 (worked out when asked for)
+            agent.learn(decision.id, float(t % 3))
+        if agent.policy.can_refit:
+            agent.refit()
+        if agent.policy.takes_provisional:
+            decision = agent.decide(ys[0], **({"context": contexts[0]} if revealed else {}))
+            agent.learn(decision.id, 1.0, provisional=True)
+            agent.learn(decision.id, 2.0)
+        with tempfile.TemporaryDirectory() as folder:
+            agent.save(Path(folder) / "agent")
+            load(Path(folder) / "agent")
+        fleet = Fleet(name, observed=_OBSERVED, arms=_ARMS, **_options(name))
+        fleet.add(["a", "b"], seeds=[1, 2])
+        for y in ys[:3]:
+            decisions = fleet.decide(np.stack([y, y]), **({"contexts": contexts[:2]} if revealed else {}))
+            fleet.learn(decisions.ids[:1], [1.0])
+        fleet.remove(["a"])
+        fleet.agent("b")
+
+
+def _filter() -> None:
+    model = _told(["model"])["model"]
+    model.smooth(_observations())
+    tracker = model.tracker()
+    for y in np.tile(_observations(), (4, 1)):
+        tracker.step(y)
+    for y in np.zeros((100, _OBSERVED)):
+        tracker.step(y)
+
+
+def _fit() -> None:
+    from halfseen.models.identification.em import fit
+
+    fit(_observations(), latent=_LATENT, observation_cov="full", max_iterations=2)
+
+
+def _experiment() -> None:
+    from halfseen.experiments.run import run
+
+    run(["kf-ts", "emkf-ts"], world="paper", rounds=_ROUNDS, seeds=2)
+
+
+# The first two have no large kernel in common, and neither has what follows with what the other process does then.
+_TASKS: dict[str, Callable[[], None]] = {
+    "fit": _fit,
+    "ridge": partial(_play, "ts-pco", "kf-ts", "emkf-ts"),
+    "adaptive": partial(_play, "adaptive", "adaptive-ts"),
+    "rivals": partial(_play, "hmm-ts", "meb", "mts", "bayes"),
+    "filter": _filter,
+    "experiment": _experiment,
+    "others": partial(_play, "adaptive-ids", "em-rts-ts", "blup-ts", "lag-ts", "oracle-ts", "random", "kf-ucb"),
+}

@@ -1,0 +1,94 @@
+"""Integers of a state, whatever their values, are refused or do no harm: kernels index by some and check no bounds."""
+
+import numpy as np
+import pytest
+from settings import ARMS, OBSERVED, frozen_state, make_small, shown, story, told
+
+import halfseen as hs
+
+VALUES = (-1, -(2**62), 10**6, 2**62)
+ROUNDS = 45
+
+pytestmark = pytest.mark.filterwarnings("ignore::halfseen.HalfseenWarning")
+every_agent = pytest.mark.parametrize("name", list(hs.catalog()))
+
+
+def hostile(state):
+    """The state with one integer of one array, or all of them, replaced."""
+    for key, array in state.items():
+        if array.dtype.kind in "iu" and array.size:
+            for value in VALUES:
+                if array.dtype.kind == "u" and value < 0:
+                    continue
+                for place in (0, -1, slice(None)):
+                    changed = array.copy()
+                    changed.flat[place] = value
+                    yield f"{key}[{place}] = {value}", state | {key: changed}
+
+
+def played(name):
+    agent, (xs, ys, noise) = make_small(name), story(ROUNDS)
+    ids = []
+    for x, y, reward in zip(xs, ys, noise, strict=True):
+        ids.append(agent.decide(y, **shown(agent, x)).id)
+        if len(ids) > 4:
+            agent.learn(ids.pop(0), float(reward))
+    return agent
+
+
+@every_agent
+def test_of_an_agent(name):
+    agent, twin = played(name), make_small(name)
+    xs, ys, _ = story(3, seed=5)
+    blank, refused = frozen_state(twin), 0
+    for what, state in hostile(agent.state()):
+        try:
+            twin.restore(state)
+        except hs.HalfseenError:
+            assert frozen_state(twin) == blank, what
+            refused += 1
+            continue
+        for x, y in zip(xs, ys, strict=True):
+            twin.decide(y, **shown(twin, x)).propensities  # noqa: B018
+            twin.learn(twin.pending[0], 1.0)
+        if twin.policy.renews:
+            twin.refit()
+        twin.health()
+        twin = make_small(name)
+    assert refused > 20
+
+
+@every_agent
+def test_of_a_fleet(name):
+    def fresh():
+        return hs.Fleet(name, observed=OBSERVED, arms=ARMS, **told(name))
+
+    fleet, (xs, ys, _) = fresh(), story(12)
+    fleet.add(["a", "b"], seeds=[1, 2])
+    given = {"contexts": xs[:2]} if hs.catalog()[name].reveals_context else {}
+    for y in ys:
+        decisions = fleet.decide(np.stack([y, -y]), **given)
+        fleet.learn(decisions.ids[:1], [1.0])
+    for _, state in hostile(fleet.state()):
+        other = fresh()
+        try:
+            other.restore(state)
+        except hs.HalfseenError:
+            continue
+        other.decide(np.stack([y, -y]), **given)
+        other.learn([other.pending(other.streams[1])[0]], [1.0])
+        other.health()
+
+
+def test_of_a_model_from_elsewhere():
+    agent = played("adaptive")
+    agent.refit()
+    before, start = frozen_state(agent), agent.state()
+    for what, model in hostile(agent.model()):
+        try:
+            agent.accept(model)
+        except hs.HalfseenError:
+            assert frozen_state(agent) == before, what
+            continue
+        agent.decide(story(1)[1][0])
+        agent.restore(start)
