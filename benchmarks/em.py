@@ -22,7 +22,7 @@ from benchmarks.problem import (
     product_flops,
     triangle,
 )
-from halfseen.kernels.em import FIXED, em_windows
+from halfseen.models.identification.em import FIXED, em_windows
 
 ITERATIONS, DYNAMAX_ITERATIONS, SLOW_ROUNDS = 10, 3, 300
 

@@ -13,7 +13,6 @@ import numpy as np
 from halfseen.diagnostics.explained_rewards import with_intercept
 from halfseen.diagnostics.subject import ObservedRewards
 from halfseen.kernels.random import Floats, Ints
-from halfseen.kernels.sequential import predict_in_turn
 from halfseen.learners.calibrated import ArmFit
 from halfseen.statistics.distributions import normal_cdf
 from halfseen.statistics.time_series import blocked_sum
@@ -92,3 +91,26 @@ def arm_uncertainty(
     counts = np.bincount(observed.arms, minlength=len(fit.noise))
     unknown = posterior_var.sum(axis=0) / max(float(prior_var.sum()), 1e-300)
     return ArmUncertainty(counts, unknown, could_be_best.mean(axis=0))
+
+
+def predict_in_turn(
+    features: Floats, arms: Ints, rewards: Floats, noise: Floats, prior: Floats, baseline: float
+) -> tuple[Floats, Floats]:
+    """Mean and variance (n,) of every reward given the rewards of earlier rows.
+
+    θ_a ~ N((baseline, 0, ..), prior) and r = θ_aᵀc + noise_a, hyperparameters fixed. A reward of NaN is predicted like
+    any other and teaches nothing.
+    """
+    n, p = features.shape
+    means, variances = np.empty(n), np.empty(n)
+    for arm in range(len(noise)):  # arms share nothing but their prior
+        mean, cov = np.zeros(p), prior.copy()
+        mean[0] = baseline
+        for t in np.flatnonzero(arms == arm):
+            gain = cov @ features[t]
+            means[t] = mean @ features[t]
+            variances[t] = gain @ features[t] + noise[arm]
+            if not np.isnan(rewards[t]):
+                mean += gain * ((rewards[t] - means[t]) / variances[t])
+                cov -= np.outer(gain, gain) / variances[t]
+    return means, variances

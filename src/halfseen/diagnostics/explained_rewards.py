@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from halfseen.diagnostics.subject import ExaminationData, ObservedRewards
-from halfseen.kernels.em import Parameters
+from halfseen.kernels._types import Parameters
 from halfseen.kernels.evidence import arm_sums, fit_arms
 from halfseen.kernels.random import Floats, Ints
 from halfseen.kernels.series import filter_series

@@ -8,9 +8,9 @@ import numpy as np
 
 from halfseen.components import Estimator, StreamBatch
 from halfseen.errors import invalid
-from halfseen.kernels.clusters import k_means
 from halfseen.kernels.hidden_markov import filter_and_learn, fit_start, log_likelihood
 from halfseen.kernels.random import Floats, Ints, Purpose, uniforms
+from halfseen.statistics.k_means import k_means
 from halfseen.validation import at_least, positive
 
 STARTS, STEPS = 10, 30  # of k-means

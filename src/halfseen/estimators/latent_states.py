@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike
 
 from halfseen.components import MOST, Estimator, Learner, Limits, State, StreamBatch
 from halfseen.errors import invalid
-from halfseen.kernels.latent_states import hear_rewards, open_rounds
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.known import Known
 from halfseen.validation import at_least, stack_for_streams
@@ -21,6 +20,10 @@ class LatentStates(Estimator):
     P_1 is `state_prior` (uniform if not given), P ∝ P·N(r; m(a, s), σ²) with a reward, σ being `state_std`, and
     P ← FᵀP from round to round, F_ij = `state_transition` the probability of j after i. What arms pay in a state is
     the learner's to know. Rewards older than the last `memory` rounds are forgotten.
+
+    Of each remembered round two vectors are stored, in the slot t mod `memory`: the log of the belief before its
+    reward, and the log-likelihood of its reward in every state, 0 until it comes. After a late reward the beliefs of
+    all later rounds are computed again, so the result does not depend on when rewards came.
     """
 
     coordinates = "none"
@@ -59,24 +62,30 @@ class LatentStates(Estimator):
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        return open_rounds(rows, rounds, self._log_start, self._log_F, self.beliefs, self.evidence, self.newest)
+        memory = self.beliefs.shape[1]
+        slot, last = rounds % memory, (rounds - 1) % memory
+        moved = _transition(self.beliefs[rows, last], self.evidence[rows, last], self._log_F[rows])
+        belief = np.where((rounds == 1)[:, None], self._log_start[rows], moved)
+        self.beliefs[rows, slot], self.evidence[rows, slot], self.newest[rows] = belief, 0.0, rounds
+        return np.asarray(np.exp(belief))
 
     def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
         if not isinstance(learner, Known):
             raise invalid("learner", type(learner).__name__, "one that knows what every arm pays in every state")
-        expected = learner.arm_params[rows, arms]
-        hear_rewards(
-            rows,
-            rounds,
-            rewards,
-            expected,
-            self._std,
-            self._log_F,
-            self.beliefs,
-            self.evidence,
-            self.newest,
-            self.forgotten,
+        memory = self.beliefs.shape[1]
+        remembered = self.newest[rows] - rounds < memory
+        np.add.at(self.forgotten, rows[~remembered], 1)
+        rows, rounds, arms = rows[remembered], rounds[remembered], arms[remembered]
+        gap = np.minimum(
+            np.abs(rewards[remembered, None] - learner.arm_params[rows, arms]) / self._std[rows, None], 1e140
         )
+        np.subtract.at(self.evidence, (rows, rounds % memory), 0.5 * gap * gap)
+        late = rounds < self.newest[rows]
+        for row in np.unique(rows[late]):
+            for t in range(rounds[late & (rows == row)].min(), self.newest[row]):
+                slot = [t % memory]
+                belief = _transition(self.beliefs[row, slot], self.evidence[row, slot], self._log_F[[row]])
+                self.beliefs[row, (t + 1) % memory] = belief[0]
 
     def replace_rewards(
         self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
@@ -101,3 +110,16 @@ def _distributions(argument: str, value: ArrayLike, count: int, shape: tuple[int
             argument, f"entries from {table.min():g}, sums from {sums.min():g}", "probabilities that sum to 1"
         )
     return table
+
+
+def _normalise(logs: Floats) -> Floats:
+    """Logs (n, S) less the log of the sum of what they are logs of."""
+    logs = logs - logs.max(axis=1, keepdims=True)
+    return np.asarray(logs - np.log(np.exp(logs).sum(axis=1, keepdims=True)))
+
+
+def _transition(before: Floats, evidence: Floats, log_F: Floats) -> Floats:
+    """log Σ_i exp(before_i + evidence_i) F_ij for every j, both beliefs (n, S) summing to 1."""
+    paths = _normalise(before + evidence)[:, :, None] + log_F
+    highest = paths.max(axis=1)
+    return _normalise(highest + np.log(np.exp(paths - highest[:, None]).sum(axis=1)))

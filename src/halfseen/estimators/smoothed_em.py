@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from halfseen.components import Estimator, StreamBatch
 from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
-from halfseen.kernels.em import FIXED, em_windows
 from halfseen.kernels.random import Floats, Ints
+from halfseen.models.identification.em import FIXED, em_windows
 from halfseen.validation import at_least
 
 

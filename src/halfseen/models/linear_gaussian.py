@@ -10,7 +10,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from halfseen.errors import invalid
-from halfseen.kernels.em import Parameters
+from halfseen.kernels._types import Parameters
 from halfseen.kernels.series import filter_series
 from halfseen.kernels.smoother import smooth_series
 from halfseen.models.results import Array, FilterResult, SmootherResult

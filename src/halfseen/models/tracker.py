@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.errors import invalid
-from halfseen.kernels.em import Parameters
+from halfseen.kernels._types import Parameters
 from halfseen.kernels.tracking import BACK, DONE, SETTLED, exact_round, steady_round
 from halfseen.models.results import Array, Belief
 from halfseen.validation import vector

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from halfseen.kernels.clusters import k_means
 from halfseen.kernels.random import Floats, Keys, Purpose, normal_series, normals, uniforms
 from halfseen.kernels.simulation import move_contexts
 from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.statistics.k_means import k_means
 
 STATES, ROUNDS = 16, 2_000
 STARTS, STEPS = 3, 30  # of k-means

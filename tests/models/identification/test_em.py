@@ -13,9 +13,8 @@ from reference import gaussian
 from reference.peers import model_of
 
 from halfseen.errors import HalfseenError, HalfseenWarning, InvalidInput
-from halfseen.kernels.em import DIAGONAL, FIXED, FULL, em_windows
 from halfseen.kernels.series import filter_series
-from halfseen.models.identification.em import fit
+from halfseen.models.identification.em import DIAGONAL, FIXED, FULL, em_windows, fit
 from halfseen.models.linear_gaussian import LinearGaussianModel
 
 

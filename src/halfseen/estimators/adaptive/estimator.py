@@ -15,8 +15,8 @@ from halfseen.components import MOST, Estimator, Learner, Limits, Mask, State, S
 from halfseen.errors import invalid
 from halfseen.estimators.adaptive.candidate_models import LONG_ENOUGH, CandidateModels
 from halfseen.estimators.adaptive.history import History
+from halfseen.kernels._types import Parameters
 from halfseen.kernels.belief import advance, hear, open_round
-from halfseen.kernels.em import Parameters
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, KeptRewards
 from halfseen.models.identification.order import free_parameters

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from halfseen.kernels.em import Parameters
+from halfseen.kernels._types import Parameters
 from halfseen.kernels.series import filter_series
 from halfseen.kernels.smoother import smooth_series
 from halfseen.models.identification.em import FittedModel, em_iterates

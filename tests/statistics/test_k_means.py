@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.cluster.vq import kmeans2
 
-from halfseen.kernels.clusters import k_means
+from halfseen.statistics.k_means import k_means
 
 
 def cost(points, centres):
