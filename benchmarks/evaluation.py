@@ -18,7 +18,7 @@ import numpy as np
 import halfseen as hs
 from halfseen.evaluation.estimators import ESTIMATORS
 from halfseen.kernels.random import Floats
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 
 SLOPES = np.array([[1.0, -0.5], [-0.8, 0.4], [0.1, 0.9]])
 OFFSETS = np.array([3.0, 3.4, 2.5])

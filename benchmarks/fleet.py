@@ -21,7 +21,7 @@ from benchmarks import linear_thompson, online
 from benchmarks.harness import Contender, Job, measure
 from benchmarks.settings import ARMS, LATENT, OBSERVED, orbit
 from halfseen.kernels.random import Purpose, normals, stream_keys
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 
 STREAMS, SINGLE = 10_000, 200  # of the fleet and of NumPy; agents of the loop
 AGREEING, AGREEING_ROUNDS = 20, 60

@@ -20,7 +20,7 @@ from halfseen.diagnostics.kept_history import kept_subject
 from halfseen.experiments.play import build_policy
 from halfseen.kernels.random import Floats
 from halfseen.models.linear_gaussian import LinearGaussianModel
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 from halfseen.worlds import World, named
 from halfseen.worlds.world import Rounds
 

@@ -24,7 +24,7 @@ from halfseen.journal import events
 from halfseen.journal.events import Event, next_ids
 from halfseen.journal.journal import StreamRow, open_journal
 from halfseen.journal.sqlite import SqliteJournal
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 from halfseen.service.engine.engine import Engine
 from halfseen.service.engine.loaded_stream import Resident, snapshot
 from halfseen.service.specs import Ask, Settings, StreamSpec, Told

@@ -17,7 +17,7 @@ from halfseen.experiments.leaderboard import leaderboard_plan
 from halfseen.experiments.plan import CHUNK
 from halfseen.experiments.play import build_policy
 from halfseen.kernels.random import Floats
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 from halfseen.worlds import World
 
 APART = 1_000_000  # added to the seeds of a copy's draws

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import amount
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 
 HELD = {
     "d": "k = d/2, K = 15, one stream",

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 
 from benchmarks.load import Load, drive, request
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 
 OBSERVED, ARMS, CONNECTIONS = 20, 15, 64
 STREAM = {"name": "load", "observed": OBSERVED, "arms": ARMS, "agent": "ts-pco", "seed": 1}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.run import aims
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 
 
 def amount(microseconds: float) -> str:

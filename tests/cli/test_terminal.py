@@ -6,11 +6,8 @@ import pytest
 
 from halfseen.cli import terminal
 from halfseen.diagnostics.health import Finding, Verdict
-from halfseen.evaluation.estimators import PolicyValue
-from halfseen.experiments.evaluation_page import policy_table
 from halfseen.experiments.leaderboard import Progress
-from halfseen.reports.table import Table
-from halfseen.statistics.estimates import Estimate
+from halfseen.reports.tables import Table, policy_table
 
 
 @pytest.mark.parametrize(
@@ -69,19 +66,19 @@ def test_a_table_too_wide_is_continued_below(capsys, monkeypatch):
     assert sum("a title, continued" in line for line in lines) == len(named) - 1
 
 
-def found(value, half, **more):
-    estimates = dict.fromkeys(("dr", "snips", "ips"), Estimate(value, value - half, value + half))
-    notes = ("6.2 % of its choices had no chance in the log: what they pay is not known",)
-    return PolicyValue(differences=estimates, values=estimates, notes=notes, **more)
+def found(value, half):
+    estimates = {name: {"value": value, "low": value - half, "high": value + half} for name in ("dr", "snips", "ips")}
+    notes = ["6.2 % of its choices had no chance in the log: what they pay is not known"]
+    sizes = {"effective_sample_size": 1447.0, "largest_weight": 1.0, "uncovered": 0.062}
+    return estimates | sizes | {"more than logged": estimates, "notes": notes}
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120, 160])
 def test_an_evaluation_has_every_estimator_and_notes_as_wide_as_the_terminal(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    sizes = {"effective_size": 1447.0, "largest_weight": 1.0, "mean_weight": 1.0, "uncovered": 0.062, "weights": None}
     rows = {"logged": (82.0, 3.8), "uniform": (6.5, 0.84), "adaptive:history=200": (80.5, 3.7)}
-    policies = {label: found(*ends, label=label, **sizes) for label, ends in rows.items()}
-    warnings = [f"{label}: {note}" for label, one in policies.items() for note in one.notes]
+    policies = {label: found(*ends) for label, ends in rows.items()}
+    warnings = [f"{label}: {note}" for label, one in policies.items() for note in one["notes"]]
     evaluation = SimpleNamespace(table=lambda: policy_table(policies), warnings=warnings)
     terminal.print_evaluation(evaluation)
     out = capsys.readouterr().out

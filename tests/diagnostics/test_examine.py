@@ -9,10 +9,11 @@ from settings import live, make_small, story
 
 import halfseen as hs
 from halfseen.diagnostics.explained import Explained
-from halfseen.diagnostics.health import Finding, Health, Verdict, percent
+from halfseen.diagnostics.health import Finding, Health, Verdict
 from halfseen.diagnostics.held_out import Gain
 from halfseen.diagnostics.reward_findings import reward_findings
 from halfseen.errors import HalfseenError
+from halfseen.reports.tables import percent
 
 LATENT, SEEN, ROUNDS = 4, 3, 1200
 

@@ -10,6 +10,17 @@ from halfseen.experiments.plan import CHUNK, experiment
 from halfseen.experiments.play import Track, checkpoints
 from halfseen.experiments.result import Result
 
+ROLES = {"observed": ["a"], "hidden": ["c"], "rewards": ["up <b>", "down", "flat"]}
+
+
+def recorded_columns(useful: float = 1.0, rows: int = 500) -> dict[str, np.ndarray]:
+    """Arms paid by a context of which half is hidden, in the `ROLES`; `useful` 0 pays by chance alone."""
+    rng = np.random.default_rng(2)
+    slow = np.cumsum(rng.normal(size=rows)) * 0.2
+    a, c = rng.normal(size=rows), rng.normal(size=rows) + slow
+    gain = useful * (a + c) + rng.normal(size=rows)
+    return {"a": a, "c": c, "up <b>": gain, "down": -gain, "flat": np.zeros(rows)}
+
 
 def power(exponent: float, *, scale: float = 1.0, rounds: int = 2000) -> np.ndarray:
     """Δ_t whose sum up to t is scale · t^exponent."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiments.test_report import Page
+from reports.page import Page
 
 import halfseen as hs
 from halfseen.agents import saving as savefile

@@ -1,167 +1,100 @@
-"""The report: whole, self-contained, escaped, and saying what the claims say."""
+"""What a finished experiment leaves on disk, and the commands that repeat it."""
 
 from __future__ import annotations
 
-import base64
-import re
-from html.parser import HTMLParser
+import json
 
-import numpy as np
 import pytest
-from experiments.synthetic import fabricate, power
+from experiments.synthetic import ROLES, fabricate, power, recorded_columns
+from reports.page import Page
 
-from halfseen.experiments.claims import Claim, Finding, Verdict, judge_claims
-from halfseen.experiments.report import render_report, rerun_command
-from halfseen.experiments.result import Result
-from halfseen.statistics.estimates import Estimate
-
-VOID = {"meta", "img", "br"}
-
-
-class Page(HTMLParser):
-    """Checks that tags balance, and gathers what the tests ask about."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.rows: list[list[str]] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert not self.open, f"never closed: {self.open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "td" in self.open or "th" in self.open:
-            self.rows[-1][-1] += data
-        if "style" not in self.open:
-            self.text += data
-
-    def tags(self, name: str) -> list[dict[str, str | None]]:
-        return [attributes for tag, attributes in self.seen if tag == name]
-
-
-def regret(world: str, agent: str, seed: int) -> np.ndarray:
-    return power({"ts-pco": 1.0, "emkf-ts": 0.6}.get(agent, 0.5), scale=1.0 + 0.05 * seed)
+import halfseen as hs
+from halfseen.experiments.plan import experiment
+from halfseen.experiments.report import reproduce_command, run_command
+from halfseen.reports.tables import common_decimals, comparisons
+from halfseen.worlds import recorded
 
 
 @pytest.fixture(scope="module")
-def result() -> Result:
-    return fabricate(["oracle-ts", "emkf-ts", "ts-pco", "lag-ts"], regret)
+def result():
+    agents = ["oracle-ts", "lag-ts", "adaptive", "random"]
+    return hs.run(agents, world=recorded(recorded_columns(), **ROLES, name="mine & yours"), seeds=3)
 
 
 @pytest.fixture(scope="module")
-def text(result: Result) -> str:
-    return render_report(result, judge_claims(result))
+def folder(result, tmp_path_factory):
+    out = tmp_path_factory.mktemp("saved") / "out"
+    result.save(out)
+    return out
 
 
-def test_every_finding_and_verdict_is_the_claims_own(result: Result, text: str) -> None:
+def test_everything_is_written(folder):
+    names = [
+        "arms.png",
+        "arms.svg",
+        "report.html",
+        "reward.png",
+        "reward.svg",
+        "rounds.parquet",
+        "summary.json",
+        "table.md",
+    ]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    summary = json.loads((folder / "summary.json").read_text())
+    mean = summary["worlds"]["mine & yours"]["rewards"]["agents"]["adaptive"]["reward_mean"]
+    text = (folder / "table.md").read_text()
+    assert f"| adaptive | {mean:.{common_decimals([mean])}f} |" in text
+    assert "no number here can tell" in text
+    assert (folder / "reward.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_several_worlds_side_by_side(tmp_path):
+    worlds = [recorded(recorded_columns(), **ROLES, name=name) for name in ("one", "two")]
+    hs.run(["ts-pco", "random"], world=worlds, seeds=1, rounds=100).save(tmp_path)
+    assert {"arms-one.png", "arms-two.svg", "reward.png"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_the_page_is_whole_and_needs_nothing(result, folder):
+    text = (folder / "report.html").read_text()
     page = Page(text)
-    claims = judge_claims(result)
-    assert {finding.verdict for claim in claims for finding in claim.findings} >= {Verdict.HOLDS, Verdict.FAILS}
-    for claim in claims:
-        assert [claim.title, claim.verdict, claim.verdict_elsewhere] in page.rows
-        assert claim.paper in page.text
-        assert claim.test in page.text
-        for finding in claim.findings:
-            row = [finding.world, finding.subject, f"{finding.figure:{claim.form}}", finding.verdict]
-            assert page.rows.count(row) >= 1
-    shown = re.findall(r'<span class="verdict (\w+)">([^<]+)</span>', text)
-    assert len(shown) == sum(4 + len(claim.findings) for claim in claims)
-    assert all(Verdict[name.upper()] == said for name, said in shown)
+    sources = [attributes.get(name) for _, attributes in page.seen for name in ("src", "href")]
+    assert all(source is None or source.startswith("data:") for source in sources)
+    assert "up &lt;b&gt;" in text
+    assert "up <b>" not in text
+    assert "mine &amp; yours" in text
+    for row in result.table().rows:
+        assert row["mean reward"] in page.text
+    for line in comparisons(result.summary["worlds"]["mine & yours"]):
+        assert line in page.text
 
 
-@pytest.mark.parametrize("verdict", list(Verdict))
-def test_the_text_follows_the_verdict(result: Result, verdict: Verdict) -> None:
-    others = [other for other in Verdict if other is not verdict]
-    finding = Finding(result.worlds[0], "emkf-ts", Estimate(0.5, 0.4, 0.6), verdict)
-    page = Page(render_report(result, [Claim("a claim", "said", "tested", (finding,))]))
-    assert f"“{verdict}” 1" in page.text
-    assert all(f"“{other}” 0" in page.text for other in others)
-    assert ["a claim", verdict, "not tested in this run"] in page.rows
+def test_the_page_of_real_data_says_what_it_is_not(tmp_path):
+    hs.run(["ts-pco", "random"], world="voltrade", rounds=60, seeds=1).save(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "Nothing here is a tradable profit: there are no costs, and nobody sells the strike" in page
+    assert "from the package arch" in page
+    assert "halfseen run voltrade --rounds 60 --seeds 1 --agents ts-pco,random" in page
 
 
-def test_results_agree_with_the_summary(result: Result, text: str) -> None:
-    rows = Page(text).rows
-    for world in result.worlds:
-        for agent in result.agents:
-            entry = result.summary["worlds"][world]["agents"][agent]
-            row = next(row for row in rows if row[:2] == [world, agent] and "±" in row[2])
-            mean, error = row[2].split(" ± ")
-            digits = 0 if entry["regret_mean"] >= 100 else 2
-            assert mean == f"{entry['regret_mean']:,.{digits}f}"
-            assert error == f"{entry['regret_standard_error']:,.{digits}f}"
-
-
-def test_self_contained(text: str) -> None:
-    page = Page(text)
-    assert not {tag for tag, _ in page.seen} & {"script", "link", "iframe", "object"}
-    assert not re.search(r'(?:src|href)="(?!data:)', text)
-    assert not re.search(r"url\(|@import|https?://", text)
-    images = page.tags("img")
-    assert len(images) == 2
-    for image in images:
-        assert image["alt"]
-        kind, _, content = (image["src"] or "").partition(",")
-        assert kind == "data:image/svg+xml;base64"
-        assert base64.b64decode(content).rstrip().endswith(b"</svg>")
-
-
-def test_accessible(text: str) -> None:
-    page = Page(text)
-    assert page.tags("html")[0]["lang"] == "en"
-    assert len(page.tags("h1")) == 1
-    assert len(page.tags("caption")) == len(page.tags("table")) > 5
-    assert all(head["scope"] in ("col", "row") for head in page.tags("th"))
-    assert any(meta.get("name") == "viewport" for meta in page.tags("meta"))
-    assert "prefers-color-scheme: dark" in text
-
-
-def test_hostile_names_are_escaped(result: Result) -> None:
-    nasty = '<script>alert("1")</script>&'
-    finding = Finding("orbit", nasty, Estimate(1.0, 0.5, 1.5), Verdict.FAILS)
-    page = Page(render_report(result, [Claim(nasty, nasty, nasty, (finding,))]))
-    assert not page.tags("script")
-    assert nasty in page.text
-
-
-def test_settings_and_command(result: Result, text: str) -> None:
-    page = Page(text)
-    assert rerun_command(result) in page.text
-    assert rerun_command(result) == (
+def test_how_to_reproduce_it_again():
+    result = fabricate(["oracle-ts", "emkf-ts", "ts-pco", "lag-ts"], lambda *_: power(0.5))
+    assert reproduce_command(result.plan) == (
         "halfseen reproduce --rounds 2000 --seeds 6 --noise 0.1 --agents oracle-ts,emkf-ts,ts-pco,lag-ts"
     )
-    emkf = next(row for row in page.rows if row[0] == "emkf-ts" and "latent" in row[2])
-    assert "window" in emkf[3]
-    for name, version in result.summary["versions"].items():
-        assert f"{name} {version}" in page.text
 
 
-def test_one_seed(result: Result) -> None:
-    lonely = fabricate(["emkf-ts", "ts-pco"], regret, seeds=1)
-    page = Page(render_report(lonely, judge_claims(lonely)))
-    assert "nan" not in page.text.replace("nanm", "")
-    assert "1 seed," in page.text
-
-
-def test_a_linear_floor_is_pointed_out_where_there_is_one() -> None:
-    def regret(world: str, agent: str, seed: int) -> np.ndarray:
-        return power(1.0 if agent == "bayes" and world == "orbit" else 0.5)
-
-    text = Page(render_report(fabricate(["bayes", "emkf-ts"], regret), [])).text
-    assert "Even bayes, which knows the model" in text
-    assert "linearly in orbit (β = 1.00 [1.00, 1.00])" in text
-    plain = Page(render_report(fabricate(["bayes", "emkf-ts"], lambda *_: power(0.5)), [])).text
-    assert "Even bayes" not in plain
+def test_how_to_run_it_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = {name.removesuffix(" <b>"): values for name, values in recorded_columns().items()}
+    lines = [",".join(data), *(",".join(map(str, row)) for row in zip(*data.values(), strict=True))]
+    (tmp_path / "my data.csv").write_text("\n".join(lines))
+    world = recorded("my data.csv", observed=["a"], hidden=["c"], rewards=["up", "down"], reward_every=5)
+    plan = experiment(["ts-pco", "lag-ts:lags=3"], world, 100, range(7, 9))
+    assert run_command(plan) == (
+        "halfseen run 'my data.csv' --observed a --hidden c --rewards up,down --reward-every 5 --rounds 100 --seeds 2 "
+        "--first-seed 7 --agents ts-pco,lag-ts:lags=3"
+    )
+    assert run_command(experiment("ts-pco", recorded(data, **(ROLES | {"rewards": ["up", "flat"]})), 9, 1)) is None
+    assert run_command(experiment("ts-pco", world, 9, [1, 3])) is None
+    short = recorded("my data.csv", observed=["a"], rewards=["up", "down"], scale_on=0.5)
+    assert run_command(experiment("ts-pco", short, 9, 1)) is None  # the command has no option for that

@@ -10,7 +10,7 @@ from halfseen.estimators.observed import Observed
 from halfseen.experiments import run as run_module
 from halfseen.experiments.plan import experiment, world_spec
 from halfseen.experiments.play import build_policy
-from halfseen.experiments.setting_tables import told_by_the_worlds
+from halfseen.experiments.report import facts_from_worlds
 from halfseen.learners.ridge import Ridge
 
 AGENTS = ["oracle-ts", "kf-ts", "emkf-ts", "em-rts-ts", "ts-pco", "bayes", "random"]
@@ -189,7 +189,7 @@ def test_what_an_agent_finds_out_by_itself_it_is_not_told(monkeypatch, options, 
     assert told == heard
     plan = experiment([spec], world, 50, 1)
     expected = {"latent", "observation_cov"} - set(options)
-    assert told_by_the_worlds(plan, spec) == sorted(expected)
+    assert facts_from_worlds(plan, spec) == sorted(expected)
 
 
 def test_results_are_asked_for_by_name(result):

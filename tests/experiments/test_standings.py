@@ -16,7 +16,6 @@ from halfseen.experiments.plan import experiment
 from halfseen.experiments.schedule import Schedule
 from halfseen.experiments.source import reachable, source_hash
 from halfseen.experiments.standings import overall_ratios, standings
-from halfseen.experiments.wording import spread
 
 RNG = np.random.default_rng(3)
 KF = RNG.uniform(50, 150, size=20)
@@ -127,10 +126,5 @@ print(*[name for name in sys.modules if name.startswith("halfseen.")])
     reached = reachable("halfseen.experiments.cells")
     assert set(done.stdout.split()) <= set(reached)
     assert {"halfseen.worlds.named", "halfseen.kernels.kalman", "halfseen.estimators.emkf"} <= set(reached)
-    assert not set(reached) & {"halfseen.cli.app", "halfseen.cli.terminal", "halfseen.experiments.html"}
+    assert not set(reached) & {"halfseen.cli.app", "halfseen.cli.terminal", "halfseen.reports.pages"}
     assert len(source_hash()) == 64
-
-
-def test_numbers_in_words() -> None:
-    assert spread(1234.4, 5.6) == "1,234 ± 6"
-    assert spread(12.344, float("nan")) == "12.34 ± –"

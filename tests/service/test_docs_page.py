@@ -11,7 +11,7 @@ import httpx
 import pytest
 from service.served import Served, run_command, serving
 
-from halfseen.service.docs_page import page
+from halfseen.service.docs_page import docs_page
 
 
 def lines(text: str) -> list[str]:
@@ -90,5 +90,5 @@ def test_it_stands_alone(service: Served, http: httpx.Client) -> None:
 @pytest.mark.parametrize("host", ["", "x; rm -rf ~", "$(id)", "<b>", "a b", "'", "a:b"])
 def test_a_strange_host_is_not_put_into_a_shell(http: httpx.Client, host: str) -> None:
     description = http.get("/openapi.json").json()
-    for line in lines(page(description, host, tokens=False)):
+    for line in lines(docs_page(description, host, tokens=False)):
         assert line.split()[1 if "-X" not in line else 3].startswith("http://127.0.0.1:8400/")

@@ -43,7 +43,7 @@ from halfseen.learners.known import Known
 from halfseen.learners.known_by_state import KnownByState
 from halfseen.learners.measurement_error import MeasurementError
 from halfseen.learners.ridge import Ridge
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 from halfseen.validation import at_least, seed_number
 
 _signature = cache(inspect.signature)  # of a part; every agent that is made looks

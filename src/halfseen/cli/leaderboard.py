@@ -40,9 +40,9 @@ def leaderboard(
 ) -> None:
     """Play every agent in every world, each beside kf-ts. Interrupted, the same command goes on."""
     from halfseen.experiments import leaderboard as boards
-    from halfseen.experiments.leaderboard_tables import failure_lines
     from halfseen.experiments.plan import seed_range
     from halfseen.reports.files import check_folder, write_atomically
+    from halfseen.reports.tables import failure_lines
 
     if resume and fresh:
         raise invalid("resume", "--fresh beside it", "only one of them")
@@ -86,7 +86,7 @@ def leaderboard(
         write_atomically(markdown, board.markdown(command).encode())
         written.append(markdown)
     print_written(written)
-    for line in failure_lines(board):
+    for line in failure_lines(board.summary):
         print(f"failed: {line}", file=sys.stderr)
     if board.summary["failures"]:
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

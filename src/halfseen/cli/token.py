@@ -12,7 +12,7 @@ from halfseen.cli.arguments import Command, CommandGroup
 from halfseen.cli.journal import Database, is_new_file, opened_journal
 from halfseen.cli.terminal import print_table
 from halfseen.errors import unknown
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 
 token_app = typer.Typer(cls=CommandGroup, help="Tokens of the decision service.", no_args_is_help=True)
 

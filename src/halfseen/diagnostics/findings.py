@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.diagnostics.examined import Examined
-from halfseen.diagnostics.health import Finding, Verdict, percent
+from halfseen.diagnostics.health import Finding, Verdict
 from halfseen.diagnostics.innovations import RARE
 from halfseen.diagnostics.reward_findings import ANY, reward_findings
 from halfseen.models.identification.order import WORTH_A_RUNG
+from halfseen.reports.tables import percent
 
 # Long records make every small fault significant. A fault is worth a look if it is beyond chance and of some size.
 SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # |mean square of innovations − 1|; bad also at a factor of it below 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from halfseen.errors import invalid
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 
 LONG = 100  # rounds of silence that are worth a note
 ENOUGH_ROUNDS = 50  # of a kept history, to examine a model by
@@ -33,11 +33,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.shown}, {self.verdict}: {self.sentence}"
-
-
-def percent(share: float, digits: int = 0) -> str:
-    """A share as text. One below 0, which out of sample there may be, is none: "0 %"."""
-    return f"{100 * (max(share, 0.0) + 0.0):.{digits}f} %"  # the sum is no negative zero
 
 
 def findings_table(findings: tuple[Finding, ...]) -> Table:

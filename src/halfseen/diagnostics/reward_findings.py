@@ -5,9 +5,10 @@ from __future__ import annotations
 from halfseen.diagnostics.calibration import Coverage
 from halfseen.diagnostics.examined import Examined
 from halfseen.diagnostics.explained import DESCRIPTIONS, MUCH, SOME, Explained, grade
-from halfseen.diagnostics.health import Finding, Verdict, percent
+from halfseen.diagnostics.health import Finding, Verdict
 from halfseen.diagnostics.held_out import Gain
 from halfseen.diagnostics.sensors import Worth
+from halfseen.reports.tables import percent
 
 HIDDEN, FILTERING = "use of the hidden block", "use of filtering"  # names of the findings they are looked up by
 COVERAGE_ROOM, COVERAGE_BAD = 0.03, 0.10  # that a share inside an interval may be off by

@@ -5,26 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from halfseen.agents.catalogue import AgentSpec, agent_spec
 from halfseen.errors import invalid
 from halfseen.evaluation import policies
-from halfseen.evaluation.estimators import ESTIMATORS, INTERVALS, PolicyValue, policy_value, rewarded_rounds
+from halfseen.evaluation.estimators import (
+    ENOUGH,
+    ESTIMATORS,
+    INTERVALS,
+    NO_CHANCE,
+    PolicyValue,
+    policy_value,
+    rewarded_rounds,
+)
 from halfseen.evaluation.log import Log, finite
 from halfseen.evaluation.policies import Progress, Rule
 from halfseen.evaluation.readers import read_log
 from halfseen.evaluation.reward_model import predicted_rewards
-from halfseen.experiments.evaluation_figure import evaluation_figure
-from halfseen.experiments.evaluation_page import log_facts, policy_table, render_evaluation
-from halfseen.experiments.figures import render_figure, save_figure
-from halfseen.experiments.wording import count
 from halfseen.kernels.random import Floats
-from halfseen.reports.files import staged, write_json
-from halfseen.reports.table import Table
+from halfseen.reports.figures import evaluation_figure, render_figure
+from halfseen.reports.files import save_figure, staged, write_atomically, write_figure, write_json
+from halfseen.reports.pages import evaluation_page
+from halfseen.reports.tables import Table, count, logged_arms_table, policy_table
 from halfseen.validation import positive, seed_number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FILES = ("evaluation.html", "evaluation.png", "evaluation.svg", "evaluation.json")
 LOGGED, UNIFORM, ALWAYS = "logged", "uniform", "always"
@@ -48,12 +57,19 @@ class Evaluation:
 
     def table(self) -> Table:
         """One row a policy: reward a round by three estimators, difference to the logged policy, how sure that is."""
-        return policy_table(self.policies)
+        return policy_table(self.summary()["policies"])
 
     def summary(self) -> dict[str, Any]:
         """Everything, as plain data: what `evaluation.json` holds."""
         return {
-            **log_facts(self.log, self.missing),
+            "log": self.log.source,
+            "decisions": self.log.rounds,
+            "without_reward": int((~self.log.rewarded).sum()),
+            "without_reward_counted_as": self.missing,
+            "default_rewards": self.log.defaults,
+            "arms": self.log.names,
+            "observed": self.log.observations.shape[1],
+            "propensities_of_all_arms": self.log.propensities is not None,
             "intervals": self.intervals,
             "notes": list(self.notes),
             "policies": {
@@ -72,19 +88,27 @@ class Evaluation:
 
     def plot(self, path: str | Path) -> None:
         """Estimates with their intervals, and the weights, as PNG or SVG by the ending of `path`."""
-        save_figure(evaluation_figure(self.policies), Path(path))
+        save_figure(self._figure(), Path(path))
+
+    def _figure(self, *, narrow: bool = False) -> Figure:
+        weights = {label: one.weights for label, one in self.policies.items()}
+        return evaluation_figure(self.summary()["policies"], weights, narrow=narrow)
 
     def save(self, folder: str | Path) -> list[Path]:
         """`evaluation.html`, the picture as PNG and SVG, and `evaluation.json`, into a folder."""
-        drawing = evaluation_figure(self.policies)
+        log, summary = self.log, self.summary()
         with staged(folder) as stage:
-            svg = render_figure(drawing, "svg")
-            tall = render_figure(evaluation_figure(self.policies, narrow=True), "svg")
-            page = render_evaluation(self.log, self.policies, self.missing, self.intervals, self.warnings, svg, tall)
-            (stage / "evaluation.html").write_text(page, encoding="utf-8")
-            (stage / "evaluation.png").write_bytes(render_figure(drawing, "png"))
-            (stage / "evaluation.svg").write_bytes(svg)
-            write_json(stage / "evaluation.json", self.summary())
+            page = evaluation_page(
+                summary,
+                self.warnings,
+                logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
+                enough=ENOUGH,
+                no_chance=NO_CHANCE,
+                svg=write_figure(stage, "evaluation", self._figure()),
+                tall_svg=render_figure(self._figure(narrow=True), "svg"),
+            )
+            write_atomically(stage / "evaluation.html", page.encode())
+            write_json(stage / "evaluation.json", summary)
         return [Path(folder) / name for name in FILES]
 
     def __str__(self) -> str:

@@ -17,12 +17,11 @@ from halfseen.diagnostics.health import Finding, Verdict, findings_table
 from halfseen.diagnostics.kept_history import enough_from, kept_rounds
 from halfseen.diagnostics.record import make_record
 from halfseen.errors import HalfseenError, invalid
-from halfseen.experiments.examination_figure import examination_figure
-from halfseen.experiments.examination_page import render_examination
-from halfseen.experiments.figures import render_figure, save_figure
 from halfseen.models.linear_gaussian import LinearGaussianModel
-from halfseen.reports.files import staged, write_json
-from halfseen.reports.table import Table
+from halfseen.reports.figures import health_figure, render_figure
+from halfseen.reports.files import save_figure, staged, write_atomically, write_figure, write_json
+from halfseen.reports.pages import health_page
+from halfseen.reports.tables import Table
 
 FILES = ("health.html", "health.png", "health.svg", "health.json")
 
@@ -60,7 +59,7 @@ class Examination:
 
     def plot(self, path: str | Path) -> None:
         """The picture, as PNG, SVG or PDF by the ending of `path`."""
-        save_figure(examination_figure(self.measured), Path(path))
+        save_figure(health_figure(_plain(self.measured)), Path(path))
 
     def summary(self) -> dict[str, Any]:
         """The findings, and the shares of the reward variance, as plain data."""
@@ -77,15 +76,18 @@ class Examination:
 
     def save(self, folder: str | Path) -> list[Path]:
         """`health.html`, the picture as PNG and SVG, and `health.json`, into a folder."""
-        drawing = examination_figure(self.measured)
+        measured, summary = _plain(self.measured), self.summary()
         with staged(folder) as stage:
-            svg = render_figure(drawing, "svg")
-            tall = render_figure(examination_figure(self.measured, narrow=True), "svg")
-            page = render_examination(self.title, self.findings, self.measured, svg, tall)
-            (stage / "health.html").write_text(page, encoding="utf-8")
-            (stage / "health.png").write_bytes(render_figure(drawing, "png"))
-            (stage / "health.svg").write_bytes(svg)
-            write_json(stage / "health.json", self.summary())
+            page = health_page(
+                self.title,
+                summary["findings"],
+                self.table(),
+                measured,
+                svg=write_figure(stage, "health", health_figure(measured)),
+                tall_svg=render_figure(health_figure(measured, narrow=True), "svg"),
+            )
+            write_atomically(stage / "health.html", page.encode())
+            write_json(stage / "health.json", summary)
         return [Path(folder) / name for name in FILES]
 
     def __str__(self) -> str:
@@ -93,6 +95,31 @@ class Examination:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _plain(measured: Examined) -> dict[str, Any]:
+    """The measurements that the figure and the page show, as plain data; None where there is none."""
+    record, model = measured.subject.record, measured.subject.model
+    stretches, whiteness, calibration = measured.stretches, measured.whiteness, measured.calibration
+    return {
+        "latent": model.latent,
+        "observed": model.observed,
+        "arms": len(record.arm_names),
+        "rounds": record.rounds,
+        "rewards": len(record.payments().rewards),
+        "scores": measured.scores,
+        "stretches": stretches and stretches._asdict(),
+        "whiteness": whiteness and whiteness._asdict(),
+        "shares": measured.explained and measured.explained.shares,
+        "calibration": calibration
+        and {
+            "histogram": calibration.histogram,
+            "count": len(calibration.transform),
+            "coverages": [(coverage.level, coverage.share) for coverage in calibration.coverages],
+        },
+        "sensors": measured.worths
+        and [one._asdict() | {"share": one.share.value, "error": one.share.error} for one in measured.worths],
+    }
 
 
 def examine(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -11,17 +10,20 @@ from typing import Any, NamedTuple
 
 from halfseen.agents.catalogue import CATALOG, AgentSpec, agent_spec
 from halfseen.experiments.cache import SliceStore
+from halfseen.experiments.cells import SEEDS as SEEDS_PER_CELL
 from halfseen.experiments.cells import Cell, CellResult, cells_of, play_cell
 from halfseen.experiments.engines.engine import Engine, choose_engine
-from halfseen.experiments.leaderboard_tables import markdown, matrix_table, world_table
 from halfseen.experiments.plan import Experiment, experiment
+from halfseen.experiments.report import agent_settings, facts_from_worlds, world_settings
 from halfseen.experiments.result import versions
 from halfseen.experiments.schedule import Schedule
-from halfseen.experiments.setting_tables import told_by_the_worlds
 from halfseen.experiments.source import source_hash
 from halfseen.experiments.standings import BASELINE, overall_ratios, standings
+from halfseen.reports.commands import rerun_command
+from halfseen.reports.figures import ratio_figure, render_figure
 from halfseen.reports.files import check_folder, staged, write_atomically, write_json
-from halfseen.reports.table import Table
+from halfseen.reports.pages import leaderboard_page
+from halfseen.reports.tables import Table, leaderboard_markdown, matrix_table, ranked_agents, world_table
 from halfseen.worlds import World
 
 WORLDS = (
@@ -68,8 +70,7 @@ class Leaderboard:
     @property
     def agents(self) -> list[str]:
         """Labels of the agents, the one with the lowest overall ratio first."""
-        ratios = {agent: about["overall_ratio"] for agent, about in self.summary["agents"].items()}
-        return sorted(ratios, key=lambda agent: float("inf") if ratios[agent] is None else ratios[agent])
+        return ranked_agents(self.summary)
 
     def entry(self, world: str, agent: str) -> dict[str, Any]:
         """All figures of one agent in one world."""
@@ -78,23 +79,28 @@ class Leaderboard:
 
     def matrix(self) -> Table:
         """Agents × worlds: mean R(T) as a multiple of that of `kf-ts`."""
-        return matrix_table(self)
+        return matrix_table(self.summary)
 
     def table(self, world: str) -> Table:
         """All figures of one world."""
-        return world_table(self, world)
+        return world_table(self.summary, world)
 
     def markdown(self, command: str | None = None) -> str:
         """A page for the documents; `command` is what makes it again, if other than the one on record."""
-        return markdown(self, command or self.summary["command"])
+        return leaderboard_markdown(self.summary, command or self.summary["command"], SEEDS_PER_CELL)
 
     def save(self, folder: str | Path) -> None:
         """Write `leaderboard.json`, `leaderboard.html` and `leaderboard.md`."""
-        from halfseen.experiments.leaderboard_page import render_leaderboard
-
+        page = leaderboard_page(
+            self.summary,
+            batch=SEEDS_PER_CELL,
+            worlds=world_settings(self.plan),
+            agents=agent_settings(self.plan),
+            ratio_svg=render_figure(ratio_figure(self.summary), "svg"),
+        )
         with staged(folder) as stage:
             write_json(stage / "leaderboard.json", self.summary)
-            write_atomically(stage / "leaderboard.html", render_leaderboard(self).encode())
+            write_atomically(stage / "leaderboard.html", page.encode())
             write_atomically(stage / "leaderboard.md", self.markdown().encode())
 
     def __repr__(self) -> str:
@@ -236,22 +242,17 @@ def _about(plan: Experiment, spec: AgentSpec, worlds: dict[str, Any]) -> dict[st
         "options": dict(spec.options),
         "context": entry.summary,
         "source": entry.source,
-        "told": [*(["the true context"] if entry.reveals_context else []), *told_by_the_worlds(plan, spec)],
+        "told": [*(["the true context"] if entry.reveals_context else []), *facts_from_worlds(plan, spec)],
         "overall_ratio": overall_ratios(worlds, spec.label),
     }
 
 
 def _command(agents: Agents, worlds: Worlds, plan: Experiment) -> str | None:
     """What to type to get these numbers again; None where things took part that have no name."""
-    words = ["halfseen", "leaderboard", "--rounds", str(plan.rounds), "--seeds", str(len(plan.seeds))]
-    first = plan.seeds[0]
-    if plan.seeds != tuple(range(first, first + len(plan.seeds))):
-        return None
-    words += ["--first-seed", str(first)] if first else []
+    options = {}
     for option, given in (("--agents", agents), ("--worlds", worlds)):
-        listed = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-        if given is not None:
-            if not all(isinstance(one, str) for one in listed):
-                return None
-            words += [option, ",".join(str(one) for one in listed)]
-    return shlex.join(words)
+        names = [given] if given is None or isinstance(given, str | World) else list(given)
+        if not all(name is None or isinstance(name, str) for name in names):
+            return None
+        options[option] = None if given is None else ",".join(map(str, names))
+    return rerun_command(["leaderboard"], rounds=plan.rounds, seeds=plan.seeds, options=options)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from halfseen.experiments.claims import Claim, judge_claims
-from halfseen.experiments.figures import regret_figure, save_figure
 from halfseen.experiments.plan import Experiment, experiment, seed_range
-from halfseen.experiments.report import render_report
+from halfseen.experiments.report import reproduction_report, result_figure
 from halfseen.experiments.result import Result
 from halfseen.experiments.rounds import write_rounds
 from halfseen.experiments.run import run_experiment
-from halfseen.reports.files import staged, write_atomically, write_json
+from halfseen.reports.files import staged, write_atomically, write_figure, write_json
 from halfseen.worlds import named
 
 AGENTS = ("oracle-ts", "kf-ts", "emkf-ts", "emkf-ucb", "em-rts-ts", "ts-pco", "bayes")
@@ -62,10 +61,8 @@ def reproduce(
 def save_reproduction(result: Result, claims: Sequence[Claim], folder: str | Path) -> list[Path]:
     """Write `regret.png`, `regret.svg`, `report.html`, `summary.json` and `rounds.parquet`; where they are."""
     with staged(folder) as stage:
-        figure = regret_figure(result)
-        save_figure(figure, stage / "regret.png")
-        save_figure(figure, stage / "regret.svg")
-        write_atomically(stage / "report.html", render_report(result, claims).encode())
+        svg = write_figure(stage, "regret", result_figure(result))
+        write_atomically(stage / "report.html", reproduction_report(result, claims, svg).encode())
         write_json(stage / "summary.json", result.summary | {"claims": [claim.as_dict() for claim in claims]})
         write_rounds(result, stage / "rounds.parquet")
         names = sorted(path.name for path in stage.iterdir())

@@ -15,13 +15,11 @@ import numpy as np
 from halfseen.errors import unknown
 from halfseen.experiments.plan import CHUNK, Experiment
 from halfseen.experiments.play import Track
-from halfseen.experiments.reward_tables import agents_table
 from halfseen.experiments.rewards import reward_summary
-from halfseen.experiments.wording import count, number
 from halfseen.kernels.random import Floats
-from halfseen.reports.files import make_folder, write_json
-from halfseen.reports.table import Table
-from halfseen.statistics.estimates import Estimate, growth_exponent, log_grid, theorem_quantities
+from halfseen.reports.files import make_folder, save_figure, write_figure, write_json
+from halfseen.reports.tables import Table, count, regret_table, rewards_table
+from halfseen.statistics.estimates import growth_exponent, log_grid, theorem_quantities
 from halfseen.worlds import RecordedWorld, World
 
 if TYPE_CHECKING:
@@ -124,23 +122,7 @@ class Result:
         """One row an agent and world: R(T), its growth, estimation error, speed; what was earned if recorded."""
         if self.recorded:
             return Table([{"world": world} | row for world in self.worlds for row in self.agents_table(world).rows])
-        rows = []
-        for world in self.worlds:
-            for agent in self.agents:
-                entry = self.summary["worlds"][world]["agents"][agent]
-                rows.append(
-                    {
-                        "world": world,
-                        "agent": agent,
-                        "R(T) mean": number(entry["regret_mean"], 0),
-                        "± s.e.": number(entry["regret_standard_error"], 0),
-                        "median": number(entry["regret_median"], 0),
-                        "growth t^β": f"{Estimate(**entry['growth_exponent']):.2f}",
-                        "mean ‖x−x̂‖": number(entry["mean_estimation_error"], 2),
-                        "rounds/s": f"{entry['rounds_per_second']:,.0f}",
-                    }
-                )
-        return Table(rows)
+        return regret_table(self.summary)
 
     @property
     def recorded(self) -> bool:
@@ -149,14 +131,13 @@ class Result:
 
     def agents_table(self, world: str) -> Table:
         """What the agents earned in a recorded world."""
-        return agents_table(self.summary["worlds"][world]["rewards"], self.speeds(world))
+        return rewards_table(self.summary["worlds"][world])
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Cumulative and instantaneous regret (reward, if recorded), a column a world; saved to `path` if given."""
-        from halfseen.experiments.figures import regret_figure, save_figure
-        from halfseen.experiments.reward_figures import reward_figure
+        from halfseen.experiments.report import result_figure
 
-        figure = reward_figure(self) if self.recorded else regret_figure(self)
+        figure = result_figure(self)
         if path is not None:
             save_figure(figure, Path(path))
         return figure
@@ -166,17 +147,14 @@ class Result:
 
         Of recorded worlds: `reward.png` and `.svg`, `arms.png` and `.svg`, `report.html` and `table.md` instead.
         """
-        from halfseen.experiments.figures import regret_figure, save_figure
-        from halfseen.experiments.recorded_files import write_recorded
+        from halfseen.experiments.report import result_figure, write_recorded
         from halfseen.experiments.rounds import write_rounds
 
         target = make_folder(folder)
         if self.recorded:
             write_recorded(self, target)
         else:
-            figure = regret_figure(self)
-            save_figure(figure, target / "regret.png")
-            save_figure(figure, target / "regret.svg")
+            write_figure(target, "regret", result_figure(self))
         write_rounds(self, target / "rounds.parquet")
         write_json(target / "summary.json", self.summary)
 

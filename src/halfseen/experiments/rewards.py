@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.kernels.random import Floats
 from halfseen.statistics.estimates import holm
 from halfseen.statistics.time_series import block_bootstrap, block_length, hac_mean, percentile_interval
 
@@ -83,10 +82,3 @@ def reward_summary(result: Result, world: RecordedWorld) -> dict[str, Any]:
 def _shares(arms: Any, count: int) -> list[float]:
     """How often each arm was played, over all seeds and rounds."""
     return [float(share) for share in np.bincount(arms.ravel(), minlength=count) / arms.size]
-
-
-def arm_shares(arms: Any, count: int, edges: Any) -> Floats:
-    """How often each arm was played between every two edges, (stretches, K), from arms (S, T)."""
-    played = arms[:, :, None] == np.arange(count)
-    summed = np.concatenate([np.zeros((1, count)), np.cumsum(played.mean(axis=0), axis=0)])
-    return np.asarray(np.diff(summed[edges], axis=0) / np.diff(edges)[:, None])

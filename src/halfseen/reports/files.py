@@ -9,11 +9,15 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from halfseen.errors import SaveFileError, invalid
+from halfseen.reports.figures import render_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -> None:
@@ -100,6 +104,22 @@ def check_folder(folder: str | Path, argument: str = "out") -> None:
 
 def _unwritable(target: Path, why: str | None, argument: str = "out") -> Exception:
     return invalid(argument, f"'{target}'", f"a folder that can be written to ({why})")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write the figure as PNG (200 dots an inch) or SVG, by the ending of the name."""
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in ("png", "svg"):
+        raise invalid("path", f"'{path}'", "a name ending in .png or .svg")
+    write_atomically(path, render_figure(figure, kind))
+
+
+def write_figure(folder: Path, name: str, figure: Figure) -> bytes:
+    """Write the figure as PNG and SVG, and return the SVG, for a page."""
+    for kind in ("png", "svg"):
+        content = render_figure(figure, kind)
+        write_atomically(folder / f"{name}.{kind}", content)
+    return content
 
 
 def write_json(path: Path, content: Any) -> None:

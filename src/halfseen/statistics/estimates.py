@@ -13,6 +13,7 @@ from halfseen.kernels.random import Floats, Ints
 from halfseen.statistics.distributions import student_quantile
 
 CONFIDENCE = 0.95
+BOUND_DELTA = 0.1  # the probability with which the theorem's bound may fail
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def growth_exponent(per_round: Floats) -> Estimate:
     return Estimate(value, value - half, value + half)
 
 
-def bound_shape(at: Ints, summed_error: Floats, *, latent: int, arms: int, delta: float = 0.1) -> Floats:
+def bound_shape(at: Ints, summed_error: Floats, *, latent: int, arms: int, delta: float = BOUND_DELTA) -> Floats:
     """Theorem 1's right-hand side without its constant, as the appendix has it, at rounds t (G,):
 
     d √t min(√d, √ln K) (ln t + √(ln t ln 1/δ)) + √(d ln t) Σ_{s≤t} ‖ε_s‖.

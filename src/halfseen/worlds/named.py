@@ -11,7 +11,7 @@ import numpy as np
 
 from halfseen.errors import unknown
 from halfseen.models.linear_gaussian import LinearGaussianModel
-from halfseen.reports.table import Table
+from halfseen.reports.tables import Table
 from halfseen.validation import at_least, positive
 from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld
 from halfseen.worlds.markov_chain import ChainWorld, MarkovChain

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Res
 
 from halfseen.journal.journal import Token
 from halfseen.service.auth import DESCRIBE, Guard
-from halfseen.service.docs_page import STYLE, page
+from halfseen.service.docs_page import docs_page, docs_style
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.limits import Limits
@@ -184,10 +184,10 @@ def service_routes(engine: Engine, guard: Guard, meter: Meter, description: Call
 
     @router.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
-        return HTMLResponse(page(description(), request.headers.get("host", ""), tokens=guard.required))
+        return HTMLResponse(docs_page(description(), request.headers.get("host", ""), tokens=guard.required))
 
     @router.get("/docs.css", include_in_schema=False)
     async def style() -> Response:
-        return Response(STYLE, media_type="text/css")
+        return Response(docs_style(), media_type="text/css")
 
     return router

@@ -14,9 +14,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import halfseen
 from halfseen.errors import HalfseenError, MissingExtra
-from halfseen.experiments.figures import regret_figure, save_figure, theory_figure
+from halfseen.experiments.report import result_figure
 from halfseen.experiments.reproduce import AGENTS
 from halfseen.experiments.result import Result
+from halfseen.reports.figures import arm_shares, arms_figure, render_figure, reward_figure, theory_figure
+from halfseen.reports.files import save_figure
 
 WORLDS = ("paper:noise=0.01", "paper:noise=0.1", "paper:noise=1", "orbit", "keyhole", "fog")
 
@@ -31,13 +33,17 @@ def some(agents: list[str], worlds: tuple[str, ...] = WORLDS[:1], seeds: int = 3
     )
 
 
+def theory_of(result: Result):
+    return theory_figure(result.summary)
+
+
 def shown(figure):
     return [axes for axes in figure.axes if axes.get_visible()]
 
 
 def test_curves_are_the_mean_over_seeds_and_the_moving_average() -> None:
     result = some(["kf-ts"])
-    top, bottom = shown(regret_figure(result))
+    top, bottom = shown(result_figure(result))
     regret = result.tracks[result.worlds[0], "kf-ts"].regret
     at, drawn = top.lines[0].get_data()
     np.testing.assert_allclose(drawn, np.cumsum(regret, axis=1).mean(axis=0)[at.astype(int) - 1])
@@ -51,7 +57,7 @@ def test_curves_are_the_mean_over_seeds_and_the_moving_average() -> None:
 def test_band_is_one_standard_error() -> None:
     result = some(["kf-ts"])
     total = result.total_regret(result.worlds[0], "kf-ts")
-    band = shown(regret_figure(result))[0].collections[0].get_paths()[0].vertices
+    band = shown(result_figure(result))[0].collections[0].get_paths()[0].vertices
     at_end = band[band[:, 0] == 2000][:, 1]
     error = total.std(ddof=1) / np.sqrt(len(total))
     assert at_end.min() == pytest.approx(total.mean() - error)
@@ -59,13 +65,13 @@ def test_band_is_one_standard_error() -> None:
 
 
 def test_one_seed_has_no_band_and_says_so() -> None:
-    figure = regret_figure(some(["kf-ts"], seeds=1))
+    figure = result_figure(some(["kf-ts"], seeds=1))
     assert not shown(figure)[0].collections
     assert figure.legends[0].get_title().get_text() == "one seed"
 
 
 @pytest.mark.parametrize("worlds", [WORLDS[:1], WORLDS[:4], WORLDS])
-@pytest.mark.parametrize("draw", [regret_figure, theory_figure])
+@pytest.mark.parametrize("draw", [result_figure, theory_of])
 def test_legend_overlaps_nothing_and_all_is_inside(draw, worlds: tuple[str, ...]) -> None:
     agents = [*AGENTS, "emkf-ts:window=400,initial_process_var=2"]
     figure = draw(some(agents, worlds))
@@ -87,7 +93,7 @@ def test_agents_look_different_and_the_same_everywhere() -> None:
     agents = [*AGENTS, "random", "lag-ts", "kf-ucb", "ts-pco:width=0.5", "ts-pco:width=2"]
 
     def looks(names: list[str]) -> dict[str, tuple[object, ...]]:
-        lines = regret_figure(some(names)).legends[0].get_lines()
+        lines = result_figure(some(names)).legends[0].get_lines()
         return {
             line.get_label(): (line.get_color(), line.get_linestyle(), line._unscaled_dash_pattern) for line in lines
         }
@@ -99,7 +105,7 @@ def test_agents_look_different_and_the_same_everywhere() -> None:
 
 
 def test_theory_bound_meets_the_regret_in_the_last_round() -> None:
-    top, bottom = shown(theory_figure(some(["kf-ts"])))
+    top, bottom = shown(theory_of(some(["kf-ts"])))
     measured, bound = (line.get_ydata() for line in top.lines)
     assert bound[-1] == pytest.approx(measured[-1])
     assert bound[0] != pytest.approx(measured[0])
@@ -110,9 +116,9 @@ def test_theory_bound_meets_the_regret_in_the_last_round() -> None:
 
 def test_files(tmp_path: Path) -> None:
     result = some(["kf-ts", "ts-pco"], rounds=9000)
-    save_figure(regret_figure(result), tmp_path / "a.svg")
-    save_figure(regret_figure(result), tmp_path / "b.svg")
-    save_figure(regret_figure(result), tmp_path / "a.png")
+    save_figure(result_figure(result), tmp_path / "a.svg")
+    save_figure(result_figure(result), tmp_path / "b.svg")
+    save_figure(result_figure(result), tmp_path / "a.png")
     svg = (tmp_path / "a.svg").read_text()
     assert svg == (tmp_path / "b.svg").read_text()
     assert "<dc:date>" not in svg
@@ -120,14 +126,13 @@ def test_files(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "a.svg", "b.svg"]
     with pytest.raises(HalfseenError, match=r"\.png or \.svg"):
-        save_figure(regret_figure(result), tmp_path / "a.gif")
+        save_figure(result_figure(result), tmp_path / "a.gif")
 
 
 def test_pyplot_is_left_alone() -> None:
     code = (
-        "import sys; from experiments.test_figures import some; "
-        "from halfseen.experiments.figures import regret_figure, render_figure; "
-        "render_figure(regret_figure(some(['kf-ts'])), 'png'); sys.exit('matplotlib.pyplot' in sys.modules)"
+        "import sys; from reports.test_figures import render_figure, result_figure, some; "
+        "render_figure(result_figure(some(['kf-ts'])), 'png'); sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     path = [str(Path(halfseen.__file__).parents[1]), str(Path(__file__).parents[1])]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
@@ -137,4 +142,34 @@ def test_pyplot_is_left_alone() -> None:
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"halfseen\[experiments\]"):
-        regret_figure(some(["kf-ts"]))
+        result_figure(some(["kf-ts"]))
+
+
+ARMS = ["up <b>", "down", "flat"]
+
+
+def test_rewards_are_drawn_above_the_baseline() -> None:
+    result = some(["ts-pco", "random"])
+    reward = {world: {agent: result.tracks[world, agent].reward for agent in result.agents} for world in result.worlds}
+    figure = reward_figure(reward, "random")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(result.agents)
+    assert figure.axes[0].get_ylabel() == "summed reward\nabove random"
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
+    earned = [result.tracks[result.worlds[0], agent].reward.mean(axis=0).sum() for agent in result.agents]
+    np.testing.assert_allclose([line.get_ydata()[-1] for line in lines], np.array(earned) - earned[-1], atol=1e-9)
+    alone = {world: {"ts-pco": agents["ts-pco"]} for world, agents in reward.items()}
+    assert reward_figure(alone, "random").axes[0].get_ylabel() == "summed reward"
+
+
+def test_every_agent_and_arm_is_drawn() -> None:
+    rng = np.random.default_rng(1)
+    arms = {agent: rng.integers(3, size=(2, 500)) for agent in ("oracle-ts", "lag-ts", "adaptive", "random")}
+    figure = arms_figure(arms, ARMS)
+    assert [axes.get_title() for axes in shown(figure)] == list(arms)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ARMS
+    assert render_figure(figure, "svg") == render_figure(arms_figure(arms, ARMS), "svg")
+
+
+def test_shares_between_edges() -> None:
+    arms = np.array([[0, 0, 1, 2], [0, 1, 1, 2]])
+    np.testing.assert_allclose(arm_shares(arms, 3, np.array([0, 2, 4])), [[0.75, 0.25, 0.0], [0.0, 0.5, 0.5]])

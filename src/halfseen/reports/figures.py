@@ -1,0 +1,633 @@
+"""Figures fit for a paper. Matplotlib's object interface only: nothing global, no display needed."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from halfseen.errors import missing_extra
+from halfseen.kernels.random import Floats, Ints
+from halfseen.reports.tables import Summary, differs, percent, ranked_agents
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LineStyle = tuple[str, Any]  # colour, dash pattern
+Panel = tuple[str, Callable[["Axes", str], None]]  # label, and the function that draws it for a world
+Series = Mapping[str, Mapping[str, Floats]]  # by world and agent: (S, T), seeds and rounds
+
+# Okabe & Ito's palette, told apart with every common colour blindness; its yellow is too faint for a line on white.
+_BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+_BLUE, _VERMILION, _PURPLE, _GREY = "#0072B2", "#D55E00", "#CC79A7", "#7F7F7F"
+_YELLOW, _BAND, _GRID = "#F0E442", "#e3e7ea", "#d9d9d9"
+_SOLID, _DASHED, _DOTTED, _DASHDOT = "solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2))
+
+# The agents of the paper's experiment, and our own, look the same in every figure; others take what is left.
+_FIXED_STYLES: dict[str, LineStyle] = {
+    "adaptive": (_BLACK, _SOLID),
+    "oracle-ts": (_GREEN, _DASHED),
+    "kf-ts": (_BLUE, _SOLID),
+    "emkf-ts": (_VERMILION, _SOLID),
+    "emkf-ucb": (_ORANGE, _DASHED),
+    "em-rts-ts": (_PURPLE, _DASHDOT),
+    "ts-pco": (_SKY, _DASHDOT),
+    "bayes": (_BLACK, _DOTTED),
+}
+_OTHER_STYLES: list[LineStyle] = [
+    (colour, dashes)
+    for dashes in (_DASHED, _SOLID, _DOTTED, _DASHDOT)
+    for colour in (_GREY, _PURPLE, _BLUE, _VERMILION, _GREEN, _BLACK, _ORANGE, _SKY)
+    if (colour, dashes) not in _FIXED_STYLES.values()
+]
+
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 7,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 7,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "axes.facecolor": "white",
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "svg.hashsalt": "halfseen",  # the same data give the same file
+    "svg.fonttype": "path",
+}
+_POINTS = 300  # on a curve; more cannot be seen, and an SVG holds every one
+_ACROSS = 4  # most panels side by side
+_COLUMN, _PAGE = 3.5, 7.2  # inches: a column and the text width of a two-column page
+_DOTS_PER_INCH = 200
+
+
+def render_figure(figure: Figure, kind: str) -> bytes:
+    """The figure as the content of a "png" or "svg" file; the same figure gives the same bytes."""
+    import matplotlib as mpl
+
+    buffer = io.BytesIO()
+    unstamped = {"Date": None} if kind == "svg" else {"Software": None}
+    with mpl.rc_context(_STYLE):
+        figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=unstamped)
+    return buffer.getvalue()
+
+
+@contextmanager
+def _new_figure(width: float, height: float) -> Iterator[Figure]:
+    """An empty figure, and the style to draw it in."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise missing_extra("matplotlib", "experiments", "drawing the figure") from None
+    with mpl.rc_context(_STYLE):
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+def _line_styles(agents: Iterable[str]) -> dict[str, LineStyle]:
+    others = itertools.cycle(_OTHER_STYLES)
+    return {agent: _FIXED_STYLES.get(agent) or next(others) for agent in agents}
+
+
+def _legend_columns(labels: Iterable[str], width: float) -> int:
+    """How many entries fit side by side: 0.06 inches per letter, half an inch for line and gaps."""
+    widths = [0.5 + 0.06 * len(label) for label in labels]
+    for rows in range(1, len(widths)):
+        columns = [widths[at : at + rows] for at in range(0, len(widths), rows)]  # filled downwards
+        if sum(max(column) for column in columns) <= width:
+            return len(columns)
+    return 1
+
+
+def _rows(things: int, columns: int) -> int:
+    return -(-things // columns)
+
+
+def _thousands(value: float, _: Any = None) -> str:
+    return f"{value / 1000:,g}k" if abs(value) >= 1000 else f"{value:g}"
+
+
+def _clean_axes(axes: Axes, grid: Literal["x", "y", "both"] | None = "both") -> None:
+    """Thin ticks, no frame at the top and right, and a faint grid behind the data, if any."""
+    axes.spines[["top", "right"]].set_visible(False)
+    if grid is not None:
+        axes.grid(axis=grid, linewidth=0.3, color=_GRID)
+    axes.set_axisbelow(True)
+    axes.tick_params(width=0.5, length=2.5)
+
+
+def _line(axes: Axes, at: Ints, values: Floats, style: LineStyle, *, width: float = 1.1, alpha: float = 1.0) -> None:
+    if np.isfinite(values).any():
+        axes.plot(at, values, color=style[0], linestyle=style[1], linewidth=width, alpha=alpha)
+
+
+# Curves over rounds, a column of panels per world
+
+
+def regret_figure(regret: Series) -> Figure:
+    """Cumulative regret, and below it a moving average of the regret of a round."""
+    seeds, rounds = _shape(regret)
+    window = max(1, rounds // 20)
+    labels = ("cumulative regret R(t)", f"regret per round,\nmean of last {window:,} rounds")
+    note = f"mean over {seeds} seeds, band ± 1 standard error" if seeds > 1 else "one seed"
+    return _sums_and_averages(regret, window, labels, "linear", note)
+
+
+def reward_figure(reward: Series, baseline: str) -> Figure:
+    """Cumulative reward, less that of the `baseline` agent if it played; below it a moving average."""
+    seeds, rounds = _shape(reward)
+    window = max(1, rounds // 10)
+    played = all(baseline in agents for agents in reward.values())
+    labels = (
+        f"summed reward\nabove {baseline}" if played else "summed reward",
+        f"reward per round,\nmean of last {window:,} rounds",
+    )
+    band = f"band ± 1 standard error over the agents' own draws, {seeds} seeds" if seeds > 1 else "one seed"
+    note = f"the same recorded rounds for all; {band}"
+    return _sums_and_averages(reward, window, labels, "signed", note, baseline if played else None)
+
+
+def theory_figure(summary: Summary) -> Figure:
+    """Measured regret beside the shape of Theorem 1's bound, and below them the quantity of assumption A3."""
+    worlds = summary["worlds"]
+    styles = _line_styles(summary["agents"])
+
+    def regret(axes: Axes, world: str) -> None:
+        for agent, style in styles.items():
+            entry = worlds[world]["agents"][agent]
+            at, mean = np.array(entry["curve"]["rounds"]), np.array(entry["curve"]["mean"])
+            _line(axes, at, mean, style)
+            bound_at = np.array(entry["theory"]["bound rounds"])
+            bound = np.array(entry["theory"]["bound shape"])
+            _line(axes, bound_at, bound * (mean[-1] / bound[-1]), (style[0], _SOLID), width=0.6, alpha=0.55)
+
+    def gram(axes: Axes, world: str) -> None:
+        for agent, style in styles.items():
+            theory = worlds[world]["agents"][agent]["theory"]
+            _line(axes, np.array(theory["A3 rounds"]), np.array(theory["A3 t·|B⁻¹(t)|, mean over seeds"]), style)
+
+    panels = [("mean regret R(t)", regret), ("A3: max over arms\nof t·‖B⁻¹(t)‖", gram)]
+    note = "thin lines: the shape of Theorem 1's bound, scaled to meet the measured regret in the last round"
+    return _panels_by_world(list(worlds), styles, summary["rounds"], panels, "log", note)
+
+
+def _shape(series: Series) -> tuple[int, int]:
+    """Seeds and rounds."""
+    seeds, rounds = next(iter(next(iter(series.values())).values())).shape
+    return seeds, rounds
+
+
+def _sums_and_averages(
+    series: Series, window: int, labels: tuple[str, str], scale: str, note: str, baseline: str | None = None
+) -> Figure:
+    """Sums from the first round on, less the mean of the `baseline` agent's, above averages over the last rounds."""
+    _, rounds = _shape(series)
+    styles = _line_styles(next(iter(series.values())))
+
+    def cumulative(axes: Axes, world: str) -> None:
+        at = _even_grid(1, rounds)
+        base = 0.0 if baseline is None else np.cumsum(series[world][baseline].mean(axis=0))
+        for agent, style in styles.items():
+            _mean_and_band(axes, at, (np.cumsum(series[world][agent], axis=1) - base)[:, at - 1], style)
+
+    def recent(axes: Axes, world: str) -> None:
+        at = _even_grid(window, rounds)
+        for agent, style in styles.items():
+            summed = np.pad(np.cumsum(series[world][agent], axis=1), ((0, 0), (1, 0)))
+            _mean_and_band(axes, at, (summed[:, at] - summed[:, at - window]) / window, style)
+
+    panels = [(labels[0], cumulative), (labels[1], recent)]
+    return _panels_by_world(list(series), styles, rounds, panels, scale, note)
+
+
+def _even_grid(first: int, last: int) -> Ints:
+    return np.unique(np.round(np.linspace(first, last, _POINTS)).astype(np.int64))
+
+
+def _mean_and_band(axes: Axes, at: Ints, curves: Floats, style: LineStyle) -> None:
+    """The mean over seeds (S, G) with a band of one standard error."""
+    mean = curves.mean(axis=0)
+    if len(curves) > 1:
+        error = curves.std(axis=0, ddof=1) / np.sqrt(len(curves))
+        axes.fill_between(at, mean - error, mean + error, color=style[0], alpha=0.16, linewidth=0)
+    _line(axes, at, mean, style)
+
+
+def _panels_by_world(
+    worlds: Sequence[str],
+    styles: Mapping[str, LineStyle],
+    rounds: int,
+    panels: Sequence[Panel],
+    scale: str,
+    note: str,
+) -> Figure:
+    """A grid of panels, the given ones below each other for every world; worlds wrap after four."""
+    across = min(len(worlds), _ACROSS)
+    down = _rows(len(worlds), across) * len(panels)
+    width = _COLUMN if across == 1 else _PAGE
+    columns = _legend_columns(styles, width)
+    note = textwrap.fill(note, int(width / 0.053))
+    height = 1.65 * down + 0.16 * _rows(len(styles), columns) + 0.15 * (1 + note.count("\n"))
+    with _new_figure(width, height) as figure:
+        from matplotlib.lines import Line2D
+
+        grid = figure.subplots(down, across, squeeze=False)
+        for axes in grid.flat:
+            axes.set_visible(False)
+        for number, world in enumerate(worlds):
+            block, column = divmod(number, across)
+            for row, (label, draw) in enumerate(panels):
+                axes = grid[block * len(panels) + row, column]
+                axes.set_visible(True)
+                draw(axes, world)
+                _scale_axes(axes, scale, rounds)
+                if row == 0:
+                    axes.set_title(world, parse_math=False)
+                if row == len(panels) - 1:
+                    axes.set_xlabel("round t")
+                if column == 0:
+                    axes.set_ylabel(label)
+        legend = figure.legend(
+            handles=[
+                Line2D([], [], color=colour, linestyle=dashes, linewidth=1.2, label=label)
+                for label, (colour, dashes) in styles.items()
+            ],
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            title=note,
+            title_fontsize=6.5,
+            handlelength=2.6,
+            columnspacing=1.2,
+        )
+        legend.get_title().set_multialignment("center")
+    return figure
+
+
+def _scale_axes(axes: Axes, scale: str, rounds: int) -> None:
+    """Scales, ticks and limits; called when the data is drawn."""
+    _clean_axes(axes)
+    if scale in ("linear", "signed"):
+        axes.set_xlim(0, rounds)
+        if scale == "linear":
+            axes.set_ylim(bottom=0)
+        axes.locator_params(axis="x", nbins=4)
+        axes.locator_params(axis="y", nbins=5)
+    else:
+        _log_axes(axes, rounds)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(_thousands)
+
+
+def _log_axes(axes: Axes, rounds: int) -> None:
+    """Logarithmic from round 10 on, the vertical axis over whole decades: few ticks, all labelled."""
+    first = min(10, max(1, rounds // 10))
+    heights = [np.asarray(line.get_ydata())[np.asarray(line.get_xdata()) >= first] for line in axes.lines]
+    drawn = np.concatenate([[], *heights])
+    drawn = drawn[np.isfinite(drawn) & (drawn > 0)]
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(first, max(rounds, first + 1))
+    if len(drawn):
+        low, high = np.floor(np.log10(drawn.min())), np.ceil(np.log10(drawn.max()))
+        axes.set_ylim(10.0**low, 10.0 ** max(high, low + 1))
+    axes.minorticks_off()
+
+
+# Which arms were played
+
+_ARM_COLOURS = (_BLUE, _SKY, _VERMILION, _ORANGE, _GREEN, _PURPLE, _YELLOW, _BLACK)
+_ARM_HATCHES = ("", "////", "....", "xxxx")  # beyond eight arms the colours come again, hatched
+_STRETCHES = 60  # of rounds, of which the shares of arms are drawn
+
+
+def arms_figure(arms: Mapping[str, Ints], names: Sequence[str]) -> Figure:
+    """How often every agent played each arm, over the rounds, from arms (S, T) by agent; a panel per agent."""
+    rounds = next(iter(arms.values())).shape[1]
+    edges = np.unique(np.round(np.linspace(0, rounds, min(_STRETCHES, rounds) + 1)).astype(np.int64))
+    across = min(3, len(arms))
+    down = _rows(len(arms), across)
+    columns = _legend_columns(names, _PAGE)
+    with _new_figure(_PAGE, 1.45 * down + 0.16 * _rows(len(names), columns) + 0.25) as figure:
+        from matplotlib.patches import Patch
+
+        grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+        for axes in grid.flat[len(arms) :]:
+            axes.set_visible(False)
+        for number, (axes, agent) in enumerate(zip(grid.flat, arms, strict=False)):
+            shares = 100 * arm_shares(arms[agent], len(names), edges)
+            foot = np.zeros(len(shares))
+            for at in range(len(names)):
+                axes.stairs(foot + shares[:, at], edges, baseline=foot, fill=True, **_arm_fill(at))
+                foot = foot + shares[:, at]
+            is_lowest = number + across >= len(arms)
+            axes.set_title(textwrap.shorten(agent, 40, placeholder="…"), parse_math=False)
+            axes.set_xlim(0, rounds)
+            axes.set_ylim(0, 100)
+            axes.tick_params(width=0.5, length=2.5, labelbottom=is_lowest)
+            axes.locator_params(axis="x", nbins=4)
+            axes.xaxis.set_major_formatter(_thousands)
+            if number % across == 0:
+                axes.set_ylabel("% of decisions")
+            if is_lowest:
+                axes.set_xlabel("round t")
+        figure.legend(
+            handles=[Patch(label=name, **_arm_fill(at)) for at, name in enumerate(names)],
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+        )
+    return figure
+
+
+def arm_shares(arms: Ints, count: int, edges: Ints) -> Floats:
+    """How often each arm was played between every two edges, (stretches, K), from arms (S, T)."""
+    played = arms[:, :, None] == np.arange(count)
+    summed = np.concatenate([np.zeros((1, count)), np.cumsum(played.mean(axis=0), axis=0)])
+    return np.asarray(np.diff(summed[edges], axis=0) / np.diff(edges)[:, None])
+
+
+def _arm_fill(arm: int) -> dict[str, Any]:
+    hatch = _ARM_HATCHES[arm // len(_ARM_COLOURS) % len(_ARM_HATCHES)]
+    return {"facecolor": _ARM_COLOURS[arm % len(_ARM_COLOURS)], "hatch": hatch, "linewidth": 0, "edgecolor": _GREY}
+
+
+# The leaderboard
+
+
+def ratio_figure(summary: Summary) -> Figure:
+    """Every agent's ratio to the baseline on a logarithmic axis, the best overall on top; a panel per world."""
+    worlds, agents = list(summary["worlds"]), ranked_agents(summary)
+    across = min(len(worlds), _ACROSS)
+    down = _rows(len(worlds), across)
+    with _new_figure(_COLUMN if across == 1 else _PAGE, down * (0.55 + 0.13 * len(agents))) as figure:
+        from matplotlib.ticker import LogLocator, NullLocator
+
+        grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+        for axes in grid.flat[len(worlds) :]:
+            axes.set_visible(False)
+        for number, (axes, world) in enumerate(zip(grid.flat, worlds, strict=False)):
+            axes.axvline(1.0, color=_GREY, linewidth=0.6)
+            for height, agent in enumerate(reversed(agents)):
+                _ratio_dot(axes, height, summary["worlds"][world]["agents"][agent])
+            axes.set_title(world, parse_math=False)
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            _clean_axes(axes, "x")
+            if number >= len(worlds) - across:
+                axes.set_xlabel(f"R(T) as a multiple of {summary['baseline']}'s")
+                axes.tick_params(labelbottom=True)
+        grid[0, 0].set_yticks(range(len(agents)), list(reversed(agents)), parse_math=False)
+        grid[0, 0].set_ylim(-0.7, len(agents) - 0.3)
+    return figure
+
+
+def _ratio_dot(axes: Axes, height: int, entry: Summary) -> None:
+    """The ratio and its interval; nothing where there is none."""
+    if entry["ratio"] is None:
+        return
+    value, low, high = (entry["ratio"][name] for name in ("value", "low", "high"))
+    colour = _GREY if not differs(entry) else _BLUE if value < 1 else _VERMILION
+    axes.plot([max(low, value / 100), high], [height, height], color=colour, linewidth=0.9)  # 0 has no logarithm
+    axes.plot([value], [height], color=colour, marker="o", markersize=2.6)
+
+
+# Off-policy evaluation
+
+_MARKERS = {"dr": (_BLUE, "o"), "snips": (_VERMILION, "s"), "ips": (_BLACK, "^")}
+_LEAST_WEIGHT = 3e-4  # that is still drawn
+
+
+def evaluation_figure(
+    policies: Mapping[str, Summary], weights: Mapping[str, Floats], *, narrow: bool = False
+) -> Figure:
+    """Estimates with intervals on the left, weights by rank on the right; the logged policy is the first.
+
+    If `narrow`, one is below the other.
+    """
+    labels = {label: textwrap.shorten(label.replace(",", ", "), 34, placeholder="…") for label in policies}
+    width = _COLUMN if narrow else _PAGE
+    columns = _legend_columns(labels.values(), width)
+    panel = max(2.2, 0.6 + 0.34 * len(policies))
+    with _new_figure(width, panel + 2.0 * narrow + 0.16 * _rows(len(policies), columns)) as figure:
+        if narrow:
+            left, right = figure.subplots(2, 1, height_ratios=[panel, 2.0])
+        else:
+            left, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
+        _draw_estimates(left, policies, labels)
+        _draw_weights(right, weights, labels)
+        for axes in (left, right):
+            _clean_axes(axes)
+        handles = right.get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", ncols=columns, frameon=False, handlelength=2.6)
+    return figure
+
+
+def _draw_estimates(axes: Axes, policies: Mapping[str, Summary], labels: Mapping[str, str]) -> None:
+    logged = next(iter(policies.values()))
+    axes.axvline(logged["ips"]["value"], color=_GREY, linewidth=0.8, linestyle=_DASHED)
+    for row, policy in enumerate(policies.values()):
+        for shift, (name, (colour, marker)) in zip((-0.22, 0.0, 0.22), _MARKERS.items(), strict=True):
+            value, low, high = (policy[name][part] for part in ("value", "low", "high"))
+            if not np.isfinite(value):
+                continue
+            if np.isfinite(low):
+                axes.plot([low, high], [row + shift] * 2, color=colour, linewidth=1.0)
+            label = name if row == 0 else "_"
+            face = "white" if policy["notes"] else colour  # hollow: not to be believed as it stands
+            axes.plot(value, row + shift, marker, color=colour, markerfacecolor=face, markersize=3.2, label=label)
+    axes.set_yticks(range(len(policies)), [labels[label] for label in policies], parse_math=False)
+    axes.set_ylim(len(policies) - 0.5, -0.5)
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_xlabel("reward a round; hollow: see the notes")
+    axes.legend(loc="best", frameon=True, framealpha=0.85, edgecolor="none", handlelength=1.0)
+
+
+def _draw_weights(axes: Axes, weights: Mapping[str, Floats], labels: Mapping[str, str]) -> None:
+    for label, (colour, dashes) in _line_styles(weights).items():
+        ordered = np.sort(weights[label])[::-1]
+        ordered = ordered[ordered > 0]
+        ranks = np.unique(np.geomspace(1, max(len(ordered), 1), _POINTS).astype(np.int64))
+        heights = ordered[ranks - 1] if len(ordered) else np.full(len(ranks), np.nan)
+        axes.plot(ranks, heights, color=colour, linestyle=dashes, linewidth=1.1, label=labels[label])
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], _LEAST_WEIGHT))
+    axes.minorticks_off()
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(_thousands)
+    axes.set(xlabel="rounds, largest weight first", ylabel="weight")
+
+
+# Model health
+
+_MOST_SENSORS = 16  # more bars than that cannot be read
+_LONGEST_NAME = 24
+_CONTEXT_LABELS = {  # what rewards are predicted from; any other name is that of the true context
+    "seen": "what is seen",
+    "filtered, nothing hidden": "filtered,\nnothing hidden",
+    "filtered context": "filtered\ncontext",
+}
+
+
+def health_figure(measured: Summary, *, narrow: bool = False) -> Figure:
+    """Six panels, a page wide or, if `narrow`, below each other; what could not be measured says so.
+
+    `measured` holds rounds, latent (the model's dimension), scores (AICc by dimension) and, None where the record does
+    not allow it: stretches (starts, ratios, low, high), whiteness (lags, autocorrelations, upper), shares of the
+    reward variance explained, calibration (histogram, count, coverages) and sensors (name, hidden, share, error).
+    Hidden features that were recorded are orange.
+    """
+    more = max(0, min(len(measured["sensors"] or ()), _MOST_SENSORS) - 8)
+    last = 1.0 + 0.06 * more
+    with _new_figure(*((_COLUMN, 9.6 + 0.1 * more) if narrow else (_PAGE, 3.9 + 0.09 * more))) as figure:
+        if narrow:
+            grid = figure.subplots(6, 1, height_ratios=[*[1.0] * 5, last])
+        else:
+            grid = figure.subplots(2, 3, height_ratios=[1.0, last])
+        panels = (_draw_sizes, _draw_memory, _draw_dimensions, _draw_explained, _draw_calibration, _draw_sensors)
+        for axes, draw in zip(grid.flat, panels, strict=True):
+            draw(axes, measured)
+    return figure
+
+
+def _draw_nothing(axes: Axes, title: str, why: str) -> None:
+    axes.set_title(title)
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, why, ha="center", va="center", color=_GREY, transform=axes.transAxes)
+
+
+def _draw_sizes(axes: Axes, measured: Summary) -> None:
+    title, parts = "Size of surprises", measured["stretches"]
+    if parts is None:
+        _draw_nothing(axes, title, "too few observations")
+        return
+    ends = np.append(parts["starts"][1:], measured["rounds"])
+    middle = (parts["starts"] + ends) / 2 + 1
+    axes.fill_between(middle, parts["low"], parts["high"], color=_BAND, linewidth=0, label="95 % of right models")
+    axes.axhline(1.0, color=_GREY, linewidth=0.6)
+    axes.plot(middle, parts["ratios"], color=_BLUE, linewidth=1.0, marker="o", markersize=2.2)
+    axes.set_ylim(0.0, max(1.6, 1.05 * float(parts["ratios"].max()), 1.05 * float(parts["high"].max())))
+    axes.set_xlim(0, measured["rounds"])
+    axes.locator_params(axis="x", nbins=4)
+    _clean_axes(axes, "y")
+    axes.set(title=title, xlabel="round of the record", ylabel="mean square, standardised")
+
+
+def _draw_memory(axes: Axes, measured: Summary) -> None:
+    title, test = "Memory of surprises", measured["whiteness"]
+    if test is None:
+        _draw_nothing(axes, title, "too few observations")
+        return
+    lags, sizes, upper = test["lags"], test["autocorrelations"], test["upper"]
+    at = np.arange(1, lags + 1)
+    axes.fill_between(at, 0.0, upper, color=_BAND, linewidth=0)
+    axes.vlines(at, 0.0, sizes, color=_BLUE, linewidth=1.2)
+    axes.plot(at, sizes, color=_BLUE, marker="o", markersize=2.4, linestyle="none")
+    axes.set_ylim(0.0, 1.15 * max(float(sizes.max()), 2.0 * float(upper.max())))
+    axes.set_xlim(0.3, lags + 0.7)
+    axes.locator_params(axis="x", integer=True)
+    _clean_axes(axes, "y")
+    axes.set(title=title, xlabel="lag, rounds", ylabel="correlation, mean size")
+
+
+def _draw_dimensions(axes: Axes, measured: Summary) -> None:
+    scores = {d: score for d, score in measured["scores"].items() if np.isfinite(score)}
+    if len(scores) < 2:
+        _draw_nothing(axes, "Dimension", "no alternatives to compare with")
+        return
+    best, own = max(scores.values()), measured["latent"]
+    behind = {d: best - score for d, score in scores.items()}
+    axes.plot(list(behind), list(behind.values()), color=_GREY, linewidth=0.8, marker="o", markersize=2.4)
+    if own in behind:
+        dot = (own, behind[own])
+        axes.plot(*([at] for at in dot), color=_VERMILION, marker="o", markersize=4.5, linestyle="none")
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
+        axes.annotate(f"d = {own}", dot, (0, 7), textcoords="offset points", color=_VERMILION, ha="center", bbox=box)
+    axes.set_yscale("symlog", linthresh=10.0)
+    axes.set_ylim(max(2.0 * max(behind.values()), 30.0), -7.0)  # the best on top
+    axes.locator_params(axis="x", integer=True)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    _clean_axes(axes, "y")
+    axes.set(title="Dimension", xlabel="dimensions d", ylabel="nats of AICc behind the best")
+
+
+def _draw_explained(axes: Axes, measured: Summary) -> None:
+    shares = measured["shares"]
+    if shares is None:
+        _draw_nothing(axes, "Rewards explained", "too few rewards")
+        return
+    dark = {"filtered context": _BLUE} | {name: _GREEN for name in shares if name not in _CONTEXT_LABELS}
+    heights = np.arange(len(shares))[::-1]
+    for height, (name, share) in zip(heights, shares.items(), strict=True):
+        value = 100 * max(0.0, share)  # below 0 it is none
+        axes.barh(height, value, color=dark.get(name, "#9cc3dd"), height=0.62)
+        inside = value >= 75
+        axes.text(
+            value - 2 if inside else value + 2,
+            height,
+            percent(share),
+            va="center",
+            ha="right" if inside else "left",
+            color="white" if inside and name in dark else "black",
+        )
+    axes.set_xlim(0, 100)
+    axes.set_yticks(heights, [_CONTEXT_LABELS.get(name, textwrap.fill(name, 14)) for name in shares])
+    _clean_axes(axes, "x")
+    axes.tick_params(axis="y", length=0)
+    axes.set(title="Rewards explained, out of sample", xlabel="% of the variance around arms' means")
+
+
+def _draw_calibration(axes: Axes, measured: Summary) -> None:
+    calibration = measured["calibration"]
+    if calibration is None:
+        _draw_nothing(axes, "Calibration", "too few rewards")
+        return
+    shares = 100 * calibration["histogram"]
+    expected = 1 / len(shares)
+    error = 100 * 1.96 * np.sqrt(expected * (1 - expected) / calibration["count"])
+    axes.axhspan(100 * expected - error, 100 * expected + error, color=_BAND, linewidth=0)
+    axes.axhline(100 * expected, color=_GREY, linewidth=0.6)
+    axes.stairs(shares, np.linspace(0, 100, len(shares) + 1), color=_BLUE, linewidth=1.1)
+    axes.set_ylim(0, max(20.0, 1.1 * float(shares.max())))
+    axes.set_xlim(0, 100)
+    axes.locator_params(axis="y", nbins=5)
+    _clean_axes(axes, None)
+    covered = calibration["coverages"]
+    inside = "\n".join(f"in {100 * level:.0f} % intervals: {100 * share:.0f} %" for level, share in covered)
+    axes.text(0.5, 0.08, inside, ha="center", transform=axes.transAxes, color="#444444")
+    axes.set(title="Rewards against predictions", xlabel="percentile of the prediction", ylabel="% of rewards")
+
+
+def _draw_sensors(axes: Axes, measured: Summary) -> None:
+    title, sensors = "What a sensor is worth", measured["sensors"]
+    if not sensors:
+        _draw_nothing(axes, title, "too few rewards" if sensors is None else "no sensor")
+        return
+    ranked = sorted(sensors, key=lambda sensor: sensor["share"], reverse=True)[:_MOST_SENSORS]
+    heights = np.arange(len(ranked))[::-1]
+    for height, sensor in zip(heights, ranked, strict=True):
+        value, error = 100 * sensor["share"], 100 * sensor["error"]
+        axes.barh(height, value, color=_VERMILION if sensor["hidden"] else _BLUE, height=0.62)
+        axes.plot([value - error, value + error], [height, height], color=_BLACK, linewidth=0.7)
+    axes.axvline(0.0, color=_GREY, linewidth=0.6)
+    names = [sensor["name"] for sensor in ranked]
+    labels = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in names]
+    axes.set_yticks(heights, labels, parse_math=False)
+    for tick, sensor in zip(axes.get_yticklabels(), ranked, strict=True):
+        if sensor["hidden"]:
+            tick.set_color(_VERMILION)
+    axes.set_ylim(-0.7, len(ranked) - 0.3)
+    _clean_axes(axes, "x")
+    axes.tick_params(axis="y", length=0)
+    title = title if len(ranked) == len(sensors) else f"The {len(ranked)} sensors worth most"
+    axes.set(title=title, xlabel="% of the reward variance")

@@ -1,0 +1,522 @@
+"""Tables of text, and how numbers are written in them: the same in the terminal, in files and on pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from statistics import median_low
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the command line prints tables without loading NumPy
+    from numpy.typing import NDArray
+
+SIGNIFICANT = 0.05
+ALL_WORLDS, FAILED = "all worlds", "failed"
+ESTIMATORS = ("dr", "snips", "ips")
+Summary = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text, all with the same columns."""
+
+    rows: list[dict[str, str]]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.rows[0]) if self.rows else []
+
+    @property
+    def cells(self) -> list[list[str]]:
+        return [list(row.values()) for row in self.rows]
+
+    def __str__(self) -> str:
+        lines = [dict(zip(self.columns, self.columns, strict=True)), *self.rows]
+        widths = {column: max(len(line[column]) for line in lines) for column in self.columns}
+        return "\n".join("  ".join(line[c].ljust(w) for c, w in widths.items()).rstrip() for line in lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def markdown(self) -> str:
+        lines = [self.columns, ["---"] * len(self.columns), *self.cells]
+        return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+# Numbers
+
+
+def count(things: Sized | int, word: str) -> str:
+    """How many things there are: "1 seed", "3 seeds", "2 processes"."""
+    number = things if isinstance(things, int) else len(things)
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}{'es' if word.endswith('s') else 's'}"
+
+
+def number(value: float | None, digits: int | None = None, sign: str = "") -> str:
+    """A number with that many decimals: two by default, none from 100 on. "–" where there is none."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    digits = default_decimals(value) if digits is None else digits
+    return f"{round(value, digits) + 0.0:{sign},.{digits}f}"  # + 0.0: never "-0.00"
+
+
+def default_decimals(value: float) -> int:
+    return 0 if abs(value) >= 100 else 2
+
+
+def common_decimals(values: Iterable[float]) -> int:
+    """Decimals that show the largest of the values to four digits, for a column with as many in every row."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    return 0 if largest == 0 else max(0, 3 - math.floor(math.log10(largest)))
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number to so many significant digits, never in powers of ten."""
+    if value == 0 or not math.isfinite(value):
+        return number(value, 0)
+    return number(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
+
+
+def mean_and_error(mean: float, error: float) -> str:
+    """A mean with its standard error."""
+    digits = default_decimals(mean)
+    return f"{number(mean, digits)} ± {number(error, digits)}"
+
+
+def interval(estimate: Mapping[str, float] | None, digits: int | None = None, sign: str = "") -> str:
+    """An estimate with its interval, if it has one."""
+    if estimate is None:
+        return "–"
+    value, low, high = (number(estimate[name], digits, sign) for name in ("value", "low", "high"))
+    return value if low == "–" else f"{value} [{low}, {high}]"
+
+
+def ratio(value: float | None) -> str:
+    """A ratio in about four characters."""
+    return number(value, None if value is None else 2 if value < 9.995 else 1 if value < 99.95 else 0)
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share as text. One below 0, which out of sample there may be, is none: "0 %"."""
+    return f"{number(100 * max(share, 0.0), digits)} %"
+
+
+def p_value(p: float | None, equals: str = "") -> str:
+    if p is None:
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{equals}{p:.3f}"
+
+
+# Regret, from the summary of a result
+
+
+def regret_table(summary: Summary) -> Table:
+    """One row per world and agent: R(T), its growth, the estimation error and the speed."""
+    return Table(
+        [
+            {
+                "world": world,
+                "agent": agent,
+                "R(T) mean": number(entry["regret_mean"], 0),
+                "± s.e.": number(entry["regret_standard_error"], 0),
+                "median": number(entry["regret_median"], 0),
+                "growth t^β": interval(entry["growth_exponent"]),
+                "mean ‖x−x̂‖": number(entry["mean_estimation_error"], 2),
+                "rounds/s": number(entry["rounds_per_second"], 0),
+            }
+            for world, agent, entry in agent_entries(summary)
+        ]
+    )
+
+
+def results_table(summary: Summary) -> Table:
+    """The regret of the reproduction's report: as `regret_table`, with means and errors in one column."""
+    return Table(
+        [
+            {
+                "world": world,
+                "agent": agent,
+                "R(T) mean ± s.e.": mean_and_error(entry["regret_mean"], entry["regret_standard_error"]),
+                "median": number(entry["regret_median"]),
+                "growth β": interval(entry["growth_exponent"]),
+                "mean ‖x − x̂‖": number(entry["mean_estimation_error"]),
+                "rounds/s": number(entry["rounds_per_second"], 0),
+            }
+            for world, agent, entry in agent_entries(summary)
+        ]
+    )
+
+
+def norms_table(summary: Summary) -> Table:
+    """Assumptions A1 and A2 of the theorem, by world."""
+    rows = {}
+    for world, _, entry in agent_entries(summary):
+        theory = entry["theory"]
+        rows[world] = {
+            "world": world,
+            "A1: max ‖μ‖": number(theory["A1 largest arm norm"]),
+            "A2: max ‖x‖": number(theory["A2 largest context norm"]),
+            "growth of max ‖x‖": interval(theory["A2 growth of the largest context norm"]),
+        }
+    return Table(list(rows.values()))
+
+
+def theory_rows(summary: Summary) -> list[list[str]]:
+    """Assumption A3 of the theorem and the estimation error, one row per world and agent. Two columns share a name."""
+    return [
+        [
+            world,
+            agent,
+            number(entry["theory"]["A3 t·|B⁻¹(t)|, mean over seeds"][-1]),
+            interval(entry["theory"]["A3 growth of t·|B⁻¹(t)|"]),
+            interval(entry["theory"]["summed estimation error"]),
+            interval(entry["theory"]["growth of the summed estimation error"]),
+        ]
+        for world, agent, entry in agent_entries(summary)
+    ]
+
+
+def agent_entries(summary: Summary) -> list[tuple[str, str, dict[str, Any]]]:
+    """World, agent and figures, in order."""
+    return [
+        (world, agent, entry)
+        for world, content in summary["worlds"].items()
+        for agent, entry in content["agents"].items()
+    ]
+
+
+# Rewards on recorded data, from the summary of one world
+
+
+def rewards_table(world: Summary) -> Table:
+    """One row per agent: mean reward, share, how the reference agent compares with it, and speed."""
+    rewards = world["rewards"]
+    entries, reference = rewards["agents"], rewards["reference"]
+    digits = common_decimals(entry["reward_mean"] for entry in entries.values())
+    rows = []
+    for agent, entry in entries.items():
+        share, ends = entry["share_of_full_context"], entry["reward_interval"]
+        less = entry["reference_less_this"] or dict.fromkeys(("value", "t", "p_holm"))
+        rows.append(
+            {
+                "agent": agent,
+                "mean reward": number(entry["reward_mean"], digits),
+                "95 % interval": f"[{number(ends['low'], digits)}, {number(ends['high'], digits)}]",
+                "share of oracle-ts": "–" if share is None else f"{number(100 * share['value'], 1)} %",
+                f"{reference} less this": number(less["value"], digits),
+                "HAC t": number(less["t"], 1),
+                "p (Holm)": p_value(less["p_holm"]),
+                "µs/round": number(world["microseconds_per_round"][agent], 0),
+            }
+        )
+    return Table(rows)
+
+
+def arms_table(world: Summary) -> Table:
+    """One row per arm: what it paid, and how often every agent played it."""
+    rewards = world["rewards"]
+    digits = common_decimals(arm["reward_mean"] for arm in rewards["arms"].values())
+    return Table(
+        [
+            {
+                "arm": name,
+                "mean reward if always played": number(arm["reward_mean"], digits),
+                "HAC t": number(arm["reward_hac"]["t"], 1),
+                **{agent: percent(entry["share_of_arms"][at]) for agent, entry in rewards["agents"].items()},
+            }
+            for at, (name, arm) in enumerate(rewards["arms"].items())
+        ]
+    )
+
+
+def comparisons(world: Summary) -> list[str]:
+    """One sentence per comparison. Only what survives Holm's correction counts as a difference."""
+    rewards = world["rewards"]
+    reference, fixed = rewards["reference"], rewards["reference_less_best_fixed_arm"]
+    more = "more" if fixed["value"] > 0 else "less"
+    chance = "" if abs(fixed["t"]) > 2 else ", within chance"
+    lines = [
+        f"{reference} earned {significant(abs(fixed['value']))} a round {more} than '{rewards['best_fixed_arm']}' "
+        f"played always, the arm that was best in hindsight (t = {number(fixed['t'], 1)}{chance})."
+    ]
+    for agent, entry in rewards["agents"].items():
+        less = entry["reference_less_this"]
+        if less is None:
+            continue
+        p = p_value(less["p_holm"], "= ")
+        difference = f"{significant(abs(less['value']))} a round (t = {number(less['t'], 1)}, p {p})"
+        if less["p_holm"] >= SIGNIFICANT:
+            lines.append(f"{reference} and {agent}: no difference beyond chance; {difference}.")
+        else:
+            lines.append(f"{reference} earned {'more' if less['value'] > 0 else 'less'} than {agent}: {difference}.")
+    return lines
+
+
+def rewards_markdown(summary: Summary, command: str | None, caveats: Sequence[str]) -> str:
+    """The tables of all recorded worlds, with the command that makes them."""
+    parts = [] if command is None else [f"```sh\n{command}\n```"]
+    for name, world in summary["worlds"].items():
+        parts += [f"## {name}", rewards_table(world).markdown()]
+        parts += [_bullets(comparisons(world)), arms_table(world).markdown()]
+    return "\n\n".join([*parts, *caveats]) + "\n"
+
+
+# The leaderboard, from its summary
+
+
+def ranked_agents(summary: Summary) -> list[str]:
+    """Labels of the agents, the one with the lowest overall ratio first."""
+    ratios = {agent: about["overall_ratio"] for agent, about in summary["agents"].items()}
+    return sorted(ratios, key=lambda agent: math.inf if ratios[agent] is None else ratios[agent])
+
+
+def differs(entry: Summary) -> bool:
+    """Whether an agent's regret differs from the baseline's beyond chance."""
+    return entry["p_holm"] is not None and entry["p_holm"] < SIGNIFICANT
+
+
+def matrix_table(summary: Summary) -> Table:
+    """One row per agent, best first, one column per world: mean R(T) as a multiple of the baseline's."""
+    rows = []
+    for agent in ranked_agents(summary):
+        row = {"agent": agent}
+        for world, content in summary["worlds"].items():
+            entry = content["agents"][agent]
+            row[world] = FAILED if entry["error"] else ratio(entry["ratio"] and entry["ratio"]["value"])
+        rows.append(row | {ALL_WORLDS: ratio(summary["agents"][agent]["overall_ratio"])})
+    return Table(rows)
+
+
+def world_table(summary: Summary, world: str) -> Table:
+    """All figures of one world, the agent with the least regret first."""
+    content = summary["worlds"][world]
+    entries = content["agents"]
+    ranked = sorted(
+        ranked_agents(summary), key=lambda a: math.inf if entries[a]["error"] else entries[a]["regret_mean"]
+    )
+    changes = content["change"] is not None
+    return Table([{"agent": a} | _standing(entries[a], summary["baseline"], changes) for a in ranked])
+
+
+def _standing(entry: Summary, baseline: str, changes: bool) -> dict[str, str]:
+    """The cells of one agent in one world. One that failed has only an error and a time."""
+    failed = entry["error"] is not None
+    columns = {
+        "R(T) ± s.e.": FAILED if failed else mean_and_error(entry["regret_mean"], entry["regret_standard_error"]),
+        "median": number(entry["regret_median"]),
+        f"ratio to {baseline}": interval(entry["ratio"]),
+        "of medians": ratio(entry["median_ratio"]),
+        "p": p_value(entry["p_holm"]),
+        "worst seed": ratio(entry["worst_seed"] and entry["worst_seed"]["ratio"]),
+    }
+    if changes:
+        change = entry["change"] or dict.fromkeys(("before", "after", "ratio"))
+        columns |= {
+            "before": number(change["before"]),
+            "after": number(change["after"]),
+            "after / before": interval(change["ratio"]),
+        }
+    return columns | {
+        "µs/round": number(entry["microseconds_per_round"], 1),
+        "wall s": number(entry["wall_seconds"], 1),
+    }
+
+
+def leaderboard_statement(summary: Summary) -> str:
+    """What was played, in a sentence."""
+    seeds = summary["seeds"]
+    return (
+        f"{count(summary['agents'], 'agent')} in {count(summary['worlds'], 'world')}, {summary['rounds']:,} rounds, "
+        f"{count(seeds, 'seed')} ({seeds[0]} to {seeds[-1]}). In one seed every agent meets the same dynamics, arms, "
+        "contexts and noises."
+    )
+
+
+def matrix_note(summary: Summary) -> str:
+    baseline = summary["baseline"]
+    return (
+        f"Mean R(T) as a multiple of that of {baseline}, which knows the model: below 1 is less regret. "
+        f"{ALL_WORLDS.capitalize()}: the geometric mean, by which the agents are ordered. Bold: differs from "
+        f"{baseline}, p < {SIGNIFICANT} (see below)."
+    )
+
+
+def column_notes(summary: Summary, batch: int) -> dict[str, str]:
+    """How to read the columns, by their names. `batch` is the number of streams that were timed together."""
+    baseline = summary["baseline"]
+    notes = {
+        "R(T)": "regret against the best arm for the true context, summed over all rounds; mean over seeds ± standard "
+        "error, and median.",
+        f"ratio to {baseline}": "of the means, with a 95 % interval from the paired differences over seeds.",
+        "of medians": "the ratio of the medians.",
+        "p": f"Wilcoxon's signed-rank test of the paired differences to {baseline}, two-sided, adjusted by Holm for "
+        "the number of agents in the world. It asks whether most seeds lean to one side; where a few seeds carry most "
+        "of the regret it may disagree with the ratio of the means.",
+        "worst seed": f"the largest ratio to {baseline} on a single seed.",
+        "µs/round": "processor time to decide and learn, for one stream and round in batches of up to "
+        f"{batch} streams.",
+        "wall s": "seconds on the clock for all its seeds, added up; simulating the world is part of it.",
+    }
+    for world, content in summary["worlds"].items():
+        if change := content["change"]:
+            before, after = (f"{a:,} to {b:,}" for a, b in (change["rounds_before"], change["rounds_after"]))
+            notes[f"before, after in {world}"] = (
+                f"mean regret of a round in rounds {before} and in rounds {after}. The dynamics change after round "
+                f"{change['after_round']:,}; agents that are told a model are told the one before the change, and "
+                "nobody is told of the change."
+            )
+    return notes
+
+
+def failure_lines(summary: Summary) -> list[str]:
+    """A line for every agent and error: where, how often, what."""
+    by_error: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for failure in summary["failures"]:
+        by_error.setdefault((failure["agent"], failure["error"]), []).append(failure)
+    lines = []
+    for (agent, error), failures in by_error.items():
+        worlds = ", ".join(dict.fromkeys(failure["world"] for failure in failures))
+        extent = count(failures, "cell") if len(failures) > 1 else f"seeds {failures[0]['seeds']}"
+        lines.append(f"{agent} in {worlds} ({extent}): {error}")
+    return lines
+
+
+def versions_and_time(summary: Summary) -> str:
+    """The versions of a leaderboard and the time of all cells, in a sentence."""
+    versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
+    seconds = sum(entry["wall_seconds"] for _, _, entry in agent_entries(summary))
+    return f"{versions}. All cells together took {number(seconds / 60, 1)} minutes of one process."
+
+
+def leaderboard_markdown(summary: Summary, command: str | None, batch: int) -> str:
+    """The whole leaderboard as a Markdown page, with the command that makes it again."""
+    matrix = matrix_table(summary)
+    for row in matrix.rows:
+        for world, content in summary["worlds"].items():
+            if differs(content["agents"][row["agent"]]):
+                row[world] = f"**{row[world]}**"
+    facts = [
+        {"agent": agent, "decides on": about["context"], "is told": ", ".join(about["told"]) or "nothing"}
+        for agent, about in summary["agents"].items()
+    ]
+    failures = failure_lines(summary)
+    parts = [
+        "# Leaderboard",
+        leaderboard_statement(summary),
+        *(["Made by", f"    {command}"] if command else []),
+        f"Versions: {versions_and_time(summary)}",
+        "## All worlds",
+        matrix_note(summary),
+        _agents_markdown(matrix),
+        *(["## Failures", _bullets(failures)] if failures else []),
+        "## What each agent is told",
+        _agents_markdown(Table(facts)),
+        "## How to read the figures",
+        _bullets(f"**{name}**: {meaning}" for name, meaning in column_notes(summary, batch).items()),
+    ]
+    for world in summary["worlds"]:
+        parts += [f"## {world}", _agents_markdown(world_table(summary, world))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _agents_markdown(table: Table) -> str:
+    """Markdown with the agents as code and every "|" escaped."""
+    rows = [{name: cell.replace("|", "\\|") for name, cell in row.items()} for row in table.rows]
+    return Table([row | {"agent": f"`{row['agent']}`"} for row in rows]).markdown()
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"* {line}" for line in lines)
+
+
+# Off-policy evaluation
+
+
+def policy_table(policies: Mapping[str, Summary]) -> Table:
+    """One row per policy, the logged one first."""
+    rows: list[dict[str, str]] = []
+    digits = _policy_decimals([policy["dr"] for policy in policies.values()])
+    for label, policy in policies.items():
+        size = policy["effective_sample_size"]
+        rows.append(
+            {
+                "policy": label,
+                **{name: interval(policy[name], digits) for name in ESTIMATORS},
+                "dr − logged": interval(policy["more than logged"]["dr"], digits, "+") if rows else "–",
+                "ess": number(size, 0 if size >= 100 else 1),
+                "largest weight": f"{policy['largest_weight']:.3g}",
+                "uncovered": percent(policy["uncovered"], 1),
+                "look": "yes" if policy["notes"] else "",
+            }
+        )
+    return Table(rows)
+
+
+def _policy_decimals(estimates: Sequence[Mapping[str, float]]) -> int:
+    """Decimals that show two digits of the median interval's half-width and one of the narrowest.
+
+    Without intervals, two digits of the largest value.
+    """
+    halves = [half for e in estimates if (half := (e["high"] - e["low"]) / 2) > 1e-9 * abs(e["value"])]
+    sizes = halves or [max((abs(e["value"]) for e in estimates if e["value"]), default=1.0)]
+    middle, least = median_low(sizes), min(sizes)
+    if not math.isfinite(middle) or least == 0:
+        return 2
+    return min(max(1 - math.floor(math.log10(middle)), -math.floor(math.log10(least)), 0), 9)
+
+
+def logged_arms_table(
+    names: Sequence[str],
+    played: NDArray[Any],  # (n,), positions in `names`
+    rewards: NDArray[Any],  # (n,)
+    rewarded: NDArray[Any],  # (n,), whether there was a reward
+    propensities: NDArray[Any] | None,  # (n, K)
+) -> Table:
+    """One row per arm of a log: how often it was played, with which propensity, and what it paid."""
+    rows = []
+    for at, name in enumerate(names):
+        paid = rewards[(played == at) & rewarded]
+        rows.append(
+            {
+                "arm": name,
+                "played": f"{int((played == at).sum()):,}",
+                "mean logged propensity": "–" if propensities is None else f"{propensities[:, at].mean():.4g}",
+                "mean reward when played": f"{paid.mean():.4g}" if len(paid) else "–",
+            }
+        )
+    return Table(rows)
+
+
+# Model health
+
+
+def dimensions_table(scores: Mapping[int, float], latent: int) -> Table:
+    """AICc of models of other dimensions on the same observations; the one examined has `latent`."""
+    best = max(scores.values())
+    return Table(
+        [
+            {
+                "dimensions": f"{d}{' (examined)' if d == latent else ''}",
+                "AICc (nats, more is better)": f"{score:,.1f}",
+                "to the best": f"{score - best:,.1f}",
+            }
+            for d, score in scores.items()
+        ]
+    )
+
+
+def sensors_table(sensors: Iterable[Summary]) -> Table:
+    """What each feature is worth: name, hidden, share of the reward variance, its error, money or None."""
+    return Table(
+        [
+            {
+                "feature": sensor["name"],
+                "what is told": "hidden: won by seeing it" if sensor["hidden"] else "seen: lost without it",
+                "share of reward variance ± s.e.": f"{round(100 * sensor['share'], 2) + 0.0:+.2f} ± "
+                f"{100 * sensor['error']:.2f} %",
+                "reward a round": "–" if sensor["money"] is None else f"{sensor['money']:+.4g}",
+            }
+            for sensor in sensors
+        ]
+    )

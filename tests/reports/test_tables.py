@@ -1,0 +1,95 @@
+"""How numbers are written, and the tables of rewards."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from halfseen.reports.tables import (
+    arms_table,
+    common_decimals,
+    comparisons,
+    count,
+    interval,
+    mean_and_error,
+    number,
+    percent,
+    rewards_table,
+    significant,
+)
+
+
+def test_numbers() -> None:
+    values = (0.00012345, 12.345, 123456.0, 0.0, math.nan)
+    assert [significant(value) for value in values] == ["0.000123", "12.3", "123,456", "0", "–"]
+    assert [common_decimals([value]) for value in (0.1756, 8.58, 12345.0, 0.0)] == [4, 3, 0, 0]
+    assert [number(value) for value in (-0.001, 99.994, 1234.4, None)] == ["0.00", "99.99", "1,234", "–"]
+    assert mean_and_error(1234.4, 5.6) == "1,234 ± 6"
+    assert mean_and_error(12.344, math.nan) == "12.34 ± –"
+    assert [count(things, "process") for things in (1, 2, [1, 2, 3])] == ["1 process", "2 processes", "3 processes"]
+    assert [percent(share, 1) for share in (0.1234, -0.2)] == ["12.3 %", "0.0 %"]
+
+
+def test_intervals() -> None:
+    assert interval({"value": 1.0, "low": -0.001, "high": 250.0}) == "1.00 [0.00, 250]"
+    assert interval({"value": 1.0, "low": math.nan, "high": math.nan}, 1, "+") == "+1.0"
+    assert interval(None) == "–"
+
+
+def fabricated(**changes: float) -> dict[str, object]:
+    less = {"value": 0.5, "t": 4.0, "p_holm": 0.001} | changes
+    entry = {"reward_mean": 1.0, "reward_interval": {"low": 0.9, "high": 1.1}, "share_of_full_context": None}
+    entry |= {"share_of_arms": [0.25, 0.75]}
+    rewards = {
+        "reference": "adaptive",
+        "best_fixed_arm": "up",
+        "reference_less_best_fixed_arm": {"value": -0.25, "t": -1.2},
+        "agents": {
+            "adaptive": entry | {"reference_less_this": None},
+            "lag-ts": entry | {"reference_less_this": less},
+        },
+        "arms": {
+            "up": {"reward_mean": 0.1, "reward_hac": {"t": 2.0}},
+            "flat": {"reward_mean": 0, "reward_hac": {"t": math.nan}},
+        },
+    }
+    return {"rewards": rewards, "microseconds_per_round": {"adaptive": 300.4, "lag-ts": 7.0}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "adaptive earned more than lag-ts: 0.500 a round (t = 4.0, p = 0.001)."),
+        ({"value": -0.5, "t": -4.0}, "adaptive earned less than lag-ts: 0.500 a round (t = -4.0, p = 0.001)."),
+        ({"p_holm": 0.06}, "adaptive and lag-ts: no difference beyond chance; 0.500 a round (t = 4.0, p = 0.060)."),
+    ],
+)
+def test_only_what_survives_the_correction_is_a_difference(changes: dict[str, float], said: str) -> None:
+    fixed, line = comparisons(fabricated(**changes))
+    assert line == said
+    assert fixed == (
+        "adaptive earned 0.250 a round less than 'up' played always, the arm that was best in hindsight "
+        "(t = -1.2, within chance)."
+    )
+
+
+def test_rewards_of_agents_and_arms() -> None:
+    world = fabricated()
+    assert rewards_table(world).rows[1] == {
+        "agent": "lag-ts",
+        "mean reward": "1.000",
+        "95 % interval": "[0.900, 1.100]",
+        "share of oracle-ts": "–",
+        "adaptive less this": "0.500",
+        "HAC t": "4.0",
+        "p (Holm)": "0.001",
+        "µs/round": "7",
+    }
+    assert arms_table(world).rows[1] == {
+        "arm": "flat",
+        "mean reward if always played": "0.0000",
+        "HAC t": "–",
+        "adaptive": "75 %",
+        "lag-ts": "75 %",
+    }
