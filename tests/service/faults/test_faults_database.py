@@ -85,7 +85,7 @@ def test_an_engine_whose_server_is_away_idles_and_serves_again(server):
 def test_a_server_that_stalls_is_told_and_waited_for_no_longer(server, monkeypatch):
     """Stopped as a whole, it answers nobody and hangs up on nobody."""
     url = server.database()
-    monkeypatch.setattr(postgres, "_WORKING", 0.5)
+    monkeypatch.setattr(postgres, "_ANSWER_SECONDS", 0.5)
 
     async def scenario(engine):
         await engine.create_stream(spec())
@@ -116,7 +116,7 @@ def test_a_server_that_stalls_is_told_and_waited_for_no_longer(server, monkeypat
 def test_a_backend_that_stalls_in_a_commit_commits_once(server, monkeypatch):
     """The rows it has locked are nobody's until it goes on, and then the decision is there."""
     url = server.database()
-    monkeypatch.setattr(postgres, "_WORKING", 0.5)
+    monkeypatch.setattr(postgres, "_ANSWER_SECONDS", 0.5)
 
     async def scenario(engine):
         await engine.create_stream(spec())
