@@ -100,7 +100,7 @@ def test_what_was_appended_is_read_in_the_same_transaction(journal):
 def test_lines_come_back_exactly():
     identity = next_ids(5, None, 1)[0]
     for event in (decided(2, identity, "key"), Event(3, 7, None, events.ModelAccepted(2), b"\x00\x01")):
-        assert events.from_line(events.as_line("one", event)) == ("one", event)
+        assert events.from_line(events.as_line("one", event)) == ("one", event, None)
 
 
 def test_a_decision_and_a_key_are_there_once(journal):

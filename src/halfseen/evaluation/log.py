@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -71,6 +71,20 @@ class Log:
         return np.eye(len(self.arms))[self.played] if self.propensities is None else self.propensities
 
 
+@dataclass
+class _LoggedDecision:
+    """A decision while the log is being built."""
+
+    observation: list[float]
+    played: int
+    propensity: float
+    propensities: list[float] | None
+    possible: list[int]
+    reward: float = math.nan
+    is_default: bool = False
+    learnt_at: int | None = None  # the step with which its reward was learnt
+
+
 class LogBuilder:
     """Builds a log from what happened, in order, and checks it. `where` is what messages call the line or row."""
 
@@ -79,14 +93,7 @@ class LogBuilder:
         self.first_arms, self.observed = len(self.arms), observed
         self._places = {arm: place for place, arm in enumerate(self.arms)}
         self._active = [True] * len(self.arms)
-        self._observations: list[list[float]] = []
-        self._played: list[int] = []
-        self._propensity: list[float] = []
-        self._propensities: list[Sequence[float] | None] = []
-        self._possible: list[list[int]] = []
-        self._rewards: list[float] = []
-        self._is_default: list[bool] = []
-        self._learnt: list[int | None] = []  # the step with which each row's reward was learnt
+        self._decisions: list[_LoggedDecision] = []
         self._steps: list[LogStep] = []
 
     def place(self, where: str, arm: Any) -> int:
@@ -112,7 +119,7 @@ class LogBuilder:
         place = self.place(where, arm)
         chance = played_with(where, propensity)
         chances = None if propensities is None else self._chances(where, propensities, place, chance)
-        if self._played and (chances is None) != (self._propensities[0] is None):
+        if self._decisions and (chances is None) != (self._decisions[0].propensities is None):
             got = "no propensities" if chances is None else "propensities"
             raise invalid(where, got, "them in all decisions or in none")
         possible = [at for at, active in enumerate(self._active) if active]
@@ -122,15 +129,8 @@ class LogBuilder:
             possible = [at for one in available if self._active[at := self.place(where, one)]]
         if place not in possible:
             raise invalid(where, f"arm {arm!r}, which could not be played then", "an arm available and not retired")
-        row = len(self._played)
-        self._observations.append(seen)
-        self._played.append(place)
-        self._propensity.append(min(chance, 1.0))
-        self._propensities.append(chances)
-        self._possible.append(possible)
-        self._rewards.append(math.nan)
-        self._is_default.append(False)
-        self._learnt.append(None)
+        row = len(self._decisions)
+        self._decisions.append(_LoggedDecision(seen, place, min(chance, 1.0), chances, possible))
         self._steps.append(LogStep(StepKind.DECIDED, row))
         return row
 
@@ -139,15 +139,14 @@ class LogBuilder:
 
         Agents that live through the log learn what was `learnt` when it came, and what was in the place of what.
         """
-        number = finite(where, "value", value)
-        known = not math.isnan(self._rewards[row])
-        if known and (default or not self._is_default[row]):
+        number, decision = finite(where, "value", value), self._decisions[row]
+        if not math.isnan(decision.reward) and (default or not decision.is_default):
             raise invalid(where, "a second reward for one decision", "one, or one after the default")
-        self._rewards[row], self._is_default[row] = number, default
+        decision.reward, decision.is_default = number, default
         if learnt:
-            if (first := self._learnt[row]) is not None:
+            if (first := decision.learnt_at) is not None:
                 self._steps[first] = self._steps[first]._replace(provisional=True)
-            self._learnt[row] = len(self._steps)
+            decision.learnt_at = len(self._steps)
             self._steps.append(LogStep(StepKind.REWARDED, row, number))
 
     def arm_added(self, where: str, arm: Any) -> None:
@@ -170,31 +169,31 @@ class LogBuilder:
 
     def finish(self) -> Log:
         """The log; refused if nothing can be said of it."""
-        n, K = len(self._played), len(self.arms)
+        n, K = len(self._decisions), len(self.arms)
         if n == 0:
             raise invalid(self.source, "no decisions", "a log of decisions and their rewards")
-        rewards = np.array(self._rewards)
+        rewards = np.array([one.reward for one in self._decisions])
+        observations = np.array([one.observation for one in self._decisions], dtype=np.float64)
         if np.isnan(rewards).all():
             raise invalid(self.source, f"{n:,} decisions and no reward", "rewards of at least some of them")
         possible = np.zeros((n, K), dtype=np.bool_)
-        propensities = None if self._propensities[0] is None else np.zeros((n, K))
-        for row, there in enumerate(self._possible):
-            possible[row, there] = True
-            given = self._propensities[row]
-            if propensities is not None and given is not None:
-                propensities[row, : len(given)] = given
-                possible[row, len(given) :] = False  # arms that came later
+        propensities = np.zeros((n, K))
+        for row, one in enumerate(self._decisions):
+            possible[row, one.possible] = True
+            if one.propensities is not None:
+                propensities[row, : len(one.propensities)] = one.propensities
+                possible[row, len(one.propensities) :] = False  # arms that came later
         return Log(
             source=self.source,
             arms=tuple(self.arms),
             first_arms=self.first_arms,
-            observations=np.array(self._observations, dtype=np.float64).reshape(n, self.observed or 0),
-            played=np.array(self._played, dtype=np.int64),
-            propensity=np.array(self._propensity),
-            propensities=propensities,
+            observations=observations.reshape(n, self.observed or 0),
+            played=np.array([one.played for one in self._decisions], dtype=np.int64),
+            propensity=np.array([one.propensity for one in self._decisions]),
+            propensities=None if self._decisions[0].propensities is None else propensities,
             possible=possible,
             rewards=rewards,
-            defaults=sum(self._is_default),
+            defaults=sum(one.is_default for one in self._decisions),
             steps=tuple(self._steps),
         )
 

@@ -152,19 +152,6 @@ class ExportExtent(Struct, frozen=True):
     streams: int  # in all
 
 
-class _Beginning(Struct, frozen=True):
-    exported: ExportExtent | None = None
-
-
-def extent_of(text: bytes) -> ExportExtent | None:
-    """What the line that a stream begins with says of the export, if it does."""
-    try:
-        return msgspec.json.decode(text, type=_Beginning).exported
-    except msgspec.MsgspecError as error:
-        shown = text[:60].decode(errors="replace")
-        raise JournalError(f"line: got {shown!r}; want an event as `halfseen export` writes it ({error})") from None
-
-
 def as_line(stream: str, event: Event, extent: ExportExtent | None = None) -> bytes:
     """The event as a line of NDJSON."""
     line: dict[str, Any] = {
@@ -182,8 +169,8 @@ def as_line(stream: str, event: Event, extent: ExportExtent | None = None) -> by
     return _ENCODER.encode(line)
 
 
-def from_line(text: bytes) -> tuple[str, Event]:
-    """The stream and the event of a line."""
+def from_line(text: bytes) -> tuple[str, Event, ExportExtent | None]:
+    """The stream and the event of a line, and what it says of the export, if it does."""
     try:
         line = msgspec.json.decode(text)
         kind = line["kind"]
@@ -191,7 +178,8 @@ def from_line(text: bytes) -> tuple[str, Event]:
         blob = base64.b64decode(line["blob"], validate=True) if line.get("blob") is not None else None
         time = (moment - _EPOCH) // timedelta(microseconds=1)
         content = msgspec.convert(line, KINDS[kind])
-        return str(line["stream"]), Event(int(line["seq"]), time, line.get("id"), content, blob)
+        extent = msgspec.convert(line.get("exported"), ExportExtent | None)
+        return str(line["stream"]), Event(int(line["seq"]), time, line.get("id"), content, blob), extent
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         shown = text[:60].decode(errors="replace")
         raise JournalError(f"line: got {shown!r}; want an event as `halfseen export` writes it ({error})") from None

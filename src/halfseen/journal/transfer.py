@@ -6,7 +6,6 @@ be read by anything that reads tables, and imported without loss.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -23,7 +22,6 @@ from halfseen.journal.events import (
     JournalError,
     StreamExists,
     as_line,
-    extent_of,
     from_line,
 )
 from halfseen.journal.journal import PAGE, Journal, StreamRow
@@ -145,25 +143,25 @@ def read_events(path: Path) -> Iterator[tuple[str, Event]]:
     if path.suffix == ".parquet":
         yield from _read_parquet(path)
         return
-    extents: dict[str, ExportExtent | None] = {}
+    extents: dict[str, ExportExtent] = {}
     reached: dict[str, int] = {}
     with path.open("rb") as file:
         for line in file:
             if line.strip():
-                name, event = from_line(line)
+                name, event, extent = from_line(line)
                 reached[name] = event.seq
-                if isinstance(event.content, events.Created):
-                    extents[name] = extent_of(line)
+                if extent is not None:
+                    extents[name] = extent
                 yield name, event
     for name, extent in extents.items():
-        if extent is not None and reached[name] < extent.events:
+        if reached[name] < extent.events:
             raise JournalError(
                 f"file: got '{path}', which ends after event {reached[name]} of stream '{name}'; "
                 f"want all {extent.events} that were exported"
             )
-        if extent is not None and len(extents) < extent.streams:
+        if len(reached) < extent.streams:
             raise JournalError(
-                f"file: got '{path}', which has {len(extents)} of {extent.streams} streams; want all that were exported"
+                f"file: got '{path}', which has {len(reached)} of {extent.streams} streams; want all that were exported"
             )
 
 
@@ -176,47 +174,34 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Event]]:
     metadata = table.schema.metadata or {}
     if _OTHER_EVENTS not in metadata:
         raise JournalError(f"file: got '{path}', a table of something else; want what `halfseen export` writes")
-    others: dict[str, list[Event]] = {}
+    streams: dict[str, list[Event]] = {}
     numbered: dict[str, bool] = {}
     for line in metadata[_OTHER_EVENTS].splitlines():
-        stream, event = from_line(line)
-        others.setdefault(stream, []).append(event)
+        stream, event, _ = from_line(line)
+        streams.setdefault(stream, []).append(event)
         if isinstance(event.content, events.Created):
             numbered[stream] = isinstance(event.content.spec.get("arms"), int)
     for column in {"time", "reward_time", "clock"}.intersection(table.column_names):
         place = table.schema.get_field_index(column)
         table = table.set_column(place, column, table[column].cast(pa.int64()))
-    decided: dict[str, list[Event]] = {}
-    rewarded: dict[str, list[Event]] = {}
     for batch in table.to_batches(_ROWS):
         for row in batch.to_pylist():
+            record = streams.setdefault(row["stream"], [])
             arm_of = int if numbered.get(row["stream"]) else str
-            decided.setdefault(row["stream"], []).append(_decision(row, arm_of))
+            row["arm"] = arm_of(row["arm"])
+            row["available"] = row["available"] and [arm_of(arm) for arm in row["available"]]
+            try:
+                made = msgspec.convert(row, events.Decided)
+            except msgspec.ValidationError as error:
+                raise JournalError(
+                    f"file: got '{path}', decision '{row['id']}' of which cannot be read ({error})"
+                ) from None
+            record.append(Event(row["seq"], row["time"], row["id"], made))
             if row["reward_seq"] is not None:
                 content = events.Rewarded(row["id"], row["round"], row["reward"], row["how"], row["folded"])
-                rewarded.setdefault(row["stream"], []).append(
-                    Event(row["reward_seq"], row["reward_time"], row["id"], content)
-                )
-    for stream, record in others.items():
-        parts = [decided.get(stream, []), rewarded.get(stream, []), record]
-        ordered = [sorted(part, key=lambda event: event.seq) for part in parts]
-        for event in heapq.merge(*ordered, key=lambda event: event.seq):
-            yield stream, event
-
-
-def _decision(row: dict[str, Any], arm_of: type) -> Event:
-    content = events.Decided(
-        round=row["round"],
-        observation=row["observation"],
-        arm=arm_of(row["arm"]),
-        propensity=row["propensity"],
-        propensities=row["propensities"],
-        expected=row["expected"],
-        available=None if row["available"] is None else [arm_of(arm) for arm in row["available"]],
-        key=row["key"],
-        clock=row.get("clock"),
-    )
-    return Event(row["seq"], row["time"], row["id"], content)
+                record.append(Event(row["reward_seq"], row["reward_time"], row["id"], content))
+    for stream, record in streams.items():
+        yield from ((stream, event) for event in sorted(record, key=lambda event: event.seq))
 
 
 def import_streams(

@@ -20,7 +20,7 @@ from halfseen.service.errors import ServiceError
 
 @pytest.fixture
 def short_timeout(monkeypatch):
-    monkeypatch.setattr(postgres, "_WORKING", 0.5)
+    monkeypatch.setattr(postgres, "_ANSWER_SECONDS", 0.5)
 
 
 @on_engine(lock_seconds=5.0)
