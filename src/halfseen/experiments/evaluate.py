@@ -20,7 +20,7 @@ from halfseen.experiments.files import save_figure, staged, write_figure, write_
 from halfseen.experiments.plan import AgentSpec, agent_spec
 from halfseen.kernels.random import Floats
 from halfseen.reports.figures import evaluation_figure, render_figure
-from halfseen.reports.pages import evaluation_page
+from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, count, logged_arms_table, policy_table
 from halfseen.validation import positive, seed_number
 from halfseen.worlds import columns
@@ -94,10 +94,11 @@ class Evaluation:
         """`evaluation.html`, the picture as PNG and SVG, and `evaluation.json`, into a folder."""
         log, summary = self.log, self.summary()
         with staged(folder) as stage:
-            page = evaluation_page(
-                summary,
-                self.warnings,
-                logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
+            page = render(
+                "evaluation.html",
+                summary=summary,
+                warnings=self.warnings,
+                arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
                 enough=ENOUGH,
                 no_chance=NO_CHANCE,
                 svg=write_figure(stage, "evaluation", self._figure()),

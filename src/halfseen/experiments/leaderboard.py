@@ -23,7 +23,7 @@ from halfseen.experiments.source import source_hash
 from halfseen.experiments.standings import BASELINE, overall_ratios, standings
 from halfseen.reports.commands import rerun_command
 from halfseen.reports.figures import ratio_figure, render_figure
-from halfseen.reports.pages import leaderboard_page
+from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, leaderboard_markdown, matrix_table, ranked_agents, world_table
 from halfseen.worlds import World
 
@@ -92,8 +92,9 @@ class Leaderboard:
 
     def save(self, folder: str | Path) -> None:
         """Write `leaderboard.json`, `leaderboard.html` and `leaderboard.md`."""
-        page = leaderboard_page(
-            self.summary,
+        page = render(
+            "leaderboard.html",
+            summary=self.summary,
             batch=SEEDS_PER_CELL,
             worlds=world_settings(self.plan),
             agents=agent_settings(self.plan),
