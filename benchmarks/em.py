@@ -11,12 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import kalman_series
-from benchmarks.dynamax_peer import parameters_at
-from benchmarks.flops import product, triangle
-from benchmarks.harness import Contender, Job
-from benchmarks.peers import Entrants
-from benchmarks.settings import LATENT, OBSERVED, first_belief, orbit
+from benchmarks import kalman
+from benchmarks.harness import Contender, Entrants, Job
+from benchmarks.problem import (
+    LATENT,
+    OBSERVED,
+    dynamax_parameters,
+    first_belief,
+    orbit,
+    product_flops,
+    triangle,
+)
 from halfseen.kernels.em import FIXED, em_windows
 
 ITERATIONS, DYNAMAX_ITERATIONS, SLOW_ROUNDS = 10, 3, 300
@@ -49,8 +54,8 @@ def numpy_em(D, Q, R, m0, P0, ys):
 
 
 def flops(d: int, k: int) -> int:
-    smoother = d + product(d, d) + d
-    return kalman_series.flops(d, k) + smoother + 2 * triangle(d) + product(d, d)
+    smoother = d + product_flops(d, d) + d
+    return kalman.series_flops(d, k) + smoother + 2 * triangle(d) + product_flops(d, d)
 
 
 def job(length: int, quick: bool = False) -> Job:
@@ -77,7 +82,7 @@ def job(length: int, quick: bool = False) -> Job:
         import jax
 
         jax.config.update("jax_enable_x64", True)
-        parameters = parameters_at(module, start, first_mean, first_cov)
+        parameters = dynamax_parameters(module, start, first_mean, first_cov)
         ssm = module.LinearGaussianSSM(LATENT, OBSERVED, has_dynamics_bias=False, has_emissions_bias=False)
         _, properties = ssm.initialize()
         state = ssm.initialize_m_step_state(parameters, properties)

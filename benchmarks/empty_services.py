@@ -1,8 +1,6 @@
 """Endpoints that do nothing, under the server and the settings of `halfseen serve`: what decisions are measured by.
 
-python -m benchmarks.empty_services fastapi|plain|one-write PORT
-
-The first two are under uvicorn's own protocol; "one-write" is the plain one under that of `halfseen serve`.
+python -m benchmarks.empty_services fastapi|plain PORT
 """
 
 from __future__ import annotations
@@ -15,8 +13,9 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.routing import Route, Router
 
+from halfseen.service.asgi import read_body, send_json
+from halfseen.service.schemas import decode_decision, parse
 from halfseen.service.serving import server_settings
-from halfseen.service.wire import decode_decision, parse, read_body, reply
 
 
 class Asked(BaseModel):
@@ -41,18 +40,17 @@ def fastapi_empty() -> Any:
 
 
 def plain_empty() -> Any:
-    """The stack of the hot routes: a plain route, msgspec, and nothing behind it."""
+    """The stack of routes/decisions.py: a plain ASGI endpoint, msgspec, and nothing behind it."""
 
     class Endpoint:
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
             parse(decode_decision, await read_body(scope, receive, 1_048_576))
-            await reply(send, b'{"ok":true}')
+            await send_json(send, b'{"ok":true}')
 
     return Router([Route("/v1/streams/{name}/decisions", Endpoint(), methods=None)], redirect_slashes=False)
 
 
 if __name__ == "__main__":
     kind, port = sys.argv[1], int(sys.argv[2])
-    made = {"fastapi": fastapi_empty, "plain": plain_empty, "one-write": plain_empty}[kind]()
-    settings = server_settings() | ({} if kind == "one-write" else {"http": "auto"})  # auto: uvicorn's own protocol
-    uvicorn.run(made, host="127.0.0.1", port=port, lifespan="off", **settings)
+    app = {"fastapi": fastapi_empty, "plain": plain_empty}[kind]()
+    uvicorn.run(app, host="127.0.0.1", port=port, lifespan="off", **server_settings())

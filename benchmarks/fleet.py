@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 import halfseen as hs
-from benchmarks import linear_thompson, online
+from benchmarks import linear_thompson, monte_carlo
 from benchmarks.harness import Contender, Job, measure
-from benchmarks.settings import ARMS, LATENT, OBSERVED, orbit
+from benchmarks.problem import ARMS, LATENT, OBSERVED, orbit
 from halfseen.kernels.random import Purpose, normals, stream_keys
 from halfseen.reports.tables import Table
 
@@ -141,7 +141,7 @@ def job(agent: str, quick: bool = False) -> Job:
     return Job(
         f"Fleet of {agent}, one core",
         "round",
-        linear_thompson.flops(LATENT, ARMS) if agent == "ts-pco" else online.flops(LATENT, OBSERVED, ARMS),
+        linear_thompson.flops(LATENT, ARMS) if agent == "ts-pco" else monte_carlo.agent_flops(LATENT, OBSERVED, ARMS),
         [
             ours,
             _contender("halfseen agents in a Python loop", InALoop, agent, SINGLE, f"{SINGLE} agents"),

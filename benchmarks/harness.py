@@ -7,17 +7,26 @@ from the caches of the contender before.
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
+import platform
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from halfseen.errors import HalfseenError
 
 REPEATS, QUICK_REPEATS = 7, 2
 SHORTEST = 0.03  # seconds of a run: work that takes less is done several times
 
-Told = Callable[[str, float], None]  # what is being done, and the share of the job that is done by then
+OnStep = Callable[[str, float], None]  # what is being done, and the share of the job that is done by then
 
 
 @dataclass
@@ -52,7 +61,7 @@ class Job:
     flop_limit: float | None = None  # the aim: within how many times the time its flops would take in dgemm
 
 
-def measure(job: Job, told: Told = lambda _, __: None, *, quick: bool = False) -> list[dict[str, Any]]:
+def measure(job: Job, on_step: OnStep = lambda _, __: None, *, quick: bool = False) -> list[dict[str, Any]]:
     """A row a contender: microseconds a unit and the ratio to ours.
 
     A contender that does not agree stops the run; a peer that fails is named in `job.absent` and left out.
@@ -62,7 +71,7 @@ def measure(job: Job, told: Told = lambda _, __: None, *, quick: bool = False) -
     steps, done = len(job.contenders) * (repeats + 1), 0
     ours_result, running, first = None, [], {}
     for contender in job.contenders:
-        told(f"{contender.name}: checking", done / steps)
+        on_step(f"{contender.name}: checking", done / steps)
         try:
             result = (contender.result or contender.work)()
             if not job.rehearsed and contender.seconds is not None:
@@ -85,7 +94,7 @@ def measure(job: Job, told: Told = lambda _, __: None, *, quick: bool = False) -
     times = {contender.name: 1 for contender in running}  # the work is done in one run
     for _ in range(repeats if job.rehearsed else 0):
         for contender in list(running):
-            told(contender.name, done / steps)
+            on_step(contender.name, done / steps)
             try:
                 taken = _timed(contender, times)
             except Exception as error:
@@ -143,3 +152,132 @@ def _compare(job: Job, contender: Contender, ours: Any, result: Any) -> None:
 
 def _one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+# What `make bench` installs beside us, by package.
+PACKAGES = (
+    "bayesianbandits",
+    "contextualbandits",
+    "dynamax",
+    "filterpy",
+    "jax",
+    "mabwiser",
+    "pykalman",
+    "river",
+    "simdkalman",
+    "statsmodels",
+    "vowpalwabbit",
+)
+
+
+def peer_versions() -> dict[str, str]:
+    """The version of every peer that is installed."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+class Entrants:
+    """Contenders of a job, ours first; `absent` has a line for each peer that could not be entered."""
+
+    def __init__(self, *contenders: Contender) -> None:
+        self.contenders: list[Contender] = list(contenders)
+        self.absent: list[str] = []
+
+    def enter(self, package: str, module: str, make: Callable[[Any, str], Contender]) -> None:
+        """Add what `make(module, "package version")` returns, if the package is there and can be set up."""
+        try:
+            label = f"{package} {version(package)}"
+            loaded = importlib.import_module(module)
+        except (ImportError, PackageNotFoundError):
+            self.absent.append(f"{package}: not installed")
+            return
+        try:
+            self.contenders.append(make(loaded, label))
+        except Exception as error:
+            self.absent.append(f"{label}: failed: {_one_line(error)}")
+
+    def cannot(self, package: str, why: str) -> None:
+        """A peer that has nothing for this job."""
+        self.absent.append(f"{package}: {why}")
+
+
+DGEMM_SIZE = 512  # three matrices of 2 MB: large enough for dgemm to reach its rate, small enough for the cache
+PRODUCTS = 8  # in one sample
+ALONE = 1.2  # the time of all threads, at most, as a multiple of that of the one which asked for the product
+
+
+def dgemm_seconds(samples: int = 5) -> list[float]:
+    """Seconds of one product by this machine's own dgemm, sampled. Refuses to go on if it is not done in one thread:
+    the rate would be wrong, and so would the times of all who use BLAS.
+    """
+    rng = np.random.default_rng(0)
+    a, b, out = rng.normal(size=(3, DGEMM_SIZE, DGEMM_SIZE))
+    np.dot(a, b, out=out)
+    taken = []
+    alone = time.thread_time()
+    together = time.process_time()
+    for _ in range(samples):
+        began = time.process_time()
+        for _ in range(PRODUCTS):
+            np.dot(a, b, out=out)
+        taken.append((time.process_time() - began) / PRODUCTS)
+    together, alone = time.process_time() - together, time.thread_time() - alone
+    if together > ALONE * alone:
+        raise HalfseenError(
+            f"bench: got a BLAS that works in {together / alone:.1f} threads; want one: OMP_NUM_THREADS and its like "
+            "are to be 1 before NumPy is loaded"
+        )
+    return taken
+
+
+def dgemm_rate(seconds: list[float]) -> float:
+    """Flops a second, by the best of the samples."""
+    return 2.0 * DGEMM_SIZE**3 / min(seconds)
+
+
+def processor() -> str:
+    """The name of the processor, as far as the system tells."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def machine_facts() -> dict[str, Any]:
+    """What the run was made on."""
+    ours = {name: version(name) for name in ("numpy", "scipy", "llvmlite")}
+    return {"processor": processor(), "cores": os.cpu_count(), "python": platform.python_version()} | ours
+
+
+ENVIRONMENT = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
+) | {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "JAX_PLATFORMS": "cpu"}
+PROCESSORS = "HALFSEEN_BENCH_PROCESSORS"  # those the run had before it was held to one; set once it is
+
+
+def processors() -> set[int]:
+    return set(json.loads(os.environ.get(PROCESSORS, "[]")))
+
+
+def restart_single_threaded(arguments: Sequence[str]) -> None:
+    """Restart this process as `halfseen` with the arguments, held to one thread and one processor; once.
+
+    A restart, because a BLAS that is loaded already keeps the threads it has, and what a command line loads before its
+    command is reached is not for the command to know.
+    """
+    if PROCESSORS in os.environ:
+        return
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if allowed:
+        os.sched_setaffinity(0, {max(allowed)})
+    sys.stdout.flush()
+    command = [sys.executable, "-m", "halfseen", *arguments]
+    os.execve(sys.executable, command, os.environ | ENVIRONMENT | {PROCESSORS: json.dumps(sorted(allowed))})

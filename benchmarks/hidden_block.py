@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.diagnostics.examined import measure
-from halfseen.diagnostics.kept_history import kept_subject
-from halfseen.experiments.plan import AgentSpec
-from halfseen.experiments.play import build_policy
+from halfseen.agents.catalogue import AgentSpec
+from halfseen.diagnostics.examination import measure
+from halfseen.diagnostics.subject import subject_of_adaptive
+from halfseen.experiments.play import Player, build_policy
 from halfseen.kernels.random import Floats
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.tables import Table
-from halfseen.worlds import World, named
-from halfseen.worlds.world import Rounds
+from halfseen.worlds import named
+from halfseen.worlds.world import Rounds, World
 
 WORLDS: list[tuple[str, dict[str, Any]]] = [
     *(("paper", {"noise": noise}) for noise in (0.01, 0.1, 1.0)),
@@ -52,20 +52,16 @@ def true_shares(world: World, model: LinearGaussianModel, rounds: Rounds, stream
     return np.array([share_explained(contexts, rewards) for contexts in described])
 
 
-def told(world: World, seeds: tuple[int, ...], rounds: int) -> tuple[Floats, list[tuple[str, str]]]:
+def truth_and_verdicts(world: World, seeds: tuple[int, ...], rounds: int) -> tuple[Floats, list[tuple[str, str]]]:
     """The truth by stream (B, 4), and what adaptive's own history says after so many rounds: hidden, filtering."""
     episodes = world.begin(seeds)
     policy = build_policy(AgentSpec("adaptive", {}, "adaptive"), world, episodes, seeds, rounds)
     played = episodes.advance(rounds)
-    everyone = np.arange(len(seeds))
-    for t in range(rounds):
-        choices = policy.decide(played.observations[t])
-        rewards = played.expected[t][everyone, choices.arms] + played.reward_noise[t]
-        policy.learn(choices.rounds, choices.features, choices.arms, rewards)
+    Player(policy, world).play_rounds(played)
     verdicts = []
     for row in range(len(seeds)):
-        subject = kept_subject(policy.estimator, row, [f"arm {a}" for a in range(world.arms)])
-        explained = None if subject is None else measure(subject, thoroughly=False).explained
+        subject = subject_of_adaptive(policy.estimator, row, [f"arm {a}" for a in range(world.arms)])
+        explained = None if subject is None else measure(subject, brief=True).explained
         verdicts.append(("none", "none") if explained is None else (explained.hidden_pays, explained.filtering_pays))
     models = episodes.facts()["model"]
     return np.array([true_shares(world, models[row], played, row) for row in range(len(seeds))]), verdicts
@@ -82,7 +78,7 @@ def main(arguments: list[str]) -> None:
     for name, options in WORLDS:
         world = named(name, **options)
         print(f"{world.name} …", file=sys.stderr, flush=True)
-        truth, verdicts = told(world, seeds, asked.rounds)
+        truth, verdicts = truth_and_verdicts(world, seeds, asked.rounds)
         hidden = truth[:, 2] - truth[:, 1]
         row = {"world": world.name}
         row |= {

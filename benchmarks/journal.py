@@ -21,20 +21,18 @@ import msgspec
 import numpy as np
 
 from halfseen.journal import events
-from halfseen.journal.events import Event
-from halfseen.journal.ids import next_id
-from halfseen.journal.journal import StreamRow
-from halfseen.journal.opening import open_journal
+from halfseen.journal.events import Event, next_ids
+from halfseen.journal.journal import StreamRow, open_journal
 from halfseen.journal.sqlite import SqliteJournal
 from halfseen.reports.tables import Table
 from halfseen.service.engine.engine import Engine
-from halfseen.service.engine.loaded_stream import Resident, snapshot
-from halfseen.service.specs import Ask, Settings, StreamSpec, Told
+from halfseen.service.engine.loaded_stream import LoadedStream, compress_snapshot
+from halfseen.service.schemas import DecisionRequest, EngineSettings, RewardRequest, StreamSpec
 
 OBSERVED, LATENT, ARMS = 10, 20, 15
 CALLERS, SLOWER = 64, 0.002  # seconds that are added to every commit
 LONG, MANY = 1_000_000, 10_000
-SINCE = Settings().snapshot_every - 1  # events after the last snapshot: as many as there can be
+SINCE = EngineSettings().snapshot_every - 1  # events after the last snapshot: as many as there can be
 SEED = 3
 
 
@@ -48,21 +46,21 @@ class SlowDisk(SqliteJournal):
 
 def shared() -> list[dict[str, Any]]:
     """Requests a second of 64 callers on one stream, commits shared against one commit a request."""
-    from halfseen.service.engine.store import Store
+    from halfseen.service.engine.store import StreamStore
 
     async def rate(batch_rows: int, requests: int) -> float:
         with tempfile.TemporaryDirectory() as folder:
-            settings = Settings(identify=False, batch_rows=batch_rows)
+            settings = EngineSettings(identify=False, batch_rows=batch_rows)
             path = Path(folder) / "j.db"
             journal = SlowDisk(path, lock_seconds=10.0)
-            engine = Engine(Store(journal, settings), journal.another(), settings)
+            engine = Engine(StreamStore(journal, settings), journal.another(), settings)
             await engine.create_stream(StreamSpec(name="s", observed=LATENT, arms=ARMS, agent="ts-pco", seed=SEED))
             rng = np.random.default_rng(SEED)
             ys = rng.normal(size=(requests, LATENT)).tolist()
 
             async def call(mine: list[list[float]]) -> None:
                 for y in mine:
-                    await engine.decide("s", Ask(y))
+                    await engine.decide("s", DecisionRequest(y))
 
             await call(ys[:3])
             began = time.perf_counter()
@@ -96,7 +94,7 @@ def _record(spec: StreamSpec, count: int) -> Iterator[Event]:
     identity, seq, number = None, 1, 0
     while seq < count:
         number += 1
-        identity = next_id(seq, identity)
+        identity = next_ids(seq, identity, 1)[0]
         y, arm = rng.normal(size=k), int(rng.integers(ARMS))
         seq += 1
         decided = events.Decided(number, y.tolist(), arm, 1 / ARMS, shares, expected)
@@ -116,28 +114,28 @@ def _ready(agent: str, observed: int, count: int) -> dict[str, Any]:
         row = StreamRow(
             0, "s", msgspec.json.encode(spec).decode(), [(arm, True) for arm in range(ARMS)], 0, 0, 0, 1, 1
         )  # fmt: skip
-        resident, held = Resident(spec), []
+        loaded, held = LoadedStream(spec), []
         with journal.transaction():
             journal.create(row)
             for event in _record(spec, count):
-                resident.fold([event])
+                loaded.fold([event])
                 held.append((row.id, event))
                 if len(held) == 10_000 or event.seq == count:
-                    row.version, row.decisions, row.rewards = event.seq, resident.decisions, resident.rewards
+                    row.version, row.decisions, row.rewards = event.seq, loaded.decisions, loaded.rewards
                     row.updated = event.time
                     journal.append([row], held)
                     held = []
                 if event.seq == count - SINCE:
-                    journal.keep_snapshot(row.id, event.seq, snapshot(resident.packed()))
+                    journal.keep_snapshot(row.id, event.seq, compress_snapshot(loaded.to_bytes()))
         journal.close()
 
         async def first_answer() -> tuple[float, float]:
             began, worked = time.perf_counter(), time.process_time()
-            engine = await Engine.open(url, Settings(identify=False, snapshot_every=10**9))
-            await engine.decide("s", Ask([0.1] * observed))
+            engine = await Engine.open(url, EngineSettings(identify=False, snapshot_every=10**9))
+            await engine.decide("s", DecisionRequest([0.1] * observed))
             seconds, work = time.perf_counter() - began, time.process_time() - worked
             assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
-            engine._store.residents.clear()  # nothing to keep: the next repeat is to find the same
+            engine._store.loaded.clear()  # nothing to keep: the next repeat is to find the same
             await engine.close()
             return seconds, work
 
@@ -162,7 +160,7 @@ def many() -> list[dict[str, Any]]:
 
     async def hold() -> tuple[float, float, int]:
         with tempfile.TemporaryDirectory() as folder:
-            engine = await Engine.open(Path(folder) / "j.db", Settings(identify=False))
+            engine = await Engine.open(Path(folder) / "j.db", EngineSettings(identify=False))
             empty = _resident_memory()
 
             async def one(name: str) -> None:
@@ -170,8 +168,8 @@ def many() -> list[dict[str, Any]]:
                 spec = StreamSpec(name=name, observed=OBSERVED, arms=ARMS, agent="kf-ts", options=options, seed=SEED)
                 await engine.create_stream(spec)
                 for _ in range(2):
-                    decision = await engine.decide(name, Ask([0.1] * OBSERVED))
-                    await engine.reward(name, Told(decision.id, 0.5))
+                    decision = await engine.decide(name, DecisionRequest([0.1] * OBSERVED))
+                    await engine.reward(name, RewardRequest(decision.id, 0.5))
 
             for start in range(0, MANY, 200):
                 await asyncio.gather(*[one(f"s{number}") for number in range(start, start + 200)])
@@ -181,7 +179,7 @@ def many() -> list[dict[str, Any]]:
             return empty, used, held
 
     empty, used, held = asyncio.run(hold())
-    adaptive = Resident(StreamSpec(name="s", observed=OBSERVED, arms=ARMS, agent="adaptive", seed=SEED)).nbytes
+    adaptive = LoadedStream(StreamSpec(name="s", observed=OBSERVED, arms=ARMS, agent="adaptive", seed=SEED)).nbytes
     streams = f"{held:,} streams of kf-ts held (d = 20, k = 10, K = 15)"
     return [
         {"what": f"memory with {streams}", "value": f"{used:.2f} GB", "wanted": "< 2 GB"},

@@ -1,20 +1,24 @@
 """Linear Thompson sampling on a context that is fully seen, through public APIs: decide + learn.
 
-Flops of a round: every arm scored and one of them taught, `score(d, K) + learn(d)`.
+Flops of a round: every arm scored and one of them taught, `score_flops(d, K) + learn_flops(d)`.
+
+Peers decide and learn by their public APIs, in the cheapest way we found. All start from the same prior, N(0, I) with
+unit noise. What is compared is the posterior mean of every arm after one history that was dealt to all of them; the
+draws, and so the decisions, are each library's own.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 import halfseen as hs
-from benchmarks.bandit_peers import Record, enter_all
-from benchmarks.flops import learn, score
-from benchmarks.harness import Contender, Job
-from benchmarks.peers import Entrants
-from benchmarks.settings import ARMS, LATENT
+from benchmarks.harness import Contender, Entrants, Job
+from benchmarks.problem import ARMS, LATENT, learn_flops, score_flops
 
-ROUNDS = 300
+ROUNDS, PEER_ROUNDS = 300, 60  # fewer for those that take their time
 
 
 class NumpyLinTS:
@@ -37,15 +41,15 @@ class NumpyLinTS:
 
 
 def flops(d: int, arms: int) -> int:
-    return score(d, arms) + learn(d)
+    return score_flops(d, arms) + learn_flops(d)
 
 
 def job(quick: bool = False) -> Job:
     rng = np.random.default_rng(1)
-    record = Record(rng.normal(size=(ROUNDS, LATENT)), rng.integers(ARMS, size=ROUNDS), rng.normal(size=ROUNDS), ARMS)
-    contexts, rewards = record.contexts, record.rewards.tolist()
+    history = History(rng.normal(size=(ROUNDS, LATENT)), rng.integers(ARMS, size=ROUNDS), rng.normal(size=ROUNDS), ARMS)
+    contexts, rewards = history.contexts, history.rewards.tolist()
 
-    agent = hs.make("ts-pco", observed=LATENT, arms=ARMS).fold(contexts, record.arms, record.rewards)
+    agent = hs.make("ts-pco", observed=LATENT, arms=ARMS).fold(contexts, history.arms, history.rewards)
     learner = NumpyLinTS()
 
     def ours() -> None:
@@ -61,7 +65,7 @@ def job(quick: bool = False) -> Job:
     def our_arms() -> np.ndarray:
         return (
             hs.make("ts-pco", observed=LATENT, arms=ARMS)
-            .fold(contexts, record.arms, record.rewards)
+            .fold(contexts, history.arms, history.rewards)
             .policy.learner.mean[0]
         )
 
@@ -71,7 +75,7 @@ def job(quick: bool = False) -> Job:
 
     def numpy_arms() -> np.ndarray:
         fresh = NumpyLinTS()
-        for c, arm, reward in zip(contexts, record.arms, record.rewards, strict=True):
+        for c, arm, reward in zip(contexts, history.arms, history.rewards, strict=True):
             fresh.learn(c, arm, reward)
         return np.einsum("aij,aj->ai", fresh.inverse, fresh.f)
 
@@ -80,7 +84,7 @@ def job(quick: bool = False) -> Job:
         Contender("halfseen, with propensities", with_propensities, ROUNDS, "exact, of all arms", our_arms),
         Contender("NumPy, vectorised over arms", numpy_loop, ROUNDS, "no checks, no record of decisions", numpy_arms),
     )
-    enter_all(entrants, record)
+    enter_all(entrants, history)
     return Job(
         "LinTS decide + learn, public API",
         "round",
@@ -88,4 +92,145 @@ def job(quick: bool = False) -> Job:
         entrants.contenders,
         lambda one, other: np.testing.assert_allclose(one, other, atol=1e-6),
         entrants.absent,
+    )
+
+
+@dataclass(frozen=True)
+class History:
+    """A history to learn from: contexts (n, d), the arms played (n,), their rewards (n,)."""
+
+    contexts: np.ndarray
+    arms: np.ndarray
+    rewards: np.ndarray
+    count: int  # of arms
+
+
+def enter_all(entrants: Entrants, history: History) -> None:
+    entrants.enter("mabwiser", "mabwiser.mab", lambda module, label: _mabwiser(module, label, history))
+    entrants.enter(
+        "contextualbandits", "contextualbandits.online", lambda module, label: _contextual(module, label, history)
+    )
+    entrants.enter("bayesianbandits", "bayesianbandits", lambda module, label: _bayesian(module, label, history))
+    entrants.enter("river", "river.bandit", lambda module, label: _river(module, label, history))
+    entrants.enter("vowpalwabbit", "vowpalwabbit", lambda module, label: _vowpal(module, label, history))
+
+
+def _mabwiser(module: Any, label: str, history: History) -> Contender:
+    def fitted() -> Any:
+        mab = module.MAB(list(range(history.count)), module.LearningPolicy.LinTS(alpha=1.0, l2_lambda=1.0))
+        mab.fit(history.arms.tolist(), history.rewards.tolist(), history.contexts)
+        return mab
+
+    trained = fitted()
+
+    def play() -> None:
+        for c, reward in zip(history.contexts[:PEER_ROUNDS], history.rewards[:PEER_ROUNDS], strict=True):
+            trained.partial_fit([trained.predict(c[None])], [reward], c[None])
+
+    def arms() -> np.ndarray:
+        return np.stack([fitted()._imp.arm_to_model[arm].beta for arm in range(history.count)])
+
+    return Contender(label, play, PEER_ROUNDS, "LinTS", arms, at_least=100.0)
+
+
+def _contextual(module: Any, label: str, history: History) -> Contender:
+    def fitted() -> Any:
+        policy = module.LinTS(
+            history.count, lambda_=1.0, v_sq=1.0, fit_intercept=False, method="chol", random_state=1, njobs=1
+        )
+        return policy.fit(history.contexts, history.arms, history.rewards)
+
+    trained = fitted()
+
+    def play() -> None:
+        for t in range(PEER_ROUNDS):
+            c = history.contexts[t : t + 1]
+            trained.partial_fit(c, trained.predict(c), history.rewards[t : t + 1])
+
+    def arms() -> np.ndarray:
+        return np.stack([one.model.coef_.ravel() for one in fitted()._oracles.algos])
+
+    return Contender(label, play, PEER_ROUNDS, 'LinTS, method="chol", its fastest here', arms)
+
+
+def _bayesian(module: Any, label: str, history: History) -> Contender:
+    def fitted() -> Any:
+        arms = [module.Arm(a, learner=module.NormalRegressor(alpha=1.0, beta=1.0)) for a in range(history.count)]
+        agent = module.ContextualAgent(arms, module.ThompsonSampling(), random_seed=0)
+        for t, arm in enumerate(history.arms):
+            agent.select_for_update(int(arm)).update(history.contexts[t : t + 1], history.rewards[t : t + 1])
+        return agent
+
+    trained = fitted()
+
+    def play() -> None:
+        for t in range(PEER_ROUNDS):
+            c = history.contexts[t : t + 1]
+            trained.pull(c)
+            trained.update(c, history.rewards[t : t + 1])
+
+    def arms() -> np.ndarray:
+        return np.stack([arm.learner.coef_ for arm in fitted().arms])
+
+    return Contender(label, play, PEER_ROUNDS, "Thompson sampling on NormalRegressor", arms, at_least=100.0)
+
+
+def _river(module: Any, label: str, history: History) -> Contender:
+    rows = [dict(enumerate(c)) for c in history.contexts.tolist()]
+    names, rewards = list(range(history.count)), history.rewards.tolist()
+
+    def fitted() -> Any:
+        policy = module.LinUCBDisjoint(alpha=1.0, beta=1.0, seed=0)
+        for arm, row, reward in zip(history.arms.tolist(), rows, rewards, strict=True):
+            policy.update(arm, row, reward)
+        return policy
+
+    trained = fitted()
+
+    def play() -> None:
+        for row, reward in zip(rows[:PEER_ROUNDS], rewards[:PEER_ROUNDS], strict=True):
+            trained.update(trained.pull(names, row), row, reward)
+
+    def arms() -> np.ndarray:
+        policy, size = fitted(), history.contexts.shape[1]
+        ones = [{at: float(at == one) for at in range(size)} for one in range(size)]
+        return np.array([[policy._bayes_lin_regs[arm].predict_one(one) for one in ones] for arm in names])
+
+    return Contender(
+        label, play, PEER_ROUNDS, "contexts ready as dicts", arms, differs="LinUCB, no sampling; the same posterior"
+    )
+
+
+def _vowpal(module: Any, label: str, history: History) -> Contender:
+    workspace = module.Workspace(f"--cb_explore {history.count} --bag 5 --noconstant --quiet")
+    line = "|c " + " ".join(f"{at}:%.9g" for at in range(history.contexts.shape[1]))
+    texts = [line % tuple(c) for c in history.contexts.tolist()]
+    rewards = history.rewards.tolist()
+    uniforms = np.random.default_rng(0).random(len(rewards)).tolist()
+
+    def play() -> list[list[float]]:
+        shares_seen = []
+        for text, reward, u in zip(texts, rewards, uniforms, strict=True):
+            shares = workspace.predict(text)
+            arm, below = 0, shares[0]
+            while below < u and arm < history.count - 1:
+                arm += 1
+                below += shares[arm]
+            workspace.learn(f"{arm + 1}:{-reward}:{shares[arm]} {text}")
+            shares_seen.append(shares)
+        return shares_seen
+
+    def check(shares: list[list[float]]) -> None:
+        assert np.shape(shares) == (len(rewards), history.count)
+        np.testing.assert_allclose(np.sum(shares, axis=1), 1.0, atol=1e-4)
+        assert np.ptp(shares[-1]) > 0, "it has learnt nothing"
+
+    return Contender(
+        label,
+        play,
+        len(rewards),
+        "`--cb_explore --bag 5`, contexts ready as text",
+        differs="not LinTS: 5 bootstrapped gradient learners, which give the probabilities of all arms with the choice",
+        check=check,
+        at_least=5.0,
     )

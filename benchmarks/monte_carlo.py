@@ -3,29 +3,46 @@
 Flops of a round: the context moves and pays, Dx + ε and μ_a·x for every arm; the filter, its gain settled; every arm is
 scored and one taught. `emkf-ts` adds the sums of x̂x̂ᵀ, twice for the two ends of a step, and of x̂'x̂ᵀ. Its refits, one in
 200 rounds, the rounds it takes the gain to settle after one, and all random draws (36 normals a round) are not counted.
+
+The same in NumPy, a stream at a time, as one writes it first, and batched over streams; and in JAX, one stream written
+as a scan over rounds, vmapped over streams, jitted, in float64. All are handed what `hs.run` draws.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import halfseen as hs
-from benchmarks import monte_carlo_jax, monte_carlo_numpy
-from benchmarks.flops import learn, product, score, steady_filter_step, triangle
-from benchmarks.harness import Contender, Job
-from benchmarks.monte_carlo_draws import LearntStart, draws_of
-from benchmarks.peers import Entrants
-from benchmarks.settings import ARMS, LATENT, OBSERVED
+from benchmarks.harness import Contender, Entrants, Job
+from benchmarks.problem import ARMS, LATENT, OBSERVED, filter_flops, learn_flops, product_flops, score_flops, triangle
+from halfseen.agents.catalogue import AgentSpec
+from halfseen.components import Payoffs, StreamBatch
+from halfseen.estimators.starting_model import starting_transition
+from halfseen.experiments.plan import CHUNK
+from halfseen.experiments.play import build_policy
+from halfseen.kernels.choice import NORMAL
+from halfseen.kernels.random import Purpose, normal_series, normals, stream_keys
+from halfseen.worlds import named
 
 SEEDS, ROUNDS, QUICK_ROUNDS, SLOW_ROUNDS, ALIKE = 64, 2000, 600, 400, 150
+WINDOW = 200  # rounds between two refits of `emkf-ts`
+HOLD_AFTER = 200  # rounds; in `orbit` the gain has settled by then
+
+
+def agent_flops(d: int, k: int, arms: int, *, learns_model: bool = False) -> int:
+    """Of a round, without the world."""
+    refit = 4 * triangle(d) + product_flops(d, d) if learns_model else 0
+    return filter_flops(d, k) + score_flops(d, arms) + learn_flops(d) + refit
 
 
 def flops(d: int, k: int, arms: int, *, learns_model: bool) -> int:
-    world = product(d, d) + d + product(arms, d) + 1
-    refit = 4 * triangle(d) + product(d, d) if learns_model else 0
-    return world + steady_filter_step(d, k) + score(d, arms) + learn(d) + refit
+    world = product_flops(d, d) + d + product_flops(arms, d) + 1
+    return world + agent_flops(d, k, arms, learns_model=learns_model)
 
 
 def agree(one: np.ndarray, other: np.ndarray) -> None:
@@ -51,13 +68,13 @@ def job(agent: str, quick: bool = False) -> Job:
         Contender("halfseen", ours, seeds * rounds, f"`hs.run`, {seeds} seeds"),
         Contender(
             "NumPy loop",
-            lambda: monte_carlo_numpy.one_stream(draws.first(1, SLOW_ROUNDS), start),
+            lambda: one_stream(draws.first(1, SLOW_ROUNDS), start),
             SLOW_ROUNDS,
             "one stream; draws handed to it",
         ),
         Contender(
             "NumPy, batched",
-            lambda: monte_carlo_numpy.batched(draws, start),
+            lambda: batched(draws, start),
             seeds * rounds,
             "draws handed to it" if learns else "gain held after 200 rounds; draws handed to it",
         ),
@@ -65,7 +82,7 @@ def job(agent: str, quick: bool = False) -> Job:
 
     def with_jax(module: Any, label: str, *, held: bool) -> Contender:
         name = f"{label}, vmap + scan" + (", gain held" if held else "")
-        handed, drawing = monte_carlo_jax.compiled(draws, start, held=held)
+        handed, drawing = jax_compiled(draws, start, held=held)
         note = "draws its own" + ("; gain held after 200 rounds" if held else "")
         return Contender(name, drawing, seeds * rounds, note, handed, at_least=3.0)
 
@@ -82,3 +99,291 @@ def job(agent: str, quick: bool = False) -> Job:
         repeats=5,
         flop_limit=15.0,
     )
+
+
+def breakdown_job(quick: bool = False) -> Job:
+    """Where the time of `hs.run` goes: the world, filtering, choosing and learning; what is left keeps the record.
+
+    Flops are those of the whole for every part.
+    """
+    agent = "kf-ts"
+    total, seeds, world = QUICK_ROUNDS if quick else ROUNDS, tuple(range(SEEDS)), named("orbit")
+
+    def whole() -> np.ndarray:
+        return hs.run(agent, world="orbit", rounds=total, seeds=SEEDS).tracks["orbit", agent].arm
+
+    def the_world() -> int:
+        episodes = world.begin(seeds)
+        return sum(len(episodes.advance(min(CHUNK, total - start)).contexts) for start in range(0, total, CHUNK))
+
+    episodes = world.begin(seeds)
+    chunks = [episodes.advance(min(CHUNK, total - start)) for start in range(0, total, CHUNK)]
+
+    def played() -> tuple[float, float, np.ndarray]:
+        """Seconds of filtering, seconds of choosing and learning, and the arms (S, T)."""
+        policy = build_policy(AgentSpec(agent), world, episodes, seeds, total)
+        filtering = choosing = 0.0
+        arms, clock, start = np.empty((SEEDS, total), dtype=np.int64), time.thread_time, 1
+        for rounds in chunks:
+            shape = rounds.reward_noise.T.shape
+            payoffs = Payoffs(*(np.ascontiguousarray(one.swapaxes(0, 1)) for one in rounds[2:]), 1.0)
+            features = np.empty((*shape, policy.estimator.dimension))
+            first, chosen, rewards = np.full(SEEDS, start), np.empty(shape, dtype=np.int64), np.empty(shape)
+            widths = policy.chooser.widths(policy.everyone, first, policy.learner)
+            began = clock()
+            policy.estimator.observe_ahead(rounds.observations, first, None, features)
+            filtered = clock()
+            policy.learner.play_ahead(
+                features, widths, NORMAL, policy.streams.keys, first, policy.active, payoffs, chosen, rewards
+            )
+            filtering, choosing = filtering + filtered - began, choosing + clock() - filtered
+            arms[:, start - 1 : start - 1 + shape[1]] = chosen
+            start += shape[1]
+        return filtering, choosing, arms
+
+    def all_rounds(count: int) -> None:
+        assert count == total
+
+    units = SEEDS * total
+    return Job(
+        f"Parts of the Monte Carlo of {agent}",
+        "round",
+        flops(LATENT, OBSERVED, ARMS, learns_model=False),
+        [
+            Contender("hs.run", whole, units, "all of it"),
+            Contender("the world", the_world, units, "contexts, payoffs, all draws but the agent's", check=all_rounds),
+            Contender("filter", played, units, "", lambda: played()[2], lambda one: one[0]),
+            Contender(
+                "choose and learn", played, units, "scores, draws, choice", lambda: played()[2], lambda one: one[1]
+            ),
+        ],
+        np.testing.assert_array_equal,
+        repeats=3,
+    )
+
+
+@dataclass(frozen=True)
+class Draws:
+    """B streams, T rounds; all standard normal but the models."""
+
+    transition: np.ndarray  # D (B, d, d)
+    arm_params: np.ndarray  # μ (B, K, d)
+    process_std: float
+    reward_std: float
+    context: np.ndarray  # x_0 (B, d)
+    process: np.ndarray  # (B, T, d)
+    reward: np.ndarray  # (B, T)
+    choice: np.ndarray  # (B, T, K)
+
+    def first(self, streams: int, rounds: int) -> Draws:
+        return replace(
+            self,
+            transition=self.transition[:streams],
+            arm_params=self.arm_params[:streams],
+            context=self.context[:streams],
+            process=self.process[:streams, :rounds],
+            reward=self.reward[:streams, :rounds],
+            choice=self.choice[:streams, :rounds],
+        )
+
+
+@dataclass(frozen=True)
+class LearntStart:
+    """Where `emkf-ts` starts: D̂ (B, d, d); Q̂ is I."""
+
+    transition: np.ndarray
+
+    @classmethod
+    def of(cls, seeds: Sequence[int]) -> LearntStart:
+        streams = StreamBatch(stream_keys(list(seeds)), OBSERVED, ARMS)
+        return cls(starting_transition(streams, LATENT, "orthogonal"))
+
+
+def draws_of(seeds: Sequence[int], rounds: int) -> Draws:
+    keys, episodes = stream_keys(list(seeds)), named("orbit").begin(list(seeds))
+    return Draws(
+        np.stack([model.transition for model in episodes.models]),
+        episodes.arm_params,
+        float(np.sqrt(episodes.models[0].process_cov[0, 0])),
+        episodes.reward_std,
+        normals(keys, np.zeros(len(keys), dtype=np.int64), Purpose.INITIAL_CONTEXT, LATENT),
+        normal_series(keys, 1, rounds, Purpose.PROCESS_NOISE, LATENT),
+        normal_series(keys, 1, rounds, Purpose.REWARD_NOISE, 1)[:, :, 0],
+        normal_series(keys, 1, rounds, Purpose.CHOICE, ARMS),
+    )
+
+
+def one_stream(draws: Draws, start: LearntStart | None) -> np.ndarray:
+    """Arms (1, T) of the first stream: vectorised over arms, nothing else. With a `start` it learns the model."""
+    D, mu, context = draws.transition[0], draws.arm_params[0], draws.context[0]
+    rounds, (arms, d) = draws.process.shape[1], mu.shape
+    A, z = np.eye(OBSERVED, d), draws.choice[0]
+    D_hat, Q_hat = (D, draws.process_std**2 * np.eye(d)) if start is None else (start.transition[0], np.eye(d))
+    x, P = np.zeros(d), np.eye(d)
+    inverse, f = np.tile(np.eye(d), (arms, 1, 1)), np.zeros((arms, d))
+    played, estimates = np.empty((1, rounds), dtype=np.int64), []
+    for t in range(rounds):
+        context = D @ context + draws.process_std * draws.process[0, t]
+        x, P = D_hat @ x, D_hat @ P @ D_hat.T + Q_hat
+        S = A @ P @ A.T
+        S[np.diag_indices(OBSERVED)] *= 1 + 1e-9
+        gain = np.linalg.solve(S, A @ P).T
+        x, P = x + gain @ (A @ context - A @ x), P - gain @ A @ P
+        image = inverse @ x
+        arm = int(np.argmax((image * f).sum(axis=1) + np.sqrt(image @ x) * z[t]))
+        reward = mu[arm] @ context + draws.reward_std * draws.reward[0, t]
+        inverse[arm] -= np.outer(image[arm], image[arm]) / (1.0 + x @ image[arm])
+        f[arm] += reward * x
+        played[0, t] = arm
+        if start is not None:
+            estimates.append(x)
+            if (t + 1) % WINDOW == 0:
+                D_hat, Q_hat = (one[0] for one in refitted(np.array(estimates[-WINDOW:])[None]))
+    return played
+
+
+def batched(draws: Draws, start: LearntStart | None) -> np.ndarray:
+    """Arms (B, T) of all streams, a round at a time; a gain that has settled is computed no more."""
+    D, mu, context = draws.transition, draws.arm_params, draws.context
+    (streams, rounds, d), k, arms = draws.process.shape, OBSERVED, mu.shape[1]
+    everyone, diagonal = np.arange(streams), np.arange(k)
+    D_hat, Q_hat = (D, draws.process_std**2 * np.eye(d)) if start is None else (start.transition, np.eye(d))
+    x, P = np.zeros((streams, d)), np.tile(np.eye(d), (streams, 1, 1))
+    inverse, f = np.tile(np.eye(d), (streams, arms, 1, 1)), np.zeros((streams, arms, d))
+    played, estimates = np.empty((streams, rounds), dtype=np.int64), np.empty((streams, WINDOW, d))
+    gain = np.empty((streams, d, k))
+    for t in range(rounds):
+        context = (D @ context[:, :, None])[:, :, 0] + draws.process_std * draws.process[:, t]
+        if start is not None or t < HOLD_AFTER:
+            P = D_hat @ P @ D_hat.swapaxes(1, 2) + Q_hat
+            S = P[:, :k, :k].copy()
+            S[:, diagonal, diagonal] *= 1 + 1e-9
+            gain = np.linalg.solve(S, P[:, :k]).swapaxes(1, 2)
+            M = P - gain @ P[:, :k]
+            if start is not None:  # Joseph's form: a model learnt on the way may be unstable, and P must not suffer
+                noise = 1e-9 / (1 + 1e-9) * S[:, diagonal, diagonal]
+                M = M - (M[:, :, :k] - gain * noise[:, None, :]) @ gain.swapaxes(1, 2)
+            P = 0.5 * (M + M.swapaxes(1, 2))
+        x = (D_hat @ x[:, :, None])[:, :, 0]
+        x = x + (gain @ (context[:, :k] - x[:, :k])[:, :, None])[:, :, 0]
+        image = (inverse.reshape(streams, arms * d, d) @ x[:, :, None]).reshape(streams, arms, d)
+        spread = np.sqrt((image @ x[:, :, None])[:, :, 0])
+        arm = np.argmax((image * f).sum(axis=2) + spread * draws.choice[:, t], axis=1)
+        reward = (mu[everyone, arm] * context).sum(axis=1) + draws.reward_std * draws.reward[:, t]
+        image = image[everyone, arm]
+        scale = 1.0 / (1.0 + (x * image).sum(axis=1))
+        inverse[everyone, arm] -= (scale[:, None] * image)[:, :, None] * image[:, None, :]
+        f[everyone, arm] += reward[:, None] * x
+        played[:, t] = arm
+        if start is not None:
+            estimates[:, t % WINDOW] = x
+            if (t + 1) % WINDOW == 0:
+                D_hat, Q_hat = refitted(estimates)
+    return played
+
+
+def refitted(estimates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """D̂ and Q̂ of the paper's Algorithm 1 from filtered means (B, n, d)."""
+    a, b = estimates[:, :-1], estimates[:, 1:]
+    d = a.shape[2]
+    X, Psi = a.swapaxes(1, 2) @ a, b.swapaxes(1, 2) @ a
+    ridge = 1e-6 * np.trace(X, axis1=1, axis2=2)[:, None, None] / d * np.eye(d)
+    D = np.linalg.solve(X + ridge, Psi.swapaxes(1, 2)).swapaxes(1, 2)
+    residual = b - a @ D.swapaxes(1, 2)
+    return D, residual.swapaxes(1, 2) @ residual / a.shape[1] + 1e-9 * np.eye(d)
+
+
+def jax_compiled(draws: Draws, start: LearntStart | None, *, held: bool) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Two ways to play: on the draws handed over, arms (B, T); and on draws of its own, which is what is timed."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    (streams, rounds, d), arms = draws.process.shape, draws.arm_params.shape[1]
+    k, process_std, reward_std = OBSERVED, draws.process_std, draws.reward_std
+    eye = jnp.eye(d)
+
+    def covariance_step(D: Any, Q: Any, P: Any) -> tuple[Any, Any]:
+        P = D @ P @ D.T + Q
+        noise = 1e-9 * jnp.diag(P)[:k]
+        gain = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(P[:k, :k] + jnp.diag(noise)), True), P[:k]).T
+        P = P - gain @ P[:k]
+        if start is not None:  # Joseph's form: a model learnt on the way may be unstable, and P must not suffer
+            P = P - (P[:, :k] - gain * noise) @ gain.T
+            P = 0.5 * (P + P.T)
+        return gain, P
+
+    def play_round(model: Any, gain: Any, D: Any, state: Any, drawn: Any) -> tuple[Any, Any]:
+        """World, mean, choice and learning, with the gain of this round."""
+        D_true, mu = model
+        context, x, C, m = state
+        process, noise, z = drawn
+        context = D_true @ context + process_std * process
+        x = D @ x
+        x = x + gain @ (context[:k] - x[:k])
+        image = C @ x
+        variances = image @ x
+        arm = jnp.argmax(m @ x + jnp.sqrt(variances) * z)
+        expected = mu @ context
+        reward = expected[arm] + reward_std * noise
+        g, scale = image[arm], 1.0 / (1.0 + variances[arm])
+        C = C.at[arm].add(-scale * jnp.outer(g, g))
+        m = m.at[arm].add(scale * (reward - m[arm] @ x) * g)
+        return (context, x, C, m), (arm, expected.max() - expected[arm])
+
+    def exact(model: Any, D: Any, Q: Any, carry: Any, drawn: Any) -> Any:
+        def one(carry: Any, inputs: Any) -> Any:
+            state, P = carry
+            gain, P = covariance_step(D, Q, P)
+            state, (arm, regret) = play_round(model, gain, D, state, inputs)
+            return (state, P), (arm, regret, state[1])
+
+        return jax.lax.scan(one, carry, drawn)
+
+    def known(model: Any, _: Any, context: Any, drawn: Any) -> Any:
+        D, Q = model[0], process_std**2 * eye
+        carry = begin(context)
+        if not held:
+            return exact(model, D, Q, carry, drawn)[1][:2]
+        windows = slice(None, HOLD_AFTER), slice(HOLD_AFTER, None)
+        before, after = (jax.tree.map(lambda a, window=window: a[window], drawn) for window in windows)
+        (state, P), first = exact(model, D, Q, carry, before)
+        gain, _P = covariance_step(D, Q, P)
+        rest = jax.lax.scan(lambda state, inputs: play_round(model, gain, D, state, inputs), state, after)[1]
+        return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first[:2], rest)
+
+    def learnt(model: Any, D_start: Any, context: Any, drawn: Any) -> Any:
+        def window(carry: Any, inputs: Any) -> Any:
+            inner, D, Q = carry
+            inner, (arm, regret, x) = exact(model, D, Q, inner, inputs)
+            a, b = x[:-1], x[1:]
+            X = a.T @ a
+            D = jnp.linalg.solve(X + 1e-6 * jnp.trace(X) / d * eye, a.T @ b).T
+            residual = b - a @ D.T
+            return (inner, D, residual.T @ residual / len(a) + 1e-9 * eye), (arm, regret)
+
+        folded = jax.tree.map(lambda a: a.reshape(rounds // WINDOW, WINDOW, *a.shape[1:]), drawn)
+        arm, regret = jax.lax.scan(window, (begin(context), D_start, eye), folded)[1]
+        return arm.ravel(), regret.ravel()
+
+    def begin(context: Any) -> Any:
+        return (context, jnp.zeros(d), jnp.tile(eye, (arms, 1, 1)), jnp.zeros((arms, d))), eye
+
+    def with_own_draws(model: Any, D_start: Any, context: Any, key: Any) -> Any:
+        keys = jax.random.split(key, 3)
+        shapes = ((rounds, d), (rounds,), (rounds, arms))
+        drawn = tuple(jax.random.normal(one, shape) for one, shape in zip(keys, shapes, strict=True))
+        return stream(model, D_start, context, drawn)
+
+    stream = known if start is None else learnt
+    D_start = draws.transition if start is None else start.transition
+    told = jax.device_put(((draws.transition, draws.arm_params), D_start, draws.context))
+    random_keys = jax.random.split(jax.random.key(0), streams)
+    on_handed, on_own = jax.jit(jax.vmap(stream)), jax.jit(jax.vmap(with_own_draws))
+
+    def handed() -> np.ndarray:
+        played, regret = on_handed(*told, (draws.process, draws.reward, draws.choice))
+        assert np.isfinite(regret).all(), "not a number in what JAX computes"
+        return np.asarray(played)
+
+    return handed, lambda: jax.block_until_ready(on_own(*told, random_keys))

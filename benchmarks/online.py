@@ -2,27 +2,30 @@
 
 Flops of a round: the filter, its gain settled, every arm scored and one taught; for `emkf-ts` also the sums for its
 refits (benchmarks/monte_carlo.py). `adaptive` is counted as `kf-ts`: the rest is what it costs to be told nothing.
+
+Of `adaptive` also: a round with its share of identification, and the decisions that must not wait for one. There only
+the time of the agent counts, not that of the world.
 """
 
 from __future__ import annotations
 
+import gc
+import time
+
 import numpy as np
 
 import halfseen as hs
-from benchmarks import monte_carlo_numpy
-from benchmarks.flops import learn, product, score, steady_filter_step, triangle
 from benchmarks.harness import Contender, Job
-from benchmarks.monte_carlo_draws import LearntStart, draws_of
-from benchmarks.settings import ARMS, LATENT, OBSERVED
+from benchmarks.monte_carlo import LearntStart, agent_flops, draws_of, one_stream
+from benchmarks.problem import ARMS, LATENT, OBSERVED, filter_flops, score_flops
+from halfseen.agents.catalogue import AgentSpec
+from halfseen.experiments.play import build_policy
 from halfseen.worlds import named
 
 ROUNDS, ALIKE = 600, 150
 WARM, STEPS, INLINE = 1000, 300, 3000
-
-
-def flops(d: int, k: int, arms: int, *, learns_model: bool = False) -> int:
-    refit = 4 * triangle(d) + product(d, d) if learns_model else 0
-    return steady_filter_step(d, k) + score(d, arms) + learn(d) + refit
+AMORTISED_ROUNDS = 10_000
+MANUAL_ROUNDS, HISTORY, BETWEEN = 6000, 1000, 500  # HISTORY: so that the cap is reached early on
 
 
 def job(agent: str, quick: bool = False) -> Job:
@@ -51,10 +54,10 @@ def job(agent: str, quick: bool = False) -> Job:
     return Job(
         f"Online round of {agent}",
         "round",
-        flops(LATENT, OBSERVED, ARMS, learns_model=learns),
+        agent_flops(LATENT, OBSERVED, ARMS, learns_model=learns),
         [
             Contender("halfseen", ours, ROUNDS, "from the first round on"),
-            Contender("NumPy loop", lambda: monte_carlo_numpy.one_stream(draws, start), ROUNDS),
+            Contender("NumPy loop", lambda: one_stream(draws, start), ROUNDS),
         ],
         agree,
     )
@@ -88,7 +91,7 @@ def adaptive_job(quick: bool = False) -> Job:
     return Job(
         "Online round of adaptive",
         "round",
-        flops(LATENT, OBSERVED, ARMS),
+        agent_flops(LATENT, OBSERVED, ARMS),
         [
             Contender("kf-ts", lambda: play(knowing, WARM - STEPS, WARM), STEPS, "told the model"),
             Contender("adaptive, between refits", lambda: play(between, WARM - STEPS, WARM), STEPS, 'refit="manual"'),
@@ -97,4 +100,83 @@ def adaptive_job(quick: bool = False) -> Job:
         np.testing.assert_array_equal,
         ["all peers: none decides on a context it must find out by itself"],
         repeats=3,
+    )
+
+
+def amortised_job(streams: int, quick: bool = False) -> Job:
+    """Rounds of `orbit` with identification inline, beside `kf-ts`, which is told the model, on the same streams."""
+    total = AMORTISED_ROUNDS // 5 if quick else AMORTISED_ROUNDS
+    seeds, world = tuple(range(streams)), named("orbit")
+    rounds = world.begin(seeds).advance(total)
+
+    def played(agent: str) -> tuple[float, np.ndarray]:
+        policy = build_policy(AgentSpec(agent), world, world.begin(seeds), seeds, total)
+        began = time.thread_time()
+        for t in range(total):
+            choices = policy.decide(rounds.observations[t])
+            paid = rounds.expected[t, policy.everyone, choices.arms] + rounds.reward_noise[t]
+            policy.learn(choices.rounds, choices.features, choices.arms, paid)
+        return time.thread_time() - began, policy.rounds
+
+    def contender(agent: str, note: str, at_most: float | None = None) -> Contender:
+        work = {"work": lambda: played(agent), "units": streams * total, "seconds": lambda done: done[0]}
+        return Contender(agent, note=note, at_most=at_most, **work)
+
+    together = "one stream" if streams == 1 else f"{streams} streams in a batch"
+    return Job(
+        f"adaptive against kf-ts, {total:,} rounds, {together}",
+        "round",
+        agent_flops(LATENT, OBSERVED, ARMS),
+        [contender("kf-ts", "told the model"), contender("adaptive", "identification inline", 30.0)],
+        lambda one, other: np.testing.assert_array_equal(one[1], other[1]),
+        repeats=1,
+    )
+
+
+def slowest_job(quick: bool = False) -> Job:
+    """Decisions with refit="manual" and a refit between some of them; fails if the agent's state keeps growing."""
+    world, total = named("orbit"), MANUAL_ROUNDS // 2 if quick else MANUAL_ROUNDS
+    rounds = world.begin((0,)).advance(total)
+    megabytes = 0.0
+
+    def one_run() -> np.ndarray:
+        nonlocal megabytes
+        agent = hs.make("adaptive", observed=OBSERVED, arms=ARMS, refit="manual", history=HISTORY)
+        taken, sizes = np.empty(total), set()
+        gc.disable()  # a collection is Python's time, not the agent's
+        try:
+            for t in range(total):
+                y = rounds.observations[t, 0]
+                began = time.thread_time()
+                decision = agent.decide(y)
+                taken[t] = time.thread_time() - began
+                agent.learn(decision, float(rounds.expected[t, 0, decision.index] + rounds.reward_noise[t, 0]))
+                if t % BETWEEN == BETWEEN - 1:
+                    agent.refit()
+                    if t >= 2 * HISTORY:
+                        sizes.add(sum(array.nbytes for array in agent.state().values()))
+        finally:
+            gc.enable()
+        assert len(sizes) == 1, f"the state grows: {sorted(sizes)} bytes"
+        megabytes = sizes.pop() / 1e6
+        return np.sort(taken)
+
+    runs = [one_run() for _ in range(2)]  # the first compiles; both contenders are read off the second
+    note = f"history={HISTORY}; a state of {megabytes:.1f} MB, the same from round {2 * HISTORY:,} on; no collector"
+    return Job(
+        'Slowest 0.1 % of decide, adaptive with refit="manual"',
+        "decide",
+        filter_flops(LATENT, OBSERVED) + score_flops(LATENT, ARMS),
+        [
+            Contender("median", lambda: runs[-1], 1, note, seconds=lambda taken: float(np.median(taken))),
+            Contender(
+                "slowest 0.1 %, mean",
+                lambda: runs[-1],
+                1,
+                seconds=lambda taken: float(taken[-len(taken) // 1000 :].mean()),
+                at_most=20.0,
+            ),
+        ],
+        np.testing.assert_array_equal,
+        repeats=1,
     )

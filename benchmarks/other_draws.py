@@ -12,30 +12,27 @@ import sys
 
 import numpy as np
 
+from halfseen.agents.catalogue import AgentSpec, agent_spec
 from halfseen.experiments.leaderboard import leaderboard_plan
-from halfseen.experiments.plan import CHUNK, AgentSpec, agent_spec
-from halfseen.experiments.play import build_policy
+from halfseen.experiments.plan import CHUNK
+from halfseen.experiments.play import Player, build_policy
 from halfseen.kernels.random import Floats
 from halfseen.reports.tables import Table
-from halfseen.worlds import World
+from halfseen.worlds.world import World
 
 APART = 1_000_000  # added to the seeds of a copy's draws
 
 
 def total_regret(spec: AgentSpec, world: World, seeds: tuple[int, ...], rounds: int, apart: int) -> Floats:
     """R(T) of every seed's world, (S,), with the draws of seed + `apart`."""
-    episodes, everyone = world.begin(seeds), np.arange(len(seeds))
-    policy = build_policy(spec, world, episodes, tuple(seed + apart for seed in seeds), rounds)
+    episodes = world.begin(seeds)
+    player = Player(build_policy(spec, world, episodes, tuple(seed + apart for seed in seeds), rounds), world)
     regret = np.zeros(len(seeds))
     for start in range(0, rounds, CHUNK):
-        part = episodes.advance(min(CHUNK, rounds - start))
-        for y, x, expected, noise in zip(
-            part.observations, part.contexts, part.expected, part.reward_noise, strict=True
-        ):
-            choices = policy.decide(y, contexts=x if policy.estimator.reveals_context else None)
-            got = expected[everyone, choices.arms]
-            policy.learn(choices.rounds, choices.features, choices.arms, got + noise)
-            regret += expected.max(axis=1) - got
+        chunk = episodes.advance(min(CHUNK, rounds - start))
+        arms, _, _ = player.play_rounds(chunk)
+        expected = np.take_along_axis(chunk.expected, arms.T[:, :, None], axis=2)[:, :, 0]
+        regret += (chunk.expected.max(axis=2) - expected).sum(axis=0)
     return regret
 
 

@@ -12,16 +12,24 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.document import ROOT, between_markers
-from benchmarks.scaling_report import document, draw
-from benchmarks.single_thread import ENVIRONMENT
+import halfseen as hs
+from benchmarks.harness import ENVIRONMENT
+from benchmarks.report import ROOT, amount, between_markers
+from halfseen.reports.tables import Table
+from halfseen.worlds.linear_gaussian import RandomWorld
+from halfseen.worlds.world import Episodes
 
 FOLDER = Path("results/bench")
+POINT = "point"  # the argument with which a process of its own is started for a point, so that it finds caches and
+# memory as any other does
+CHUNK = 100  # rounds drawn ahead, outside the time taken
 AGENTS = ("ts-pco", "kf-ts", "emkf-ts", "adaptive")
 WARM = 200  # rounds: gains have settled, and the first window of EMKF is over
 BLOCKS = 15  # of as many rounds each; the quickest counts
@@ -34,6 +42,15 @@ AXES: dict[str, tuple[int, ...]] = {
 }
 TURNS = {"ts-pco": 4, "kf-ts": 4, "emkf-ts": 4, "adaptive": 1}
 MOST_STREAMS = {"adaptive": 100}  # of a thousand the first identifications alone take a quarter of an hour
+HELD = {
+    "d": "k = d/2, K = 15, one stream",
+    "K": "d = 20, k = 10, one stream",
+    "B": "d = 20, k = 10, K = 15, streams of a fleet",
+    "t": "d = 20, k = 10, K = 15, one stream; the rounds since the mark before",
+}
+NAMES = {"d": "context", "K": "arms", "B": "streams", "t": "rounds"}
+COLOURS = {"ts-pco": "#64748b", "kf-ts": "#0f766e", "emkf-ts": "#7c3aed", "adaptive": "#c2410c"}
+Curves = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def points(axis: str, agent: str) -> list[dict[str, Any]]:
@@ -65,7 +82,7 @@ def marks(agent: str, streams: int) -> list[int]:
 
 def measured(point: dict[str, Any]) -> list[dict[str, float]]:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.scaling_point", json.dumps(point)],
+        [sys.executable, "-m", "benchmarks.scaling", POINT, json.dumps(point)],
         env=os.environ | ENVIRONMENT,
         stdout=subprocess.PIPE,
         text=True,
@@ -107,7 +124,158 @@ def exponent(points: list[dict[str, float]], what: str) -> float:
     return float(np.polyfit(at, values, 1)[0])
 
 
+def world(latent: int, observed: int, arms: int) -> RandomWorld:
+    """`orbit` of any size."""
+    return RandomWorld(
+        name="orbit", latent=latent, observed=observed, arms=arms, dynamics="orthogonal", process_var=0.01,
+        reward_std=0.1,
+    )  # fmt: skip
+
+
+def required_facts(agent: str, episodes: Episodes) -> dict[str, Any]:
+    facts = episodes.facts()
+    return {name: facts[name]() if callable(facts[name]) else facts[name] for name in hs.catalog()[agent].required}
+
+
+class _Single:
+    """One stream through the public interface."""
+
+    def __init__(self, agent: str, size: RandomWorld, episodes: Episodes) -> None:
+        self._agent = hs.make(agent, observed=size.observed, arms=size.arms, seed=0, **required_facts(agent, episodes))
+
+    def carried(self) -> int:
+        return sum(array.nbytes for array in self._agent.policy.state().values())
+
+    def round(self, y: np.ndarray, expected: np.ndarray, noise: np.ndarray) -> None:
+        decision = self._agent.decide(y[0])
+        self._agent.learn(decision.id, expected[0, decision.index] + noise[0])
+
+
+class _Many:
+    """Streams of a fleet: of one world, and of one model where the agent is told it."""
+
+    def __init__(self, agent: str, size: RandomWorld, episodes: Episodes, streams: int) -> None:
+        self._fleet = hs.Fleet(agent, observed=size.observed, arms=size.arms, **required_facts(agent, episodes))
+        self._fleet.add(streams)
+        self._streams = streams
+
+    def carried(self) -> int:
+        return self._fleet.nbytes
+
+    def round(self, y: np.ndarray, expected: np.ndarray, noise: np.ndarray) -> None:
+        decisions = self._fleet.decide(np.repeat(y, self._streams, axis=0))
+        self._fleet.learn(decisions.ids, expected[0, decisions.indices] + noise)
+
+
+class Player:
+    """An agent of some size, ready to be played from mark to mark."""
+
+    def __init__(self, agent: str, latent: int, observed: int, arms: int, streams: int) -> None:
+        size = world(latent, observed, arms)
+        self._episodes = size.begin([0])
+        self._streams, self._t = streams, 0
+        self._player = (
+            _Single(agent, size, self._episodes) if streams == 1 else _Many(agent, size, self._episodes, streams)
+        )
+
+    def up_to(self, mark: int) -> dict[str, float]:
+        """Play on to a round: microseconds of processor time a round and stream on the way, and bytes carried there."""
+        spent, since = 0.0, self._t
+        while self._t < mark:
+            rounds = self._episodes.advance(min(CHUNK, mark - self._t))
+            began = time.process_time()
+            for y, expected, noise in zip(rounds.observations, rounds.expected, rounds.reward_noise, strict=True):
+                self._player.round(y, expected, noise)
+            spent += time.process_time() - began
+            self._t += len(rounds.observations)
+        taken = 1e6 * spent / ((mark - since) * self._streams)
+        return {"round": mark, "microseconds": taken, "bytes": self._player.carried()}
+
+
+def measure_point(point: dict[str, Any]) -> list[dict[str, float]]:
+    """One point of a curve, in this process."""
+    marks = point.pop("marks")
+    Player(point["agent"], 4, 2, 2, min(2, point["streams"])).up_to(250)  # loads what is compiled
+    player = Player(**point)
+    return [player.up_to(mark) for mark in marks]
+
+
+def size(count: float) -> str:
+    for factor, unit in ((1e9, "GB"), (1e6, "MB")):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{max(count, 0) / 1e3:.0f} kB"
+
+
+def exponent_text(found: Mapping[str, Any], what: str, digits: int) -> str:
+    return f"{round(found['exponents'][what], digits) + 0.0:.{digits}f}"  # + 0.0: no minus before a zero
+
+
+def table(curves: Curves, axis: str, what: str) -> Table:
+    """A row an agent, a column a size, and the exponent of the upper end."""
+    shown = amount if what == "microseconds" else size
+    values = [point["at"] for point in curves[axis]["kf-ts"]["points"]]
+    rows = []
+    for agent, found in curves[axis].items():
+        cells = {point["at"]: shown(point[what]) for point in found["points"]}
+        row = {"agent": agent} | {f"{axis} = {value:,}": cells.get(value, "not run") for value in values}
+        rows.append(row | {"exponent": exponent_text(found, what, 2)})
+    return Table(rows)
+
+
+def document(curves: Curves) -> str:
+    parts = []
+    for axis, held in HELD.items():
+        each = "a round and stream" if axis == "B" else "a round"
+        parts += [
+            f"**{NAMES[axis].capitalize()}**: time {each} ({held})",
+            table(curves, axis, "microseconds").markdown(),
+        ]
+        parts += ["Memory", table(curves, axis, "bytes").markdown()]
+    return "\n\n".join(parts)
+
+
+def draw(curves: Curves, path: Path) -> None:
+    """Time above, memory below; a column an axis."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, grid = plt.subplots(2, len(curves), figsize=(3.6 * len(curves), 6.4), squeeze=False, layout="constrained")
+    for column, axis in zip(grid.T, [axis for axis in HELD if axis in curves], strict=True):
+        agents = curves[axis]
+        for axes, what in zip(column, ("microseconds", "bytes"), strict=True):
+            for agent, found in agents.items():
+                points = found["points"]
+                label = f"{agent} ({exponent_text(found, what, 1)})"
+                axes.plot(
+                    [p["at"] for p in points],
+                    [p[what] for p in points],
+                    "o-",
+                    ms=3.5,
+                    lw=1.4,
+                    color=COLOURS[agent],
+                    label=label,
+                )
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.grid(True, which="major", alpha=0.25)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.tick_params(labelsize=7)
+            axes.legend(fontsize=7, frameon=False, title="agent (exponent)", title_fontsize=7)
+        column[0].set_title(f"{NAMES[axis]}, {axis}", fontsize=10)
+        column[1].set_xlabel(axis)
+    grid[0, 0].set_ylabel("µs a round and stream")
+    grid[1, 0].set_ylabel("bytes")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
 def main(axes: list[str]) -> None:
+    if axes[:1] == [POINT]:
+        print(json.dumps(measure_point(json.loads(axes[1]))))
+        return
     kept = FOLDER / "scaling.json"
     curves: dict[str, Any] = json.loads(kept.read_text()) if kept.is_file() else {}
     for axis in axes:

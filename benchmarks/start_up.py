@@ -12,9 +12,8 @@ import sys
 import tempfile
 import time
 
-from benchmarks.harness import Contender, Job
-from benchmarks.settings import ARMS, LATENT, OBSERVED
-from benchmarks.single_thread import processors
+from benchmarks.harness import Contender, Job, processors
+from benchmarks.problem import ARMS, LATENT, OBSERVED
 
 FIRST = (
     "import halfseen as hs; "

@@ -25,18 +25,17 @@ import distributed
 import numpy as np
 import psutil
 
-from halfseen.experiments.engines.dask import RemoteDask
-from halfseen.experiments.engines.engine import ThisProcess
+from halfseen.experiments.engines.dask import RemoteDaskExecutor
+from halfseen.experiments.engines.executor import SerialExecutor
 from halfseen.experiments.plan import Slice, experiment
 from halfseen.experiments.play import play
 
 WANTED = 1.7
 
 
-def play_slices(engine: Any, slices: list[Slice]) -> list[Any]:
-    played: dict[int, Any] = {}
-    engine.work_through(play, slices, lambda _: None, played.__setitem__)
-    return [played[number] for number in range(len(slices))]
+def play_slices(executor: Any, slices: list[Slice]) -> list[Any]:
+    played = {id(task): outcome for task, outcome in executor.run(play, slices, lambda _: None)}
+    return [played[id(task)] for task in slices]
 
 
 class Bare:
@@ -46,9 +45,8 @@ class Bare:
         self.pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
         self.pids = sorted({pid for _ in range(20) for pid in self.pool.map(_pid, [0.05] * count)})
 
-    def work_through(self, work: Any, slices: list[Slice], tick: Any, heard: Any) -> None:
-        for number, done in enumerate(self.pool.map(_play, slices)):
-            heard(number, done)
+    def run(self, function: Any, slices: list[Slice], on_progress: Any) -> Any:
+        return zip(slices, self.pool.map(_play, slices), strict=True)
 
 
 def _pid(seconds: float) -> int:
@@ -56,8 +54,8 @@ def _pid(seconds: float) -> int:
     return os.getpid()
 
 
-def _play(piece: Slice) -> Any:
-    return play(piece, lambda _: None)
+def _play(task: Slice) -> Any:
+    return play(task, lambda _: None)
 
 
 def processor_seconds(processes: list[psutil.Process]) -> list[float]:
@@ -68,7 +66,7 @@ def main(rounds: int, repeats: int) -> None:
     plan = experiment(["kf-ts", "emkf-ts", "ts-pco"], "orbit", rounds, 80)
     slices = [Slice(plan.worlds[0], plan.agents, plan.seeds[at : at + 10], rounds) for at in range(0, 80, 10)]
     tiny = [Slice(plan.worlds[0], plan.agents[2:], (seed,), 1) for seed in range(80)]
-    engines: dict[str, Any] = {"this process": ThisProcess()}
+    executors: dict[str, Any] = {"this process": SerialExecutor()}
     processes = {"this process": [psutil.Process()]}
     wall, busiest, each = dict[str, float](), dict[str, float](), dict[str, float]()
     with contextlib.ExitStack() as ends:
@@ -76,36 +74,36 @@ def main(rounds: int, repeats: int) -> None:
             bare = Bare(count)
             ends.callback(bare.pool.shutdown)
             name = f"{count} process{'es' * (count > 1)}"
-            engines[name], processes[name] = bare, [psutil.Process(pid) for pid in bare.pids]
+            executors[name], processes[name] = bare, [psutil.Process(pid) for pid in bare.pids]
             name = f"{count} worker{'s' * (count > 1)}"
             cluster = distributed.LocalCluster(
                 n_workers=count, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0
             )
             ends.enter_context(cluster)
-            engines[name] = ends.enter_context(RemoteDask(cluster.scheduler_address))
-            engines[name].prepare(slices[:1])
+            executors[name] = ends.enter_context(RemoteDaskExecutor(cluster.scheduler_address))
+            executors[name].prepare(slices[:1])
             with distributed.Client(cluster, set_as_default=False) as client:
                 processes[name] = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
-        played = {name: play_slices(engine, slices) for name, engine in engines.items()}
+        played = {name: play_slices(executor, slices) for name, executor in executors.items()}
         for name, theirs in played.items():
             for mine, other in zip(played["this process"], theirs, strict=True):
                 for agent, track in mine.items():
                     np.testing.assert_array_equal(track.regret, other[agent].regret, err_msg=name)
         for _ in range(repeats):
-            for name, engine in engines.items():
+            for name, executor in executors.items():
                 before, began = processor_seconds(processes[name]), time.perf_counter()
-                play_slices(engine, slices)
+                play_slices(executor, slices)
                 took = time.perf_counter() - began
                 used = np.subtract(processor_seconds(processes[name]), before).max()
                 wall[name], busiest[name] = min(wall.get(name, took), took), min(busiest.get(name, used), used)
                 began = time.perf_counter()
-                play_slices(engine, tiny)
+                play_slices(executor, tiny)
                 took = (time.perf_counter() - began) / len(tiny)
                 each[name] = min(each.get(name, took), took)
     print(
         f"{len(slices)} slices of 10 seeds, {len(plan.agents)} agents, {rounds:,} rounds; load {os.getloadavg()[0]:.1f}"
     )
-    for name in engines:
+    for name in executors:
         print(
             f"{name:13s} {wall[name]:6.2f} s by the clock, {busiest[name]:6.2f} s of processor time of the busiest; "
             f"{1e3 * each[name]:5.1f} ms a slice of one round"

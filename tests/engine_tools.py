@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
-import msgspec
 import numpy as np
 
 import halfseen as hs
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import open_journal
 from halfseen.service.engine.engine import Engine
-from halfseen.service.engine.loaded_stream import Resident
-from halfseen.service.specs import Settings, StreamSpec
+from halfseen.service.engine.loaded_stream import LoadedStream, fold_stream
+from halfseen.service.schemas import EngineSettings, StreamSpec
 
 PLAIN = {"identify": False, "sweep_seconds": 0.05}
 
@@ -26,7 +25,7 @@ def spec(name: str = "one", **changes: Any) -> StreamSpec:
 
 @asynccontextmanager
 async def opened(url: str, **settings: Any):
-    engine = await Engine.open(url, Settings(**PLAIN | settings))
+    engine = await Engine.open(url, EngineSettings(**PLAIN | settings))
     try:
         yield engine
     finally:
@@ -62,28 +61,32 @@ def pay(identity: str) -> float:
     return int(hashlib.sha256(identity.encode()).hexdigest()[:8], 16) / 2**32 - 0.5
 
 
-def refolded(url: str, name: str) -> Resident:
+def refolded(url: str, name: str) -> LoadedStream:
     """The stream as it follows from the journal alone."""
-    journal = open_journal(url)
-    try:
-        row = journal.stream(name)
-        resident = Resident(msgspec.json.decode(row.spec, type=StreamSpec))
-        resident.fold(journal.all_events(row.id))
-        return resident
-    finally:
-        journal.close()
+    with closing(open_journal(url)) as journal:
+        return fold_stream(journal, journal.stream(name))
 
 
-def held(engine: Engine, name: str) -> Resident:
+def held(engine: Engine, name: str) -> LoadedStream:
     """The stream as the engine has it in memory."""
-    return engine._store.residents[name]
+    return engine._store.loaded[name]
 
 
-def same(one: Resident, other: Resident) -> bool:
+def same(one: LoadedStream, other: LoadedStream) -> bool:
     """Whether two streams are in the same state, bit for bit."""
-    books = all(
+    fields = all(
         getattr(one, name) == getattr(other, name)
-        for name in ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq", "waiting", "arms")
+        for name in (
+            "version",
+            "time",
+            "last_id",
+            "decisions",
+            "rewards",
+            "retired",
+            "model_seq",
+            "open_decisions",
+            "arms",
+        )
     )
     mine, theirs = one.agent.state(), other.agent.state()
-    return books and mine.keys() == theirs.keys() and all(mine[key].tobytes() == theirs[key].tobytes() for key in mine)
+    return fields and mine.keys() == theirs.keys() and all(mine[key].tobytes() == theirs[key].tobytes() for key in mine)

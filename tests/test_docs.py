@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import halfseen as hs
-from halfseen.worlds import NAMED, RECORDED
+from halfseen.worlds import RECORDED
+from halfseen.worlds.named import NAMED
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from halfseen import worlds
     from halfseen.agents.agent import Agent
-    from halfseen.agents.catalogue import catalog, make
+    from halfseen.agents.catalogue import AgentSpec, catalog, make
     from halfseen.agents.decision import Decision
-    from halfseen.agents.fleet.decisions import Decisions
-    from halfseen.agents.fleet.fleet import Fleet, load
+    from halfseen.agents.fleet import Decisions, Fleet, load
     from halfseen.client import AsyncClient, Client, ServiceUnreachable
     from halfseen.diagnostics.health import Finding, Health, Verdict
     from halfseen.errors import HalfseenError, HalfseenWarning
-    from halfseen.experiments.evaluate import Evaluation, evaluate
+    from halfseen.evaluation.evaluate import Evaluation, evaluate
     from halfseen.experiments.examine import Examination, examine
     from halfseen.experiments.leaderboard import Leaderboard, leaderboard
-    from halfseen.experiments.plan import AgentSpec
     from halfseen.experiments.result import Result
     from halfseen.experiments.run import run
     from halfseen.models.identification.em import FitResult, fit
@@ -33,17 +31,17 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Agent": "agents.agent",
-    "AgentSpec": "experiments.plan",
+    "AgentSpec": "agents.catalogue",
     "AsyncClient": "client",
     "Belief": "models.results",
     "Client": "client",
     "Decision": "agents.decision",
     "Decisions": "agents.fleet.decisions",
-    "Evaluation": "experiments.evaluate",
+    "Evaluation": "evaluation.evaluate",
     "Examination": "experiments.examine",
     "Finding": "diagnostics.health",
     "FitResult": "models.identification.em",
-    "Fleet": "agents.fleet.fleet",
+    "Fleet": "agents.fleet",
     "HalfseenError": "errors",
     "HalfseenWarning": "errors",
     "Health": "diagnostics.health",
@@ -55,11 +53,11 @@ _HOMES = {
     "ServiceUnreachable": "client",
     "Verdict": "diagnostics.health",
     "catalog": "agents.catalogue",
-    "evaluate": "experiments.evaluate",
+    "evaluate": "evaluation.evaluate",
     "examine": "experiments.examine",
     "fit": "models.identification.em",
     "leaderboard": "experiments.leaderboard",
-    "load": "agents.fleet.fleet",
+    "load": "agents.fleet",
     "make": "agents.catalogue",
     "run": "experiments.run",
     "worlds": None,

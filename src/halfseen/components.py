@@ -7,24 +7,22 @@ about in `rows` (n,), and its inputs and outputs are aligned with `rows`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from halfseen.errors import HalfseenError, invalid
-from halfseen.kernels.choice import pick
-from halfseen.kernels.random import Floats, Ints, Keys, Purpose, normals
+from halfseen.kernels.random import Floats, Ints, Keys
 
-State = dict[str, NDArray[np.generic]]
+State = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Streams:
-    """The batch a part is built for: how many streams, what they see, what they may play, whose draws they use."""
+class StreamBatch:
+    """The streams that a part is built for: the keys of their random draws, what they see and what they may play."""
 
     keys: Keys
     observed: int
@@ -35,68 +33,95 @@ class Streams:
         return len(self.keys)
 
 
+def resized(array: NDArray[Any], count: int) -> NDArray[Any]:
+    """The first `count` rows of an array; where it has fewer, zeros follow."""
+    if count <= len(array):
+        return array[:count].copy()
+    longer = np.zeros((count, *array.shape[1:]), dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
 class Stateful:
-    """State is the arrays named in `state_names` and the state of the attributes named in `parts`; all else is fixed
-    when the part is built.
+    """Something whose state is arrays with a leading axis of streams.
+
+    The state is the arrays named in `state_names` and the state of the attributes named in `parts`. The arrays named
+    in `per_stream` have the same leading axis and are never changed: options that may differ between streams.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ()
+    per_stream: ClassVar[tuple[str, ...]] = ()
     parts: ClassVar[tuple[str, ...]] = ()
-    symmetric: ClassVar[tuple[str, ...]] = ()  # of the state: matrices that equal their transposes, to the last bit
-    constant: ClassVar[tuple[str, ...]] = ()  # of the state: what never changes, and is the same in all streams
-    unused: ClassVar[Mapping[str, float]] = {}  # of the state: what grows along its second axis, and what fills that
-    derived: ClassVar[tuple[str, ...]] = ()  # arrays that follow from the state of their stream: carried, never saved
 
-    def settle(self) -> None:
-        """Bring up to date what is no array of a stream's own, after arrays were written to from outside."""
-
-    def lengthen(self, slots: int) -> None:
-        """See to it that what is named in `unused` has at least so many slots along its second axis."""
-
-    def state(self) -> State:
-        arrays = {name: getattr(self, name) for name in self.state_names}
+    def state(self, rows: Ints | None = None) -> State:
+        """The arrays by name; with `rows`, a copy of those rows."""
+        arrays = self._own_state(rows)
         for part in self.parts:
-            arrays |= getattr(self, part).state()
+            arrays |= getattr(self, part).state(rows)
         return arrays
 
-    def check(self, state: State) -> None:
-        """Refuse arrays that are not what this part carries."""
-        for name in self.state_names:
-            mine, given = getattr(self, name), np.asarray(state.get(name))
-            if not self._fits(mine, given):
-                raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} {mine.shape}")
-        self.agree(state)
+    def _own_state(self, rows: Ints | None) -> State:
+        arrays = {name: getattr(self, name) for name in self.state_names}
+        return arrays if rows is None else {name: array[rows] for name, array in arrays.items()}
+
+    def check(self, state: State, count: int) -> None:
+        """Refuse arrays that are not the state of `count` streams of this kind."""
+        for name, mine in self._own_state(None).items():
+            given = np.asarray(state.get(name))
+            shape = self._state_shape(name, mine, given, count)
+            if given.dtype != mine.dtype or given.shape != shape:
+                raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} {shape}")
+        self.check_consistency(state)
         for part in self.parts:
-            getattr(self, part).check(state)
+            getattr(self, part).check(state, count)
 
-    def _fits(self, mine: NDArray[np.generic], given: NDArray[np.generic]) -> bool:
-        return mine.dtype == given.dtype and mine.shape == given.shape
+    def _state_shape(self, name: str, mine: NDArray[Any], given: NDArray[Any], count: int) -> tuple[int, ...]:
+        return (count, *mine.shape[1:])
 
-    def agree(self, state: State) -> None:
-        """Refuse arrays that fit one by one and contradict each other."""
+    def check_consistency(self, state: State) -> None:
+        """Refuse arrays of the right shape that contradict each other, or that would index what is not there."""
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: State, rows: Ints | None = None) -> None:
+        """Become what `state()` described; with `rows`, let those rows become what `state(rows)` described."""
         for name in self.state_names:
-            setattr(self, name, np.array(state[name], order="C"))  # a copy: two agents never share an array
+            if rows is None:
+                setattr(self, name, np.array(state[name], order="C"))  # a copy: two agents never share an array
+            else:
+                getattr(self, name)[rows] = state[name]
         for part in self.parts:
-            getattr(self, part).restore(state)
+            getattr(self, part).restore(state, rows)
+        self.rebuild_caches(rows)
+
+    def resize(self, streams: StreamBatch) -> None:
+        """Make room for other streams. Rows stay as they are; the state of new ones is to be restored."""
+        for name in self.state_names:
+            setattr(self, name, resized(getattr(self, name), streams.count))
+        for name in self.per_stream:
+            array = getattr(self, name)[: streams.count]
+            more = np.repeat(array[:1], streams.count - len(array), axis=0)
+            setattr(self, name, np.concatenate([array, more]))
+        for part in self.parts:
+            getattr(self, part).resize(streams)
+
+    def rebuild_caches(self, rows: Ints | None = None) -> None:
+        """Recompute what follows from the state of `rows`, or of all streams, and is not saved with it."""
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
         """Facts about stream `row` by name, and a sentence for each thing that is wrong with it."""
         return {}, []
 
 
-def _own_ahead(part: type, base: type, ahead: str, *steps: str) -> None:
-    """A part that changes a step no longer does what follows from it as it inherits it, unless it says itself how."""
+def _drop_inherited(part: type, base: type, shortcut: str, *steps: str) -> None:
+    """Undo an inherited `shortcut` in a class that changes one of the `steps` it is a shortcut for, but not itself."""
 
-    def place(name: str) -> int:
-        return next(place for place, owner in enumerate(part.__mro__) if name in vars(owner))
+    def depth(name: str) -> int:
+        return next(depth for depth, owner in enumerate(part.__mro__) if name in vars(owner))
 
-    if min(map(place, steps)) < place(ahead):
-        setattr(part, ahead, getattr(base, ahead))
+    if min(map(depth, steps)) < depth(shortcut):
+        setattr(part, shortcut, getattr(base, shortcut))
 
 
-def _for_good(part: Stateful) -> HalfseenError:
+def _irreplaceable(part: Stateful) -> HalfseenError:
     return HalfseenError(f"{type(part).__name__}: it cannot put another reward in the place of one that it has learnt")
 
 
@@ -105,7 +130,7 @@ class Estimator(Stateful, ABC):
 
     dimension: int  # of the feature handed to the learner
     reveals_context: ClassVar[bool] = False  # whether `observe` wants the true context
-    estimates: str  # the "context" in the model's coordinates, "canonical" coordinates, or "nothing"
+    coordinates: str  # of the features: the world's own ("context"), "canonical" ones, or others ("none")
 
     @abstractmethod
     def observe(
@@ -124,48 +149,48 @@ class Estimator(Stateful, ABC):
             features[:, t] = self.observe(everyone, y, rounds + t, True, shown)
 
     def __init_subclass__(cls) -> None:
-        _own_ahead(cls, Estimator, "observe_ahead", "observe")
-        _own_ahead(cls, Estimator, "replace", "reward", "features_of")
+        _drop_inherited(cls, Estimator, "observe_ahead", "observe")
+        _drop_inherited(cls, Estimator, "replace_rewards", "update_from_rewards", "features_of")
 
-    # What follows is for estimators that learn from rewards or re-learn their model. A part that leaves it as it is
-    # pays nothing for it: the policy does not call what was not overridden.
+    # What follows is for estimators that learn from rewards or refit their model. The policy does not call what a
+    # class leaves as it is here.
 
     def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
         """The beliefs of `rounds` (n,) under the model now in force, given the `features` they were decided on."""
         return features
 
-    def reward(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
-        """Hear of rewards (n,) of `rounds` (n,) that the learner has just learnt; refuses nothing."""
+    def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
+        """Take in rewards (n,) of `rounds` (n,) that the learner has just learnt; refuses nothing."""
 
-    def replace(
+    def replace_rewards(
         self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
     ) -> Floats:
-        """Put rewards (n,) in the place of those heard before of the same `rounds`; refuses nothing.
+        """Put rewards (n,) in the place of those taken in before for the same `rounds`; refuses nothing.
 
-        The features (n, p) on which the learner is to put them right, NaN where it is not. For estimators that hear
-        rewards and can; with the others, and those that do not override this, no reward is provisional.
+        Returns the features (n, p) on which the learner is to correct them, NaN where it is not to. An estimator that
+        learns from rewards and does not override this takes no provisional rewards.
         """
-        raise _for_good(self)
+        raise _irreplaceable(self)
 
-    def meet(self, learner: Learner) -> None:
-        """Be told, once, whose posterior the features go to."""
+    def bind_learner(self, learner: Learner) -> None:
+        """Receive, once, the learner that the features go to."""
 
-    def due(self, rows: Ints) -> Ints:
-        """Those of `rows`, just observed, whose model is to be learnt again now."""
+    def due_for_refit(self, rows: Ints) -> Ints:
+        """Those of `rows`, just observed, whose model is to be refitted now."""
         return rows[:0]
 
     def refit(self, rows: Ints, learner: Learner) -> None:
-        """Learn the model of `rows` again, and bring the learner to what it would know under it."""
+        """Refit the model of `rows`, and bring the learner to what it would know under it."""
 
-    def renew(self, row: int) -> None:
-        """The same for stream `row` now, due or not: what `Agent.refit` asks for."""
+    def refit_now(self, row: int) -> None:
+        """The same for stream `row`, due or not: what `Agent.refit` asks for."""
 
     def is_due(self, row: int) -> bool:
-        """Whether the model of stream `row` is to be learnt again."""
+        """Whether the model of stream `row` is to be refitted."""
         return False
 
     def model(self, row: int) -> State:
-        """What was learnt of stream `row` when its model was, by name: all that is not folded from its history."""
+        """What the last refit of stream `row` found, by name: all that is not folded from its history."""
         return {}
 
     def accept(self, row: int, model: State) -> None:
@@ -196,25 +221,23 @@ class Learner(Stateful, ABC):
         rows: Ints,
         features: Floats,
         widths: Floats,
-        law: int,
+        distribution: int,
         keys: Keys,
         rounds: Ints,
         available: Mask,
         arms: Ints,
     ) -> tuple[Floats, Floats]:
-        """`score`, and into `arms` (n,) what a chooser with a `plain_law` picks on it.
+        """`score`, and into `arms` (n,) what a chooser with a `draw_distribution` picks on it, in one compiled call.
 
-        For learners that do it in one compiled call; where this is not overridden the policy leaves it to the chooser.
+        Optional: the policy scores and picks in two steps where this is not overridden.
         """
-        means, variances = self.score(rows, features)
-        pick(means, variances, widths, law, normals(keys, rounds, Purpose.CHOICE, self.arms), available, arms)
-        return means, variances
+        raise NotImplementedError
 
     def play_ahead(
         self,
         features: Floats,
         widths: Floats,
-        law: int,
+        distribution: int,
         keys: Keys,
         rounds: Ints,
         available: Mask,
@@ -224,21 +247,16 @@ class Learner(Stateful, ABC):
     ) -> None:
         """`score_and_pick` and `learn` of all streams in n rounds from `rounds` (B,) on, to the last bit.
 
-        Of the features (B, n, p); the widths are (B, K) in all rounds, or (B, n, K). What was picked and what it paid
-        go into `arms` and `rewards`, both (B, n). For learners that do it in one call; the policy goes round by round
-        where this is not overridden.
+        The features are (B, n, p); the widths are (B, K) for all rounds, or (B, n, K). What was picked and what it paid
+        go into `arms` and `rewards`, both (B, n). Optional: where this is not overridden, the policy goes round by
+        round.
         """
-        everyone = np.arange(len(rounds))
-        for t in range(features.shape[1]):
-            now, wide = np.ascontiguousarray(features[:, t]), widths if widths.ndim == 2 else widths[:, t].copy()
-            picked = np.empty(len(rounds), dtype=np.int64)
-            self.score_and_pick(everyone, now, wide, law, keys, rounds + t, available, picked)
-            arms[:, t], rewards[:, t] = picked, payoffs.expected[everyone, t, picked] + payoffs.noise[:, t]
-            self.learn(everyone, now, picked, rewards[:, t] / payoffs.unit)
+        raise NotImplementedError
 
     def __init_subclass__(cls) -> None:
-        _own_ahead(cls, Learner, "play_ahead", "score", "score_and_pick", "learn")
-        _own_ahead(cls, Learner, "replace", "learn")
+        _drop_inherited(cls, Learner, "play_ahead", "score", "score_and_pick", "learn")
+        _drop_inherited(cls, Learner, "replace_rewards", "learn")
+        _drop_inherited(cls, Learner, "may_refuse", "learn")
 
     @abstractmethod
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
@@ -247,6 +265,10 @@ class Learner(Stateful, ABC):
         A row may be named more than once: its rewards are taken in the order given.
         """
 
+    def may_refuse(self, features: Floats) -> bool:
+        """Whether `learn` could refuse a reward of these features (n, p); True where that is not known."""
+        return True
+
     def credit(self, rows: Ints, arms: Ints) -> Floats:
         """With which noise variance a reward of the `arms` (n,) would be learnt now, and as which of all; (n, 2).
 
@@ -254,13 +276,13 @@ class Learner(Stateful, ABC):
         """
         return np.tile([1.0, 0.0], (len(rows), 1))
 
-    def replace(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+    def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
         """Know what would be known had rewards learnt before been higher by `changes` (n,); refuses nothing.
 
         `credits` (n, 2) are what `credit` gave when they were learnt. For learners that can: rewards of those that do
         not override this are never provisional.
         """
-        raise _for_good(self)
+        raise _irreplaceable(self)
 
     @abstractmethod
     def add_arm(self, params: ArrayLike | None) -> None:
@@ -305,11 +327,18 @@ class Chooser(ABC):
 
     weighs_noise: bool = False  # whether `Choices.noise_variances` is wanted
     looks_ahead: bool = False  # whether `Choices.reuse` is wanted
-    plain_law: int | None = None  # that of ζ_a, where the arm played is the highest of m_a + width_a·std_a·ζ_a
+    draw_distribution: int | None = None  # of ζ_a, where the arm played is the highest of m_a + width_a·std_a·ζ_a
+    _constant: Floats = np.empty((0, 0))
 
     @abstractmethod
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         """How many standard deviations of exploration each arm gets in this round, (n, K)."""
+
+    def constant_widths(self, width: float, rows: Ints, learner: Learner) -> Floats:
+        """One number as widths (n, K). The array is kept, because most calls are for the same n and K."""
+        if self._constant.shape != (len(rows), learner.arms):
+            self._constant = np.full((len(rows), learner.arms), width)
+        return self._constant
 
     def widths_ahead(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats | None:
         """`widths` in `count` rounds from `rounds` on: (n, K) for all of them, or (n, count, K).
@@ -319,7 +348,7 @@ class Chooser(ABC):
         return None
 
     def __init_subclass__(cls) -> None:
-        _own_ahead(cls, Chooser, "widths_ahead", "widths")
+        _drop_inherited(cls, Chooser, "widths_ahead", "widths")
 
     @abstractmethod
     def pick(self, choices: Choices, keys: Keys) -> None:

@@ -353,26 +353,26 @@ def test_a_state_without_an_arm_to_choose_is_refused():
 
 
 @pytest.mark.parametrize("name", ["ts-pco", "meb", "adaptive"])
-def test_a_round_relived_is_a_round_folded(name):
+def test_a_round_replayed_is_a_round_folded(name):
     rng = np.random.default_rng(3)
     ys, paid = rng.normal(size=(12, OBSERVED)), rng.normal(size=12)
     ys[4, 1] = np.nan
-    live, relived, folded = (hs.make(name, observed=OBSERVED, arms=3, seed=2, **told(name)) for _ in range(3))
+    live, replayed, folded = (hs.make(name, observed=OBSERVED, arms=3, seed=2, **told(name)) for _ in range(3))
     arms, chances = [], []
     for y, reward in zip(ys, paid, strict=True):
         decision = live.decide(y)
         live.learn(decision.id, reward)
         arms.append(decision.arm)
         chances.append(decision.propensity)
-        relived.learn(relived.retrace(y, decision.arm, propensity=decision.propensity), reward)
+        replayed.learn(replayed.replay(y, decision.arm, propensity=decision.propensity), reward)
     folded.fold(ys, arms, paid, propensities=chances)
     for key, array in live.state().items():
-        assert array.tobytes() == relived.state()[key].tobytes() == folded.state()[key].tobytes()
-    before = relived.state()
+        assert array.tobytes() == replayed.state()[key].tobytes() == folded.state()[key].tobytes()
+    before = replayed.state()
     for wrong in ({"observation": [1.0], "arm": 0}, {"observation": ys[0], "arm": 9}):
         with pytest.raises(hs.HalfseenError):
-            relived.retrace(**wrong)
-    assert all(array.tobytes() == relived.state()[key].tobytes() for key, array in before.items())
+            replayed.replay(**wrong)
+    assert all(array.tobytes() == replayed.state()[key].tobytes() for key, array in before.items())
 
 
 def test_an_agent_packed_is_the_agent_saved(tmp_path):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from settings import ARMS, LATENT, OBSERVED, arm_params, assert_same_state, make_small, small_model, told
+from settings import ARMS, LATENT, OBSERVED, assert_same_state, make_small, told
 
 import halfseen as hs
+from halfseen.agents.fleet import FleetPending
 
 
 def small_fleet(name="ts-pco", count=3, **options):
@@ -205,7 +206,7 @@ def test_restore_takes_a_fleet_back():
 
 
 def test_files_of_agents_and_fleets_are_told_apart(tmp_path):
-    fleet, single = small_fleet("kf-ts", packed=True), make_small("kf-ts")
+    fleet, single = small_fleet("kf-ts"), make_small("kf-ts")
     play(fleet, 5, rewarded=0.5)
     fleet.save(tmp_path / "fleet.hs")
     single.save(tmp_path / "agent.hs")
@@ -236,7 +237,6 @@ def test_an_empty_fleet_is_fine(tmp_path):
     [
         ({"name": "nobody"}, "agent: got 'nobody'"),
         ({"name": "kf-ts"}, "model: got nothing"),
-        ({"packed": 1}, "packed: got 1; want True or False"),
         ({"arms": 0}, "arms: got 0"),
         ({"max_pending": 0}, "max_pending: got 0"),
         ({"lags": 3}, "option of 'ts-pco': got 'lags'"),
@@ -296,17 +296,13 @@ def test_bytes_of_a_stream_are_what_the_arrays_take():
     memory = small_fleet("kf-ts", count=100).memory()
     assert memory["learner"] == 8 * K * (triangle + d + 1)
     assert memory["estimator"] == 8 * d + 8
-    assert memory["books"] == 16 + 16 + 8 + K + 2 * 8 * k + 16 + 12  # roll, key, rounds, arms, gaps, rewards, waiting
-    whole, packed = (small_fleet("emkf-ts", count=100, packed=packed).memory() for packed in (False, True))
-    assert whole["estimator"] == 8 * (5 * d * d + k * k + d * k + 3 * d) + 8 + 1 + 8 + k  # and its lane, all seen
-    assert packed["estimator"] == 8 * (2 * d * d + 3 * triangle + d * k + 3 * d) + 8 + 1
-    assert packed["learner"] == whole["learner"]
-
-
-def test_told_arms_are_held_once_for_all_streams():
-    fleet = hs.Fleet("bayes", observed=OBSERVED, arms=ARMS, model=small_model(), arm_params=arm_params())
-    fleet.add(1000)
-    assert fleet.memory()["learner"] == 0
+    assert memory["books"] == 16 + 16 + 2 * 8 + K + 2 * 8 * k + 16  # registry, key, rounds and row, arms, gaps, rewards
+    assert memory["shared"] == (8 * (3 * d * d + k * k + d * k) + 1 + 8) / 100  # model, covariance, gain, frozen, users
+    memory = small_fleet("emkf-ts", count=100).memory()
+    assert (
+        memory["estimator"] == 8 * (5 * d * d + k * k + d * k + 3 * d) + 8 + 1 + 2 * 8
+    )  # rounds, frozen, group, users
+    assert memory["learner"] == 8 * K * (triangle + d + 1)
 
 
 def test_decisions_of_another_fleet_are_refused():
@@ -331,16 +327,75 @@ def test_no_stream_is_added_where_others_have_left():
     assert fleet.add(2).tolist() == [3, 4]
 
 
-def test_a_fleet_saved_before_fits_were_dated_is_read():
-    fleet, twin = (hs.Fleet("adaptive", observed=2, arms=3) for _ in range(2))
-    fleet.add(4)
-    decisions = fleet.decide(np.ones((4, 2)))
-    fleet.learn(decisions.ids, np.arange(4.0))
-    old = {name: array for name, array in fleet.state().items() if name != "learner.fitted_to"}
-    assert len(old) == len(fleet.state()) - 1
-    twin.restore(old)
-    for _ in range(30):
-        mine, theirs = (one.decide(np.ones((4, 2))) for one in (fleet, twin))
-        np.testing.assert_array_equal(mine.arms, theirs.arms)
-        for one, made in ((fleet, mine), (twin, theirs)):
-            one.learn(made.ids, np.arange(4.0))
+@pytest.mark.parametrize("most", [1, 3, 1000])
+def test_pending_decisions_are_those_of_a_dictionary(most):
+    rng = np.random.default_rng(most)
+    streams = 12
+    pending, wanted = FleetPending(most, streams // 2, 2), {row: {} for row in range(streams)}
+    pending.resize(streams)
+    rounds = np.zeros(streams, dtype=np.int64)
+    for _ in range(400):
+        rows = rng.permutation(streams)[: rng.integers(1, streams + 1)]
+        rounds[rows] += 1
+        ids = (rows.astype(np.int64) << 32) | rounds[rows]
+        arms, features = rng.integers(5, size=len(rows)), rng.normal(size=(len(rows), 2))
+        pending.open(ids, rows, arms, features)
+        for i, row in enumerate(rows):
+            wanted[row][int(ids[i])] = (arms[i], tuple(features[i]))
+            while len(wanted[row]) > most:
+                del wanted[row][next(iter(wanted[row]))]
+        known = [number for entries in wanted.values() for number in entries]
+        chosen = rng.permutation(known)[: rng.integers(0, len(known) + 1) if rng.uniform() < 0.5 else 0].astype(
+            np.int64
+        )
+        slots = pending.find(chosen)
+        for slot, number in zip(slots, chosen, strict=True):
+            row = int(number >> 32)
+            arm, feature = wanted[row].pop(int(number))
+            assert (pending.rows[slot], pending.arms[slot]) == (row, arm)
+            assert tuple(pending.features[slot]) == feature
+        pending.close(slots)
+        if rng.uniform() < 0.05:
+            gone = rng.permutation(streams)[:2]
+            pending.forget(gone)
+            for row in gone:
+                wanted[row].clear()
+        assert len(pending) == sum(map(len, wanted.values()))
+        assert pending.counts.tolist() == [len(entries) for entries in wanted.values()]
+        for row in range(streams):
+            assert pending.ids[pending.of_stream(row)].tolist() == list(wanted[row])
+        assert pending.ids[pending.of_all()].tolist() == [number for entries in wanted.values() for number in entries]
+    assert pending.find(np.array([-1, 99 << 32])).tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"pending.arms": np.array([ARMS])}, "state: got arms that are not there"),
+        ({"pending.ids": np.array([(1 << 32) | 9])}, "state: got decisions of rounds that have not been"),
+        ({"pending.ids": np.array([(9 << 32) | 1])}, "state: got decisions of streams that are not there"),
+        ({"streams": np.array([2, 1, 0])}, "state: got streams or decisions out of order"),
+        ({"next": np.array([2])}, "state: got streams or decisions out of order"),
+        ({"rounds": np.array([1, 1, -1])}, "state 'rounds': got a number below 0"),
+        ({"active": np.zeros((3, ARMS), dtype=bool)}, "state: got one without an active arm"),
+    ],
+)
+def test_a_state_that_would_index_what_is_not_there_is_refused(changed, line):
+    fleet = small_fleet()
+    decisions = fleet.decide(np.ones((3, OBSERVED)))
+    fleet.learn(decisions.ids[[0, 2]], [1.0, 2.0])
+    before = frozen(fleet)
+    with pytest.raises(hs.HalfseenError) as caught:
+        fleet.restore(fleet.state() | changed)
+    assert str(caught.value).startswith(line)
+    assert frozen(fleet) == before
+
+
+@pytest.mark.parametrize(("name", "value"), [("rung", 99), ("count", 99), ("arm", ARMS), ("sizes", 99), ("offset", -1)])
+def test_numbers_that_an_estimator_counts_with_are_checked(name, value):
+    fleet = small_fleet("adaptive", count=2)
+    play(fleet, 3)
+    state = fleet.state()
+    state[f"estimator.{name}"] = np.full_like(state[f"estimator.{name}"], value)
+    with pytest.raises(hs.HalfseenError, match=f"state '{name}'"):
+        fleet.restore(state)

@@ -8,14 +8,14 @@ import halfseen as hs
 from halfseen.agents.agent import Agent
 from halfseen.agents.policy import Policy
 from halfseen.choosers.thompson import Thompson
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.estimators.observed import Observed
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.ridge import Ridge
 
 
 class Attentive(Observed):
-    """Learns again in every third round, from when on its features are larger by 1; writes down what it hears."""
+    """Refits in every third round, from when on its features are larger by 1; writes down what it hears."""
 
     state_names = ("last", "refits", "now")
 
@@ -32,10 +32,10 @@ class Attentive(Observed):
     def features_of(self, rows, rounds, features):
         return features % 1 + self.refits[rows][:, None]
 
-    def reward(self, rows, rounds, arms, rewards, learner):
+    def update_from_rewards(self, rows, rounds, arms, rewards, learner):
         self.heard.append((rows.tolist(), rounds.tolist(), arms.tolist(), rewards.tolist(), learner.log_det.sum()))
 
-    def due(self, rows):
+    def due_for_refit(self, rows):
         return rows[self.now[rows] % 3 == 0]
 
     def refit(self, rows, learner):
@@ -43,7 +43,7 @@ class Attentive(Observed):
 
 
 def build(count=1):
-    streams = Streams(stream_keys(np.arange(count)), OBSERVED, ARMS)
+    streams = StreamBatch(stream_keys(np.arange(count)), OBSERVED, ARMS)
     return Policy(streams, Attentive(streams), Ridge(streams, OBSERVED), Thompson(streams, OBSERVED))
 
 
@@ -119,7 +119,7 @@ def test_catalogued_agents_pay_nothing_for_what_their_estimator_leaves_out(monke
     from halfseen.components import Estimator
 
     agent = make_small("kf-ts")
-    for name in ("features_of", "reward", "due", "refit"):
+    for name in ("features_of", "update_from_rewards", "due_for_refit", "refit"):
         monkeypatch.setattr(Estimator, name, lambda *_: pytest.fail("called"))
     agent.learn(agent.decide([1.0, 2.0, 3.0]), 1.0)
 
@@ -146,7 +146,7 @@ class Spread(Thompson):
 @pytest.mark.parametrize(("estimator", "chooser"), [(Sideways, Thompson), (Observed, Spread)])
 def test_parts_of_other_people_may_lay_their_arrays_out_as_they_like(estimator, chooser):
     """The kernels that are called directly would read them wrongly."""
-    streams = Streams(stream_keys(np.arange(4)), OBSERVED, ARMS)
+    streams = StreamBatch(stream_keys(np.arange(4)), OBSERVED, ARMS)
     mine, plain = (
         Policy(streams, one(streams), Ridge(streams, OBSERVED), other(streams, OBSERVED))
         for one, other in ((estimator, chooser), (Observed, Thompson))
@@ -164,7 +164,7 @@ def test_parts_of_other_people_may_lay_their_arrays_out_as_they_like(estimator, 
 
 
 def plain_policy(count=6, arms=3, estimator=Observed, chooser=Thompson):
-    streams = Streams(stream_keys(np.arange(count)), 2, arms)
+    streams = StreamBatch(stream_keys(np.arange(count)), 2, arms)
     return Policy(streams, estimator(streams), Ridge(streams, 2), chooser(streams, 2))
 
 

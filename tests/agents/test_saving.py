@@ -9,7 +9,6 @@ import pytest
 from settings import assert_same_state, live, make_small, story
 
 import halfseen as hs
-from halfseen.agents import saving as savefile
 from halfseen.errors import SaveFileError
 
 
@@ -136,24 +135,6 @@ def test_a_header_that_does_not_fit_its_arrays_is_refused(saved):
     rewrite_header(path, recipe=header["recipe"] | {"arms": 7})
     with pytest.raises(SaveFileError, match="does not fit together"):
         hs.load(path)
-
-
-def test_a_file_of_before_arms_came_and_went_is_read(tmp_path):
-    """Such a file has every arm active and counts neither rewards nor gaps."""
-    agent = make_small("kf-ts")
-    live(agent, *story(30))
-    waiting = agent.decide([1.0, 2.0, 3.0])
-    agent.save(tmp_path / "agent.hs")
-    recipe, state = savefile.read(tmp_path / "agent.hs")
-    for name in ("active", "missed", "silent", "rewards"):
-        del state[name]
-    savefile.write(tmp_path / "old.hs", recipe, state)
-    old = hs.load(tmp_path / "old.hs")
-    assert old.active_arms == old.arms == (0, 1, 2, 3)
-    assert old.pending == (waiting.id,)
-    assert old.health().facts["rewards"] == 30
-    assert old.health().ok
-    assert live(old, *story(20)) == live(agent, *story(20))
 
 
 @pytest.mark.parametrize("added", [3, [3], [{"name": "x", "params": None, "round": 4}], [{"name": None}]])

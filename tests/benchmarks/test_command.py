@@ -63,10 +63,10 @@ import numpy  # as anything that a command line loads might
 numpy.dot(numpy.ones((512, 512)), numpy.ones((512, 512)))
 sys.path[:0] = {path}
 if {settles}:
-    from benchmarks import single_thread
-    single_thread.settle(["bench", "import", "--quick", "--out", {out!r}])
-from benchmarks import machine
-print(len(machine.dgemm_seconds(40)))
+    from benchmarks.harness import restart_single_threaded
+    restart_single_threaded(["bench", "import", "--quick", "--out", {out!r}])
+from benchmarks.harness import dgemm_seconds
+print(len(dgemm_seconds(40)))
 """
 
 

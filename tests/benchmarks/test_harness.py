@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.harness import SHORTEST, Contender, Job, measure
-from benchmarks.peers import Entrants
+from benchmarks.harness import SHORTEST, Contender, Entrants, Job, measure
 
 from halfseen.errors import HalfseenError
 

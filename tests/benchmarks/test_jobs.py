@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from benchmarks import linear_thompson, monte_carlo, monte_carlo_numpy, online, peers
+from benchmarks import harness, linear_thompson, monte_carlo, online
 from benchmarks.harness import measure
-from benchmarks.monte_carlo_draws import LearntStart, draws_of
+from benchmarks.monte_carlo import LearntStart, draws_of
 
 
 @pytest.fixture
@@ -12,9 +12,9 @@ def nobody(monkeypatch):
     """No peer is installed."""
 
     def missing(package):
-        raise peers.PackageNotFoundError(package)
+        raise harness.PackageNotFoundError(package)
 
-    monkeypatch.setattr(peers, "version", missing)
+    monkeypatch.setattr(harness, "version", missing)
 
 
 def test_linear_thompson_without_peers_names_them(nobody):
@@ -43,8 +43,8 @@ def test_an_online_round_decides_as_plain_numpy_does(agent):
 @pytest.mark.parametrize("learns", [False, True])
 def test_batched_numpy_decides_as_one_stream_does(learns):
     draws, start = draws_of(range(3), 450), LearntStart.of(range(3)) if learns else None
-    together = monte_carlo_numpy.batched(draws, start)
-    alone = monte_carlo_numpy.one_stream(draws.first(1, 450), start)
+    together = monte_carlo.batched(draws, start)
+    alone = monte_carlo.one_stream(draws.first(1, 450), start)
     assert together.shape == (3, 450)
     np.testing.assert_array_equal(together[:1, :150], alone[:, :150])
     assert (together[0] == alone[0]).mean() > 0.8  # through the first refits, though rounding may tip a decision

@@ -3,14 +3,13 @@
 import json
 
 import pytest
-from benchmarks import document, machine, report, tables
+from benchmarks import harness, report
 from benchmarks.harness import Contender, Job
-from benchmarks.jobs import JOBS, chosen
-from benchmarks.run import add_shares, aims, run_jobs
+from benchmarks.jobs import JOBS, add_shares, chosen, run_jobs
 
 from halfseen.errors import HalfseenError
 
-BEGIN, END = document.markers("bench")
+BEGIN, END = report.markers("bench")
 
 
 def row(name, microseconds, ours=2.0, **more):
@@ -73,7 +72,7 @@ def test_shares_of_dgemm(results):
 
 
 def test_aims_say_what_is_met_and_what_is_not(results):
-    got = {(one["job"], one["contender"]): (one["aim"], one["measured"], one["met"]) for one in aims(results)}
+    got = {(one["job"], one["contender"]): (one["aim"], one["measured"], one["met"]) for one in report.aims(results)}
     assert got == {
         ("one", "hare 1.0"): ("≥ 100 ×", "150 ×", True),
         ("one", "snail 2.0"): ("≥ 5 ×", "4 ×", False),
@@ -84,7 +83,7 @@ def test_aims_say_what_is_met_and_what_is_not(results):
 
 
 def test_tables(results):
-    first = tables.job_table(results["jobs"][0])
+    first = report.job_table(results["jobs"][0])
     assert first.rows[1] == {
         "contender": "hare 1.0",
         "a round": "300 µs",
@@ -93,11 +92,11 @@ def test_tables(results):
         "of dgemm": "0.033 %",
         "remarks": "jitted",
     }
-    assert tables.heading(results["jobs"][0]) == "A job: 1,000 flops a round, 0.1 µs in dgemm"
-    assert "of dgemm" not in tables.job_table(results["jobs"][1]).columns
+    assert report.heading(results["jobs"][0]) == "A job: 1,000 flops a round, 0.1 µs in dgemm"
+    assert "of dgemm" not in report.job_table(results["jobs"][1]).columns
     cells = {"job": "A job", "halfseen": "2 µs a round", "of dgemm": "5 %"}
-    assert tables.summary(results).rows == [cells | {"others": "hare 1.0 150 ×, snail 2.0 4.0 × *"}]
-    text = tables.document(results)
+    assert report.summary(results).rows == [cells | {"others": "hare 1.0 150 ×, snail 2.0 4.0 × *"}]
+    text = report.markdown(results)
     for part in ("hare 1.0", "tortoise: not installed (one)", "something else", "missed", "Gflop/s"):
         assert part in text
 
@@ -121,36 +120,36 @@ def test_documents_are_rewritten_between_their_markers(results, tmp_path):
     for page in pages:
         page.write_text(f"before\n\n{BEGIN}\n\nformer table\n\n{END}\n\nafter\n")
     report.save(results, tmp_path / "out")
-    document.write(tmp_path / "out", tmp_path)
+    report.write_documents(tmp_path / "out", tmp_path)
     written = [page.read_text() for page in pages]
     for text in written:
         assert text.startswith("before\n")
         assert text.endswith("\n\nafter\n")
         assert "former" not in text
         assert "hare 1.0" in text
-    document.write(tmp_path / "out", tmp_path)
+    report.write_documents(tmp_path / "out", tmp_path)
     assert [page.read_text() for page in pages] == written
     assert (tmp_path / "docs/figures/bench.png").is_file()
 
 
 def test_documents_are_left_alone_where_something_is_wrong(results, tmp_path):
     with pytest.raises(HalfseenError, match=r"want one with the bench\.json"):
-        document.write(tmp_path, tmp_path)
+        report.write_documents(tmp_path, tmp_path)
     report.save(results | {"quick": True}, tmp_path / "quick")
     with pytest.raises(HalfseenError, match="--quick"):
-        document.write(tmp_path / "quick", tmp_path)
+        report.write_documents(tmp_path / "quick", tmp_path)
     report.save(results, tmp_path / "out")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/performance.md").write_text(f"{BEGIN}\n{END}\n")
     (tmp_path / "README.md").write_text("no markers")
     with pytest.raises(HalfseenError, match=r"README\.md: got no pair of markers"):
-        document.write(tmp_path / "out", tmp_path)
+        report.write_documents(tmp_path / "out", tmp_path)
     assert (tmp_path / "docs/performance.md").read_text() == f"{BEGIN}\n{END}\n"
 
 
 def test_our_own_documents_have_their_markers():
     for name in ("README.md", "docs/performance.md"):
-        document.between_markers((document.ROOT / name).read_text(), "", name)
+        report.between_markers((report.ROOT / name).read_text(), "", name)
 
 
 def test_jobs_are_chosen_by_name():
@@ -161,7 +160,7 @@ def test_jobs_are_chosen_by_name():
 
 
 def test_a_run_of_jobs(monkeypatch):
-    monkeypatch.setattr(machine, "dgemm_seconds", lambda: [0.02, 0.01])  # here BLAS may have more threads than one
+    monkeypatch.setattr(harness, "dgemm_seconds", lambda: [0.02, 0.01])  # here BLAS may have more threads than one
 
     def small(quick):
         work = {"work": lambda: 7, "units": 1}

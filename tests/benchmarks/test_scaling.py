@@ -1,8 +1,7 @@
 """The scaling curves: what is measured, the exponent, the tables and the picture."""
 
 import pytest
-from benchmarks import scaling, scaling_report
-from benchmarks.scaling_point import Player
+from benchmarks import scaling
 
 
 def test_every_axis_is_walked_to_its_end():
@@ -16,7 +15,7 @@ def test_every_axis_is_walked_to_its_end():
 @pytest.mark.parametrize("streams", [1, 3])
 @pytest.mark.parametrize("agent", scaling.AGENTS)
 def test_a_point(agent, streams):
-    player = Player(agent, 4, 2, 3, streams)
+    player = scaling.Player(agent, 4, 2, 3, streams)
     first, second = player.up_to(30), player.up_to(60)
     assert second["round"] == 60
     assert first["microseconds"] > 0
@@ -32,10 +31,10 @@ def test_report(tmp_path):
     points = [{"at": at, "microseconds": 2.0 * at, "bytes": 100.0} for at in (10, 100, 1000)]
     found = {"points": points, "exponents": {"microseconds": 1.0, "bytes": -1e-9}}
     curves = {axis: {"kf-ts": found, "adaptive": found | {"points": points[:2]}} for axis in scaling.AXES}
-    text = scaling_report.document(curves)
+    text = scaling.document(curves)
     assert "| kf-ts | 20 µs | 200 µs | 2 ms | 1.00 |" in text
     assert "| adaptive | 0 kB | 0 kB | not run | 0.00 |" in text
-    scaling_report.draw(curves, tmp_path / "scaling.png")
+    scaling.draw(curves, tmp_path / "scaling.png")
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
 
 

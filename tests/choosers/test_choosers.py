@@ -9,12 +9,12 @@ import halfseen as hs
 from halfseen.agents.catalogue import CATALOG
 from halfseen.choosers.thompson import Thompson
 from halfseen.choosers.ucb import Ucb
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.estimators.adaptive.estimator import Adaptive
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.ridge import Ridge
 
-STREAMS = Streams(stream_keys([1, 2]), 3, 4)
+STREAMS = StreamBatch(stream_keys([1, 2]), 3, 4)
 ROWS = np.array([0, 1])
 
 
@@ -76,7 +76,7 @@ def test_propensities_are_how_often_an_arm_is_chosen(name):
     """
     xs, ys, noise = story(30)
     seeds = 4000
-    streams = Streams(stream_keys(np.arange(seeds)), 3, 4)
+    streams = StreamBatch(stream_keys(np.arange(seeds)), 3, 4)
     from settings import told
 
     policy = CATALOG[name].build(streams, told(name))

@@ -6,11 +6,10 @@ from scipy import integrate, stats
 
 import halfseen as hs
 from halfseen.agents.policy import Policy
-from halfseen.choosers.break_even import break_even
 from halfseen.choosers.information_directed import InformationDirected
-from halfseen.choosers.optimistic import Optimistic
+from halfseen.choosers.optimistic import Optimistic, break_even
 from halfseen.choosers.thompson import Thompson
-from halfseen.components import Choices, Streams
+from halfseen.components import Choices, StreamBatch
 from halfseen.estimators.observed import Observed
 from halfseen.kernels.random import Purpose, normals, stream_keys, uniforms
 from halfseen.learners.ridge import Ridge
@@ -37,7 +36,7 @@ class Noisy(Ridge):
 
 def build(kind, seeds=1, learner=Noisy, **options):
     """A policy of many streams that have lived through the same 25 rewards."""
-    streams, rng = Streams(stream_keys(np.arange(seeds)), OBSERVED, ARMS), np.random.default_rng(3)
+    streams, rng = StreamBatch(stream_keys(np.arange(seeds)), OBSERVED, ARMS), np.random.default_rng(3)
     policy = Policy(
         streams, Observed(streams), learner(streams, OBSERVED, regularisation=2.3), kind(streams, OBSERVED, **options)
     )
@@ -145,7 +144,7 @@ def test_an_added_arm_is_chosen_from(kind):
 def test_rows_do_not_meet(kind):
     """A row of a batch is decided as it would be alone."""
     rng, rows = np.random.default_rng(8), 30
-    keys, streams = stream_keys(np.arange(rows)), Streams(stream_keys([0]), OBSERVED, ARMS)
+    keys, streams = stream_keys(np.arange(rows)), StreamBatch(stream_keys([0]), OBSERVED, ARMS)
     choices = Choices(
         rounds=rng.integers(1, 100, size=rows),
         arms=np.empty(rows, dtype=np.int64),
@@ -210,7 +209,7 @@ def test_frequencies_in_all_sorts_of_settings(kind, setting):
     }
     tiled = {name: np.tile(value, (draws, 1)) for name, value in row.items()}
     choices = Choices(rounds=np.full(draws, 17), arms=np.empty(draws, dtype=np.int64), **tiled)
-    chooser = kind(Streams(stream_keys([0]), OBSERVED, arms), OBSERVED)
+    chooser = kind(StreamBatch(stream_keys([0]), OBSERVED, arms), OBSERVED)
     chooser.pick(choices, stream_keys(np.arange(draws)))
     want = chooser.probabilities(Choices(*(part[:1] for part in choices)))[0]
     got = np.bincount(choices.arms, minlength=arms) / draws
@@ -274,7 +273,7 @@ def test_foresight_raises_the_bonus_where_a_try_settles_much_for_long():
         noise_variances=np.array([[0.1, 0.1, 50.0, 0.1, 0.1]]),
         reuse=np.array([[1.0, 1e-3, 1.0, 1.0, 4.0]]),
     )
-    chooser = Optimistic(Streams(stream_keys([0]), OBSERVED, ARMS), OBSERVED, bonus=1.1, foresight=0.5)
+    chooser = Optimistic(StreamBatch(stream_keys([0]), OBSERVED, ARMS), OBSERVED, bonus=1.1, foresight=0.5)
     bonus = (chooser.judge(choices) - choices.means)[0] / np.sqrt(choices.variances[0])
     np.testing.assert_allclose(bonus[[1, 2, 3]], 1.1)  # seldom met again; a reward tells little; known already
     assert bonus[0] == pytest.approx(break_even(np.array(1.0), np.array(0.1), np.array(1000.0)))

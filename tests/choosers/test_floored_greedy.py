@@ -5,9 +5,9 @@ import pytest
 
 from halfseen.choosers.floored_greedy import FlooredGreedy
 from halfseen.choosers.state_sampling import StateSampling
-from halfseen.components import Choices, Streams
+from halfseen.components import Choices, StreamBatch
 from halfseen.kernels.random import stream_keys
-from halfseen.learners.known_by_state import KnownByState
+from halfseen.learners.known import KnownByState
 
 ARMS = 4
 
@@ -27,7 +27,7 @@ def choices(n, means, rounds, widths, available, features=None):
 
 
 def made(means, *, floor="decaying", rounds=64, available=(1, 1, 1, 1), n=1):
-    streams = Streams(stream_keys(np.arange(n)), 1, ARMS)
+    streams = StreamBatch(stream_keys(np.arange(n)), 1, ARMS)
     chooser = FlooredGreedy(streams, 1, floor=floor)
 
     class Four:
@@ -70,7 +70,7 @@ def test_arms_are_played_as_often_as_they_should(available):
 def test_sampling_a_state_and_playing_its_best_arm():
     n, belief = 20_000, np.array([0.5, 0.3, 0.2])
     pay = np.array([[1.0, 0.0, 2.0], [0.5, 3.0, 2.0], [0.0, 2.0, 0.0], [-1.0, -1.0, 9.0]])
-    streams = Streams(stream_keys(np.arange(n)), 1, ARMS)
+    streams = StreamBatch(stream_keys(np.arange(n)), 1, ARMS)
     learner, chooser = KnownByState(streams, 3, state_rewards=pay), StateSampling(streams, 3)
     widths = chooser.widths(np.arange(n), np.ones(n), learner)
     for available, want in [((1, 1, 1, 1), [0.5, 0.3, 0, 0.2]), ((1, 1, 1, 0), [0.6, 0.4, 0, 0])]:

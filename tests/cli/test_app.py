@@ -16,7 +16,7 @@ from typer import testing
 
 import halfseen
 from halfseen.cli.app import build_app, run_app
-from halfseen.cli.words import split_numbers, split_specs
+from halfseen.cli.arguments import split_numbers, split_specs
 from halfseen.errors import HalfseenError
 
 COMMAND = [sys.executable, "-m", "halfseen"]
@@ -50,6 +50,33 @@ def alive_in_session(session: int) -> list[str]:
         if int(owner) == session and state != "Z":
             found.append(entry.parent.name)
     return found
+
+
+def start_command(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    """The command in a session of its own."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [*COMMAND, *arguments], cwd=cwd, env=environment(), stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+
+
+def interrupt(process: subprocess.Popen[str]) -> list[str]:
+    """End it as a terminal does, its children too; what it said on stderr."""
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert out == ""
+    assert_nobody_left(process.pid)
+    return err.splitlines()
+
+
+def assert_nobody_left(session: int, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds  # multiprocessing's own helper ends when it sees that its parent has
+    while alive_in_session(session) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive_in_session(session) == []
 
 
 def test_reproduce_writes_everything(tmp_path: Path) -> None:
@@ -208,30 +235,14 @@ def test_bad_input_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_interrupt_leaves_nothing(tmp_path: Path, jobs: str) -> None:
-    process = subprocess.Popen(
-        [*COMMAND, "reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", jobs, "--out", "deep/out"],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    process = start_command(
+        *("reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", jobs, "--out", "deep/out"), cwd=tmp_path
     )
     assert process.stderr is not None
     assert process.stderr.readline().startswith("playing")
     time.sleep(3.0)  # the workers are up and playing
-    assert process.poll() is None
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the children too
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert err.splitlines()[-1] == "interrupted; nothing was written"
-    assert "Traceback" not in err
-    assert out == ""
+    assert interrupt(process)[-1] == "interrupted; nothing was written"
     assert list(tmp_path.iterdir()) == []
-    deadline = time.monotonic() + 5.0  # multiprocessing's own helper ends when it sees that its parent has
-    while alive_in_session(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert alive_in_session(process.pid) == []
 
 
 PLACES = ("--worlds", "keyhole,switch:at=30")
@@ -283,35 +294,17 @@ def test_leaderboard_says_what_failed(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_an_interrupted_leaderboard_keeps_what_is_done(tmp_path: Path, jobs: str) -> None:
-    slow = [*COMMAND, "leaderboard", "--worlds", "keyhole", "--agents", "random", "--rounds", "2000", "--seeds", "4000"]
-    process = subprocess.Popen(
-        [*slow, "--jobs", jobs, "--out", "out"],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    slow = ("leaderboard", "--worlds", "keyhole", "--agents", "random", "--rounds", "2000", "--seeds", "4000")
+    process = start_command(*slow, "--jobs", jobs, "--out", "out", cwd=tmp_path)
     deadline = time.monotonic() + 60.0
     while len(list((tmp_path / "out" / "cells").glob("*.slice"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert process.poll() is None
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    last = interrupt(process)[-1]
     kept = len(list((tmp_path / "out" / "cells").glob("*.slice")))
-    last = err.splitlines()[-1]
     assert last.startswith("interrupted; ")
     assert last.endswith(" of 800 cells are kept in out; the same command goes on from there")
     assert kept - int(last.split()[1]) in (0, 1)  # one may have been written and not yet counted
-    assert "Traceback" not in err
-    assert out == ""
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["cells"]
-    deadline = time.monotonic() + 5.0
-    while alive_in_session(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert alive_in_session(process.pid) == []
 
 
 def test_without_the_extra(tmp_path: Path) -> None:
@@ -338,7 +331,8 @@ def test_the_list_of_commands_loads_no_numpy() -> None:
 
 def test_lists() -> None:
     from halfseen.agents.catalogue import CATALOG
-    from halfseen.worlds import NAMED, RECORDED
+    from halfseen.worlds import RECORDED
+    from halfseen.worlds.named import NAMED
 
     runner = testing.CliRunner(env={"COLUMNS": "120"})
     agents = runner.invoke(build_app(), ["agents"])
@@ -381,13 +375,8 @@ def test_numbers_out_of_lists() -> None:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_no_worker_outlives_its_parent(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    process = subprocess.Popen(
-        [*COMMAND, "reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", "2", "--out", "out"],
-        cwd=tmp_path,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    process = start_command(
+        *("reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", "2", "--out", "out"), cwd=tmp_path
     )
     assert process.stderr is not None
     assert process.stderr.readline().startswith("playing")
@@ -398,10 +387,7 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, number: signal.Signals, c
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == code
-    deadline = time.monotonic() + 10.0
-    while alive_in_session(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert alive_in_session(process.pid) == []
+    assert_nobody_left(process.pid, seconds=10.0)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 import halfseen as hs
 from halfseen.cli.app import run_app
 from halfseen.diagnostics.health import Verdict
-from halfseen.experiments.health_run import examine_world
+from halfseen.experiments.examine import examine_world
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_files_that_cannot_be_read_are_one_line(command, name, content, message,
 def test_a_table_too_short_is_refused_before_it_is_played(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short.csv").write_text("a,r,s\n" + "".join(f"{i % 7},{i % 3},{i % 5}\n" for i in range(60)))
-    monkeypatch.setattr("halfseen.experiments.health_run.make", None)  # what would play
+    monkeypatch.setattr("halfseen.experiments.examine.make", None)  # what would play
     assert run_app(["health", "short.csv", *ROLES]) == 2
     assert "rounds: got 48 in 'short'; want at least 50 to examine a model by" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from halfseen.compiler import helper, inline, kernel
+from halfseen.compiler.decorators import helper, inline, kernel
 
 
 @kernel("f2 i1 f i b -> f")

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from halfseen.compiler import kernel
+from halfseen.compiler.decorators import kernel
 from halfseen.compiler.statements import Function
 from halfseen.compiler.writer import Untranslatable
 from halfseen.kernels import checks

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfseen.compiler import AS_WRITTEN, helper, inline, kernel
+from halfseen.compiler.decorators import AS_WRITTEN, helper, inline, kernel
 from halfseen.compiler.intrinsics import bits_of, double_of, multiply_high, prefetch
 
 TABLE = np.array([0.5, -1.25, 3.0])

@@ -18,7 +18,7 @@ from settings import (
 
 import halfseen as hs
 from halfseen.agents.catalogue import CATALOG
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.kernels.random import stream_keys
 
 pytestmark = pytest.mark.parametrize("name", list(hs.catalog()))
@@ -69,7 +69,7 @@ def test_save_load_continue_is_bit_identical(name, tmp_path):
 def test_a_batch_equals_single_agents(name):
     """Four streams with their own seeds, worlds and gaps against four agents on their own, bit for bit."""
     stories = [story(ROUNDS, seed=s, missing=0.05 * s) for s in range(4)]
-    streams = Streams(stream_keys([11, 12, 13, 14]), OBSERVED, ARMS)
+    streams = StreamBatch(stream_keys([11, 12, 13, 14]), OBSERVED, ARMS)
     policy, table = CATALOG[name].build(streams, told(name)), arm_params()
     singles = [make_small(name, seed=11 + s) for s in range(4)]
     lived = [live(agent, *one) for agent, one in zip(singles, stories, strict=True)]
@@ -88,7 +88,7 @@ def test_one_compiled_call_is_its_parts(name):
     """Where scores and choice come from one call, the same from the parts, bit for bit; for one stream and for more."""
     for count in (1, 3):
         stories = [story(ROUNDS, seed=s, missing=0.05) for s in range(count)]
-        streams = Streams(stream_keys(range(count)), OBSERVED, ARMS)
+        streams = StreamBatch(stream_keys(range(count)), OBSERVED, ARMS)
         whole, parts = (CATALOG[name].build(streams, told(name)) for _ in range(2))
         assert whole._law is not None or name not in ("ts-pco", "kf-ts", "emkf-ucb", "pco-greedy")
         parts._law = None
@@ -108,7 +108,7 @@ def test_one_compiled_call_is_its_parts(name):
 
 def test_streams_may_step_at_their_own_pace(name):
     xs, ys, _ = story(30)
-    streams = Streams(stream_keys([21, 22]), OBSERVED, ARMS)
+    streams = StreamBatch(stream_keys([21, 22]), OBSERVED, ARMS)
     policy, alone = CATALOG[name].build(streams, told(name)), make_small(name, seed=22)
     revealed = policy.estimator.reveals_context
     second = np.array([1])

@@ -5,21 +5,18 @@ import pytest
 from settings import ARMS, LATENT, OBSERVED, arm_params, assert_same_state, make_small, shown, story, told
 
 import halfseen as hs
-from halfseen.agents.fleet import engine
+from halfseen.agents import fleet as fleet_module
 
-pytestmark = [
-    pytest.mark.parametrize("name", list(hs.catalog())),
-    pytest.mark.parametrize("packed", [False, True], ids=["whole", "packed"]),
-]
+pytestmark = pytest.mark.parametrize("name", list(hs.catalog()))
 ROUNDS = 2 * 5 * LATENT + 9  # past two windows of the estimators that refit
 
 
 class Twins:
     """A fleet and single agents that live through the same."""
 
-    def __init__(self, name, packed, **options):
+    def __init__(self, name, **options):
         self.name, self.options = name, told(name) | options
-        self.fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, packed=packed, **self.options)
+        self.fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, **self.options)
         self.singles, self.stories, self.lived, self.waiting = {}, {}, {}, []
         self.rng = np.random.default_rng(7)
 
@@ -70,9 +67,9 @@ class Twins:
             assert_same_state(self.fleet.agent(name), single)
 
 
-def test_streams_at_their_own_pace_with_late_rewards_and_streams_that_come_and_go(name, packed, monkeypatch):
-    monkeypatch.setattr(engine, "SLICE", 2)  # so that a call takes several slices
-    twins = Twins(name, packed)
+def test_streams_at_their_own_pace_with_late_rewards_and_streams_that_come_and_go(name, monkeypatch):
+    monkeypatch.setattr(fleet_module, "SLICE", 2)  # so that a call takes several slices
+    twins = Twins(name)
     twins.add("a", "b", "c")
     for t in range(ROUNDS):
         if t == 11:
@@ -89,8 +86,8 @@ def test_streams_at_their_own_pace_with_late_rewards_and_streams_that_come_and_g
     twins.check()
 
 
-def test_save_load_and_moving_streams_go_on_bit_for_bit(name, packed, tmp_path):
-    twins = Twins(name, packed)
+def test_save_load_and_moving_streams_go_on_bit_for_bit(name, tmp_path):
+    twins = Twins(name)
     twins.add("a", "b", "c")
     for _ in range(30):
         twins.decide(["a", "c", "b"])
@@ -108,15 +105,15 @@ def test_save_load_and_moving_streams_go_on_bit_for_bit(name, packed, tmp_path):
     number = twins.fleet.adopt(moved, "b")
     ids = dict(zip(before.tolist(), twins.fleet.pending(number).tolist(), strict=True))
     twins.waiting = [(one, ids.get(mine, mine), number, reward) for one, mine, number, reward in twins.waiting]
-    twins.singles["b"] = twins.singles.pop("b")  # the order of the roll
+    twins.singles["b"] = twins.singles.pop("b")  # the order of the fleet's streams
     for _ in range(8):
         twins.decide(["a", "b", "c"])
         twins.learn(0.9)
     twins.check()
 
 
-def test_what_is_refused_changes_nothing(name, packed):
-    twins = Twins(name, packed)
+def test_what_is_refused_changes_nothing(name):
+    twins = Twins(name)
     twins.add("a", "b")
     for _ in range(5):
         twins.decide(["a", "b"])
@@ -153,9 +150,9 @@ def test_what_is_refused_changes_nothing(name, packed):
     twins.check()
 
 
-def test_a_reward_that_cannot_be_learnt_takes_the_whole_batch_with_it(name, packed):
+def test_a_reward_that_cannot_be_learnt_takes_the_whole_batch_with_it(name):
     """What double precision cannot learn from is refused by some agents; then no stream has learnt anything."""
-    fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, packed=packed, **told(name))
+    fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, **told(name))
     fleet.add(3)
     singles = [make_small(name, seed=s) for s in range(3)]
     ys = np.array([[0.4, 1.0, -1.0], [1e60, 1e60, 1e60], [1.0, 0.2, 0.3]])

@@ -5,15 +5,14 @@ import pytest
 from settings import ARMS, OBSERVED, assert_same_state, frozen_state, live, make_small, shown, story, told
 
 import halfseen as hs
-from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, CatalogueEntry
 from halfseen.agents.pending import PROVISIONAL
 from halfseen.choosers.thompson import Thompson
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.estimators.latent_states import LatentStates
 from halfseen.estimators.observed import Observed
 from halfseen.kernels.random import stream_keys
-from halfseen.learners.calibrated import Calibrated
-from halfseen.learners.known_by_state import KnownByState
+from halfseen.learners.known import KnownByState
 from halfseen.learners.ridge import Ridge
 
 every_agent = pytest.mark.parametrize("name", list(hs.catalog()))
@@ -30,7 +29,7 @@ def grown_up(name: str) -> hs.Agent:
     xs, ys, noise = story(CUT, missing=0.1)
     agent = make_small(name, **manual(name))
     live(agent, xs, ys, noise)
-    if agent.policy.renews:
+    if agent.policy.can_refit:
         agent.refit()
     return agent
 
@@ -53,7 +52,7 @@ def go_on(agent: hs.Agent, *, provisional: float | None, heard: bool = False, ch
             agent.learn(number, paid(number))
 
     for t in range(CUT, ROUNDS):
-        agent.relive(ys[t], (3 * t) % ARMS, propensity=0.3, **shown(agent, xs[t]))
+        agent.replay(ys[t], (3 * t) % ARMS, propensity=0.3, **shown(agent, xs[t]))
         if heard:
             come(t + 1)
         elif t > CUT:
@@ -74,7 +73,7 @@ def test_the_real_reward_in_the_place_of_the_provisional_is_as_if_it_had_come_at
     assert agent.takes_provisional
     go_on(at_once, provisional=None)
     go_on(agent, provisional=-1.3)
-    if agent.policy.renews:
+    if agent.policy.can_refit:
         assert agent.policy.learner.fitted.all()
         assert not agent.policy.estimator.plain.any()
     wanted, got = at_once.state(), agent.state()
@@ -94,7 +93,7 @@ def _size(value: np.ndarray) -> float:
 def test_a_provisional_reward_is_learnt_as_any_other(name):
     agent, twin = grown_up(name), grown_up(name)
     for one in (agent, twin):
-        one.relive([0.3, -0.2, 0.1], 2, **shown(one, np.ones(5)))
+        one.replay([0.3, -0.2, 0.1], 2, **shown(one, np.ones(5)))
     agent.learn(CUT + 1, 0.7, provisional=True)
     assert agent.pending == (CUT + 1,)
     assert agent.health().facts["provisional rewards"] == 1
@@ -126,21 +125,21 @@ def test_saved_and_loaded_in_between_it_goes_on_bit_for_bit(name, tmp_path):
 @every_agent
 def test_a_batch_is_single_agents(name):
     stories = [story(40, seed=s, missing=0.05 * s) for s in range(3)]
-    policy = CATALOG[name].build(Streams(stream_keys([11, 12, 13]), OBSERVED, ARMS), told(name) | manual(name))
+    policy = CATALOG[name].build(StreamBatch(stream_keys([11, 12, 13]), OBSERVED, ARMS), told(name) | manual(name))
     singles = [make_small(name, seed=11 + s, **manual(name)) for s in range(3)]
     arms, given = np.array([1, 0, 3]), np.array([0.5, -2.0, 1.25])
     held = []
     for t in range(40):
         contexts, ys = (np.stack([one[part][t] for one in stories]) for part in range(2))
-        rounds, features = policy.relive(ys, arms, contexts=contexts if policy.estimator.reveals_context else None)
-        credits = policy.learn_for_now(rounds, features, arms, given + t)
-        held.append((rounds, features, credits))
+        made = policy.replay(ys, arms, contexts=contexts if policy.estimator.reveals_context else None)
+        credits = policy.learn_provisional(made.rounds, made.features, arms, given + t)
+        held.append((made.rounds, made.features, credits))
         for agent, x, y, arm, value in zip(singles, contexts, ys, arms, given, strict=True):
-            agent.relive(y, int(arm), **shown(agent, x))
+            agent.replay(y, int(arm), **shown(agent, x))
             agent.learn(t + 1, float(value) + t, provisional=True)
     for t in (35, 7, 20):
         rounds, features, credits = held[t]
-        policy.replace(rounds, features, arms, given + t, given * given, credits)
+        policy.replace_rewards(rounds, features, arms, given + t, given * given, credits)
         for agent, value in zip(singles, given, strict=True):
             agent.learn(t + 1, float(value * value))
     for key, value in policy.learner.state().items():
@@ -151,7 +150,7 @@ def test_a_batch_is_single_agents(name):
 @every_agent
 def test_a_provisional_reward_that_is_refused_changes_nothing(name):
     agent = grown_up(name)
-    agent.relive([0.3, -0.2, 0.1], 2, **shown(agent, np.ones(5)))
+    agent.replay([0.3, -0.2, 0.1], 2, **shown(agent, np.ones(5)))
     for held in (False, True):
         if held:
             agent.learn(CUT + 1, 0.5, provisional=True)
@@ -189,7 +188,7 @@ def test_after_a_fit_in_between_the_arms_are_those_of_the_real_rewards(newest):
     agent = grown_up("adaptive")
     xs, ys, _ = story(ROUNDS, missing=0.1)
     for t in range(CUT, ROUNDS):
-        agent.relive(ys[t], (3 * t) % ARMS, propensity=0.3, **shown(agent, xs[t]))
+        agent.replay(ys[t], (3 * t) % ARMS, propensity=0.3, **shown(agent, xs[t]))
         if t < ROUNDS - 2 or newest:
             agent.learn(t + 1, paid(t + 1), provisional=t + 1 in (*LATE, ROUNDS))
     agent.refit()
@@ -210,7 +209,7 @@ def test_a_round_no_longer_kept_teaches_nothing():
     agent = make_small("adaptive", history=80, **manual("adaptive"))
     _, ys, _ = story(200)
     for t in range(200):
-        agent.relive(ys[t], t % ARMS)
+        agent.replay(ys[t], t % ARMS)
         agent.learn(t + 1, paid(t), provisional=t < 3 or t == 110)
         if t % 60 == 59:
             agent.refit()
@@ -228,7 +227,7 @@ def test_states_heard_of_from_rewards_are_worked_out_again():
     agent, at_once = make_small("mts", memory=20), make_small("mts", memory=20)
     for one in (agent, at_once):
         for t in range(25):
-            one.relive(np.zeros(OBSERVED), t % ARMS)
+            one.replay(np.zeros(OBSERVED), t % ARMS)
             one.learn(t + 1, -9.0 if one is agent and t in (2, 15) else paid(t), provisional=t in (2, 15))
     agent.learn(16, paid(15))
     at_once.learn(16, paid(15))
@@ -283,15 +282,15 @@ class OfItsOwn(Ridge):
 class HardOfHearing(LatentStates):
     """The same of an estimator that hears rewards."""
 
-    def reward(self, rows, rounds, arms, rewards, learner):
-        super().reward(rows, rounds, arms, np.tanh(rewards), learner)
+    def update_from_rewards(self, rows, rounds, arms, rewards, learner):
+        super().update_from_rewards(rows, rounds, arms, np.tanh(rewards), learner)
 
 
 @pytest.fixture(params=["learner", "estimator"])
 def stubborn(request, monkeypatch):
     entry = {
-        "learner": Entry("stubborn", Observed, OfItsOwn, Thompson, "", ""),
-        "estimator": Entry("stubborn", HardOfHearing, KnownByState, CATALOG["mts"].chooser, "", ""),
+        "learner": CatalogueEntry("stubborn", Observed, OfItsOwn, Thompson, "", ""),
+        "estimator": CatalogueEntry("stubborn", HardOfHearing, KnownByState, CATALOG["mts"].chooser, "", ""),
     }[request.param]
     monkeypatch.setitem(CATALOG._entries, "stubborn", entry)
     return make_small("stubborn")
@@ -330,19 +329,6 @@ def test_a_state_that_does_not_fit_is_refused(held):
     with pytest.raises(hs.HalfseenError, match=f"state '{PROVISIONAL}'"):
         agent.restore(agent.state() | {PROVISIONAL: held})
     assert frozen_state(agent) == before
-
-
-def test_a_state_of_before_fits_were_dated_is_taken():
-    agent, twin = grown_up("adaptive"), make_small("adaptive", refit="manual")
-    old = {key: value for key, value in agent.state().items() if key != "learner.fitted_to"}
-    assert len(old) == len(agent.state()) - 1
-    twin.restore(old)
-    assert isinstance(twin.policy.learner, Calibrated)
-    for one in (agent, twin):
-        go_on(one, provisional=0.3)
-    mine, theirs = agent.state(), twin.state()
-    for key in mine.keys() - {"learner.fitted_to"}:
-        np.testing.assert_array_equal(mine[key], theirs[key], err_msg=key)
 
 
 def test_a_fleet_does_not_take_an_agent_with_provisional_rewards():

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from halfseen.diagnostics.calibration import calibrate, coverage
-from halfseen.diagnostics.held_out import hold_out
-from halfseen.diagnostics.record import Payments, make_record
-from halfseen.diagnostics.starvation import arm_knowledge
+from halfseen.diagnostics.calibration import arm_uncertainty, coverage, measure_calibration
+from halfseen.diagnostics.explained_rewards import cross_validate
+from halfseen.diagnostics.subject import ExaminationData
 from halfseen.kernels.sequential import predict_in_turn
 
 
@@ -29,16 +28,16 @@ def test_predictions_in_turn_are_those_of_the_joint_gaussian():
         assert variances[t] == pytest.approx(cov[t, t] - gain @ cov[past, t], rel=1e-9)
 
 
-def lot(rng, n=3000, K=4, p=3, noise=0.8):
+def random_data(rng, n=3000, K=4, p=3, noise=0.8):
     x, slopes = rng.normal(size=(n, p)), rng.normal(size=(K, p))
     arms = rng.integers(K, size=n)
     rewards = (x * slopes[arms]).sum(axis=1) + noise * rng.normal(size=n)
-    return x, make_record(x, arms, rewards, features=p)
+    return x, ExaminationData.from_arrays(x, arms, rewards, features=p)
 
 
 def test_right_predictions_cover_what_they_say():
-    x, record = lot(np.random.default_rng(2))
-    found = calibrate(x, record.payments(), hold_out(record, x).fit)
+    x, data = random_data(np.random.default_rng(2))
+    found = measure_calibration(x, data.observed_rewards(), cross_validate(data, x).fit)
     for one in found.coverages:
         assert abs(one.share - one.level) < 3.5 * one.error
         assert one.error < 0.025
@@ -48,9 +47,9 @@ def test_right_predictions_cover_what_they_say():
 
 @pytest.mark.parametrize(("factor", "sign"), [(0.3, -1), (4.0, 1)])
 def test_noise_of_the_wrong_size_is_found(factor, sign):
-    x, record = lot(np.random.default_rng(3))
-    fit = hold_out(record, x).fit
-    found = calibrate(x, record.payments(), fit._replace(noise=factor * fit.noise))
+    x, data = random_data(np.random.default_rng(3))
+    fit = cross_validate(data, x).fit
+    found = measure_calibration(x, data.observed_rewards(), fit._replace(noise=factor * fit.noise))
     for one in found.coverages:
         assert sign * (one.share - one.level) > 3 * one.error
 
@@ -77,8 +76,8 @@ def test_an_arm_with_few_rewards_that_may_be_best_is_starved():
     arms = rng.integers(3, size=n)
     arms[[10, 50]] = 3
     rewards = (x * slopes[arms]).sum(axis=1) + 0.4 * rng.normal(size=n)
-    record = make_record(x, arms, rewards, features=p)
-    known = arm_knowledge(x, record.payments(), hold_out(record, x).fit)
+    data = ExaminationData.from_arrays(x, arms, rewards, features=p)
+    known = arm_uncertainty(x, data.observed_rewards(), cross_validate(data, x).fit)
     np.testing.assert_array_equal(known.starved, [3])
     assert known.rewards.tolist()[3] == 2
     assert known.unknown[3] > 0.25
@@ -92,17 +91,9 @@ def test_an_arm_that_is_plainly_bad_is_not_starved():
     arms = rng.integers(2, size=n)
     arms[::40] = 2
     rewards = np.where(arms == 2, -200.0, x[:, 0]) + 0.3 * rng.normal(size=n)
-    record = make_record(x, arms, rewards, features=2)
-    known = arm_knowledge(x, record.payments(), hold_out(record, x).fit)
+    data = ExaminationData.from_arrays(x, arms, rewards, features=2)
+    known = arm_uncertainty(x, data.observed_rewards(), cross_validate(data, x).fit)
     assert 2 not in known.starved
-
-
-def test_payments_are_of_the_rewards_that_came():
-    record = make_record(np.zeros((3, 1)), [0, 1, 0], [1.0, np.nan, 2.0], features=1)
-    assert [part.tolist() for part in record.payments()] == [[0, 2], [0, 0], [1.0, 2.0]]
-    every = make_record(np.zeros((2, 1)), None, [[1.0, np.nan], [2.0, 3.0]], features=1)
-    assert isinstance(every.payments(), Payments)
-    assert [part.tolist() for part in every.payments()] == [[0, 1, 1], [0, 0, 1], [1.0, 2.0, 3.0]]
 
 
 def test_a_retired_arm_is_no_rival():
@@ -110,7 +101,7 @@ def test_a_retired_arm_is_no_rival():
     x = rng.normal(size=(n, 2))
     arms = np.where(np.arange(n) < 3, 2, np.arange(n) % 2)
     rewards = np.array([12.0, 0.0, 1.0])[arms] + x[:, 0] + 0.3 * rng.normal(size=n)
-    record = make_record(x, arms, rewards, features=2, arm_names=["old", "dull", "rare"])
-    fit = hold_out(record, x).fit
-    assert arm_knowledge(x, record.payments(), fit).contending[1] < 0.1
-    assert arm_knowledge(x, record.payments(), fit, retired={0}).contending[1] > 0.1
+    data = ExaminationData.from_arrays(x, arms, rewards, features=2, arm_names=["old", "dull", "rare"])
+    fit = cross_validate(data, x).fit
+    assert arm_uncertainty(x, data.observed_rewards(), fit).contending[1] < 0.1
+    assert arm_uncertainty(x, data.observed_rewards(), fit, retired={0}).contending[1] > 0.1

@@ -2,33 +2,25 @@
 
 import numpy as np
 import pytest
-from reference.gaussian import joint, random_system, simulate, with_gaps
+from reference.gaussian import joint, random_series, random_system
+from reference.peers import model_of
 from scipy import stats
 
 import halfseen as hs
 from halfseen.diagnostics.innovations import (
     bias_test,
     innovations,
-    lags_for,
-    size_test,
-    stretches,
+    nis_by_block,
+    nis_test,
+    whiteness_lags,
     whiteness_test,
 )
-
-
-def model_of(D, Q, A, R, m0, P0):
-    return hs.LinearGaussianModel(
-        transition=D, process_cov=Q, observation=A, observation_cov=R, initial_mean=m0, initial_cov=P0
-    )
 
 
 @pytest.mark.parametrize("canonical", [True, False])
 @pytest.mark.parametrize("gaps", [True, False])
 def test_standardised_innovations_are_those_of_the_joint_gaussian(canonical, gaps):
-    rng = np.random.default_rng(3)
-    system = random_system(rng, 4, 2, canonical=canonical)
-    _, y = simulate(rng, *system, 30)
-    y = with_gaps(rng, y) if gaps else y
+    system, y = random_series(3, 4, 2, 30, gaps={} if gaps else None, canonical=canonical)
     x_mean, x_cov, H, noise = joint(*system, len(y))
     seen = ~np.isnan(y.ravel())
     cov = (H @ x_cov @ H.T + noise)[np.ix_(seen, seen)]
@@ -57,9 +49,9 @@ def test_several_features_are_hosking():
     for lag in range(1, 6):
         C = z[lag:].T @ z[:-lag] / n
         total += np.trace(C.T @ inverse @ C @ inverse) * n * n / (n - lag)
-    found = whiteness_test(z, 5, fitted_numbers=4)
+    found = whiteness_test(z, 5, fitted_parameters=4)
     assert found.statistic == pytest.approx(total * (1 + 2 / n), rel=1e-9)
-    assert found.freedom == 5 * 9 - 4
+    assert found.degrees_of_freedom == 5 * 9 - 4
 
 
 def many(rng, D, Q, A, R, m0, P0, *, rounds, series):
@@ -81,9 +73,9 @@ def test_right_models_raise_few_alarms():
     for y in many(rng, *system, rounds=300, series=400):
         y[rng.random(y.shape) < 0.1] = np.nan
         white = innovations(model, y).standardised
-        tests = size_test(white), bias_test(white, white), whiteness_test(white, lags_for(model))
+        tests = nis_test(white), bias_test(white, white), whiteness_test(white, whiteness_lags(model))
         p_values.append([test.p_value for test in tests])
-        parts = stretches(white)
+        parts = nis_by_block(white)
         outside += bool(((parts.ratios < parts.low) | (parts.ratios > parts.high)).any())
     for column in np.array(p_values).T:
         assert stats.kstest(column, "uniform").pvalue > 0.005
@@ -99,8 +91,8 @@ def test_a_fit_takes_degrees_of_freedom():
     for y in many(rng, *system, rounds=400, series=60):
         model = hs.fit(y, latent=2, start=model_of(*system), max_iterations=60).model
         white = innovations(model, y).standardised
-        counted.append(whiteness_test(white, lags_for(model), 2 * 1 * 2).p_value)
-        uncounted.append(whiteness_test(white, lags_for(model)).p_value)
+        counted.append(whiteness_test(white, whiteness_lags(model), 2 * 1 * 2).p_value)
+        uncounted.append(whiteness_test(white, whiteness_lags(model)).p_value)
     assert 0.35 < np.mean(counted) < 0.62
     assert np.mean(uncounted) > np.mean(counted) + 0.1
     assert np.mean(np.array(counted) < 0.05) < 0.17
@@ -108,10 +100,7 @@ def test_a_fit_takes_degrees_of_freedom():
 
 @pytest.fixture(scope="module")
 def story():
-    rng = np.random.default_rng(5)
-    system = random_system(rng, 4, 2, radius=0.95)
-    _, y = simulate(rng, *system, 1500)
-    return system, y
+    return random_series(5, 4, 2, 1500, radius=0.95)
 
 
 def test_wrong_dynamics_leave_memory(story):
@@ -125,7 +114,7 @@ def test_wrong_dynamics_leave_memory(story):
 @pytest.mark.parametrize(("factor", "above"), [(0.25, True), (4.0, False)])
 def test_noise_of_the_wrong_size_is_a_surprise_of_the_wrong_size(story, factor, above):
     (D, Q, A, R, m0, P0), y = story
-    found = size_test(innovations(model_of(D, factor * Q, A, factor * R, m0, P0), y).standardised)
+    found = nis_test(innovations(model_of(D, factor * Q, A, factor * R, m0, P0), y).standardised)
     assert found.p_value < 1e-10
     assert (found.ratio > found.high) if above else (found.ratio < found.low)
     assert found.ratio == pytest.approx(1 / factor, rel=0.1)
@@ -139,11 +128,11 @@ def test_an_offset_is_found_at_its_sensor(story):
     assert found.p_value < 1e-6
 
 
-def test_a_change_shows_in_its_stretches(story):
+def test_a_change_shows_in_its_nis_by_block(story):
     system, y = story
     broken = y.copy()
     broken[1000:1100] *= 4.0
-    parts = stretches(innovations(model_of(*system), broken).standardised)
+    parts = nis_by_block(innovations(model_of(*system), broken).standardised)
     out = parts.ratios > parts.high
     assert out.any()
     assert all(950 <= start <= 1110 for start in parts.starts[out])

@@ -6,13 +6,13 @@ from reference.gaussian import joint, random_system
 
 import halfseen as hs
 from halfseen.diagnostics.innovations import innovations
-from halfseen.diagnostics.observability import shares_told, spread_after
+from halfseen.diagnostics.observability import hidden_variance_explained, marginal_covariance
 
 
 def shares(D, Q, R, P0, rounds):
     model = hs.LinearGaussianModel(transition=D, process_cov=Q, observation_cov=R, initial_cov=P0)
     ys = np.zeros((rounds, len(R)))
-    return shares_told(model, innovations(model, ys).end_cov, rounds)
+    return hidden_variance_explained(model, innovations(model, ys).end_cov, rounds)
 
 
 def test_spread_by_squaring_is_the_recursion():
@@ -21,7 +21,7 @@ def test_spread_by_squaring_is_the_recursion():
         P = P0
         for _ in range(rounds):
             P = D @ P @ D.T + Q
-        np.testing.assert_allclose(spread_after(D, Q, P0, rounds), P, rtol=1e-10)
+        np.testing.assert_allclose(marginal_covariance(D, Q, P0, rounds), P, rtol=1e-10)
 
 
 def test_shares_are_conditional_variances_of_the_joint_gaussian():

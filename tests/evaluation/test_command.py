@@ -11,7 +11,7 @@ from evaluation.logs import agent_events, created, write
 
 import halfseen as hs
 from halfseen.cli.app import run_app
-from halfseen.experiments.evaluate import FILES
+from halfseen.evaluation.evaluate import FILES
 
 
 @pytest.fixture(scope="module")

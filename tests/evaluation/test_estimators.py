@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 from benchmarks.evaluation import World, rule
 from evaluation.logs import ARMS
+from scipy import stats
 
 import halfseen as hs
 from halfseen.errors import HalfseenError
-from halfseen.evaluation.estimators import effective_size
+from halfseen.evaluation.estimators import (
+    effective_size,
+    hac_estimate,
+    policy_value,
+    rewarded_rounds,
+    running_ratio,
+    running_values,
+)
+from halfseen.evaluation.policies import uniform
+from halfseen.evaluation.readers import read_log
 from halfseen.evaluation.reward_model import predicted_rewards
-from halfseen.experiments.evaluate import read_log
 from halfseen.statistics.time_series import hac_mean
 
 TINY = {
@@ -140,6 +149,57 @@ def test_units_do_not_matter(intervals):
             here = getattr(plain.values[name], end)
             assert here == getattr(again.values[name], end)
             assert getattr(other.policies["rule"].values[name], end) == pytest.approx(1000 + 4 * here)
+
+
+def test_running_values_are_those_of_the_rounds_so_far():
+    """Values are those of an evaluation of the first rounds; intervals narrow as in the textbook, and end as that of
+    all rounds."""
+    table, n = World().log(120, seed=9), 120
+    log = read_log(table)
+    rounds, probabilities = rewarded_rounds(log, log.rewards, np.zeros((n, ARMS))), uniform(log)
+    final = policy_value("uniform", rounds, probabilities)
+    ends = np.array([2, 10, 50, n])
+    found = running_values(rounds, probabilities, final, ends)
+    for name, below in (("ips", np.ones(n)), ("snips", final.weights)):
+        above = final.weights * log.rewards
+        plain = []
+        for end in ends:
+            ratio = above[:end].sum() / below[:end].sum()
+            spread = np.sqrt(np.square(above[:end] - ratio * below[:end]).sum()) / below[:end].sum()
+            plain.append(spread * stats.t.ppf(0.975, effective_size(final.weights[:end]) - 1))
+            assert found[name].value[ends == end] == pytest.approx(ratio)
+        half = (final.values[name].high - final.values[name].low) / 2
+        assert np.isnan(found[name].low[0])
+        np.testing.assert_allclose(found[name].high[1:] - found[name].value[1:], half * np.array(plain[1:]) / plain[-1])
+        np.testing.assert_allclose(found[name].value[1:] - found[name].low[1:], half * np.array(plain[1:]) / plain[-1])
+        assert found[name].value[-1] == pytest.approx(final.values[name].value)
+
+
+@pytest.mark.parametrize("rewards", [[1.0], [1.0, 1.0], [2.0] * 5])
+def test_running_values_of_rewards_that_never_differ(rewards):
+    values, ones = np.array(rewards), np.ones(len(rewards))
+    ends = np.arange(1, len(rewards) + 1)
+    found = running_ratio(values, ones, ones, ends, hac_estimate(values, len(values)))
+    np.testing.assert_array_equal(found.value, values)
+    np.testing.assert_array_equal(found.low[:2], np.nan)
+    np.testing.assert_array_equal(found.high[2:], values[2:])
+
+
+def test_intervals_of_rewards_that_are_alike_hold():
+    """AR(1) rewards: most intervals hold the mean, at the end and half way. Taken one by one, 3 of 5 would."""
+    rng, held, lone = np.random.default_rng(3), np.zeros(2), 0
+    runs, n, rho = 300, 3000, 0.7
+    for _ in range(runs):
+        noise, values = rng.normal(size=n + 100), np.zeros(n + 100)
+        for t in range(1, n + 100):
+            values[t] = rho * values[t - 1] + noise[t]
+        values = values[100:]
+        ones = np.ones(n)
+        line = running_ratio(values, ones, ones, np.array([n // 2, n]), hac_estimate(values, n))
+        held += (line.low <= 0) & (line.high >= 0)
+        lone += abs(values.mean()) <= 1.96 * values.std() / np.sqrt(n)
+    assert (held / runs > 0.87).all()
+    assert lone / runs < 0.7
 
 
 def test_rounds_without_reward_are_left_out_or_count_as_told():

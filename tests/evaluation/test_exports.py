@@ -9,16 +9,16 @@ import pytest
 
 import halfseen as hs
 from halfseen.evaluation import policies
-from halfseen.evaluation.log import Kind
-from halfseen.experiments.evaluate import read_log
+from halfseen.evaluation.log import StepKind
+from halfseen.evaluation.readers import read_log
 from halfseen.service.engine.engine import Engine
-from halfseen.service.specs import Ask, Settings, StreamSpec, Told
+from halfseen.service.schemas import DecisionRequest, EngineSettings, RewardRequest, StreamSpec
 
 PAYS = {"a": 1.0, "b": 0.5, "c": 2.0, "d": 1.5}
 
 
 async def live(folder) -> None:
-    engine = await Engine.open(str(folder / "streams.db"), Settings(identify=False, sweep_seconds=3600))
+    engine = await Engine.open(str(folder / "streams.db"), EngineSettings(identify=False, sweep_seconds=3600))
     draw = np.random.default_rng(0)
     spec = {"observed": 2, "arms": ["a", "b", "c"], "agent": "ts-pco", "seed": 1}
     await engine.create_stream(StreamSpec(name="offered", **spec))
@@ -31,20 +31,22 @@ async def live(folder) -> None:
         if turn == 20:
             await engine.add_arm("offered", "d")
         there = ["a", "b"] if turn % 3 == 0 else None
-        asks = [Ask(draw.normal(size=2).tolist(), available=there) for _ in range(4)]
+        asks = [DecisionRequest(draw.normal(size=2).tolist(), available=there) for _ in range(4)]
         for made in await engine.decide_all("offered", asks):
-            await engine.reward("offered", Told(made.id, PAYS[made.arm] + 0.1 * draw.normal()))
+            await engine.reward("offered", RewardRequest(made.id, PAYS[made.arm] + 0.1 * draw.normal()))
     for _ in range(6):
         made = {}
         for name in ("late", "fold"):
-            made[name] = await engine.decide_all(name, [Ask(draw.normal(size=2).tolist()) for _ in range(5)])
+            made[name] = await engine.decide_all(
+                name, [DecisionRequest(draw.normal(size=2).tolist()) for _ in range(5)]
+            )
         await asyncio.sleep(0.03)
         for name, decisions in made.items():
-            await engine.decide(name, Ask([0.1, 0.2]))  # with the defaults
+            await engine.decide(name, DecisionRequest([0.1, 0.2]))  # with the defaults
             for one in decisions[1:]:
-                await engine.reward(name, Told(one.id, PAYS[one.arm]))
+                await engine.reward(name, RewardRequest(one.id, PAYS[one.arm]))
     for ending in ("ndjson", "parquet"):
-        await engine.export(folder / f"journal.{ending}")
+        await engine.export_streams(folder / f"journal.{ending}")
     await engine.close()
 
 
@@ -98,7 +100,7 @@ def test_a_table_of_the_columns_knows_what_was_on_offer_and_what_was_learnt(expo
 
 def test_a_late_reward_that_was_learnt_in_the_place_of_a_default_counts_once(exports):
     log = read_log(exports / "journal.parquet", stream="fold")
-    paid = [step for step in log.steps if step.kind is Kind.REWARDED]
+    paid = [step for step in log.steps if step.kind is StepKind.REWARDED]
     assert [step.provisional for step in paid].count(True) == 6 * 4
     assert len({step.at for step in paid}) == len(paid) - 6 * 4
     late = [at for at in range(36) if at % 6 in (1, 2, 3, 4)]

@@ -11,8 +11,8 @@ from evaluation.logs import agent_events, created, event, write
 from pyarrow import parquet
 
 from halfseen.errors import HalfseenError
-from halfseen.evaluation.log import Kind
-from halfseen.experiments.evaluate import read_log
+from halfseen.evaluation.log import StepKind
+from halfseen.evaluation.readers import read_log
 
 
 def decided(seq, number, arm, propensities, place, **more):
@@ -63,21 +63,21 @@ def test_a_journal_is_read_in_the_order_of_its_events(tmp_path):
     assert log.defaults == 0
     kinds = [(step.kind, step.at) for step in log.steps]
     assert kinds == [
-        (Kind.DECIDED, 0),
-        (Kind.REWARDED, 0),
-        (Kind.ARM_ADDED, 2),
-        (Kind.DECIDED, 1),
-        (Kind.ARM_RETIRED, 0),
-        (Kind.DECIDED, 2),
-        (Kind.REWARDED, 1),
-        (Kind.DECIDED, 3),
+        (StepKind.DECIDED, 0),
+        (StepKind.REWARDED, 0),
+        (StepKind.ARM_ADDED, 2),
+        (StepKind.DECIDED, 1),
+        (StepKind.ARM_RETIRED, 0),
+        (StepKind.DECIDED, 2),
+        (StepKind.REWARDED, 1),
+        (StepKind.DECIDED, 3),
     ]
     assert log.steps[6].value == 0.0  # an agent learns the default, as it came first; what was not folded it does not
 
 
 def test_a_late_reward_learnt_in_the_place_of_the_default_is_a_step_of_its_own(tmp_path):
     log = read_log(write(tmp_path / "j.ndjson", [*LIFE[:-2], rewarded(13, "x2", 1.5, how="late"), LIFE[-1]]))
-    paid = [(step.at, step.value, step.provisional) for step in log.steps if step.kind is Kind.REWARDED]
+    paid = [(step.at, step.value, step.provisional) for step in log.steps if step.kind is StepKind.REWARDED]
     assert paid == [(0, 2.5, False), (1, 0.0, True), (1, 1.5, False)]
     np.testing.assert_array_equal(log.rewards, [2.5, 1.5, 7.0, np.nan])
 
@@ -229,7 +229,13 @@ def test_a_csv_of_ones_own(tmp_path):
     assert log.arms == ("sell", "buy")  # the order in which propensities are listed
     np.testing.assert_array_equal(log.rewards, [3, np.nan, 1])
     np.testing.assert_array_equal(log.observations, [[1.5, 2], [np.nan, 3], [2, 1]])
-    assert [step.kind for step in log.steps] == [Kind.DECIDED, Kind.REWARDED, Kind.DECIDED, Kind.DECIDED, Kind.REWARDED]
+    assert [step.kind for step in log.steps] == [
+        StepKind.DECIDED,
+        StepKind.REWARDED,
+        StepKind.DECIDED,
+        StepKind.DECIDED,
+        StepKind.REWARDED,
+    ]
 
 
 def test_numbers_are_arms_too():

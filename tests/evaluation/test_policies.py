@@ -13,8 +13,8 @@ from settings import ARMS, OBSERVED, assert_same_state, make_small, story, told
 import halfseen as hs
 from halfseen.errors import HalfseenError
 from halfseen.evaluation import policies
-from halfseen.evaluation.log import Kind, Log, LogBuilder
-from halfseen.experiments.evaluate import read_log
+from halfseen.evaluation.log import Log, LogBuilder, StepKind
+from halfseen.evaluation.readers import read_log
 
 AGENTS = [name for name, entry in hs.catalog().items() if not entry.reveals_context]
 
@@ -64,7 +64,7 @@ def test_chances_are_those_from_before_the_reward(delay):
     log = made(60, delay=delay)
     row = int(np.flatnonzero(log.rewarded)[10])
     steps = tuple(
-        step._replace(value=step.value + 50.0) if step.kind is Kind.REWARDED and step.at == row else step
+        step._replace(value=step.value + 50.0) if step.kind is StepKind.REWARDED and step.at == row else step
         for step in log.steps
     )
     before, _ = policies.by_agent(log, "ts-pco", {})
@@ -161,6 +161,6 @@ def test_relive_refuses_and_leaves_the_agent_alone():
     agent = make_small("ts-pco")
     for bad in ({"arm": 9}, {"arm": 0, "propensity": 0.0}, {"arm": 0, "propensity": 1.5}, {"arm": 0, "available": []}):
         with pytest.raises(HalfseenError):
-            agent.relive(np.zeros(OBSERVED), **bad)
+            agent.replay(np.zeros(OBSERVED), **bad)
     assert agent.rounds == 0
     assert_same_state(agent, make_small("ts-pco"))

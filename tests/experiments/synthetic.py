@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from halfseen.experiments.plan import CHUNK, experiment
-from halfseen.experiments.play import Track, checkpoints
+from halfseen.experiments.play import Trajectories, checkpoints
 from halfseen.experiments.result import Result
 
 ROLES = {"observed": ["a"], "hidden": ["c"], "rewards": ["up <b>", "down", "flat"]}
@@ -41,9 +41,9 @@ def fabricate(
     ends = np.minimum(np.arange(CHUNK, rounds + CHUNK, CHUNK), rounds)
     marks = checkpoints(rounds)
 
-    def track(world: str, agent: str) -> Track:
+    def track(world: str, agent: str) -> Trajectories:
         shape = (seeds, rounds)
-        return Track(
+        return Trajectories(
             regret=np.stack([regret(world, agent, seed) for seed in range(seeds)]),
             reward=noise.normal(size=shape),
             arm=noise.integers(0, 5, size=shape).astype(np.int16),
@@ -52,11 +52,20 @@ def fabricate(
             arm_norm=np.full(seeds, 3.0),
             checkpoints=marks,
             gram=np.tile(marks**0.5, (seeds, 1)),
-            seconds=seconds(ends.astype(float))[None, :],
-            streams=np.array([seeds]),
+            seconds=seconds(ends.astype(float)),
         )
 
     tracks = {
         (world.name, agent.label): track(world.name, agent.label) for world in plan.worlds for agent in plan.agents
     }
     return Result(plan, tracks, wall_seconds=1.5, jobs=2)
+
+
+def assert_same_result(one: Result, other: Result) -> None:
+    """Everything but the timings is equal to the last bit."""
+    assert one.tracks.keys() == other.tracks.keys()
+    for key, track in one.tracks.items():
+        for name in ("regret", "reward", "arm", "error", "context_norm", "gram", "arm_norm"):
+            np.testing.assert_array_equal(
+                getattr(track, name), getattr(other.tracks[key], name), err_msg=f"{key} {name}"
+            )

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from experiments.synthetic import fabricate, power
 
-from halfseen.experiments.claims import Claim, Finding, Verdict, below, better, combine, judge_claims
-from halfseen.statistics.estimates import Estimate
+from halfseen.experiments.claims import Claim, ClaimVerdict, Evidence, below, better, combine, judge_claims
+from halfseen.statistics.confidence_intervals import Estimate
 
-HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED
+HOLDS, FAILS, UNDECIDED = ClaimVerdict.HOLDS, ClaimVerdict.FAILS, ClaimVerdict.UNDECIDED
 SUBLINEAR, CLOSE, BEATS, LINEAR, CONSTANT = range(5)
 AGENTS = ["oracle-ts", "emkf-ts", "ts-pco"]
 
 
-def verdict_of(number: int, exponents: dict[str, float], *, seeds: int = 6, spread: float = 0.0) -> Verdict:
+def verdict_of(number: int, exponents: dict[str, float], *, seeds: int = 6, spread: float = 0.0) -> ClaimVerdict:
     """The claim's verdict where every agent grows with its exponent, give or take `spread` between seeds."""
 
     def regret(world: str, agent: str, seed: int) -> np.ndarray:
@@ -38,7 +38,7 @@ def verdict_of(number: int, exponents: dict[str, float], *, seeds: int = 6, spre
         (0.74, 0.1, UNDECIDED, UNDECIDED),
     ],
 )
-def test_growth(exponent: float, spread: float, sublinear: Verdict, linear: Verdict) -> None:
+def test_growth(exponent: float, spread: float, sublinear: ClaimVerdict, linear: ClaimVerdict) -> None:
     exponents = dict.fromkeys(AGENTS, exponent)
     assert verdict_of(SUBLINEAR, exponents, spread=spread) is sublinear
     assert verdict_of(LINEAR, exponents, spread=spread) is linear
@@ -58,7 +58,7 @@ def test_measured_growth_is_the_true_one() -> None:
         (1.05, 0.4, UNDECIDED, UNDECIDED),
     ],
 )
-def test_paired_differences(ours: float, wobble: float, close: Verdict, beats: Verdict) -> None:
+def test_paired_differences(ours: float, wobble: float, close: ClaimVerdict, beats: ClaimVerdict) -> None:
     def regret(world: str, agent: str, seed: int) -> np.ndarray:
         return power(0.5, scale=ours + wobble * (-1) ** seed if agent == "emkf-ts" else 1.0)
 
@@ -87,7 +87,7 @@ def test_one_seed_decides_nothing_about_regret() -> None:
     ("exponent", "verdict"),
     [(0.0, HOLDS), (-0.3, HOLDS), (0.5, FAILS)],
 )
-def test_time_per_round(exponent: float, verdict: Verdict) -> None:
+def test_time_per_round(exponent: float, verdict: ClaimVerdict) -> None:
     def seconds(ends: np.ndarray) -> np.ndarray:
         return ends**exponent * np.where(np.arange(len(ends)) % 2, 1.01, 0.99)
 
@@ -129,7 +129,7 @@ def test_settings_are_judged_apart() -> None:
         ([], UNDECIDED),
     ],
 )
-def test_combine(parts: list[Verdict], whole: Verdict) -> None:
+def test_combine(parts: list[ClaimVerdict], whole: ClaimVerdict) -> None:
     assert combine(parts) is whole
 
 
@@ -141,7 +141,7 @@ def test_limits_belong_to_failure() -> None:
 
 
 def test_as_plain_data() -> None:
-    claim = Claim("title", "paper", "test", (Finding("orbit", "emkf-ts", Estimate(1.0, 0.5, 1.5), FAILS),))
+    claim = Claim("title", "paper", "test", (Evidence("orbit", "emkf-ts", Estimate(1.0, 0.5, 1.5), FAILS),))
     plain = json.loads(json.dumps(claim.as_dict()))
     assert plain["verdict"] == "undecided"
     assert plain["verdict_elsewhere"] == "does not hold"

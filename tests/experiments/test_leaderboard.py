@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,17 @@ from reports.page import Page
 
 import halfseen as hs
 from halfseen.agents import saving as savefile
-from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, CatalogueEntry
 from halfseen.choosers.uniform import Uniform
 from halfseen.estimators.observed import Observed
-from halfseen.experiments import cache as slice_store
-from halfseen.experiments import cells
+from halfseen.experiments import cache
 from halfseen.experiments import leaderboard as module
+from halfseen.experiments import leaderboard_summary as summary
 from halfseen.experiments.engines import local
-from halfseen.experiments.leaderboard import BASELINE, FILES, WORLDS, Progress, leaderboard_plan
-from halfseen.experiments.standings import FIELDS
+from halfseen.experiments.leaderboard import FILES, WORLDS, Progress, leaderboard_plan
+from halfseen.experiments.leaderboard_summary import BASELINE, FIELDS, SliceSummary, play_and_summarise, world_and_agent
+from halfseen.experiments.plan import Slice
+from halfseen.experiments.play import OnProgress
 from halfseen.learners.ridge import Ridge
 
 AGENTS, PLACES = ["kf-ts", "ts-pco", "random"], ["keyhole", "switch:at=30"]
@@ -31,20 +32,20 @@ CELLS = len(AGENTS) * len(PLACES) * 2  # of two seeds and of one
 
 @pytest.fixture(autouse=True)
 def _small_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "SEEDS", 2)
+    monkeypatch.setattr(summary, "SEEDS_PER_SLICE", 2)
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> list[cells.Cell]:
-    """The cells that were really played."""
-    heard: list[cells.Cell] = []
+def played(monkeypatch: pytest.MonkeyPatch) -> list[Slice]:
+    """The slices that were really played."""
+    slices: list[Slice] = []
 
-    def listening(cell: cells.Cell, tick: Callable[[int], None]) -> cells.CellResult:
-        heard.append(cell)
-        return cells.play_cell(cell, tick)
+    def recording(task: Slice, on_progress: OnProgress) -> SliceSummary:
+        slices.append(task)
+        return play_and_summarise(task, on_progress)
 
-    monkeypatch.setattr(module, "play_cell", listening)
-    return heard
+    monkeypatch.setattr(module, "play_and_summarise", recording)
+    return slices
 
 
 def board_in(folder: Path | None = None, **options: Any) -> hs.Leaderboard:
@@ -71,8 +72,8 @@ def test_the_numbers_are_those_of_run(jobs: int, tmp_path: Path) -> None:
 
 
 def test_the_regret_around_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "WINDOW", 10)
-    monkeypatch.setattr(cells, "AFTERMATH", 25)
+    monkeypatch.setattr(summary, "WINDOW", 10)
+    monkeypatch.setattr(summary, "AFTERMATH", 25)
     board, result = board_in(), hs.run(AGENTS, world="switch:at=30", rounds=60, seeds=3)
     place = "switch at=30"
     assert board.summary["worlds"][place]["change"] == {
@@ -94,14 +95,14 @@ def test_the_regret_around_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_windows_that_do_not_fit() -> None:
     world = hs.worlds.named("switch", at=100)
-    assert cells.change_windows(world, 100) is None
-    assert cells.change_windows(world, 150) == (slice(0, 100), slice(100, 150))
-    assert cells.change_windows(hs.worlds.named("switch"), 3000) == (slice(1200, 1500), slice(2700, 3000))
-    assert cells.change_windows(hs.worlds.named("switch"), 9000) == (slice(1200, 1500), slice(2700, 3000))
-    assert cells.change_windows(hs.worlds.named("orbit"), 3000) is None
+    assert summary.change_windows(world, 100) is None
+    assert summary.change_windows(world, 150) == (slice(0, 100), slice(100, 150))
+    assert summary.change_windows(hs.worlds.named("switch"), 3000) == (slice(1200, 1500), slice(2700, 3000))
+    assert summary.change_windows(hs.worlds.named("switch"), 9000) == (slice(1200, 1500), slice(2700, 3000))
+    assert summary.change_windows(hs.worlds.named("orbit"), 3000) is None
 
 
-def test_only_what_is_missing_is_played(tmp_path: Path, played: list[cells.Cell]) -> None:
+def test_only_what_is_missing_is_played(tmp_path: Path, played: list[Slice]) -> None:
     first = board_in(tmp_path)
     files = sorted((tmp_path / "cells").iterdir())
     assert len(played) == len(files) == CELLS
@@ -120,15 +121,15 @@ def test_only_what_is_missing_is_played(tmp_path: Path, played: list[cells.Cell]
     assert played == []
 
 
-def test_damaged_cells_are_played_again(tmp_path: Path, played: list[cells.Cell]) -> None:
+def test_damaged_cells_are_played_again(tmp_path: Path, played: list[Slice]) -> None:
     first = board_in(tmp_path)
     files = sorted((tmp_path / "cells").iterdir())
     whole = files[0].read_bytes()
     damages = [b"", b"\xff\xfe", b"[]", whole[: len(whole) // 2], b"null", whole[:60] + b"\x00" + whole[61:]]
     for path, content in zip(files, damages, strict=False):
         path.write_bytes(content)
-    subject = slice_store.SliceStore(tmp_path / "cells").subject_of(files[-3])
-    savefile.write(files[-1], {"subject": subject, "seeds": [0, 1]}, {"wall_seconds": 1.0}, kind=slice_store.FORM)
+    header, _ = savefile.read(files[-3], kind=cache.FORM)
+    savefile.write(files[-1], {"key": header["key"], "seeds": [0, 1]}, {"wall_seconds": 1.0}, kind=cache.FORM)
     os_error = files[-2]
     os_error.unlink()
     os_error.mkdir()
@@ -156,7 +157,7 @@ def test_damaged_cells_are_played_again(tmp_path: Path, played: list[cells.Cell]
     ],
     ids=["rounds", "seeds", "agents", "worlds"],
 )
-def test_other_settings_are_other_cells(tmp_path: Path, played: list[cells.Cell], changed: dict[str, Any]) -> None:
+def test_other_settings_are_other_cells(tmp_path: Path, played: list[Slice], changed: dict[str, Any]) -> None:
     first = board_in(tmp_path)
     played.clear()
     told: list[Progress] = []
@@ -175,12 +176,12 @@ def test_other_settings_are_other_cells(tmp_path: Path, played: list[cells.Cell]
 
 
 def test_other_code_and_other_versions_are_other_cells(
-    tmp_path: Path, played: list[cells.Cell], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, played: list[Slice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board_in(tmp_path)
     for name, value in (("source_hash", lambda: "edited"), ("versions", lambda: {"halfseen": "9"})):
         played.clear()
-        monkeypatch.setattr(slice_store, name, value)
+        monkeypatch.setattr(cache, name, value)
         board_in(tmp_path)
         assert len(played) == CELLS
 
@@ -193,16 +194,16 @@ def test_code_that_changes_under_a_run_ends_it(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_seeds_add_to_those_that_are_there(tmp_path: Path, played: list[cells.Cell]) -> None:
+def test_more_seeds_add_to_those_that_are_there(tmp_path: Path, played: list[Slice]) -> None:
     fewer = board_in(tmp_path, seeds=2)
     played.clear()
     more = board_in(tmp_path, seeds=5)
-    assert {cell.seeds for cell in played} == {(2, 3), (4,)}
+    assert {task.seeds for task in played} == {(2, 3), (4,)}
     for place, regret in totals(fewer).items():
         assert totals(more)[place][:2] == regret
 
 
-def test_fresh_discards_every_cell_and_nothing_else(tmp_path: Path, played: list[cells.Cell]) -> None:
+def test_fresh_discards_every_cell_and_nothing_else(tmp_path: Path, played: list[Slice]) -> None:
     board_in(tmp_path, rounds=50)
     (tmp_path / "cells" / "notes.txt").write_text("mine")
     played.clear()
@@ -212,7 +213,7 @@ def test_fresh_discards_every_cell_and_nothing_else(tmp_path: Path, played: list
     assert (tmp_path / "cells" / "notes.txt").read_text() == "mine"
 
 
-def test_an_interruption_leaves_what_is_done(tmp_path: Path, played: list[cells.Cell]) -> None:
+def test_an_interruption_leaves_what_is_done(tmp_path: Path, played: list[Slice]) -> None:
     def impatient(now: Progress) -> None:
         if now.done == 5:
             raise KeyboardInterrupt
@@ -237,7 +238,7 @@ class Moody(Observed):
 
 @pytest.fixture
 def moody(monkeypatch: pytest.MonkeyPatch) -> str:
-    entry = Entry("moody", Moody, Ridge, Uniform, "as it pleases", "a test")
+    entry = CatalogueEntry("moody", Moody, Ridge, Uniform, "as it pleases", "a test")
     monkeypatch.setitem(CATALOG._entries, "moody", entry)
     return "moody"
 
@@ -265,21 +266,21 @@ def test_one_that_fails_spoils_nothing_else(tmp_path: Path, moody: str, jobs: in
     assert len({line.count("|") for line in markdown.splitlines() if line.startswith("| `")}) <= 4
 
 
-def test_one_that_failed_is_tried_again(tmp_path: Path, played: list[cells.Cell], moody: str) -> None:
+def test_one_that_failed_is_tried_again(tmp_path: Path, played: list[Slice], moody: str) -> None:
     board_in(tmp_path, agents=[moody, *AGENTS])
     played.clear()
     told: list[Progress] = []
     board_in(tmp_path, agents=[moody, *AGENTS], progress=told.append)
-    assert {cell.place for cell in played} == {("keyhole", moody)}
+    assert {world_and_agent(task) for task in played} == {("keyhole", moody)}
     assert (told[0].failed, told[-1].failed) == (0, len(played))
 
 
 def test_without_a_yardstick_there_are_no_ratios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(cell: cells.Cell, tick: Callable[[int], None]) -> cells.CellResult:
-        broken = cell.place == ("keyhole", BASELINE)
-        return cells.CellResult(0.1, "ValueError: no") if broken else cells.play_cell(cell, tick)
+    def failing(task: Slice, on_progress: OnProgress) -> SliceSummary:
+        broken = world_and_agent(task) == ("keyhole", BASELINE)
+        return SliceSummary(0.1, "ValueError: no") if broken else play_and_summarise(task, on_progress)
 
-    monkeypatch.setattr(module, "play_cell", failing)
+    monkeypatch.setattr(module, "play_and_summarise", failing)
     board = board_in(tmp_path)
     entry = board.entry("keyhole", "ts-pco")
     assert entry["regret_mean"] > 0

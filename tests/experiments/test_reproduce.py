@@ -11,8 +11,8 @@ from experiments.synthetic import fabricate, power
 from halfseen.errors import HalfseenError
 from halfseen.experiments import reproduce as module
 from halfseen.experiments.claims import judge_claims
-from halfseen.experiments.files import check_folder, staged
 from halfseen.experiments.reproduce import AGENTS, paper_experiment, reproduce, save_reproduction
+from halfseen.reports.files import check_folder, staged
 
 FILES = ["regret.png", "regret.svg", "report.html", "rounds.parquet", "summary.json"]
 

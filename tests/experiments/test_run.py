@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from experiments.synthetic import assert_same_result
 
 import halfseen as hs
-from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, AgentSpec, CatalogueEntry, agent_spec, split_spec
 from halfseen.choosers.greedy import Greedy
 from halfseen.estimators.observed import Observed
 from halfseen.experiments import run as run_module
-from halfseen.experiments.plan import AgentSpec, agent_spec, experiment, split_spec, world_spec
+from halfseen.experiments.plan import experiment, world_spec
 from halfseen.experiments.play import build_policy
 from halfseen.experiments.report import facts_from_worlds
 from halfseen.learners.ridge import Ridge
@@ -18,15 +19,6 @@ AGENTS = ["oracle-ts", "kf-ts", "emkf-ts", "em-rts-ts", "ts-pco", "bayes", "rand
 
 def small_run(**options):
     return hs.run(AGENTS, **({"world": ["keyhole", "fog"], "rounds": 450, "seeds": 5} | options))
-
-
-def assert_same_result(one, other):
-    assert one.tracks.keys() == other.tracks.keys()
-    for key, track in one.tracks.items():
-        for name in ("regret", "reward", "arm", "error", "context_norm", "gram", "arm_norm"):
-            np.testing.assert_array_equal(
-                getattr(track, name), getattr(other.tracks[key], name), err_msg=f"{key} {name}"
-            )
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +31,7 @@ def test_processes_do_not_change_a_number(result):
 
 
 def test_slices_do_not_change_a_number(result, monkeypatch):
-    monkeypatch.setattr(run_module, "SLICE", 2)
+    monkeypatch.setattr(run_module, "MOST_SEEDS", 2)
     assert_same_result(result, small_run())
 
 
@@ -179,7 +171,7 @@ class Curious(Observed):
     ],
 )
 def test_what_an_agent_finds_out_by_itself_it_is_not_told(monkeypatch, options, heard):
-    entry = Entry("curious", Curious, Ridge, Greedy, "what it hears", "a test", defaults={"horizon": "auto"})
+    entry = CatalogueEntry("curious", Curious, Ridge, Greedy, "what it hears", "a test", defaults={"horizon": "auto"})
     monkeypatch.setitem(CATALOG._entries, "curious", entry)
     world = hs.worlds.named("foggy-keyhole")
     spec = AgentSpec("curious", options)

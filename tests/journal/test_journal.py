@@ -8,10 +8,8 @@ import pytest
 
 from halfseen.errors import InvalidInput
 from halfseen.journal import events, schema
-from halfseen.journal.events import Event, JournalAway, JournalError
-from halfseen.journal.ids import next_id, next_ids
-from halfseen.journal.journal import Journal, StreamRow, Token
-from halfseen.journal.opening import open_journal
+from halfseen.journal.events import Event, JournalAway, JournalError, next_ids
+from halfseen.journal.journal import Journal, StreamRow, Token, open_journal
 
 
 @pytest.fixture
@@ -43,7 +41,7 @@ def written(journal: Journal, row: StreamRow, record: list[Event]) -> None:
 
 
 def test_events_come_back_exactly(journal):
-    row, identity = new_row(), next_id(1, None)
+    row, identity = new_row(), next_ids(1, None, 1)[0]
     record = [
         Event(1, 1001, None, events.Created({"name": "one", "observed": 3})),
         decided(2, identity, key="k"),
@@ -67,12 +65,12 @@ def test_events_come_back_exactly(journal):
 
 @pytest.mark.parametrize("word", ['a\\\\b"c', "{1,NULL}", "NULL", "null", "'; --", "%s ? $1", "ünï…", "\\\\x41", " "])
 def test_words_come_back_whatever_they_are(journal, word):
-    row, identity = new_row(), next_id(1, None)
+    row, identity = new_row(), next_ids(1, None, 1)[0]
     row.arms = [(word, True), ("down", False)]
     record = [
         Event(1, 1001, None, events.ArmAdded(word), word.encode()),
         decided(2, identity, key=word),
-        decided(3, next_id(2, None)),
+        decided(3, next_ids(2, None, 1)[0]),
     ]
     written(journal, row, record)
     assert journal.events(row.id) == record
@@ -94,21 +92,21 @@ def test_what_was_appended_is_read_in_the_same_transaction(journal):
     with journal.transaction():
         assert journal.create(row)
         row.version = 1
-        journal.append([row], [(row.id, record := decided(1, next_id(1, None)))])
+        journal.append([row], [(row.id, record := decided(1, next_ids(1, None, 1)[0]))])
         assert journal.events(row.id) == [record]
         assert journal.stream("one").version == 1
 
 
 def test_lines_come_back_exactly():
-    identity = next_id(5, None)
+    identity = next_ids(5, None, 1)[0]
     for event in (decided(2, identity, "key"), Event(3, 7, None, events.ModelAccepted(2), b"\x00\x01")):
         assert events.from_line(events.as_line("one", event)) == ("one", event)
 
 
 def test_a_decision_and_a_key_are_there_once(journal):
-    row, identity = new_row(), next_id(1, None)
+    row, identity = new_row(), next_ids(1, None, 1)[0]
     written(journal, row, [decided(1, identity, "k")])
-    for again in (decided(2, identity), decided(2, next_id(2, None), "k"), decided(1, next_id(3, None))):
+    for again in (decided(2, identity), decided(2, next_ids(2, None, 1)[0], "k"), decided(1, next_ids(3, None, 1)[0])):
         with pytest.raises(JournalError):
             written(journal, row, [again])
     assert [event.seq for event in journal.events(row.id)] == [1]
@@ -116,7 +114,7 @@ def test_a_decision_and_a_key_are_there_once(journal):
 
 def test_what_is_not_committed_has_not_happened(journal, database):
     with pytest.raises(JournalError):
-        written(journal, new_row(), [decided(1, next_id(1, None))] * 2)
+        written(journal, new_row(), [decided(1, next_ids(1, None, 1)[0])] * 2)
     assert journal.streams() == []
     other = open_journal(database)
     journal.begin()
@@ -206,7 +204,7 @@ def test_a_database_of_a_newer_version_is_refused_in_one_line(database, monkeypa
 
 def test_an_older_database_is_brought_up_to_date_and_keeps_what_it_has(database, monkeypatch):
     journal = open_journal(database)
-    written(journal, row := new_row(), [decided(1, next_id(1, None))])
+    written(journal, row := new_row(), [decided(1, next_ids(1, None, 1)[0])])
     journal.close()
     newer = (*schema.MIGRATIONS, ("CREATE TABLE more (id {integer}, state {bytes})",))
     for module in ("sqlite", "postgres"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from functools import partial
 
 import pytest
 from engine_tools import observation, pay, refolded, same, spec, with_engine
@@ -12,11 +14,12 @@ from halfseen.cli.app import run_app
 from halfseen.errors import HalfseenError, InvalidInput
 from halfseen.journal import transfer
 from halfseen.journal.events import JournalError
-from halfseen.journal.opening import open_journal
-from halfseen.journal.transfer import bring_in, chosen, export, read
-from halfseen.service.engine.loaded_stream import bring_up
+from halfseen.journal.journal import open_journal
+from halfseen.journal.transfer import export, import_streams, read_events, select_streams
+from halfseen.service.engine.loaded_stream import fold_imported_stream, pack_model
+from halfseen.service.engine.transaction import Operation, StreamTransaction
 from halfseen.service.errors import ServiceError
-from halfseen.service.specs import Ask, Told
+from halfseen.service.schemas import DecisionRequest, RewardRequest
 
 
 @pytest.fixture(scope="module")
@@ -28,25 +31,20 @@ def played(tmp_path_factory) -> str:
         await engine.create_stream(spec("names", observed=["x", "y", "z"], reward_wait=0.001, default_reward=0.5))
         await engine.create_stream(spec("numbers", arms=3, agent="adaptive", options={"latent": 3}))
         for name in ("names", "numbers"):
-            made = [await engine.decide(name, Ask(observation(t), key=f"k{t}")) for t in range(12)]
+            made = [await engine.decide(name, DecisionRequest(observation(t), key=f"k{t}")) for t in range(12)]
             for decision in made[:10]:
-                await engine.reward(name, Told(decision.id, pay(decision.id)))
+                await engine.reward(name, RewardRequest(decision.id, pay(decision.id)))
         await engine.add_arm("names", "d")
         await engine.retire_arm("names", "a")
-        await engine.decide("names", Ask(observation(20), ["b", "d"]))
+        await engine.decide("names", DecisionRequest(observation(20), ["b", "d"]))
         await engine.retire_stream("names")
         agent = await engine.agent("numbers")
         agent.refit()
-        from halfseen.service.engine.loaded_stream import pack_model
-        from halfseen.service.engine.transaction import Desk
-        from halfseen.service.engine.work import Work
-
-        model = pack_model(agent.model())
-        (accepted,) = await engine._drain.submit(
-            Work.alone("numbers", lambda desk: Desk.accept(desk, model, 5, 0), engine._future())
-        )
+        accept = partial(StreamTransaction.accept_model, model=pack_model(agent.model()), seen=5, after=0)
+        future = asyncio.get_running_loop().create_future()
+        (accepted,) = await engine._queue.submit(Operation.single("numbers", accept, future))
         assert accepted is True
-        await engine.decide("numbers", Ask(observation(21)))
+        await engine.decide("numbers", DecisionRequest(observation(21)))
 
     with_engine(url, scenario)
     return url
@@ -70,15 +68,15 @@ def test_a_clock_that_was_ahead_travels_too(tmp_path, ending, monkeypatch):
         await engine.create_stream(spec(reward_wait=60.0))
         for hours in (5, -5, 0):
             clock[0] += hours * 3_600_000_000_000
-            await engine.decide("one", Ask(observation(1)))
+            await engine.decide("one", DecisionRequest(observation(1)))
 
     with_engine(urls[0], scenario)
     source, target = map(open_journal, urls)
     export(source, tmp_path / f"out.{ending}")
-    bring_in(target, read(tmp_path / f"out.{ending}"), bring_up)
+    import_streams(target, read_events(tmp_path / f"out.{ending}"), fold_imported_stream)
     source.close(), target.close()
     assert record_of(urls[0]) == record_of(urls[1])
-    assert {one.time for one in refolded(urls[1], "one").waiting.values()} == {clock[0] // 1000}
+    assert {one.time for one in refolded(urls[1], "one").open_decisions.values()} == {clock[0] // 1000}
     assert same(refolded(urls[0], "one"), refolded(urls[1], "one"))
 
 
@@ -87,7 +85,7 @@ def test_there_and_back(played, database, tmp_path, ending):
     file = tmp_path / f"out.{ending}"
     source, target = open_journal(played), open_journal(database)
     assert export(source, file) == 2
-    found = bring_in(target, read(file), bring_up)
+    found = import_streams(target, read_events(file), fold_imported_stream)
     source.close()
     assert found == {name: part[3] for name, part in record_of(played).items()}
     assert record_of(database) == record_of(played)
@@ -97,7 +95,7 @@ def test_there_and_back(played, database, tmp_path, ending):
         assert same(refolded(played, name), refolded(database, name))
         assert target.snapshot(target.stream(name).id)[0] == found[name]
     with pytest.raises(JournalError, match="there is one of that name"):
-        bring_in(target, read(file), bring_up)
+        import_streams(target, read_events(file), fold_imported_stream)
     target.close()
 
 
@@ -151,7 +149,7 @@ def test_a_damaged_record_is_refused_and_leaves_nothing(played, tmp_path, how):
     lines = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
     (tmp_path / "bad.ndjson").write_text("\n".join(map(json.dumps, damaged(lines, how))))
     with pytest.raises(HalfseenError) as refused:
-        bring_in(target, read(tmp_path / "bad.ndjson"), bring_up)
+        import_streams(target, read_events(tmp_path / "bad.ndjson"), fold_imported_stream)
     assert "\n" not in str(refused.value)
     assert target.count() == 0
     target.close()
@@ -197,13 +195,13 @@ def test_a_file_whose_end_is_missing_is_refused_and_leaves_nothing(played, tmp_p
     lines = (tmp_path / "out.ndjson").read_bytes().splitlines(keepends=True)
     (tmp_path / "cut.ndjson").write_bytes(b"".join(left(lines)))
     with pytest.raises(JournalError, match=message):
-        bring_in(target, read(tmp_path / "cut.ndjson"), bring_up)
+        import_streams(target, read_events(tmp_path / "cut.ndjson"), fold_imported_stream)
     assert target.count() == 0
     of_before = [json.loads(line) for line in left(lines)]
     for line in of_before:
         line.pop("exported", None)
     (tmp_path / "before.ndjson").write_text("\n".join(map(json.dumps, of_before)))
-    bring_in(target, read(tmp_path / "before.ndjson"), bring_up)
+    import_streams(target, read_events(tmp_path / "before.ndjson"), fold_imported_stream)
     assert target.count() == len({line["stream"] for line in of_before})
     target.close()
 
@@ -219,7 +217,7 @@ def test_files_that_are_something_else(played, tmp_path):
     (tmp_path / "bad.parquet").write_text("no table")
     for name in ("bad.ndjson", "bad.parquet"):
         with pytest.raises(HalfseenError):
-            list(read(tmp_path / name))
+            list(read_events(tmp_path / name))
 
 
 def test_the_commands(played, tmp_path, capsys):
@@ -237,14 +235,14 @@ def test_the_commands(played, tmp_path, capsys):
 
 def test_the_engine_exports_and_brings_in(played, tmp_path):
     async def out(engine):
-        assert await engine.export(tmp_path / "out.parquet", ["numbers"]) == 1
+        assert await engine.export_streams(tmp_path / "out.parquet", ["numbers"]) == 1
 
     async def back(engine):
-        found = await engine.bring_in(tmp_path / "out.parquet")
+        found = await engine.import_streams(tmp_path / "out.parquet")
         assert found == {"numbers": record_of(played)["numbers"][3]}
-        assert (await engine.decide("numbers", Ask(observation(1), key="k3"))).repeated
+        assert (await engine.decide("numbers", DecisionRequest(observation(1), key="k3"))).repeated
         with pytest.raises(ServiceError) as raised:
-            await engine.bring_in(tmp_path / "out.parquet")
+            await engine.import_streams(tmp_path / "out.parquet")
         assert raised.value.status == 409
 
     with_engine(played, out)
@@ -258,19 +256,19 @@ def test_a_stream_that_goes_on_while_it_is_read(tmp_path, ending, monkeypatch):
 
     async def scenario(engine):
         await engine.create_stream(spec("busy"))
-        made = await engine.decide_all("busy", [Ask(observation(t)) for t in range(4)])
+        made = await engine.decide_all("busy", [DecisionRequest(observation(t)) for t in range(4)])
         journal = open_journal(url)
-        rows = chosen(journal, ["busy"])
-        await engine.decide("busy", Ask(observation(5)))
-        await engine.reward("busy", Told(made[0].id, 1.0))
-        monkeypatch.setattr(transfer, "chosen", lambda *_: rows)
+        rows = select_streams(journal, ["busy"])
+        await engine.decide("busy", DecisionRequest(observation(5)))
+        await engine.reward("busy", RewardRequest(made[0].id, 1.0))
+        monkeypatch.setattr(transfer, "select_streams", lambda *_: rows)
         export(journal, tmp_path / f"out.{ending}")
         monkeypatch.undo()
         journal.close()
 
     with_engine(url, scenario)
     other = open_journal(str(tmp_path / "other.db"))
-    bring_in(other, read(tmp_path / f"out.{ending}"), bring_up)
-    (row,) = chosen(other, ["busy"])
+    import_streams(other, read_events(tmp_path / f"out.{ending}"), fold_imported_stream)
+    (row,) = select_streams(other, ["busy"])
     assert [event.content.__class__.__name__ for event in other.all_events(row.id)] == ["Created"] + 4 * ["Decided"]
     other.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from reference import gaussian
-from statsmodels.tsa.statespace.kalman_smoother import KalmanSmoother
+from reference.peers import statsmodels_of
 
 from halfseen.kernels.kalman import advance_gain, advance_mean
 from halfseen.kernels.series import filter_series
@@ -51,11 +51,8 @@ def run_series(system, y):
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (4, 2), (3, 3), (7, 1)])
 @pytest.mark.parametrize("gaps", [False, True])
 def test_both_filters_equal_the_dense_gaussian(d, k, gaps):
-    rng = np.random.default_rng(100 * d + k)
-    system = gaussian.random_system(rng, d, k)
-    y = gaussian.simulate(rng, *system, 12)[1]
-    if gaps:
-        y = gaussian.with_gaps(rng, y, share=0.3, blank=(0, 5, 6))
+    missing = {"share": 0.3, "blank": (0, 5, 6)} if gaps else None
+    system, y = gaussian.random_series(100 * d + k, d, k, 12, gaps=missing)
     means, covs, loglik, _, _ = run_series(system, y)
     online_means, online_covs, _ = run_online(system, y)
     for t in range(1, 13):
@@ -134,17 +131,8 @@ def test_many_rows_survive_the_growth_of_the_tables():
 
 @pytest.mark.parametrize("gaps", [False, True])
 def test_filter_equals_statsmodels(gaps):
-    rng = np.random.default_rng(10)
-    D, Q, A, R, m0, P0 = system = gaussian.random_system(rng, 6, 2)
-    y = gaussian.simulate(rng, *system, 150)[1]
-    if gaps:
-        y = gaussian.with_gaps(rng, y, share=0.1)
-    peer = KalmanSmoother(k_endog=2, k_states=6, tolerance=0.0)
-    peer.bind(y)
-    peer["design"], peer["transition"], peer["obs_cov"], peer["state_cov"] = A, D, R, Q
-    peer["selection"] = np.eye(6)
-    peer.initialize_known(D @ m0, D @ P0 @ D.T + Q)  # its initial state is x_1, ours x_0
-    want = peer.filter()
+    system, y = gaussian.random_series(10, 6, 2, 150, gaps={"share": 0.1} if gaps else None)
+    want = statsmodels_of(*system, y).filter()
     means, covs, loglik, pred, _ = run_series(system, y)
     np.testing.assert_allclose(means, want.filtered_state.T, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(covs, np.moveaxis(want.filtered_state_cov, -1, 0), rtol=1e-8, atol=1e-9)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.errors import HalfseenError
 from halfseen.kernels.random import stream_keys
 from halfseen.kernels.regression import score_known
@@ -13,7 +13,7 @@ from halfseen.learners.ridge import Ridge
 
 
 def ridge(streams=2, arms=3, dimension=4, regularisation=2.5):
-    return Ridge(Streams(stream_keys(range(streams)), 1, arms), dimension, regularisation=regularisation)
+    return Ridge(StreamBatch(stream_keys(range(streams)), 1, arms), dimension, regularisation=regularisation)
 
 
 def normal_equations(features, arms, rewards, arm, regularisation):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from reference import gaussian
-from statsmodels.tsa.statespace.kalman_smoother import KalmanSmoother
+from reference.peers import statsmodels_of
 
 from halfseen.kernels.series import filter_series
 from halfseen.kernels.smoother import smooth_series
@@ -32,19 +32,13 @@ def check_dense(system, y, tolerance):
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (4, 2), (3, 3), (7, 1)])
 @pytest.mark.parametrize("gaps", [False, True])
 def test_smoother_equals_the_dense_gaussian(d, k, gaps):
-    rng = np.random.default_rng(200 * d + k)
-    system = gaussian.random_system(rng, d, k)
-    y = gaussian.simulate(rng, *system, 15)[1]
-    if gaps:
-        y = gaussian.with_gaps(rng, y, share=0.3, blank=(0, 7, 14))
-    check_dense(system, y, 1e-9)
+    missing = {"share": 0.3, "blank": (0, 7, 14)} if gaps else None
+    check_dense(*gaussian.random_series(200 * d + k, d, k, 15, gaps=missing), 1e-9)
 
 
 @pytest.mark.parametrize("gaps", [False, True])
 def test_frozen_smoother_equals_the_dense_gaussian(gaps):
-    rng = np.random.default_rng(21)
-    system = gaussian.random_system(rng, 3, 2, radius=0.7)
-    y = gaussian.simulate(rng, *system, 200)[1]
+    system, y = gaussian.random_series(21, 3, 2, 200, radius=0.7)
     if gaps:
         y[100, 0] = np.nan
     _, rows, _, _, filter_rows, frozen = smooth(system, y[None])
@@ -55,17 +49,8 @@ def test_frozen_smoother_equals_the_dense_gaussian(gaps):
 
 @pytest.mark.parametrize("gaps", [False, True])
 def test_smoother_equals_statsmodels(gaps):
-    rng = np.random.default_rng(22)
-    D, Q, A, R, m0, P0 = system = gaussian.random_system(rng, 6, 2)
-    y = gaussian.simulate(rng, *system, 700)[1]
-    if gaps:
-        y = gaussian.with_gaps(rng, y, share=0.002, blank=(350,))
-    peer = KalmanSmoother(k_endog=2, k_states=6, tolerance=0.0)
-    peer.bind(y)
-    peer["design"], peer["transition"], peer["obs_cov"], peer["state_cov"] = A, D, R, Q
-    peer["selection"] = np.eye(6)
-    peer.initialize_known(D @ m0, D @ P0 @ D.T + Q)  # its initial state is x_1, ours x_0
-    want = peer.smooth()
+    system, y = gaussian.random_series(22, 6, 2, 700, gaps={"share": 0.002, "blank": (350,)} if gaps else None)
+    want = statsmodels_of(*system, y).smooth()
     x, rows, P, lag, _, _ = smooth(system, y[None])
     np.testing.assert_allclose(x[0, 1:], want.smoothed_state.T, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(P[rows[0, 1:]], np.moveaxis(want.smoothed_state_cov, -1, 0), rtol=1e-8, atol=1e-9)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import halfseen as hs
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.kernels.evidence import fit_arms
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.calibrated import Calibrated, KeptRewards, fit_rewards
@@ -61,7 +61,7 @@ def test_simulation_based_calibration_with_the_hyperparameters_found(n):
 
 
 def learner(count=1, arms=ARMS, width=P + 3):
-    return Calibrated(Streams(stream_keys(np.arange(count)), 2, arms), width)
+    return Calibrated(StreamBatch(stream_keys(np.arange(count)), 2, arms), width)
 
 
 def padded(features, width):
@@ -114,7 +114,7 @@ def test_an_added_arm_is_one_without_a_reward():
     assert few.arms == ARMS + 1
 
 
-def test_held_back_error_is_that_of_arms_fitted_again_without_each_reward():
+def test_leave_one_out_error_is_that_of_arms_fitted_again_without_each_reward():
     """One by one, with the hyperparameters of all: on other features than the arms were learnt on."""
     features, arms, rewards, *_ = simulated(5, 40)
     rewards[[3, 17]] = np.nan
@@ -130,4 +130,4 @@ def test_held_back_error_is_that_of_arms_fitted_again_without_each_reward():
         errors.append((rewards[t] - whole.origin - asked[t] @ mean) ** 2)
     got = KeptRewards(arms, rewards, ARMS)
     assert got.count == 38
-    np.testing.assert_allclose(got.held_back_error(features, asked), np.mean(errors), rtol=1e-8)
+    np.testing.assert_allclose(got.leave_one_out_error(features, asked), np.mean(errors), rtol=1e-8)

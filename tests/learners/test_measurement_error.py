@@ -6,7 +6,7 @@ from reference.measurement_error import authors_estimate
 from settings import assert_same_state, frozen_state, make_small, story
 
 import halfseen as hs
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.measurement_error import MeasurementError
 
@@ -15,7 +15,7 @@ NOISE = np.array([[0.9, 0.2, 0.0], [0.2, 0.5, 0.1], [0.0, 0.1, 0.7]])
 
 
 def learner(**options):
-    streams = Streams(stream_keys([0]), K, ARMS)
+    streams = StreamBatch(stream_keys([0]), K, ARMS)
     return MeasurementError(streams, K + 1, **({"observation_cov": NOISE, "regularisation": 1.6} | options))
 
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from reference import gaussian
+from reference.peers import model_of
 
 from halfseen.errors import HalfseenError, InvalidInput
 from halfseen.models.linear_gaussian import LinearGaussianModel
-
-
-def model_of(system):
-    D, Q, A, R, m0, P0 = system
-    return LinearGaussianModel(
-        transition=D, process_cov=Q, observation_cov=R, observation=A, initial_mean=m0, initial_cov=P0
-    )
 
 
 @pytest.fixture(params=[True, False], ids=["canonical", "general A"])
@@ -124,7 +118,7 @@ def test_bad_observations(method, ys, message):
 
 def test_filter_equals_a_dense_filter_for_any_observation_matrix(system):
     ys = gappy(system, 60)
-    result = model_of(system).filter(ys)
+    result = model_of(*system).filter(ys)
     means, covs, loglik = gaussian.exact_filter(*system, ys)
     D, Q = system[:2]
     np.testing.assert_allclose(result.means, means, rtol=1e-8, atol=1e-9)
@@ -138,7 +132,7 @@ def test_filter_equals_a_dense_filter_for_any_observation_matrix(system):
 
 def test_smoother_equals_the_dense_gaussian_for_any_observation_matrix(system):
     ys = gappy(system, 25)
-    result = model_of(system).smooth(ys)
+    result = model_of(*system).smooth(ys)
     mean, cov, loglik = gaussian.posterior(*system, ys)
     near = {"rtol": 1e-8, "atol": 1e-9}
     np.testing.assert_allclose(result.means, mean[1:], **near)
@@ -152,7 +146,7 @@ def test_smoother_equals_the_dense_gaussian_for_any_observation_matrix(system):
 
 def test_a_batch_is_its_series(system):
     ys = np.stack([gappy(system, 30, seed) for seed in (1, 2, 3)])
-    model = model_of(system)
+    model = model_of(*system)
     filtered, smoothed = model.filter(ys), model.smooth(ys)
     assert filtered.log_likelihood.shape == (3,)
     for b in range(3):
@@ -169,7 +163,7 @@ def test_read_only_and_fortran_ordered_observations_are_welcome(system):
     ys = gappy(system, 30)
     other = np.asfortranarray(ys)
     other.setflags(write=False)
-    np.testing.assert_array_equal(model_of(system).filter(other).means, model_of(system).filter(ys).means)
+    np.testing.assert_array_equal(model_of(*system).filter(other).means, model_of(*system).filter(ys).means)
 
 
 @pytest.mark.parametrize("blank", [np.ma.masked, None])
@@ -179,7 +173,7 @@ def test_masked_entries_and_none_are_not_seen(system, blank):
         other = [[None if np.isnan(value) else value for value in row] for row in ys]
     else:
         other = np.ma.masked_invalid(ys)
-    np.testing.assert_array_equal(model_of(system).filter(other).means, model_of(system).filter(ys).means)
+    np.testing.assert_array_equal(model_of(*system).filter(other).means, model_of(*system).filter(ys).means)
 
 
 def test_canonical_form_gives_the_same_observations_and_rewards():
@@ -187,7 +181,7 @@ def test_canonical_form_gives_the_same_observations_and_rewards():
     rng = np.random.default_rng(43)
     system = gaussian.random_system(rng, 5, 2, canonical=False)
     D, Q, A, _, m0, P0 = system
-    form = model_of(system).canonical()
+    form = model_of(*system).canonical()
     arms = rng.normal(size=(4, 5))
     x = rng.multivariate_normal(m0, P0)
     x_tilde = form.contexts_to_canonical(x)
@@ -210,7 +204,7 @@ def test_canonical_form_gives_the_same_observations_and_rewards():
 
 def test_canonical_form_has_the_same_likelihood_and_belief():
     system = gaussian.random_system(np.random.default_rng(44), 5, 2, canonical=False)
-    model, ys = model_of(system), gappy(system, 40)
+    model, ys = model_of(*system), gappy(system, 40)
     form = model.canonical()
     ours, theirs = model.filter(ys), form.model.filter(ys)
     assert ours.log_likelihood == pytest.approx(theirs.log_likelihood, rel=1e-12)

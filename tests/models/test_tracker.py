@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from reference import gaussian
+from reference.peers import model_of
 
 from halfseen.errors import InvalidInput
 from halfseen.models.linear_gaussian import LinearGaussianModel
@@ -13,13 +14,9 @@ BLAS = {"rtol": 1e-12, "atol": 1e-12}  # a product over many rows at once may ro
 
 
 def model_and_series(d, k, n, *, gaps, canonical=True, seed=5):
-    rng = np.random.default_rng(seed)
-    D, Q, A, R, m0, P0 = system = gaussian.random_system(rng, d, k, canonical=canonical)
-    ys = gaussian.simulate(rng, *system, n)[1]
-    model = LinearGaussianModel(
-        transition=D, process_cov=Q, observation_cov=R, observation=A, initial_mean=m0, initial_cov=P0
-    )
-    return model, gaussian.with_gaps(rng, ys, share=gaps) if gaps else ys
+    missing = {"share": gaps} if gaps else None
+    system, ys = gaussian.random_series(seed, d, k, n, gaps=missing, canonical=canonical)
+    return model_of(*system), ys
 
 
 def followed(model, ys):

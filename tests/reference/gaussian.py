@@ -116,6 +116,14 @@ def simulate(rng, D, Q, A, R, m0, P0, n):
     return x, x[1:] @ A.T + rng.multivariate_normal(np.zeros(k), R, size=n)
 
 
+def random_series(seed, d, k, n, *, gaps=None, **options):
+    """A random system and n observations of it; `gaps` are the options of `with_gaps`, None: all is observed."""
+    rng = np.random.default_rng(seed)
+    system = random_system(rng, d, k, **options)
+    y = simulate(rng, *system, n)[1]
+    return system, y if gaps is None else with_gaps(rng, y, **gaps)
+
+
 def with_gaps(rng, y, share=0.2, blank=(2,)):
     """Some entries missing, and the rounds in `blank` altogether."""
     y = y.copy()

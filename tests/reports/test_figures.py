@@ -14,11 +14,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import halfseen
 from halfseen.errors import HalfseenError, MissingExtra
-from halfseen.experiments.files import save_figure
 from halfseen.experiments.report import result_figure
 from halfseen.experiments.reproduce import AGENTS
 from halfseen.experiments.result import Result
 from halfseen.reports.figures import arm_shares, arms_figure, render_figure, reward_figure, theory_figure
+from halfseen.reports.files import save_figure
 
 WORLDS = ("paper:noise=0.01", "paper:noise=0.1", "paper:noise=1", "orbit", "keyhole", "fog")
 

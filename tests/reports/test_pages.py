@@ -13,13 +13,14 @@ from experiments.synthetic import fabricate, power
 from jinja2 import UndefinedError
 from reports.page import Page
 
+from halfseen.diagnostics.health import Finding, Verdict
 from halfseen.errors import MissingExtra
-from halfseen.experiments.claims import Claim, Finding, Verdict, judge_claims
+from halfseen.experiments.claims import Claim, judge_claims
 from halfseen.experiments.report import reproduction_report, result_figure
 from halfseen.experiments.result import Result
 from halfseen.reports import pages
 from halfseen.reports.figures import render_figure
-from halfseen.statistics.estimates import Estimate
+from halfseen.statistics.confidence_intervals import Estimate
 
 
 def report(result: Result, claims: Sequence[Claim]) -> str:

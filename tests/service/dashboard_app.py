@@ -12,7 +12,7 @@ from starlette.responses import Response
 from halfseen.service.dashboard.routes import dashboard_routes
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
-from halfseen.service.specs import Settings
+from halfseen.service.schemas import EngineSettings
 
 
 def error_reply(_, error):
@@ -46,7 +46,7 @@ def served(database, *, secrets=None, identify=True):
         return token
 
     async def main():
-        engine = await Engine.open(database, Settings(identify=identify))
+        engine = await Engine.open(database, EngineSettings(identify=identify))
         app = Starlette(routes=dashboard_routes(engine, guard), exception_handlers={ServiceError: error_reply})
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off", ws="none"))
         server.install_signal_handlers = lambda: None

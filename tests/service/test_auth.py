@@ -14,7 +14,7 @@ from service.served import Served, run_command, serving
 
 from halfseen.errors import HalfseenError
 from halfseen.journal.journal import Token
-from halfseen.service.auth import Guard, is_loopback, new_token
+from halfseen.service.auth import Authorizer, is_loopback, new_token
 from halfseen.service.errors import ServiceError
 
 
@@ -208,18 +208,18 @@ def test_a_token_for_a_stream_that_is_not_there_is_made_and_said(tmp_path: Path)
         assert "no such stream" not in run_command(tmp_path, *arguments, "--stream", "nosuch").stderr
 
 
-# --------------------------------------------------------------------- the guard by itself
+# --------------------------------------------------------------------- the authorizer by itself
 
 
-def guard_of(kept: list[Token], **options: object) -> tuple[Guard, list[float]]:
+def authorizer_with(kept: list[Token], **options: object) -> tuple[Authorizer, list[float]]:
     now = [1_000_000.0]
 
     async def load() -> list[Token]:
         return list(kept)
 
-    guard = Guard(load, clock=lambda: now[0], **{"open_at_first": False, **options})  # type: ignore[arg-type]
-    asyncio.run(guard.refresh())
-    return guard, now
+    authorizer = Authorizer(load, clock=lambda: now[0], **{"open_at_first": False, **options})  # type: ignore[arg-type]
+    asyncio.run(authorizer.refresh())
+    return authorizer, now
 
 
 def bearer(secret: str) -> list[tuple[bytes, bytes]]:
@@ -228,38 +228,38 @@ def bearer(secret: str) -> list[tuple[bytes, bytes]]:
 
 def test_a_token_ends_at_its_time() -> None:
     secret, kept = new_token(["read"], days=1, now=1_000_000.0)
-    guard, now = guard_of([kept])
-    assert guard.check(bearer(secret), "read") == kept
+    authorizer, now = authorizer_with([kept])
+    assert authorizer.check(bearer(secret), "read") == kept
     now[0] += 86_399.9
-    guard.check(bearer(secret), "read")
+    authorizer.check(bearer(secret), "read")
     now[0] += 0.1
     with pytest.raises(ServiceError, match="expired"):
-        guard.check(bearer(secret), "read")
+        authorizer.check(bearer(secret), "read")
 
 
 def test_the_rate_is_of_each_token() -> None:
     (secret, kept), (other, kept_too) = new_token(["read"]), new_token(["read"])
-    guard, now = guard_of([kept, kept_too], rate=3.0)
+    authorizer, now = authorizer_with([kept, kept_too], rate=3.0)
     for _ in range(3):
-        guard.check(bearer(secret), "read")
+        authorizer.check(bearer(secret), "read")
     with pytest.raises(ServiceError) as refused:
-        guard.check(bearer(secret), "read")
+        authorizer.check(bearer(secret), "read")
     assert (refused.value.status, refused.value.code) == (429, "too_many")
-    guard.check(bearer(other), "read")
+    authorizer.check(bearer(other), "read")
     now[0] += 1 / 3 + 1e-6
-    guard.check(bearer(secret), "read")
+    authorizer.check(bearer(secret), "read")
     with pytest.raises(ServiceError):
-        guard.check(bearer(secret), "read")
+        authorizer.check(bearer(secret), "read")
 
 
 def test_an_open_service_closes_with_its_first_token() -> None:
     kept: list[Token] = []
-    guard, _ = guard_of(kept, open_at_first=True)
-    assert guard.check([(b"host", b"localhost:8400")], "admin") is None
+    authorizer, _ = authorizer_with(kept, open_at_first=True)
+    assert authorizer.check([(b"host", b"localhost:8400")], "admin") is None
     kept.append(new_token(["read"], days=1, now=0.0)[1])  # long expired
-    asyncio.run(guard.refresh())
+    asyncio.run(authorizer.refresh())
     with pytest.raises(ServiceError, match="token"):
-        guard.check([(b"host", b"localhost:8400")], "read")
+        authorizer.check([(b"host", b"localhost:8400")], "read")
 
 
 @pytest.mark.parametrize(
@@ -278,12 +278,12 @@ def test_an_open_service_closes_with_its_first_token() -> None:
     ],
 )
 def test_an_open_service_hears_no_foreign_pages(headers: list[tuple[bytes, bytes]], ok: bool) -> None:
-    guard, _ = guard_of([], open_at_first=True)
+    authorizer, _ = authorizer_with([], open_at_first=True)
     if ok:
-        assert guard.check(headers, "admin") is None
+        assert authorizer.check(headers, "admin") is None
     else:
         with pytest.raises(ServiceError) as refused:
-            guard.check(headers, "admin")
+            authorizer.check(headers, "admin")
         assert refused.value.status == 403
 
 

@@ -19,10 +19,10 @@ from postgres_server import Server
 from service.served import serving
 
 from halfseen.journal.events import JournalAway
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import open_journal
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
-from halfseen.service.specs import Ask
+from halfseen.service.schemas import DecisionRequest
 
 SPEC = {"name": "s", "observed": 2, "arms": 2, "agent": "ts-pco"}
 
@@ -113,7 +113,7 @@ def test_a_full_disk_is_not_back_because_it_can_be_read(tmp_path: Path, caplog: 
         try:
             for _ in range(6):
                 with pytest.raises(ServiceError, match="cannot be used"):
-                    await engine.decide("one", Ask(observation(1)))
+                    await engine.decide("one", DecisionRequest(observation(1)))
                 await asyncio.sleep(0.2)  # some sweeps
             assert not engine.ready()
         finally:

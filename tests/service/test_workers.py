@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from service.served import environment
 
-from halfseen.service.app import ServeOptions, running
-from halfseen.service.auth import Guard
-from halfseen.service.engine import wait_for_database as patience
+from halfseen.service.app import ServeOptions, running_app
+from halfseen.service.auth import Authorizer
+from halfseen.service.engine import wait_for_database
 from halfseen.service.errors import ServiceError, refusal
 
 TESTS = Path(__file__).parents[1]
@@ -101,20 +101,20 @@ def test_a_worker_that_waits_for_its_database_leaves_quietly(tmp_path: Path, num
 def test_tokens_that_cannot_be_read_at_the_start_are_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(patience, "_SECONDS", 0.01)
+    monkeypatch.setattr(wait_for_database, "_RETRY_SECONDS", 0.01)
     refusals = [refusal("unavailable", "database: away")] * 2 + [refusal("internal", "service: wrong")]
-    read = Guard.refresh
+    read = Authorizer.refresh
 
-    async def refresh(self: Guard) -> None:
+    async def refresh(self: Authorizer) -> None:
         if refusals:
             raise refusals.pop(0)
         await read(self)
 
     async def start() -> None:
-        async with running(ServeOptions(str(tmp_path / "x.db")), patient=True):
+        async with running_app(ServeOptions(str(tmp_path / "x.db")), wait=True):
             pass
 
-    monkeypatch.setattr(Guard, "refresh", refresh)
+    monkeypatch.setattr(Authorizer, "refresh", refresh)
     with pytest.raises(ServiceError, match="wrong"):  # which no waiting would mend
         asyncio.run(start())
     assert refusals == []
@@ -127,5 +127,5 @@ def test_tokens_that_cannot_be_read_at_the_start_are_waited_for(
 
 
 async def impatient(folder: Path) -> None:
-    async with running(ServeOptions(str(folder / "x.db"))):
+    async with running_app(ServeOptions(str(folder / "x.db"))):
         pass

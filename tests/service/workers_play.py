@@ -19,8 +19,7 @@ import uvicorn
 from halfseen.errors import HalfseenError
 from halfseen.journal.events import JournalAway
 from halfseen.service.app import ServeOptions, create_app
-from halfseen.service.serving import server_settings
-from halfseen.service.workers import Workers
+from halfseen.service.serving import Workers, server_settings
 
 
 async def quiet(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:

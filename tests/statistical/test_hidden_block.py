@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.hidden_block import WORLDS, told
+from benchmarks.hidden_block import WORLDS, truth_and_verdicts
 
 from halfseen.worlds import named
 
@@ -23,7 +23,7 @@ QUICK = ("keyhole", "foggy-keyhole", "fog")
 
 def check(name, options, seeds):
     world = named(name, **options)
-    shares, verdicts = told(world, seeds, 3000)
+    shares, verdicts = truth_and_verdicts(world, seeds, 3000)
     added = shares[:, 2] - shares[:, 1]
     wanted = TRUTH[world.name]
     assert (added > 0.25).all() if wanted == "much" else (added < 0.015).all()

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.agents.catalogue import CATALOG
+from halfseen.agents.catalogue import CATALOG, AgentSpec
 from halfseen.agents.policy import Policy
 from halfseen.choosers.floored_greedy import FlooredGreedy
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.estimators.observed import Observed
-from halfseen.experiments.plan import AgentSpec
 from halfseen.experiments.play import build_policy
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.ridge import Ridge
-from halfseen.statistics.estimates import relative_difference
+from halfseen.statistics.confidence_intervals import relative_difference
 from halfseen.worlds import named
 
 
@@ -38,7 +37,7 @@ def regret(policy, world, seeds, rounds):
 
 def with_and_without_correction(world, seeds, rounds):
     """`meb`, and least squares on y with the same chooser: regret of both kinds, and the arms they found."""
-    streams = Streams(stream_keys(seeds), world.observed, world.arms)
+    streams = StreamBatch(stream_keys(seeds), world.observed, world.arms)
     k = world.observed
     meb = CATALOG["meb"].build(streams, {"observation_cov": world.model.observation_cov})
     plain = Policy(streams, Observed(streams), Ridge(streams, k), FlooredGreedy(streams, k))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.statistics.estimates import growth_exponent, relative_difference
+from halfseen.statistics.confidence_intervals import relative_difference
+from halfseen.statistics.growth import growth_exponent
 
 AGENTS = ["oracle-ts", "kf-ts", "emkf-ts", "em-rts-ts", "ts-pco", "bayes"]
 

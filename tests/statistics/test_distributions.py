@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from halfseen.statistics import distributions as laws
+from halfseen.statistics import distributions as dist
 
 FREEDOM = np.array([0, 1, 2, 3.5, 10, 250, 1e5])
 SHARES = np.array([1e-12, 1e-4, 0.025, 0.5, 0.975, 1 - 1e-9])
@@ -19,20 +19,20 @@ AT = np.array([0.0, 1e-3, 0.7, 2.0, 30.0, 400.0])
 @pytest.mark.parametrize(
     ("mine", "theirs", "x"),
     [
-        (laws.student_quantile, stats.t.ppf, SHARES),
-        (laws.student_above, stats.t.sf, AT),
-        (laws.chi2_quantile, stats.chi2.ppf, SHARES),
-        (laws.chi2_below, stats.chi2.cdf, AT),
-        (laws.chi2_above, stats.chi2.sf, AT),
+        (dist.student_quantile, stats.t.ppf, SHARES),
+        (dist.student_sf, stats.t.sf, AT),
+        (dist.chi2_quantile, stats.chi2.ppf, SHARES),
+        (dist.chi2_cdf, stats.chi2.cdf, AT),
+        (dist.chi2_sf, stats.chi2.sf, AT),
     ],
 )
-def test_laws_with_degrees_of_freedom(mine, theirs, x):
+def test_distributions_with_degrees_of_freedom(mine, theirs, x):
     np.testing.assert_array_equal(mine(x[:, None], FREEDOM), theirs(x[:, None], FREEDOM))
 
 
-def test_the_normal_law():
-    np.testing.assert_array_equal(laws.normal_quantile(SHARES), stats.norm.ppf(SHARES))
-    np.testing.assert_array_equal(laws.normal_below(AT), stats.norm.cdf(AT))
+def test_the_normal_distribution():
+    np.testing.assert_array_equal(dist.normal_quantile(SHARES), stats.norm.ppf(SHARES))
+    np.testing.assert_array_equal(dist.normal_cdf(AT), stats.norm.cdf(AT))
 
 
 def test_a_decision_imports_nothing_slow():

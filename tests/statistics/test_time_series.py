@@ -13,7 +13,7 @@ from halfseen.statistics.time_series import (
     automatic_lags,
     block_bootstrap,
     block_length,
-    cautious_error,
+    conservative_error,
     hac_mean,
     percentile_interval,
 )
@@ -134,7 +134,7 @@ def autoregressive(rng, n, slope):
 def test_the_cautious_error_is_that_of_a_long_series(slope):
     """√n times it goes to 1/(1 − slope), the square root of 2π times the spectrum at 0."""
     series = autoregressive(np.random.default_rng(3), 40_000, slope)
-    assert np.sqrt(len(series)) * cautious_error(series) == pytest.approx(1.0 / (1.0 - slope), rel=0.05)
+    assert np.sqrt(len(series)) * conservative_error(series) == pytest.approx(1.0 / (1.0 - slope), rel=0.05)
 
 
 def test_the_cautious_error_covers_where_lags_reach_back_too_little():
@@ -142,7 +142,7 @@ def test_the_cautious_error_covers_where_lags_reach_back_too_little():
     for _ in range(400):
         series = autoregressive(rng, 400, 0.8)
         means.append(series.mean())
-        errors.append(cautious_error(series))
+        errors.append(conservative_error(series))
         plain.append(hac_mean(series).standard_error)
     covered = np.mean(np.abs(means) < 1.97 * np.array(errors))
     assert covered > 0.95 - 4.0 * np.sqrt(0.95 * 0.05 / 400)
@@ -151,5 +151,5 @@ def test_the_cautious_error_covers_where_lags_reach_back_too_little():
 
 @pytest.mark.parametrize("series", [np.ones(50), np.zeros(4), np.arange(6.0), np.sin(np.arange(300.0))])
 def test_the_cautious_error_of_odd_series_is_a_number(series):
-    assert np.isfinite(cautious_error(series))
-    assert cautious_error(series) >= hac_mean(series).standard_error
+    assert np.isfinite(conservative_error(series))
+    assert conservative_error(series) >= hac_mean(series).standard_error

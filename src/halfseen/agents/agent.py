@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +16,18 @@ from halfseen.agents import saving as savefile
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.decision import Decision
 from halfseen.agents.health import stream_health, subject_of
-from halfseen.agents.pending import PROVISIONAL, Ledger
+from halfseen.agents.pending import PROVISIONAL, HasProvisional, PendingDecisions, Provisional
 from halfseen.agents.policy import Policy
-from halfseen.agents.recorded import Record
-from halfseen.agents.rewarded import Rewarded
-from halfseen.diagnostics.examined import Subject
 from halfseen.diagnostics.health import Health
-from halfseen.errors import HalfseenError, invalid
-from halfseen.kernels.checks import COMPLETE, survey
+from halfseen.diagnostics.subject import ExaminationSubject
+from halfseen.errors import DecisionError, HalfseenError, invalid
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, survey
 from halfseen.kernels.random import Floats, Ints
-from halfseen.learners.calibrated import with_fits_dated
+from halfseen.reports.files import write_atomically
 from halfseen.validation import LIMIT
 
-_SINCE_ARMS_COME_AND_GO = {"active", "missed", "silent", "rewards"}  # of the state: older files do without
 
-
-class Agent(Rewarded):
+class Agent:
     """A catalogued agent on one stream. Make one with `halfseen.make`."""
 
     def __init__(
@@ -46,8 +44,8 @@ class Agent(Rewarded):
         self._recipe = dict(recipe)
         self._arms = Arms(arms)
         self._added: list[dict[str, Any]] = []
-        self._ledger = Ledger(max_pending, policy.estimator.dimension)
-        self._reward = np.empty(1)
+        self._pending = PendingDecisions(max_pending, policy.estimator.dimension)
+        self._reward = np.empty(1)  # the one being learnt: nobody keeps it
         for arm in added:
             self._append(arm["name"], arm["params"], arm["round"])
 
@@ -74,17 +72,17 @@ class Agent(Rewarded):
     @property
     def rounds(self) -> int:
         """Decisions made so far."""
-        return self._ledger.decided
+        return self._pending.decided
 
     @property
     def pending(self) -> tuple[int, ...]:
         """The ids of the decisions that may still be rewarded, oldest first."""
-        return tuple(self._ledger.waiting)
+        return tuple(self._pending.waiting)
 
     @property
     def unrewarded(self) -> int:
         """How many decisions may still be rewarded."""
-        return len(self._ledger.waiting)
+        return len(self._pending.waiting)
 
     def decide(
         self,
@@ -102,9 +100,9 @@ class Agent(Rewarded):
         x = self._context(context) if context is not None or self._wants_context else None
         mask = None if available is None else self._arms.mask(available, policy.active)
         choices = policy.decide(y, contexts=x, available=mask)
-        return Decision(self, choices, self._ledger.open(choices))
+        return Decision(self, choices, self._pending.open(choices))
 
-    def relive(
+    def replay(
         self,
         observation: ArrayLike,
         arm: Arm,
@@ -113,9 +111,9 @@ class Agent(Rewarded):
         available: Iterable[Arm] | None = None,
         propensity: float | None = None,
     ) -> Decision:
-        """A round in which `arm` was played, whoever chose it: the state is as if this agent had.
+        """A round in which `arm` was chosen by somebody else: the state is as if this agent had chosen it.
 
-        The decision tells what this agent would have done: `propensities` are its own. `propensity` is that of whoever
+        The decision says what this agent would have done: `propensities` are its own. `propensity` is that of whoever
         chose the arm; agents that learn from it (`meb`) take their own if it is not given. `fold` is many such rounds.
         """
         y = inputs.row("observation", observation, self.policy.streams.observed)
@@ -129,7 +127,90 @@ class Agent(Rewarded):
             mask = mask.copy()
             mask[0, place] = True
         choices = self.policy.replay(y, np.array([place]), mask, contexts=x, propensities=chance)
-        return Decision(self, choices, self._ledger.open(choices))
+        return Decision(self, choices, self._pending.open(choices))
+
+    @property
+    def takes_provisional(self) -> bool:
+        """Whether `learn` takes provisional rewards: whether all its parts can put another in the place of one."""
+        return self.policy.takes_provisional
+
+    def learn(self, decision_id: int | Decision, reward: float, *, provisional: bool = False) -> None:
+        """Credit a reward to its decision (or the id of it), with the context of that decision's own round.
+
+        A `provisional` one is learnt, and the decision stays open: the next reward that it gets is put in the place of
+        this one, as if it had come instead. Ids are numbers of this agent's rounds: they mean nothing to another agent.
+        """
+        value = reward if isinstance(reward, float) else inputs.number("reward", reward)
+        if not abs(value) <= LIMIT:  # NaN and ±inf alike
+            raise invalid("reward", repr(reward), f"a number within ±{LIMIT:g}")
+        if isinstance(decision_id, Decision):
+            decision_id = decision_id.id_for(self)
+        try:
+            rounds, arms, features = self._pending.find(decision_id)
+        except HasProvisional:
+            self._replace(decision_id, value, provisional)
+            return
+        if provisional:
+            self._learn_provisional(decision_id, value)
+            return
+        self._reward[0] = value
+        self.policy.learn(rounds, features, arms, self._reward)
+        self._pending.close(decision_id)
+
+    def _learn_provisional(self, number: int, value: float) -> None:
+        if not self.policy.takes_provisional:
+            wanted = f"False: '{self.name}' cannot put another reward in the place of one that it has learnt"
+            raise invalid("provisional", "True", wanted)
+        made = rounds, arms, features = self._pending.find(number)
+        (credit,) = self.policy.learn_provisional(rounds, features, arms, np.array([value]))
+        self._pending.set_provisional(number, Provisional(made, value, *credit.tolist()))
+
+    def _replace(self, number: int, value: float, provisional: bool) -> None:
+        """Put a reward in the place of the provisional one; the decision stays open if it is `provisional` itself."""
+        held = self._pending.provisional[number]
+        rounds, arms, features = held.made
+        credits = np.array([[held.variance, held.number]])
+        self.policy.replace_rewards(rounds, features, arms, np.array([held.value]), np.array([value]), credits)
+        if provisional:
+            self._pending.set_provisional(number, held._replace(value=value))
+        else:
+            self._pending.close_provisional(number)
+
+    def learn_many(self, ids: Iterable[int | Decision], rewards: ArrayLike) -> None:
+        """Credit many rewards, in the order given: the same as one by one, but all of them or, if refused, none."""
+        given = inputs.listed("ids", ids, "a list of decisions or their ids")
+        numbers = [one.id_for(self) if isinstance(one, Decision) else one for one in given]
+        waiting = [self._pending.made(number) for number in numbers]
+        values = inputs.numbers("rewards", rewards, "numbers, one a decision")
+        if values.shape != (len(numbers),):
+            raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")
+        if not (fine := np.abs(values) <= LIMIT).all():
+            raise invalid("rewards", f"{values[~fine][0]}", f"numbers within ±{LIMIT:g}")
+        if not numbers:
+            return
+        often, times = Counter(numbers).most_common(1)[0]
+        if times > 1:
+            raise DecisionError(f"ids: got {often} more than once; want every decision once")
+        if not self._pending.provisional.keys().isdisjoint(numbers):
+            self._learn_one_by_one(numbers, values.tolist())
+            return
+        rounds, arms, features = (np.concatenate(part) for part in zip(*waiting, strict=True))
+        self.policy.learn_many(np.zeros_like(rounds), rounds, features, arms, values)
+        for number in numbers:
+            self._pending.close(number)
+
+    def _learn_one_by_one(self, numbers: Sequence[int], values: Sequence[float]) -> None:
+        before = self.state()
+        try:
+            for number, value in zip(numbers, values, strict=True):
+                self.learn(number, value)
+        except HalfseenError:
+            self.restore(before)
+            raise
+
+    def give_up(self, decision_id: int | Decision) -> None:
+        """Expect no reward of a decision any more, and forget it; a provisional one stands."""
+        self._pending.give_up(decision_id.id_for(self) if isinstance(decision_id, Decision) else decision_id)
 
     def refit(self) -> None:
         """Identify the model from the kept history now: what is due, or if nothing is, all of it all the same.
@@ -138,7 +219,7 @@ class Agent(Rewarded):
         as often as the machine has time. Decisions that wait for a reward are credited in the new model. Only agents
         that keep a history have something to identify; the others refuse.
         """
-        self._check_renews("refit")
+        self._check_can_refit("refit")
         self.policy.refit()
 
     @property
@@ -148,7 +229,7 @@ class Agent(Rewarded):
 
     def model(self) -> dict[str, Any]:
         """What the last refit has found, as arrays by name: for `accept`, perhaps of a copy of this agent elsewhere."""
-        self._check_renews("model")
+        self._check_can_refit("model")
         return dict(self.policy.estimator.model(0))
 
     def accept(self, model: Mapping[str, Any]) -> None:
@@ -157,7 +238,7 @@ class Agent(Rewarded):
         Identification can so run in another process: copy the agent there (`save`, or `state`), refit the copy, accept
         its model here. The kept history is folded under it, which takes milliseconds where the search took seconds.
         """
-        self._check_renews("accept")
+        self._check_can_refit("accept")
         if not isinstance(model, Mapping):
             raise invalid("model", repr(model), "what agent.model() gives")
         before = self.state()
@@ -169,8 +250,8 @@ class Agent(Rewarded):
                 raise
             raise invalid("model", "one that cannot be filtered with", "what agent.model() gives") from None
 
-    def _check_renews(self, asked: str) -> None:
-        if not self.policy.renews:
+    def _check_can_refit(self, asked: str) -> None:
+        if not self.policy.can_refit:
             raise HalfseenError(
                 f"{asked}: got '{self.name}', which has nothing to identify; want an agent that learns its model from "
                 "a kept history, such as 'adaptive'"
@@ -199,10 +280,10 @@ class Agent(Rewarded):
         An agent that keeps a history also examines its model and arms by it; `halfseen.examine` does more of that.
         """
         return stream_health(
-            self.policy, self._ledger, self.arms, [self._age(place) for place in range(len(self.arms))]
+            self.policy, self._pending, self.arms, [self._age(place) for place in range(len(self.arms))]
         )
 
-    def subject(self) -> Subject | None:
+    def subject(self) -> ExaminationSubject | None:
         """The model in force and the kept history, for an examination; None where there is no history or no model."""
         return subject_of(self.policy, self.arms)
 
@@ -215,17 +296,18 @@ class Agent(Rewarded):
         contexts: ArrayLike | None = None,
         propensities: ArrayLike | None = None,
     ) -> Agent:
-        """Live through a recorded history: observations (n, k), the arms played, their rewards (NaN: none came).
+        """Replay a recorded history: observations (n, k), the arms played, their rewards (NaN: none came).
 
         The state afterwards is, bit for bit, that of an agent that made these decisions and was rewarded at once.
         `propensities` (n,), `Decision.propensity` of each arm, matter to agents that learn from them (`meb`): if not
         given, the arms count as chosen by this agent, with all its active arms available.
         """
-        record = Record.checked(self.policy, self._arms, observations, arms, rewards, contexts, propensities)
+        history = RecordedRounds.checked(self.policy, self._arms, observations, arms, rewards, contexts, propensities)
         before = self.state()
         try:
-            for y, place, context, propensity, reward in record.rounds():
-                number = self._relive(y, place, context, propensity)
+            for y, place, context, propensity, reward in history:
+                choices = self.policy.replay(y, place, contexts=context, propensities=propensity, scored=False)
+                number = self._pending.open(choices)
                 if not np.isnan(reward):
                     self.learn(number, reward)
         except HalfseenError:
@@ -233,64 +315,33 @@ class Agent(Rewarded):
             raise
         return self
 
-    def retrace(self, observation: ArrayLike, arm: Arm, *, propensity: float | None = None) -> int:
-        """One round of a record: see y_t and take `arm` as played; the id that its reward is credited to.
-
-        What `fold` does for many rounds, without the copy of the state that lets it refuse a history halfway.
-        """
-        y = inputs.row("observation", observation, self.policy.streams.observed)
-        if self.policy.estimator.reveals_context:
-            raise invalid("arm", f"a record for '{self.name}'", "agent.fold with contexts: it decides on them")
-        place = np.array([self._arms.place("arm", arm)])
-        return self._relive(y, place, None, None if propensity is None else np.array([propensity]))
-
-    def _relive(self, y: Floats, place: Ints, context: Floats | None, propensity: Floats | None) -> int:
-        rounds, features = self.policy.relive(y, place, contexts=context, propensities=propensity)
-        return self._ledger.open((rounds, place, features))
-
     def save(self, path: str | Path) -> None:
         """Write the whole agent to a file; `halfseen.load` gives it back and it goes on bit for bit."""
         if not isinstance(path, str | Path):
             raise invalid("path", repr(path), "the path of a file")
-        savefile.write_atomically(Path(path), self.packed())
+        write_atomically(Path(path), self.packed())
 
     def packed(self, *, small: bool = True) -> bytes:
         """The whole agent as the content of such a file; not `small` is larger and quicker to make."""
         added = {"added": self._added} if self._added else {}
-        return savefile.packed(self._recipe | added, self.state(), small=small)
+        return savefile.to_bytes(self._recipe | added, self.state(), small=small)
 
     def state(self) -> dict[str, Any]:
         """A copy of every array the agent carries from round to round, by name."""
-        return {name: array.copy() for name, array in self.policy.state().items()} | self._ledger.state()
+        return {name: array.copy() for name, array in self.policy.state().items()} | self._pending.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become what `state()` described; a state of another shape, or of other arms, is refused."""
         known = {name: array for name, array in self.state().items() if name != PROVISIONAL}
-        state = with_fits_dated(state, known, 1)
-        if PROVISIONAL in state and not self.policy.replaces:
+        if PROVISIONAL in state and not self.policy.takes_provisional:
             raise invalid("state", "one with provisional rewards", f"one without: '{self.name}' does not take them")
-        if state.keys() - {PROVISIONAL} == known.keys() - _SINCE_ARMS_COME_AND_GO:
-            state = {**state, **self._unrecorded(state)}
         if state.keys() - {PROVISIONAL} != known.keys():
             raise invalid("state", f"{len(state)} arrays of other names", f"the arrays {', '.join(known)}")
         if np.shape(state["active"]) != known["active"].shape:
             raise invalid("state", f"one of {np.size(state['active'])} arms", f"one of {len(self.arms)} arms")
-        if not np.any(state["active"]):
-            raise invalid("state", "one without an active arm", "one with an arm to choose")
-        self._ledger.check(state, len(self.arms))
+        self._pending.check(state, len(self.arms))
         self.policy.restore(dict(state))
-        self._ledger.restore(state, int(self.policy.rounds[0]))
-
-    def _unrecorded(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """What a state of before arms came and went leaves out: every arm active, nothing counted as missing."""
-        rounds, waiting = int(state["rounds"][0]), len(state["pending.ids"])
-        seen = np.zeros((1, self.policy.streams.observed), dtype=np.int64)
-        return {
-            "active": np.ones((1, len(self.arms)), dtype=np.bool_),
-            "missed": seen,
-            "silent": seen,
-            "rewards": np.array([rounds - waiting, rounds]),
-        }
+        self._pending.restore(state, int(self.policy.rounds[0]))
 
     def __repr__(self) -> str:
         k = self.policy.streams.observed
@@ -320,3 +371,63 @@ class Agent(Rewarded):
         if survey(x) != COMPLETE:
             raise invalid("context", "an entry missing or too large", f"numbers within ±{LIMIT:g}")
         return x
+
+
+@dataclass(frozen=True)
+class RecordedRounds:
+    """The recorded history of one stream: n rounds, checked before any of them is replayed."""
+
+    observations: Floats  # (n, k), NaN: not seen
+    places: Ints  # (n,) of the arms played
+    rewards: Floats  # (n,), NaN: none came
+    contexts: Floats | None  # (n, d), for agents that decide on them
+    propensities: Floats | None  # (n,)
+
+    @classmethod
+    def checked(
+        cls,
+        policy: Policy,
+        known: Arms,
+        observations: ArrayLike,
+        arms: Sequence[Arm],
+        rewards: ArrayLike,
+        contexts: ArrayLike | None,
+        propensities: ArrayLike | None,
+    ) -> RecordedRounds:
+        """What users hand over, for an agent with this policy and the arms `known`."""
+        ys = inputs.table("observations", observations, policy.streams.observed)
+        values = inputs.numbers("rewards", rewards, "numbers, one a round")
+        played = inputs.listed("arms", arms, "a list of arms")
+        places = np.array([known.place("arms", arm) for arm in played], dtype=np.int64)
+        if survey(ys) == EXCESSIVE:
+            raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
+        if values.shape != (len(ys),) or survey(values[None]) == EXCESSIVE:
+            wanted = f"{len(ys)} numbers within ±{LIMIT:g}, one a round, NaN where none came"
+            raise invalid("rewards", f"shape {values.shape}", wanted)
+        if len(places) != len(ys):
+            raise invalid("arms", f"{len(places)} arms", f"{len(ys)}, one a round")
+        xs = None
+        if policy.estimator.reveals_context:
+            xs = inputs.table("contexts", () if contexts is None else contexts, policy.estimator.dimension)
+            if len(xs) != len(ys) or survey(xs) != COMPLETE:
+                raise invalid("contexts", f"{len(xs)} rows", f"{len(ys)} rows of numbers within ±{LIMIT:g}")
+        return cls(ys, places, values, xs, _chances(propensities, len(ys)))
+
+    def __iter__(self) -> Iterator[tuple[Floats, Ints, Floats | None, Floats | None, float]]:
+        """Observation, place, context, propensity and reward of one round after the other; all but the last (1, …)."""
+        for t in range(len(self.rewards)):
+            one = slice(t, t + 1)
+            context = None if self.contexts is None else self.contexts[one]
+            propensity = None if self.propensities is None else self.propensities[one]
+            yield self.observations[one], self.places[one], context, propensity, float(self.rewards[t])
+
+
+def _chances(propensities: ArrayLike | None, rounds: int) -> Floats | None:
+    if propensities is None:
+        return None
+    chances = inputs.numbers("propensities", propensities, "numbers, one a round")
+    if chances.shape != (rounds,):
+        raise invalid("propensities", f"shape {chances.shape}", f"{rounds} probabilities, one a round")
+    if not (fine := (chances > 0.0) & (chances < 1.0 + 1e-6)).all():
+        raise invalid("propensities", f"{chances[~fine][0]}", "probabilities above 0")
+    return chances

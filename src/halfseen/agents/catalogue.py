@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,33 +24,31 @@ from halfseen.choosers.state_sampling import StateSampling
 from halfseen.choosers.thompson import Thompson
 from halfseen.choosers.ucb import Ucb
 from halfseen.choosers.uniform import Uniform
-from halfseen.components import Chooser, Estimator, Learner, Streams
+from halfseen.components import Chooser, Estimator, Learner, StreamBatch
 from halfseen.errors import SaveFileError, invalid, unknown
 from halfseen.estimators.adaptive.estimator import Adaptive
-from halfseen.estimators.as_seen import AsSeen
 from halfseen.estimators.blup import Blup
 from halfseen.estimators.emkf import Emkf
 from halfseen.estimators.hmm import Hmm
 from halfseen.estimators.kalman import Kalman
 from halfseen.estimators.lagged import Lagged
 from halfseen.estimators.latent_states import LatentStates
-from halfseen.estimators.observed import Observed
+from halfseen.estimators.observed import AsSeen, Observed
 from halfseen.estimators.revealed import Revealed
 from halfseen.estimators.smoothed_em import SmoothedEm
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.calibrated import Calibrated
-from halfseen.learners.known import Known
-from halfseen.learners.known_by_state import KnownByState
+from halfseen.learners.known import Known, KnownByState
 from halfseen.learners.measurement_error import MeasurementError
 from halfseen.learners.ridge import Ridge
 from halfseen.reports.tables import Table
 from halfseen.validation import at_least, seed_number
 
-_signature = cache(inspect.signature)  # of a part; every agent that is made looks
+_signature = cache(inspect.signature)  # of the parts: slow, and needed for every agent that is made
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """One row: a name, its three parts, where it comes from, and its own defaults for their options."""
 
     name: str
@@ -84,7 +83,7 @@ class Entry:
         """Whether `decide` wants the true context."""
         return bool(getattr(self.estimator, "reveals_context", False))
 
-    def build(self, streams: Streams, options: Mapping[str, Any]) -> Policy:
+    def build(self, streams: StreamBatch, options: Mapping[str, Any]) -> Policy:
         """The agent for a batch of streams."""
         known = self.options
         for name in options:
@@ -107,7 +106,7 @@ class Entry:
 _PAPER = "Zeng, Bhatt, Koppel & Ganesh 2024"
 _OWN = "ours: docs/mathematics.md"
 _TABLE = (
-    Entry(
+    CatalogueEntry(
         "adaptive",
         Adaptive,
         Calibrated,
@@ -116,19 +115,25 @@ _TABLE = (
         _OWN,
         {"bonus": 1.4, "width": 0.15, "foresight": 0.25},
     ),
-    Entry("adaptive-ts", Adaptive, Calibrated, Thompson, "the same, Thompson sampling", _OWN, {"noise_std": 1.0}),
-    Entry("adaptive-ids", Adaptive, Calibrated, InformationDirected, "the same, information-directed", _OWN),
-    Entry("emkf-ts", Emkf, Ridge, Thompson, "windowed EM on filtered means", f"{_PAPER}, Algorithm 1"),
-    Entry("emkf-ucb", Emkf, Ridge, Ucb, "the same, LinUCB", f"{_PAPER}, section 4"),
-    Entry("em-rts-ts", SmoothedEm, Ridge, Thompson, "windowed full EM with the RTS smoother", "Liu et al. 2022"),
-    Entry("kf-ts", Kalman, Ridge, Thompson, "Kalman filter, model known", f"{_PAPER}, section 2.1"),
-    Entry("kf-ucb", Kalman, Ridge, Ucb, "the same, LinUCB", f"{_PAPER}, section 2.1"),
-    Entry("oracle-ts", Revealed, Ridge, Thompson, "the true context", "Agrawal & Goyal 2013"),
-    Entry("oracle-ucb", Revealed, Ridge, Ucb, "the true context, LinUCB", "Chu et al. 2011"),
-    Entry("ts-pco", Observed, Ridge, Thompson, "the observation as the context", "Park & Faradonbeh 2024"),
-    Entry("blup-ts", Blup, Ridge, Thompson, "the context predicted from one observation", "Park & Faradonbeh 2021"),
-    Entry("pco-greedy", Observed, Ridge, Greedy, "the observation, never explores", "Park & Faradonbeh 2022"),
-    Entry(
+    CatalogueEntry(
+        "adaptive-ts", Adaptive, Calibrated, Thompson, "the same, Thompson sampling", _OWN, {"noise_std": 1.0}
+    ),
+    CatalogueEntry("adaptive-ids", Adaptive, Calibrated, InformationDirected, "the same, information-directed", _OWN),
+    CatalogueEntry("emkf-ts", Emkf, Ridge, Thompson, "windowed EM on filtered means", f"{_PAPER}, Algorithm 1"),
+    CatalogueEntry("emkf-ucb", Emkf, Ridge, Ucb, "the same, LinUCB", f"{_PAPER}, section 4"),
+    CatalogueEntry(
+        "em-rts-ts", SmoothedEm, Ridge, Thompson, "windowed full EM with the RTS smoother", "Liu et al. 2022"
+    ),
+    CatalogueEntry("kf-ts", Kalman, Ridge, Thompson, "Kalman filter, model known", f"{_PAPER}, section 2.1"),
+    CatalogueEntry("kf-ucb", Kalman, Ridge, Ucb, "the same, LinUCB", f"{_PAPER}, section 2.1"),
+    CatalogueEntry("oracle-ts", Revealed, Ridge, Thompson, "the true context", "Agrawal & Goyal 2013"),
+    CatalogueEntry("oracle-ucb", Revealed, Ridge, Ucb, "the true context, LinUCB", "Chu et al. 2011"),
+    CatalogueEntry("ts-pco", Observed, Ridge, Thompson, "the observation as the context", "Park & Faradonbeh 2024"),
+    CatalogueEntry(
+        "blup-ts", Blup, Ridge, Thompson, "the context predicted from one observation", "Park & Faradonbeh 2021"
+    ),
+    CatalogueEntry("pco-greedy", Observed, Ridge, Greedy, "the observation, never explores", "Park & Faradonbeh 2022"),
+    CatalogueEntry(
         "pco-scaled",
         Observed,
         Ridge,
@@ -137,7 +142,7 @@ _TABLE = (
         "Park & Faradonbeh 2022",
         {"width": 0.5},
     ),
-    Entry(
+    CatalogueEntry(
         "meb",
         AsSeen,
         MeasurementError,
@@ -145,24 +150,28 @@ _TABLE = (
         "the observation, its noise corrected for",
         "Guo, Xu & Murphy 2024",
     ),
-    Entry("hmm-ts", Hmm, Ridge, Thompson, "the belief of a hidden Markov chain, learnt online", "Nelson et al. 2022"),
-    Entry("hmm-ucb", Hmm, Ridge, Ucb, "the same, LinUCB", "Nelson et al. 2022"),
-    Entry(
+    CatalogueEntry(
+        "hmm-ts", Hmm, Ridge, Thompson, "the belief of a hidden Markov chain, learnt online", "Nelson et al. 2022"
+    ),
+    CatalogueEntry("hmm-ucb", Hmm, Ridge, Ucb, "the same, LinUCB", "Nelson et al. 2022"),
+    CatalogueEntry(
         "mts", LatentStates, KnownByState, StateSampling, "the state of a known chain, from rewards", "Hong et al. 2020"
     ),
-    Entry("lag-ts", Lagged, Ridge, Thompson, "the last observations side by side", "control: history, no model"),
-    Entry("bayes", Kalman, Known, Greedy, "model and arms known", "the attainable floor"),
-    Entry("random", Observed, Ridge, Uniform, "any arm", "the other end"),
+    CatalogueEntry(
+        "lag-ts", Lagged, Ridge, Thompson, "the last observations side by side", "control: history, no model"
+    ),
+    CatalogueEntry("bayes", Kalman, Known, Greedy, "model and arms known", "the attainable floor"),
+    CatalogueEntry("random", Observed, Ridge, Uniform, "any arm", "the other end"),
 )
 
 
-class Catalog(Mapping[str, Entry]):
+class Catalog(Mapping[str, CatalogueEntry]):
     """The named agents, by name. Printed, it is a table."""
 
-    def __init__(self, entries: tuple[Entry, ...]) -> None:
+    def __init__(self, entries: tuple[CatalogueEntry, ...]) -> None:
         self._entries = {entry.name: entry for entry in entries}
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> CatalogueEntry:
         if not isinstance(name, str) or name not in self._entries:
             raise unknown("agent", name, self._entries)
         return self._entries[name]
@@ -204,6 +213,51 @@ def catalog() -> Catalog:
     return CATALOG
 
 
+@dataclass(frozen=True)
+class AgentSpec:
+    """A catalogued agent with options of its own, under a label of its own."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        entry = CATALOG[self.name]
+        if not isinstance(self.options, Mapping):
+            raise invalid("options", repr(self.options), "a dictionary of options")
+        for option in self.options:
+            if option not in entry.options:
+                raise unknown(f"option of '{self.name}'", option, entry.options)
+        if not self.label:
+            chosen = ",".join(f"{key}={value}" for key, value in self.options.items())
+            object.__setattr__(self, "label", f"{self.name}:{chosen}" if chosen else self.name)
+
+
+def split_spec(text: str) -> tuple[str, dict[str, Any]]:
+    """'name:key=value,key=value' as a name and options; values are JSON where they can be, else text."""
+    name, _, rest = text.partition(":")
+    options: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise invalid("option", f"'{part}' in '{text}'", "name:key=value,key=value")
+        try:
+            options[key.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key.strip()] = value.strip()
+    return name.strip(), options
+
+
+def agent_spec(agent: str | AgentSpec) -> AgentSpec:
+    """An agent by name ('emkf-ts'), by name with options ('emkf-ts:window=400'), or ready-made."""
+    if isinstance(agent, AgentSpec):
+        return agent
+    if not isinstance(agent, str):
+        raise invalid("agents", repr(agent), "names of agents, or AgentSpecs")
+    name, options = split_spec(agent)
+    return AgentSpec(name, options)
+
+
 def make(
     name: str,
     *,
@@ -243,7 +297,7 @@ def _made(
         if len(set(names)) < len(names):
             raise invalid("arms", repr(arms), "names that differ from each other")
     keys = stream_keys(seed_number("seed", seed))
-    streams = Streams(keys, at_least("observed", observed, 1), len(names))
+    streams = StreamBatch(keys, at_least("observed", observed, 1), len(names))
     policy = entry.build(streams, options)
     recipe = {
         "name": name,
@@ -261,9 +315,9 @@ def load(path: str | Path) -> Agent:
     return _loaded(*savefile.read(Path(path)), str(path))
 
 
-def unpacked(content: bytes, source: str) -> Agent:
-    """The agent that `Agent.packed` has packed; `source` is what errors call it."""
-    return _loaded(*savefile.unpacked(content, source), source)
+def from_bytes(content: bytes, source: str) -> Agent:
+    """The agent that `Agent.packed` has written; `source` is what errors call it."""
+    return _loaded(*savefile.from_bytes(content, source), source)
 
 
 def _loaded(recipe: dict[str, Any], state: dict[str, Any], path: str) -> Agent:

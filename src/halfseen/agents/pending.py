@@ -12,21 +12,18 @@ from halfseen.errors import DecisionError, invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import at_least
 
-PROVISIONAL = "pending.provisional"  # of the state: there only if a reward is
-
-
-_NONE_HELD = np.zeros((0, 4))  # number, and what follows
-
+PROVISIONAL = "pending.provisional"  # in the state only if there is such a reward
+_NO_PROVISIONAL = np.zeros((0, 4))  # number of the decision, value of the reward, and how it was learnt
 
 Made = tuple[Ints, Ints, Floats]  # round, arm and features of a decision
 
 
 class HasProvisional(DecisionError):
-    """The decision asked for has a reward for now."""
+    """The decision asked for has a provisional reward."""
 
 
 class Provisional(NamedTuple):
-    """A decision with a reward that another may be put in the place of, and how that was learnt (`Learner.credit`)."""
+    """A decision with a reward that another may replace, and how that reward was learnt (`Learner.credit`)."""
 
     made: Made
     value: float
@@ -34,13 +31,13 @@ class Provisional(NamedTuple):
     number: float
 
 
-class Ledger:
+class PendingDecisions:
     """Numbers are those of the rounds, from 1. Beyond `max_pending` that wait, the oldest can no longer be rewarded."""
 
     def __init__(self, max_pending: int, dimension: int) -> None:
         self._max_pending = at_least("max_pending", max_pending, 1)
         self._dimension = dimension
-        self.waiting: dict[int, Made | None] = {}  # None: it has a reward for now, and is in `provisional`
+        self.waiting: dict[int, Made | None] = {}  # None: it has a reward, and is in `provisional`
         self.provisional: dict[int, Provisional] = {}
         self.decided = 0
         self.rewarded, self._last_rewarded = 0, 0  # rewards credited; decisions made when the last of them came
@@ -58,7 +55,7 @@ class Ledger:
         return number
 
     def find(self, decision_id: Any) -> Made:
-        """Round, arm and features of a decision that waits; HasProvisional is raised if it has a reward for now."""
+        """Round, arm and features of a decision that waits; HasProvisional is raised if it has such a reward."""
         try:
             found = self.waiting.get(decision_id)
         except TypeError:
@@ -70,7 +67,7 @@ class Ledger:
         return found
 
     def made(self, decision_id: Any) -> Made:
-        """The same, whether it has a reward for now or not."""
+        """The same, whether it has a provisional reward or not."""
         try:
             return self.find(decision_id)
         except HasProvisional:
@@ -81,22 +78,22 @@ class Ledger:
         self.rewarded += 1
         self._last_rewarded = self.decided
 
-    def hold(self, decision_id: int, reward: Provisional) -> None:
-        """Count a decision as rewarded and let it wait for another reward; or change the one it has for now."""
+    def set_provisional(self, decision_id: int, reward: Provisional) -> None:
+        """Count a decision as rewarded, and let it wait for another reward; or change the provisional one it has."""
         if decision_id not in self.provisional:
             self.waiting[decision_id] = None
             self.rewarded += 1
             self._last_rewarded = self.decided
         self.provisional[decision_id] = reward
 
-    def settle(self, decision_id: int) -> None:
+    def close_provisional(self, decision_id: int) -> None:
         """Wait no longer for another reward than the provisional one."""
         del self.waiting[decision_id], self.provisional[decision_id]
 
     def give_up(self, decision_id: int) -> None:
         self.made(decision_id)
         if decision_id in self.provisional:
-            self.settle(decision_id)
+            self.close_provisional(decision_id)
             return
         del self.waiting[decision_id]
         self.given_up += 1
@@ -159,9 +156,11 @@ class Ledger:
         played = np.asarray(state["pending.arms"])
         if not ((played >= 0) & (played < arms)).all():
             raise invalid("state 'pending.arms'", f"arms {played.min()} to {played.max()}", f"arms 0 to {arms - 1}")
-        held = np.asarray(state.get(PROVISIONAL, _NONE_HELD))
-        if held.dtype != np.float64 or held.shape[1:] != _NONE_HELD.shape[1:] or np.isnan(held).any():
-            raise invalid(f"state '{PROVISIONAL}'", f"{held.dtype} {held.shape}", f"numbers like {_NONE_HELD.shape}")
+        held = np.asarray(state.get(PROVISIONAL, _NO_PROVISIONAL))
+        if held.dtype != np.float64 or held.shape[1:] != _NO_PROVISIONAL.shape[1:] or np.isnan(held).any():
+            raise invalid(
+                f"state '{PROVISIONAL}'", f"{held.dtype} {held.shape}", f"numbers like {_NO_PROVISIONAL.shape}"
+            )
         if len(set(held[:, 0]) & set(np.asarray(state["pending.ids"]).tolist())) < len(held):
             raise invalid(f"state '{PROVISIONAL}'", "decisions that do not wait", "some of those that do, once each")
 
@@ -172,7 +171,7 @@ class Ledger:
             number: (ids[i : i + 1], arms[i : i + 1], features[i : i + 1]) for i, number in enumerate(ids.tolist())
         }
         self.provisional = {}
-        for number, *rest in np.asarray(state.get(PROVISIONAL, _NONE_HELD)).tolist():
+        for number, *rest in np.asarray(state.get(PROVISIONAL, _NO_PROVISIONAL)).tolist():
             made = self.waiting[int(number)]
             assert made is not None
             self.provisional[int(number)] = Provisional(made, *rest)

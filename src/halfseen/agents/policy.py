@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Choices, Chooser, Estimator, Learner, Mask, Payoffs, State, Stateful, Streams
+from halfseen.components import Choices, Chooser, Estimator, Learner, Mask, Payoffs, State, Stateful, StreamBatch
 from halfseen.diagnostics.health import LONG
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, survey
@@ -17,6 +18,7 @@ from halfseen.validation import LIMIT
 
 _INT64 = np.dtype(np.int64)  # made once: it takes longer than the array
 _empty = np.empty
+_NOTHING = np.empty((0, 0))
 _OURS = f"{__name__.partition('.')[0]}."
 
 
@@ -25,7 +27,7 @@ class Policy(Stateful):
 
     state_names = ("rounds", "active", "missed", "silent")
 
-    def __init__(self, streams: Streams, estimator: Estimator, learner: Learner, chooser: Chooser) -> None:
+    def __init__(self, streams: StreamBatch, estimator: Estimator, learner: Learner, chooser: Chooser) -> None:
         self.streams, self.estimator, self.learner, self.chooser = streams, estimator, learner, chooser
         self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)
         self.everyone: Ints = np.arange(streams.count)
@@ -34,25 +36,25 @@ class Policy(Stateful):
         self.silent: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)  # ... up to now, in a row
         self._any_silent = False
         self._keys = streams.keys
-        self._hears_rewards = _overrides(estimator, "features_of", "reward")
+        self._updates_from_rewards = _overrides(estimator, "features_of", "update_from_rewards")
         # Whether a reward can be learnt provisionally, and another be put in its place.
-        self.replaces = type(learner).replace is not Learner.replace and (
-            not self._hears_rewards or _overrides(estimator, "replace")
+        self.takes_provisional = type(learner).replace_rewards is not Learner.replace_rewards and (
+            not self._updates_from_rewards or _overrides(estimator, "replace_rewards")
         )
-        self._refits = _overrides(estimator, "due")
-        self.renews = _overrides(estimator, "renew")  # whether `refit` has anything to do
+        self._refits = _overrides(estimator, "due_for_refit")
+        self.can_refit = _overrides(estimator, "refit_now")  # whether `refit` has anything to do
         at_once = type(learner).score_and_pick is not Learner.score_and_pick and not (
             learner.weighs_propensity or chooser.weighs_noise or chooser.looks_ahead
         )
-        self._law = chooser.plain_law if at_once else None  # None: scored and picked in two steps
-        # Whether features depend on observations alone: then those of many rounds can be had before a reward is.
-        self._foresees = not (self._hears_rewards or self._refits or _overrides(estimator, "meet"))
+        self._distribution = chooser.draw_distribution if at_once else None  # None: scored and picked in two steps
+        # Features that depend on observations alone can be computed for many rounds before a reward comes.
+        features_alone = not (self._updates_from_rewards or self._refits or _overrides(estimator, "bind_learner"))
         self._plays_ahead = (
-            self._law is not None and self._foresees and type(learner).play_ahead is not Learner.play_ahead
+            self._distribution is not None and features_alone and type(learner).play_ahead is not Learner.play_ahead
         )
-        # Compiled code reads what it is told is there: what other people's parts return is looked at first.
-        self._foreign = not all(type(part).__module__.startswith(_OURS) for part in (estimator, chooser))
-        estimator.meet(learner)
+        # Kernels do not check the arrays they are given. Parts from outside the package may return any layout.
+        self._checks_arrays = not all(type(part).__module__.startswith(_OURS) for part in (estimator, chooser))
+        estimator.bind_learner(learner)
 
     def observe(
         self, observations: Floats, *, contexts: Floats | None = None, rows: Ints | None = None
@@ -69,12 +71,12 @@ class Policy(Stateful):
         if self._any_silent or found != COMPLETE:
             self._count_gaps(rows, np.isnan(observations))
         if self._refits:
-            due = self.estimator.due(rows)
+            due = self.estimator.due_for_refit(rows)
             if len(due):
                 self.estimator.refit(due, self.learner)
                 anew = np.isin(rows, due)  # their learner is of the new model, so their features must be too
                 features[anew] = self.estimator.features_of(rows[anew], rounds[anew], features[anew])
-        return rows, rounds, self._own_features(features, len(rows)) if self._foreign else features
+        return rows, rounds, self._contiguous_features(features, len(rows)) if self._checks_arrays else features
 
     def decide(
         self,
@@ -90,19 +92,19 @@ class Policy(Stateful):
         if available is None:
             available = self.active if rows is self.everyone else self.active[rows]
         keys = self._keys if rows is self.everyone else self._keys[rows]
-        if self._law is not None:
+        if self._distribution is not None:
             widths = self.chooser.widths(rows, rounds, self.learner)
-            if self._foreign:
-                widths = _plain("widths", widths, (len(rows), self.learner.arms))
+            if self._checks_arrays:
+                widths = _contiguous("widths", widths, (len(rows), self.learner.arms))
             means, variances = self.learner.score_and_pick(
-                rows, features, widths, self._law, keys, rounds, available, arms
+                rows, features, widths, self._distribution, keys, rounds, available, arms
             )
-            # As Choices(…), which costs as much as an array
+            # Calling `Choices(...)` would cost as much as allocating an array.
             return tuple.__new__(Choices, (rounds, arms, features, means, variances, widths, available, None, None))
-        choices = self._weighed(rows, rounds, features, arms, available)
+        choices = self._scored(rows, rounds, features, arms, available)
         self.chooser.pick(choices, keys)
         if self.learner.weighs_propensity:
-            self._note_propensity(choices)
+            self._record_propensity(choices)
         return choices
 
     def play_ahead(
@@ -128,48 +130,46 @@ class Policy(Stateful):
             for t, y in enumerate(observations):
                 features[:, t] = self.observe(y, contexts=None if contexts is None else contexts[t])[2]
         arms, rewards = np.empty(payoffs.noise.shape, _INT64), np.empty(payoffs.noise.shape)
-        assert self._law is not None
-        self.learner.play_ahead(features, widths, self._law, self._keys, rounds, self.active, payoffs, arms, rewards)
+        assert self._distribution is not None
+        self.learner.play_ahead(
+            features, widths, self._distribution, self._keys, rounds, self.active, payoffs, arms, rewards
+        )
         return arms, rewards, features
-
-    def relive(
-        self, observations: Floats, arms: Ints, *, contexts: Floats | None = None, propensities: Floats | None = None
-    ) -> tuple[Ints, Floats]:
-        """A round of all streams in which the `arms` (n,) were played: rounds and features, as `decide` leaves them.
-
-        `propensities` (n,) are the probabilities with which they were chosen; where they are needed and not given,
-        they are this policy's own, with all active arms available.
-        """
-        rows, rounds, features = self.observe(observations, contexts=contexts)
-        if self.learner.weighs_propensity:
-            if propensities is not None:
-                features[:, -1] = propensities
-            else:
-                available = self.active.copy()
-                available[rows, arms] = True
-                self._note_propensity(self._weighed(rows, rounds, features, arms, available))
-        return rounds, features
 
     def replay(
         self,
         observations: Floats,
         arms: Ints,
-        available: Mask,
+        available: Mask | None = None,
         *,
         contexts: Floats | None = None,
         propensities: Floats | None = None,
+        scored: bool = True,
     ) -> Choices:
-        """`relive`, telling what this policy weighed before it was given the `arms` (n,) that were played."""
+        """A round of all streams in which the `arms` (n,) were chosen by somebody else.
+
+        The state is as after `decide`, and the choices say what this policy would have done. With `scored` False they
+        do not, which is quicker: they hold rounds, arms and features only. `propensities` (n,) are the probabilities
+        with which the arms were chosen; where they are needed and not given, they are this policy's own.
+        """
         rows, rounds, features = self.observe(observations, contexts=contexts)
-        choices = self._weighed(rows, rounds, features, arms, available)
-        if self.learner.weighs_propensity:
-            if propensities is None:
-                self._note_propensity(choices)
-            else:
-                features[:, -1] = propensities
+        if available is None:
+            available = self.active
+        own = self.learner.weighs_propensity and propensities is None
+        if own and not available[rows, arms].all():
+            available = available.copy()
+            available[rows, arms] = True
+        if scored or own:
+            choices = self._scored(rows, rounds, features, arms, available)
+        else:
+            choices = Choices(rounds, arms, features, _NOTHING, _NOTHING, _NOTHING, available, None)
+        if own:
+            self._record_propensity(choices)
+        elif self.learner.weighs_propensity:
+            features[:, -1] = propensities
         return choices
 
-    def _weighed(self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, available: Mask) -> Choices:
+    def _scored(self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, available: Mask) -> Choices:
         """All that the choice between the arms depends on; `arms` is for the chooser to fill."""
         means, variances = self.learner.score(rows, features)
         widths = self.chooser.widths(rows, rounds, self.learner)
@@ -177,7 +177,7 @@ class Policy(Stateful):
         reuse = self.learner.reuse(rows, features) if self.chooser.looks_ahead else None
         return Choices(rounds, arms, features, means, variances, widths, available, noise_variances, reuse)
 
-    def _note_propensity(self, choices: Choices) -> None:
+    def _record_propensity(self, choices: Choices) -> None:
         """Let the features carry the probability of the arm played to the time when its reward comes."""
         shares = self.propensities(choices)
         choices.features[:, -1] = shares[np.arange(len(shares)), choices.arms]
@@ -189,22 +189,48 @@ class Policy(Stateful):
     def learn(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None) -> None:
         """Credit rewards (n,) to the arms (n,) played in `rounds` (n,) on features (n, p), whenever they come."""
         rows = self.everyone if rows is None else rows
-        if not self._hears_rewards:
+        if not self._updates_from_rewards:
             self.learner.learn(rows, features, arms, rewards)
             return
-        heard = self.estimator.features_of(rows, rounds, features)
-        self.learner.learn(rows, self._own_features(heard, len(rows)) if self._foreign else heard, arms, rewards)
-        self.estimator.reward(rows, rounds, arms, rewards, self.learner)
+        now = self.estimator.features_of(rows, rounds, features)
+        now = self._contiguous_features(now, len(rows)) if self._checks_arrays else now
+        self.learner.learn(rows, now, arms, rewards)
+        self.estimator.update_from_rewards(rows, rounds, arms, rewards, self.learner)
 
-    def learn_for_now(
+    def learn_many(self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
+        """Credit many rewards, of which a stream may have several, all or none.
+
+        The state is that of one call of `learn` per reward, in the order given.
+        """
+        touched = np.unique(rows) if self.learner.may_refuse(features) else None
+        before = None if touched is None else self.state(touched)
+        try:
+            for part in self._batches(rows):
+                self.learn(rounds[part], features[part], arms[part], rewards[part], rows=rows[part])
+        except HalfseenError:
+            if before is not None:
+                self._write(before, touched)
+            raise
+
+    def _batches(self, rows: Ints) -> list[Any]:
+        """Indices of the rewards that may be learnt at once: a reward may change what the next of its stream means."""
+        if not self._updates_from_rewards:
+            return [slice(None)]
+        order = np.argsort(rows, kind="stable")
+        starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
+        nth = np.empty(len(rows), dtype=np.int64)
+        nth[order] = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
+        return [np.flatnonzero(nth == turn) for turn in range(int(nth.max(initial=-1)) + 1)]
+
+    def learn_provisional(
         self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None
     ) -> Floats:
-        """`learn`, for a policy that `replaces`; what `replace` is to be told of it later, (n, 2)."""
+        """`learn`, for a policy that `takes_provisional`; what `replace_rewards` needs to know of it later, (n, 2)."""
         credits = self.learner.credit(self.everyone if rows is None else rows, arms)
         self.learn(rounds, features, arms, rewards, rows=rows)
         return credits
 
-    def replace(
+    def replace_rewards(
         self,
         rounds: Ints,
         features: Floats,
@@ -217,29 +243,16 @@ class Policy(Stateful):
     ) -> None:
         """Put rewards (n,) in the place of those `before` (n,), learnt with `credits`; the rest as for `learn`."""
         rows = self.everyone if rows is None else rows
-        if self._hears_rewards:
-            features = self.estimator.replace(rows, rounds, features, arms, rewards, self.learner)
-        self.learner.replace(rows, features, arms, rewards - before, credits)
-
-    def learn_many(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, row: int = 0) -> None:
-        """Credit many rewards of one stream, all or none; the state is that of one call of `learn` a reward."""
-        before = {name: array.copy() for name, array in self.state().items()}
-        rows = np.full(len(rounds), row)
-        step = 1 if self._hears_rewards else max(1, len(rounds))  # a reward heard may change what the next one means
-        try:
-            for i in range(0, len(rounds), step):
-                part = slice(i, i + step)
-                self.learn(rounds[part], features[part], arms[part], rewards[part], rows=rows[part])
-        except HalfseenError:
-            self.restore(before)
-            raise
+        if self._updates_from_rewards:
+            features = self.estimator.replace_rewards(rows, rounds, features, arms, rewards, self.learner)
+        self.learner.replace_rewards(rows, features, arms, rewards - before, credits)
 
     def refit(self, row: int = 0) -> None:
-        """Learn the model of stream `row` again now, due or not; nothing for an estimator that `renews` none.
+        """Refit the model of stream `row` now, due or not; nothing for a policy that cannot (`can_refit`).
 
         Features of rounds decided before are of the old model; `learn` looks up what they are in the new one.
         """
-        self.estimator.renew(row)
+        self.estimator.refit_now(row)
 
     def add_arm(self, params: ArrayLike | None = None) -> None:
         """One more arm for every stream, after the others and at its prior; `params` where arms must be told."""
@@ -273,36 +286,54 @@ class Policy(Stateful):
             notes += remarks
         return facts, notes
 
-    def _own_features(self, features: ArrayLike, count: int) -> Floats:
-        return _plain("features", features, (count, self.estimator.dimension))
+    def _contiguous_features(self, features: ArrayLike, count: int) -> Floats:
+        return _contiguous("features", features, (count, self.estimator.dimension))
 
     def _count_gaps(self, rows: Ints, missing: Mask) -> None:
         self.missed[rows] += missing
         self.silent[rows] = np.where(missing, self.silent[rows] + 1, 0)
-        self._any_silent = bool(self.silent.any())
+        self._any_silent = bool(missing.any()) or bool(self.silent.any())
 
-    def state(self) -> State:
+    def state(self, rows: Ints | None = None) -> State:
         parts = {"estimator": self.estimator, "learner": self.learner}
-        named = {f"{part}.{name}": value for part, holder in parts.items() for name, value in holder.state().items()}
-        return super().state() | named
+        named = {f"{part}.{name}": value for part, one in parts.items() for name, value in one.state(rows).items()}
+        return super().state(rows) | named
 
-    def restore(self, state: State) -> None:
-        """Become what `state()` described; nothing changes unless all of it fits."""
-        holders = {"estimator": self.estimator, "learner": self.learner}
-        parts = {
-            part: {n.removeprefix(f"{part}."): v for n, v in state.items() if n.startswith(f"{part}.")}
-            for part in holders
-        }
-        self.check(state)
-        for part, holder in holders.items():
-            holder.check(parts[part])
-        super().restore(state)
+    def restore(self, state: State, rows: Ints | None = None) -> None:
+        """Become what `state()` described, or let `rows` become it; nothing changes unless all of it fits."""
+        count = self.streams.count if rows is None else len(rows)
+        self.check(state, count)
+        self.estimator.check(_of_part("estimator", state), count)
+        self.learner.check(_of_part("learner", state), count)
+        self._write(state, rows)
+
+    def _write(self, state: State, rows: Ints | None) -> None:
+        super().restore(state, rows)
+        self.estimator.restore(_of_part("estimator", state), rows)
+        self.learner.restore(_of_part("learner", state), rows)
+
+    def check_consistency(self, state: State) -> None:
+        if (state["rounds"] < 0).any():
+            raise invalid("state 'rounds'", "a number below 0", "rounds from 0")
+        if not np.asarray(state["active"]).any(axis=1).all():
+            raise invalid("state", "one without an active arm", "one with an arm to choose")
+
+    def rebuild_caches(self, rows: Ints | None = None) -> None:
         self._any_silent = bool(self.silent.any())
-        for part, holder in holders.items():
-            holder.restore(parts[part])
+
+    def resize(self, streams: StreamBatch) -> None:
+        super().resize(streams)
+        self.estimator.resize(streams)
+        self.learner.resize(streams)
+        self.streams, self._keys, self.everyone = streams, streams.keys, np.arange(streams.count)
 
 
-def _plain(name: str, array: ArrayLike, shape: tuple[int, ...]) -> Floats:
+def _of_part(part: str, state: State) -> State:
+    prefix = f"{part}."
+    return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+
+
+def _contiguous(name: str, array: ArrayLike, shape: tuple[int, ...]) -> Floats:
     """As kernels are compiled for: doubles, row after row."""
     plain = np.ascontiguousarray(array, dtype=np.float64)
     if plain.shape != shape:

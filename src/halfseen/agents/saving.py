@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,39 +18,11 @@ import numpy as np
 
 from halfseen.errors import SaveFileError, invalid
 from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.reports.files import write_atomically
 
 FORMAT, FLEET, VERSION = "halfseen agent", "halfseen fleet", 1
 _HEADER = "header.json"
 _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
-
-
-def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -> None:
-    """Put `content`, or what it writes, at `path`, all or nothing. A file that was there lends its permissions."""
-    path = path.resolve()  # a link stays a link
-    mode = path.stat().st_mode & 0o777 if path.exists() else _usual_mode()
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.chmod(temporary, mode)
-            content(file) if callable(content) else file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
-        raise
-
-
-def _usual_mode() -> int:
-    """The permissions a new file gets here; a temporary one is private."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
 
 
 def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, kind: str = FORMAT) -> None:
@@ -60,23 +30,25 @@ def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, ki
 
     A fleet is written as it is, without compression and straight to the disk: it may be most of the memory.
     """
-    write_atomically(path, lambda file: _fill(file, recipe, state, kind, small=kind == FORMAT))
+    write_atomically(path, lambda file: _write_archive(file, recipe, state, kind, small=kind == FORMAT))
 
 
-def packed(recipe: Mapping[str, Any], state: Mapping[str, Any], *, small: bool = True) -> bytes:
+def to_bytes(recipe: Mapping[str, Any], state: Mapping[str, Any], *, small: bool = True) -> bytes:
     """The content of a save file; not `small` is larger and quicker."""
     buffer = io.BytesIO()
-    _fill(buffer, recipe, state, FORMAT, small=small)
+    _write_archive(buffer, recipe, state, FORMAT, small=small)
     return buffer.getvalue()
 
 
-def _fill(file: IO[bytes], recipe: Mapping[str, Any], state: Mapping[str, Any], kind: str, *, small: bool) -> None:
+def _write_archive(
+    file: IO[bytes], recipe: Mapping[str, Any], state: Mapping[str, Any], kind: str, *, small: bool
+) -> None:
     arrays: dict[str, Any] = {}
     header = {
         "format": kind,
         "version": VERSION,
-        "recipe": _pack(recipe, arrays),
-        "state": _pack(dict(state), arrays),
+        "recipe": _to_json(recipe, arrays),
+        "state": _to_json(dict(state), arrays),
     }
     method = zipfile.ZIP_DEFLATED if small else zipfile.ZIP_STORED
     with zipfile.ZipFile(file, "w", method, compresslevel=1) as archive:
@@ -98,7 +70,7 @@ def kind_of(path: Path) -> str | None:
 def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two recipes would be saved as the same."""
     arrays: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-    same = _pack(one, arrays[0]) == _pack(other, arrays[1])
+    same = _to_json(one, arrays[0]) == _to_json(other, arrays[1])
     return same and all(np.array_equal(array, arrays[1][name]) for name, array in arrays[0].items())
 
 
@@ -113,7 +85,7 @@ def read(path: Path, *, kind: str = FORMAT) -> tuple[dict[str, Any], dict[str, A
         raise SaveFileError(f"file: got '{path}'; cannot read it: {error.strerror}") from None
 
 
-def unpacked(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def from_bytes(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The recipe and state in the content of a save file; `path` is what errors call it."""
     return _read(io.BytesIO(content), path, FORMAT)
 
@@ -132,7 +104,7 @@ def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[s
             def array(name: str) -> Any:
                 return np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
 
-            return _unpack(header["recipe"], array), _unpack(header["state"], array)
+            return _from_json(header["recipe"], array), _from_json(header["state"], array)
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -147,7 +119,7 @@ def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[s
         raise SaveFileError(f"file: got '{path}', truncated or damaged; want a whole {kind} file") from None
 
 
-def _pack(value: Any, arrays: dict[str, Any]) -> Any:
+def _to_json(value: Any, arrays: dict[str, Any]) -> Any:
     """`value` as JSON, its arrays put aside under names of their own."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -158,21 +130,21 @@ def _pack(value: Any, arrays: dict[str, Any]) -> Any:
         arrays[name] = value
         return {"$array": name}
     if isinstance(value, LinearGaussianModel):
-        return {"$model": {name: _pack(getattr(value, name), arrays) for name in _MODEL_FIELDS}}
+        return {"$model": {name: _to_json(getattr(value, name), arrays) for name in _MODEL_FIELDS}}
     if isinstance(value, Mapping):
-        return {str(key): _pack(item, arrays) for key, item in value.items()}
+        return {str(key): _to_json(item, arrays) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_pack(item, arrays) for item in value]
+        return [_to_json(item, arrays) for item in value]
     raise invalid("option", repr(value), "numbers, text, arrays or models, which can be saved")
 
 
-def _unpack(value: Any, array: Any) -> Any:
+def _from_json(value: Any, array: Any) -> Any:
     if isinstance(value, list):
-        return [_unpack(item, array) for item in value]
+        return [_from_json(item, array) for item in value]
     if isinstance(value, dict):
         if "$array" in value:
             return array(value["$array"])
         if "$model" in value:
-            return LinearGaussianModel(**{name: _unpack(item, array) for name, item in value["$model"].items()})
-        return {key: _unpack(item, array) for key, item in value.items()}
+            return LinearGaussianModel(**{name: _from_json(item, array) for name, item in value["$model"].items()})
+        return {key: _from_json(item, array) for key, item in value.items()}
     return value

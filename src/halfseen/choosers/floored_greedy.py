@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import Choices, Chooser, Learner, Streams
+from halfseen.components import Choices, Chooser, Learner, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.information import draw
 from halfseen.kernels.random import Floats, Ints, Keys, Purpose, uniforms
@@ -17,7 +17,7 @@ class FlooredGreedy(Chooser):
     `floor` is p: a number, or "decaying" for t^(−1/3). Never above 1/K, so that the first round is uniform.
     """
 
-    def __init__(self, streams: Streams, dimension: int, *, floor: float | str = "decaying") -> None:
+    def __init__(self, streams: StreamBatch, dimension: int, *, floor: float | str = "decaying") -> None:
         if isinstance(floor, str) and floor != "decaying":
             raise invalid("floor", repr(floor), "a number or 'decaying'")
         self._fixed = None if isinstance(floor, str) else positive("floor", floor)

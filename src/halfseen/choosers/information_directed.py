@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.choosers.widths import as_wide, fixed_width
-from halfseen.components import Choices, Chooser, Learner, Streams
+from halfseen.components import Choices, Chooser, Learner, StreamBatch
 from halfseen.kernels.information import draw, lowest_ratio
 from halfseen.kernels.random import Floats, Ints, Keys, Purpose, uniforms
+from halfseen.validation import positive
 
 
 class InformationDirected(Chooser):
@@ -21,12 +21,11 @@ class InformationDirected(Chooser):
 
     weighs_noise = True
 
-    def __init__(self, streams: Streams, dimension: int, *, width: float = 1.25) -> None:
-        self._fixed = fixed_width(width, streams)
+    def __init__(self, streams: StreamBatch, dimension: int, *, width: float = 1.25) -> None:
+        self._width = positive("width", width, zero_allowed=True)
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
-        self._fixed = as_wide(self._fixed, learner.arms)
-        return self._fixed[: len(rows)]
+        return self.constant_widths(self._width, rows, learner)
 
     def pick(self, choices: Choices, keys: Keys) -> None:
         draw(self.probabilities(choices), uniforms(keys, choices.rounds, Purpose.CHOICE, 1), choices.arms)

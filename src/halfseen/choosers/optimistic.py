@@ -10,26 +10,28 @@ With `foresight` an arm has a larger bonus where one try would settle much for l
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
-from halfseen.choosers.break_even import break_even
 from halfseen.choosers.scored import Scored
-from halfseen.choosers.widths import as_wide, fixed_width
-from halfseen.components import Choices, Learner, Streams
+from halfseen.components import Choices, Learner, StreamBatch
 from halfseen.kernels.choice import HALF_NORMAL
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import positive
+
+FARTHEST = 6.0  # standard deviations that a gap is looked for up to
 
 
 class Optimistic(Scored):
     """`foresight` is how many rounds ahead count, as a share of those behind; 0 looks no further than this round."""
 
-    law = HALF_NORMAL
+    distribution = HALF_NORMAL
 
     def __init__(
-        self, streams: Streams, dimension: int, *, width: float = 0.85, bonus: float = 0.0, foresight: float = 0.0
+        self, streams: StreamBatch, dimension: int, *, width: float = 0.85, bonus: float = 0.0, foresight: float = 0.0
     ) -> None:
-        self._fixed = fixed_width(width, streams)
+        self._width = positive("width", width, zero_allowed=True)
         self._bonus = positive("bonus", bonus, zero_allowed=True)
         self._foresight = positive("foresight", foresight, zero_allowed=True)
         self.weighs_noise = self.looks_ahead = self._foresight > 0.0
@@ -44,5 +46,27 @@ class Optimistic(Scored):
         return np.asarray(choices.means + bonus * np.sqrt(choices.variances))
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
-        self._fixed = as_wide(self._fixed, learner.arms)
-        return self._fixed[: len(rows)]
+        return self.constant_widths(self._width, rows, learner)
+
+
+@cache
+def _break_even_table() -> tuple[Floats, Floats]:
+    """log n and u with n·E(Z − u)⁺ = u, Z standard normal: monotone, so the inverse is one interpolation."""
+    from scipy.special import ndtr
+
+    u = np.geomspace(1e-3, FARTHEST, 600)
+    gain = np.exp(-0.5 * u * u) / np.sqrt(2.0 * np.pi) - u * ndtr(-u)
+    return np.log(u / gain), u
+
+
+def break_even(variances: Floats, noise_variances: Floats, rounds: Floats) -> Floats:
+    """The gap, in standard deviations of an arm's mean, at which one try of it costs what it is expected to gain.
+
+    One reward moves the mean by q·std·Z, q² = var/(var + noise). If it then overtakes the best arm, the difference is
+    gained in each of `rounds` rounds: rounds·q·std·E(Z − gap/(q·std))⁺ against gap (docs/mathematics.md, "The
+    choosers").
+    """
+    logs, u = _break_even_table()
+    with np.errstate(divide="ignore"):
+        best = np.interp(np.log(rounds), logs, u)
+    return np.asarray(np.sqrt(variances / np.maximum(variances + noise_variances, 1e-300)) * best)

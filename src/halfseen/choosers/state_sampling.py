@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import Choices, Chooser, Learner, Streams
+from halfseen.components import Choices, Chooser, Learner, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.information import draw
 from halfseen.kernels.random import Floats, Ints, Keys, Purpose, uniforms
@@ -14,7 +14,7 @@ from halfseen.learners.known import Known
 class StateSampling(Chooser):
     """The features are the belief over states. Arms that pay equally in a state share its probability."""
 
-    def __init__(self, streams: Streams, dimension: int) -> None:
+    def __init__(self, streams: StreamBatch, dimension: int) -> None:
         """Nothing to set."""
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:

@@ -1,16 +1,15 @@
 """Thompson sampling on scores (the paper's Algorithm 1, lines 7–10; Agrawal & Goyal, 2013).
 
 Drawing μ̃_a ~ N(μ̂_a, v_t² B_a⁻¹) and playing argmax cᵀμ̃_a needs a factor of every B_a. Arms are independent and c is
-shared, so the scores cᵀμ̂_a + v_t sqrt(cᵀB_a⁻¹c) z_a with z_a ~ N(0, 1) have the same law at O(p²) an arm.
+shared, so the scores cᵀμ̂_a + v_t sqrt(cᵀB_a⁻¹c) z_a with z_a ~ N(0, 1) have the same distribution at O(p²) an arm.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from halfseen.choosers.scored import Scored
-from halfseen.choosers.widths import as_wide, fixed_width, probability
-from halfseen.components import Learner, Streams
+from halfseen.choosers.scored import Scored, probability
+from halfseen.components import Learner, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.choice import NORMAL
 from halfseen.kernels.random import Floats, Ints
@@ -20,11 +19,11 @@ from halfseen.validation import positive
 class Thompson(Scored):
     """`width` is v: a number, or "theory" for Theorem 1's v_t = σ sqrt(9 d ln(t/δ)), σ being `noise_std`."""
 
-    law = NORMAL
+    distribution = NORMAL
 
     def __init__(
         self,
-        streams: Streams,
+        streams: StreamBatch,
         dimension: int,
         *,
         width: float | str = 1.0,
@@ -36,19 +35,15 @@ class Thompson(Scored):
         self._delta = probability("delta", delta)
         if isinstance(width, str) and width != "theory":
             raise invalid("width", repr(width), "a number or 'theory'")
-        self._fixed = None if isinstance(width, str) else fixed_width(width, streams)
+        self._width = None if isinstance(width, str) else positive("width", width, zero_allowed=True)
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
-        if self._fixed is not None:
-            fixed = self._fixed
-            if fixed.shape != (len(rows), learner.arms):
-                self._fixed = as_wide(fixed, learner.arms)
-                return self._fixed[: len(rows)]
-            return fixed
+        if self._width is not None:
+            return self.constant_widths(self._width, rows, learner)
         v = self._noise_std * np.sqrt(9.0 * self._dimension * np.log(rounds / self._delta))
         return np.repeat(v[:, None], learner.arms, axis=1)
 
     def widths_ahead(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats:
-        if self._fixed is not None:
+        if self._width is not None:
             return self.widths(rows, rounds, learner)
         return np.stack([self.widths(rows, rounds + t, learner) for t in range(count)], axis=1)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.choosers.scored import Scored
-from halfseen.choosers.widths import fixed_width, probability
-from halfseen.components import Learner, Streams
+from halfseen.choosers.scored import Scored, probability
+from halfseen.components import Learner, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.choice import POINT
 from halfseen.kernels.random import Floats, Ints
@@ -19,11 +18,11 @@ class Ucb(Scored):
     S = `arm_norm` bounding ‖μ_a‖.
     """
 
-    law = POINT
+    distribution = POINT
 
     def __init__(
         self,
-        streams: Streams,
+        streams: StreamBatch,
         dimension: int,
         *,
         width: float | str = "horizon",
@@ -38,22 +37,22 @@ class Ucb(Scored):
         self._horizon = at_least("horizon", horizon, 1)
         if isinstance(width, str) and width not in ("horizon", "self-normalised"):
             raise invalid("width", repr(width), "a number, 'horizon' or 'self-normalised'")
-        self._width = width
-        self._fixed = None if width == "self-normalised" else fixed_width(self._alpha(streams.arms), streams)
+        self._width = width if isinstance(width, str) else positive("width", width, zero_allowed=True)
+        self._arms, self._alpha = streams.arms, self._alpha_for(streams.arms)
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
-        if self._fixed is not None:
-            if self._fixed.shape[1] != learner.arms:  # arms were added
-                self._fixed = np.full((len(self._fixed), learner.arms), self._alpha(learner.arms), dtype=np.float64)
-            return self._fixed[: len(rows)]
+        if self._width != "self-normalised":
+            if self._arms != learner.arms:  # arms were added
+                self._arms, self._alpha = learner.arms, self._alpha_for(learner.arms)
+            return self.constant_widths(self._alpha, rows, learner)
         gained = np.asarray(learner.log_determinants(rows))
         bias = np.sqrt(learner.prior_precision) * self._arm_norm
         return np.asarray(self._noise_std * np.sqrt(gained - 2.0 * np.log(self._delta)) + bias)
 
     def widths_ahead(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats | None:
-        return None if self._fixed is None else self.widths(rows, rounds, learner)
+        return None if self._width == "self-normalised" else self.widths(rows, rounds, learner)
 
-    def _alpha(self, arms: int) -> object:
-        if self._width != "horizon":
+    def _alpha_for(self, arms: int) -> float:
+        if not isinstance(self._width, str):
             return self._width
         return 1.0 + float(np.sqrt(0.5 * np.log(2.0 * (self._horizon * arms) / self._delta)))

@@ -17,13 +17,13 @@ def main() -> None:
     """The console script."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):  # not all of them on Windows
-            signal.signal(getattr(signal, name), interruption.heard)
+            signal.signal(getattr(signal, name), interruption.handle)
     sys.exit(run_app(sys.argv[1:]))
 
 
 def run_app(arguments: list[str]) -> int:
     """Run a command; the exit code. What went wrong is one line on stderr."""
-    interruption.kept[0] = interruption.NOTHING_WRITTEN
+    interruption.written[0] = interruption.NOTHING_WRITTEN
     try:
         code = build_app()(arguments or ["--help"], prog_name="halfseen", standalone_mode=False)
     except HalfseenError as error:
@@ -38,7 +38,7 @@ def run_app(arguments: list[str]) -> int:
             raise
         code = 130
     if code == 130:
-        print(f"interrupted; {interruption.kept[0]}", file=sys.stderr)
+        print(f"interrupted; {interruption.written[0]}", file=sys.stderr)
         return 128 + (interruption.signals[0] if interruption.signals else signal.SIGINT)
     return code if isinstance(code, int) else 0
 
@@ -49,15 +49,15 @@ def _refuse(message: str) -> int:
 
 
 def build_app() -> typer.Typer:
-    """The commands: a file of `commands` each, and a line here."""
+    """All commands, each from its own file."""
     try:
         import rich  # noqa: F401 (only to know that it is there)
         import typer
     except ImportError as error:
         raise missing_extra(error.name or "typer", "experiments", "the command line") from None
+    from halfseen.cli.arguments import Command, CommandGroup, global_options
     from halfseen.cli.bench import bench
     from halfseen.cli.evaluate import evaluate
-    from halfseen.cli.flags import Command, Group
     from halfseen.cli.health import health
     from halfseen.cli.journal import export_journal, import_journal
     from halfseen.cli.leaderboard import leaderboard
@@ -66,16 +66,15 @@ def build_app() -> typer.Typer:
     from halfseen.cli.run import run
     from halfseen.cli.serve import serve
     from halfseen.cli.token import token_app
-    from halfseen.cli.version import halfseen_app
     from halfseen.cli.warmup import warmup
 
     app = typer.Typer(
-        cls=Group,
+        cls=CommandGroup,
         help="Contextual bandits whose context is only partly seen and moves over time.",
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    app.callback()(halfseen_app)
+    app.callback()(global_options)
     for command in (reproduce, run, leaderboard, health, serve, evaluate, bench, warmup, agents, worlds):
         app.command(cls=Command)(command)
     app.command("export", cls=Command)(export_journal)

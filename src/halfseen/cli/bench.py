@@ -29,10 +29,10 @@ def bench(
     if str(CLONE) not in sys.path:
         sys.path.insert(0, str(CLONE))
     asked = ["bench", *(jobs or []), "--out", str(out), *["--quick"] * quick, *["--list"] * list_jobs]
-    _module("single_thread").settle(asked)
+    _module("harness").restart_single_threaded(asked)
 
     from halfseen.cli.terminal import print_written
-    from halfseen.experiments.files import check_folder
+    from halfseen.reports.files import check_folder
 
     known = _module("jobs")
     if list_jobs:
@@ -40,8 +40,8 @@ def bench(
         return
     names = known.chosen(jobs or [])
     check_folder(out)
-    with _module("progress").job_progress() as starting:
-        results = _module("run").run_jobs(known.JOBS, names, starting, quick=quick)
+    with known.job_progress() as on_job:
+        results = known.run_jobs(known.JOBS, names, on_job, quick=quick)
     report = _module("report")
     report.show(results)
     print_written(report.save(results, out))

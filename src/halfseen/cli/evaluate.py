@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from halfseen.cli.arguments import split_list, split_specs
 from halfseen.cli.terminal import print_evaluation, print_written, progress
-from halfseen.cli.words import split_list, split_specs
 
 
 def evaluate(
@@ -46,27 +46,23 @@ def evaluate(
     ] = None,
 ) -> None:
     """What other policies would have earned on logged decisions."""
-    from halfseen.experiments import evaluate as evaluations
-    from halfseen.experiments.files import check_folder
+    from halfseen.evaluation import evaluate as evaluation
+    from halfseen.reports.files import check_folder
 
     if out is not None:
         check_folder(out)
-    told_arms: int | list[str] | None = None
-    if arms is not None:
-        names = split_list(arms)
-        told_arms = int(names[0]) if len(names) == 1 and names[0].isdigit() else names
-    asked = None if policy is None else split_specs(policy)
-    with progress(f"what was logged in {log}", doing="evaluating") as shown:
-        found = evaluations.evaluate(
+    names = None if arms is None else split_list(arms)
+    with progress(f"what was logged in {log}", doing="evaluating") as bar:
+        found = evaluation.evaluate(
             log,
-            asked,
+            None if policy is None else split_specs(policy),
             stream=stream,
             observed=None if observed is None else split_list(observed),
-            arms=told_arms,
+            arms=int(names[0]) if names and len(names) == 1 and names[0].isdigit() else names,
             missing=missing,
             intervals=intervals,
             seed=seed,
-            progress=shown.told,
+            progress=bar.update,
         )
     print_evaluation(found)
     if out is not None:

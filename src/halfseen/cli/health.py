@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from halfseen.cli.options import Hidden, Observed, RewardEvery, Rewards
-from halfseen.cli.places import places
+from halfseen.cli.arguments import HiddenColumns, ObservedColumns, RewardColumns, RewardEvery, resolve_worlds
 from halfseen.cli.terminal import print_findings, print_written, progress
 
 
@@ -16,9 +15,9 @@ def health(
     world: Annotated[
         str, typer.Argument(metavar="DATA", help="A table, such as data.csv; or a world, such as voltrade or orbit")
     ],
-    observed: Observed = None,
-    hidden: Hidden = None,
-    rewards: Rewards = None,
+    observed: ObservedColumns = None,
+    hidden: HiddenColumns = None,
+    rewards: RewardColumns = None,
     reward_every: RewardEvery = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds to play.", show_default="3000, recorded: all")
@@ -29,15 +28,14 @@ def health(
     ] = None,
 ) -> None:
     """Let adaptive live through a record and examine its model: a finding a line."""
-    from halfseen.experiments.files import check_folder
-    from halfseen.experiments.health_run import examine_world
+    from halfseen.experiments.examine import examine_world
+    from halfseen.reports.files import check_folder
 
     if out is not None:
         check_folder(out)
-    columns = {"observed": observed, "hidden": hidden, "rewards": rewards}
-    (place,) = places([world], {role: given for role, given in columns.items() if given is not None}, reward_every)
-    with progress(f"adaptive in {place.name}") as shown:
-        _, found = examine_world(place, rounds=rounds, seed=seed, progress=shown.told)
+    (resolved,) = resolve_worlds([world], observed=observed, hidden=hidden, rewards=rewards, reward_every=reward_every)
+    with progress(f"adaptive in {resolved.name}") as bar:
+        _, found = examine_world(resolved, rounds=rounds, seed=seed, progress=bar.update)
     print_findings(found)
     if out is not None:
         print_written(found.save(out))

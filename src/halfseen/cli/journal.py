@@ -33,7 +33,7 @@ def export_journal(
     """Write the journal to a file: every event (NDJSON), or a row a decision (Parquet). A server may be running."""
     if is_new_file(database):
         raise invalid("database", f"'{database}'", "a file that is there, or postgresql://user@host/name")
-    with _opened(database) as journal:
+    with opened_journal(database) as journal:
         from halfseen.journal.transfer import export
 
         count = export(journal, file, streams or ())
@@ -46,24 +46,24 @@ def import_journal(
 ) -> None:
     """Bring streams into a database from a file. All of them or none: each must be new there, and fold."""
     try:
-        from halfseen.journal.transfer import bring_in, read
-        from halfseen.service.engine.loaded_stream import bring_up
+        from halfseen.journal.transfer import import_streams, read_events
+        from halfseen.service.engine.loaded_stream import fold_imported_stream
     except ImportError as error:
         raise missing_extra(error.name or "msgspec", "service", "the journal") from None
-    record = iter(read(file))
+    record = iter(read_events(file))
     first = list(islice(record, 1))  # before a database is made: it may be no record at all
-    with _opened(database) as journal:
-        found = bring_in(journal, chain(first, record), bring_up)
+    with opened_journal(database) as journal:
+        found = import_streams(journal, chain(first, record), fold_imported_stream)
     for name, count in found.items():
         print(f"{name}: {count} events")
 
 
 @contextmanager
-def _opened(database: str) -> Iterator[Journal]:
+def opened_journal(database: str, needed_for: str = "the journal") -> Iterator[Journal]:
     try:
-        from halfseen.journal.opening import open_journal
+        from halfseen.journal.journal import open_journal
     except ImportError as error:
-        raise missing_extra(error.name or "msgspec", "service", "the journal") from None
+        raise missing_extra(error.name or "msgspec", "service", needed_for) from None
     journal = open_journal(database)
     try:
         yield journal

@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 
 from halfseen.cli import interruption
-from halfseen.cli.options import AGENTS_HELP, Cluster, FirstSeed, Jobs
-from halfseen.cli.playing import processes
+from halfseen.cli.arguments import AGENTS_HELP, Cluster, FirstSeed, Jobs, split_specs
+from halfseen.cli.playing import describe_size, processes
 from halfseen.cli.terminal import cell_progress, print_leaderboard, print_written
-from halfseen.cli.words import size_of, split_specs
 from halfseen.errors import invalid
 
 
@@ -40,10 +39,9 @@ def leaderboard(
     ] = None,
 ) -> None:
     """Play every agent in every world, each beside kf-ts. Interrupted, the same command goes on."""
-    from halfseen.agents.saving import write_atomically
     from halfseen.experiments import leaderboard as boards
-    from halfseen.experiments.files import check_folder
     from halfseen.experiments.plan import seed_range
+    from halfseen.reports.files import check_folder, write_atomically
     from halfseen.reports.tables import failure_lines
 
     if resume and fresh:
@@ -54,31 +52,31 @@ def leaderboard(
         check_folder(markdown.parent, "markdown")
         if markdown.is_dir():
             raise invalid("markdown", f"'{markdown}'", "the name of a file")
-    entrants = None if agents is None else split_specs(agents)
-    places = None if worlds is None else split_specs(worlds)
+    specs = None if agents is None else split_specs(agents)
+    world_specs = None if worlds is None else split_specs(worlds)
     numbers = seed_range(seeds, first_seed)
-    plan = boards.leaderboard_plan(entrants, places, rounds, numbers)
-    with cell_progress(size_of(plan)) as show:
+    plan = boards.leaderboard_plan(specs, world_specs, rounds, numbers)
+    with cell_progress(describe_size(plan)) as show:
 
-        def told(now: boards.Progress) -> None:
+        def update(now: boards.Progress) -> None:
             done = now.done - now.failed
             if done:
                 again = "the same command" + " without --fresh" * fresh
-                interruption.kept[0] = f"{done} of {now.total} cells are kept in {out}; {again} goes on from there"
+                interruption.written[0] = f"{done} of {now.total} cells are kept in {out}; {again} goes on from there"
             if interruption.signals:  # and turned into something else on its way
                 raise KeyboardInterrupt
             show(now)
 
         board = boards.leaderboard(
-            entrants,
-            worlds=places,
+            specs,
+            worlds=world_specs,
             rounds=rounds,
             seeds=numbers,
             jobs=count,
             cluster=cluster,
             out=out,
             fresh=fresh,
-            progress=told,
+            progress=update,
         )
     print_leaderboard(board)
     written = [out / name for name in boards.FILES]

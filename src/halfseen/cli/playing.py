@@ -1,28 +1,33 @@
-"""An experiment with its progress shown."""
+"""Plays an experiment and shows its progress."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halfseen.cli import interruption
 from halfseen.cli.terminal import progress
-from halfseen.cli.words import cores, size_of
 from halfseen.errors import HalfseenError, invalid
 
 if TYPE_CHECKING:
     from halfseen.experiments.plan import Experiment
     from halfseen.experiments.result import Result
-    from halfseen.experiments.run import Kept
+    from halfseen.experiments.run import SavedSlices
 
 
 def processes(jobs: int | None, cluster: str | None) -> int:
     """How many this machine starts by itself: one if a cluster does the work."""
     if cluster is None:
-        return jobs or cores()
+        return jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if jobs is not None:
         raise invalid("jobs", f"{jobs}, with --cluster", "only one of them")
     return 1
+
+
+def describe_size(plan: Experiment) -> str:
+    counts = {"agent": len(plan.agents), "world": len(plan.worlds), "seed": len(plan.seeds), "round": plan.rounds}
+    return " × ".join(f"{count:,} {word}{'s' * (count > 1)}" for word, count in counts.items())
 
 
 def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | None, resume: bool) -> Result:
@@ -32,20 +37,22 @@ def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | No
     count = processes(jobs, cluster)
     if resume and out is None:
         raise invalid("resume", "no --out", "the folder of the run to go on with")
-    with progress(size_of(plan)) as show:
+    with progress(describe_size(plan)) as bar:
 
-        def kept(now: Kept) -> None:
+        def on_saved(now: SavedSlices) -> None:
             if now.resumed and now.resumed == now.done:
-                show.say(f"resuming: {now.done} of {now.total} slices done")
+                bar.say(f"resuming: {now.done} of {now.total} slices done")
             if now.done:
                 again = "the same command" + " with --resume" * (not resume)
-                interruption.kept[0] = f"{now.done} of {now.total} slices are kept in {out}; {again} goes on from there"
+                interruption.written[0] = (
+                    f"{now.done} of {now.total} slices are kept in {out}; {again} goes on from there"
+                )
 
         try:
             return run_experiment(
-                plan, jobs=count, cluster=cluster, out=out, resume=resume, progress=show.told, kept=kept
+                plan, jobs=count, cluster=cluster, out=out, resume=resume, progress=bar.update, on_saved=on_saved
             )
         except HalfseenError as error:
-            if interruption.kept[0] == interruption.NOTHING_WRITTEN:
+            if interruption.written[0] == interruption.NOTHING_WRITTEN:
                 raise
-            raise HalfseenError(f"{error}; {interruption.kept[0]}") from None
+            raise HalfseenError(f"{error}; {interruption.written[0]}") from None

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from halfseen.cli.options import AGENTS_HELP, Cluster, FirstSeed, Jobs, Resume
+from halfseen.cli.arguments import AGENTS_HELP, Cluster, FirstSeed, Jobs, Resume, split_numbers, split_specs
 from halfseen.cli.playing import play
 from halfseen.cli.terminal import print_claims, print_results, print_written
-from halfseen.cli.words import split_numbers, split_specs
 
 
 def reproduce(
@@ -31,8 +30,8 @@ def reproduce(
 ) -> None:
     """Run the paper's experiment: figure, report with a verdict on every claim, data."""
     from halfseen.experiments.claims import judge_claims
-    from halfseen.experiments.files import check_folder
     from halfseen.experiments.reproduce import AGENTS, NOISE, paper_experiment, save_reproduction
+    from halfseen.reports.files import check_folder
 
     check_folder(out)
     plan = paper_experiment(

@@ -7,21 +7,21 @@ from typing import Annotated
 
 import typer
 
-from halfseen.cli.options import (
+from halfseen.cli.arguments import (
     AGENTS_HELP,
     Cluster,
     FirstSeed,
-    Hidden,
+    HiddenColumns,
     Jobs,
-    Observed,
+    ObservedColumns,
     Resume,
+    RewardColumns,
     RewardEvery,
-    Rewards,
+    resolve_worlds,
+    split_specs,
 )
-from halfseen.cli.places import places
 from halfseen.cli.playing import play
 from halfseen.cli.terminal import print_results, print_written
-from halfseen.cli.words import split_specs
 
 
 def run(
@@ -29,7 +29,7 @@ def run(
         list[str],
         typer.Argument(metavar="WORLD", help="Worlds, such as: orbit paper:noise=0.5; or a table: data.csv"),
     ],
-    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="a usual choice")] = None,
+    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="a defaults_for choice")] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds to play.", show_default="10000, recorded: all")
     ] = None,
@@ -41,22 +41,21 @@ def run(
         Path | None, typer.Option(help="Folder for the figure and data.", show_default="nothing is written")
     ] = None,
     resume: Resume = False,
-    observed: Observed = None,
-    hidden: Hidden = None,
-    rewards: Rewards = None,
+    observed: ObservedColumns = None,
+    hidden: HiddenColumns = None,
+    rewards: RewardColumns = None,
     reward_every: RewardEvery = None,
 ) -> None:
     """Play any agents in any worlds, simulated or recorded."""
-    from halfseen.experiments.files import check_folder, staged
-    from halfseen.experiments.plan import experiment, seed_range, usual
+    from halfseen.experiments.plan import defaults_for, experiment, seed_range
+    from halfseen.reports.files import check_folder, staged
 
     if out is not None:
         check_folder(out)
-    columns = {"observed": observed, "hidden": hidden, "rewards": rewards}
-    entered = places(worlds, {role: given for role, given in columns.items() if given is not None}, reward_every)
-    count = usual(entered).seeds if seeds is None else seeds
-    entrants = None if agents is None else split_specs(agents)
-    plan = experiment(entrants, entered, rounds, seed_range(count, first_seed))
+    resolved = resolve_worlds(worlds, observed=observed, hidden=hidden, rewards=rewards, reward_every=reward_every)
+    count = defaults_for(resolved).seeds if seeds is None else seeds
+    specs = None if agents is None else split_specs(agents)
+    plan = experiment(specs, resolved, rounds, seed_range(count, first_seed))
     result = play(plan, jobs, cluster, out, resume)
     print_results(result)
     if out is not None:

@@ -12,7 +12,7 @@ from halfseen.cli.journal import Database
 from halfseen.errors import invalid, missing_extra, unknown
 
 if TYPE_CHECKING:
-    from halfseen.service.limits import Limits
+    from halfseen.service.schemas import Limits
 
 
 def serve(
@@ -34,7 +34,7 @@ def serve(
     try:
         from halfseen.service.app import ServeOptions
         from halfseen.service.serving import serve as run
-        from halfseen.service.serving import stopped_words
+        from halfseen.service.serving import stopped_message
     except ImportError as error:
         raise missing_extra(error.name or "fastapi", "service", "halfseen serve") from None
 
@@ -56,7 +56,7 @@ def serve(
         print("\n".join(lines), file=sys.stderr, flush=True)
 
     run(options, host=host, port=port, workers=workers, access_log=access_log, announce=announce)
-    print(stopped_words(options), file=sys.stderr)
+    print(stopped_message(options), file=sys.stderr)
 
 
 def shown_database(database: str) -> str:
@@ -71,7 +71,7 @@ def shown_database(database: str) -> str:
 def _limits(given: list[str]) -> Limits:
     from dataclasses import fields
 
-    from halfseen.service.limits import Limits
+    from halfseen.service.schemas import Limits
 
     kinds = {field.name: float if field.name == "rate" else int for field in fields(Limits)}
     values: dict[str, float] = {}

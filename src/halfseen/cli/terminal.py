@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import ProgressColumn
 
+    from halfseen.evaluation.evaluate import Evaluation
     from halfseen.experiments.claims import Claim
-    from halfseen.experiments.evaluate import Evaluation
     from halfseen.experiments.examine import Examination
     from halfseen.experiments.leaderboard import Leaderboard, Progress
     from halfseen.experiments.result import Result
@@ -35,15 +35,15 @@ _LEAST_WORTH_OF_POLICIES = ("look", "largest weight")  # what they tell, the not
 _SAY_EVERY = 30.0  # seconds between two lines of progress where there is no terminal to draw a bar in
 
 
-class Shown(NamedTuple):
-    """Progress as it is shown: stream-rounds done of all there are, and lines beside it."""
+class ProgressBar(NamedTuple):
+    """How to update a bar, with stream-rounds done of all there are, and how to print a line beside it."""
 
-    told: Callable[[int, int], None]
+    update: Callable[[int, int], None]
     say: Callable[[str], None]
 
 
 @contextmanager
-def progress(size: str, doing: str = "playing") -> Iterator[Shown]:
+def progress(size: str, doing: str = "playing") -> Iterator[ProgressBar]:
     """A bar on stderr with the time left and the speed, or two plain lines where stderr is no terminal."""
     from rich.progress import ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
@@ -57,7 +57,7 @@ def progress(size: str, doing: str = "playing") -> Iterator[Shown]:
     began = time.perf_counter()
     first = True
 
-    def told(done: int, total: int) -> None:
+    def update(done: int, total: int) -> None:
         nonlocal first
         begin()
         if done and first:  # what an earlier run has done is no measure of speed
@@ -66,13 +66,13 @@ def progress(size: str, doing: str = "playing") -> Iterator[Shown]:
             bar.update(task, completed=done, total=total)
         first = first and not done
 
-    def beside(line: str) -> None:
+    def say_beside(line: str) -> None:
         begin()
         say(line)
 
     begin = _once(say, f"{doing} {size}")
     with bar:
-        yield Shown(told, beside)
+        yield ProgressBar(update, say_beside)
     begin()
     say(f"done in {time.perf_counter() - began:.1f} s")
 
@@ -86,7 +86,7 @@ def cell_progress(size: str) -> Iterator[Callable[[Progress], None]]:
     task = bar.add_task("playing", total=None, where="")
     began = last_said = time.perf_counter()
 
-    def told(now: Progress) -> None:
+    def update(now: Progress) -> None:
         nonlocal last_said
         begin()
         left = "" if now.seconds_left is None else f", {duration(now.seconds_left)} left"
@@ -101,7 +101,7 @@ def cell_progress(size: str) -> Iterator[Callable[[Progress], None]]:
 
     begin = _once(say, f"playing {size}")
     with bar:
-        yield told
+        yield update
     begin()
     say(f"done in {duration(time.perf_counter() - began)}")
 

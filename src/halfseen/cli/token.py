@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from halfseen.cli.flags import Command, Group
-from halfseen.cli.journal import Database, is_new_file
+from halfseen.cli.arguments import Command, CommandGroup
+from halfseen.cli.journal import Database, is_new_file, opened_journal
 from halfseen.cli.terminal import print_table
-from halfseen.errors import missing_extra, unknown
+from halfseen.errors import unknown
 from halfseen.reports.tables import Table
 
-if TYPE_CHECKING:
-    from halfseen.journal.journal import Journal
-
-token_app = typer.Typer(cls=Group, help="Tokens of the decision service.", no_args_is_help=True)
-
-
-@contextmanager
-def _journal(database: str) -> Iterator[Journal]:
-    try:
-        from halfseen.journal.opening import open_journal
-    except ImportError as error:
-        raise missing_extra(error.name or "msgspec", "service", "halfseen token") from None
-    journal = open_journal(database)
-    try:
-        yield journal
-    finally:
-        journal.close()
+token_app = typer.Typer(cls=CommandGroup, help="Tokens of the decision service.", no_args_is_help=True)
 
 
 @token_app.command(cls=Command)
@@ -48,7 +30,7 @@ def create(
     database: Database = "halfseen.db",
 ) -> None:
     """Make a token and print it, this once: only its hash is kept."""
-    with _journal(database) as journal:
+    with opened_journal(database, "halfseen token") as journal:
         from halfseen.service.auth import new_token
 
         secret, kept = new_token(scope, stream or (), name=name, days=expires)
@@ -66,10 +48,10 @@ def list_tokens(database: Database = "halfseen.db") -> None:
     if is_new_file(database):
         print("no tokens")
         return
-    with _journal(database) as journal:
-        from halfseen.service.auth import shown
+    with opened_journal(database, "halfseen token") as journal:
+        from halfseen.service.auth import describe_token
 
-        rows = [shown(token, time.time()) for token in journal.tokens()]
+        rows = [describe_token(token, time.time()) for token in journal.tokens()]
     if rows:
         print_table(Table(rows), "Tokens", least_worth=("created", "name"))
     else:
@@ -84,7 +66,7 @@ def revoke(
     """End a token. A service that runs refuses it within seconds."""
     if is_new_file(database):
         raise unknown("token", token, [])
-    with _journal(database) as journal:
+    with opened_journal(database, "halfseen token") as journal:
         if not journal.revoke_token(token, int(1e6 * time.time())):
             raise unknown("token", token, [kept.id for kept in journal.tokens() if kept.revoked is None])
     print(f"revoked {token}")

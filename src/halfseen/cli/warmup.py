@@ -30,8 +30,8 @@ def warmup(
         return
     began = time.perf_counter()
     if left:
-        with kernel_progress() as told:
-            compile_missing(processes, told)
+        with kernel_progress() as update:
+            compile_missing(processes, update)
         left = missing()
     taken = duration(time.perf_counter() - began)
     if left:

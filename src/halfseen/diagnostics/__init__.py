@@ -1,1 +1,1 @@
-"""The examination of a model and its arms from a record: one file a question (docs/mathematics.md, "Model health")."""
+"""Model health: the examination of a model and its arms from data, and its findings (docs/mathematics.md)."""

@@ -1,57 +1,95 @@
-"""Do rewards come as predicted? Each is predicted from those before it (docs/mathematics.md, "Model health")."""
+"""Whether rewards are distributed as predicted, and arms of which too little is known.
+
+docs/mathematics.md, "Model health". Each reward is predicted from those before it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from halfseen.diagnostics.held_out import STRETCHES, with_intercept
-from halfseen.diagnostics.record import Payments
+from halfseen.diagnostics.explained_rewards import with_intercept
+from halfseen.diagnostics.subject import ObservedRewards
 from halfseen.kernels.random import Floats, Ints
 from halfseen.kernels.sequential import predict_in_turn
 from halfseen.learners.calibrated import ArmFit
-from halfseen.statistics.distributions import normal_below
+from halfseen.statistics.distributions import normal_cdf
+from halfseen.statistics.time_series import blocked_sum
 
 LEVELS = (0.5, 0.9)
 BINS = 10
+UNKNOWN = 0.25  # share of the prior variance above which an arm is mostly unknown
+CONTENDING = 0.05  # share of the rounds in which an arm may have been the best
+_WIDTH = 1.645  # 95 % one-sided
 
 
 class Coverage(NamedTuple):
-    """How often an interval that was to hold a share of the rewards did."""
+    """How often a prediction interval contained the reward."""
 
     level: float
     share: float
-    error: float  # standard, with the memory that errors of the context have
+    error: float  # standard, allowing for the autocorrelation that errors of the context have
 
 
 class Calibration(NamedTuple):
-    transform: Floats  # (N,) Φ((r − predicted)/deviation): uniform if predictions are right
+    transform: Floats  # (N,) probability integral transform Φ((r − predicted)/std), uniform if predictions are right
     coverages: tuple[Coverage, ...]
 
     @property
     def histogram(self) -> Floats:
-        """Share of rewards in each tenth of what was predicted; a tenth if predictions are right."""
+        """The share of rewards in each tenth of their predicted distribution; 0.1 if predictions are right."""
         counts, _ = np.histogram(self.transform, bins=BINS, range=(0.0, 1.0))
         return np.asarray(counts / max(1, len(self.transform)))
 
 
-def calibrate(contexts: Floats, paid: Payments, fit: ArmFit) -> Calibration:
+def measure_calibration(contexts: Floats, observed: ObservedRewards, fit: ArmFit) -> Calibration:
     """One-step-ahead predictions of all rewards by arms that start at the prior of `fit`, with its noise."""
-    features = np.ascontiguousarray(with_intercept(contexts)[paid.rounds])
-    means, variances = np.empty(len(paid.rewards)), np.empty(len(paid.rewards))
-    rewards = paid.rewards - fit.origin
-    predict_in_turn(features, paid.arms, rewards, fit.noise, fit.prior, fit.baseline, means, variances)
-    transform = normal_below((rewards - means) / np.sqrt(variances))
-    return Calibration(np.asarray(transform), tuple(coverage(transform, level, paid.rounds) for level in LEVELS))
+    features = np.ascontiguousarray(with_intercept(contexts)[observed.rounds])
+    means, variances = np.empty(len(observed.rewards)), np.empty(len(observed.rewards))
+    rewards = observed.rewards - fit.origin
+    predict_in_turn(features, observed.arms, rewards, fit.noise, fit.prior, fit.baseline, means, variances)
+    transform = normal_cdf((rewards - means) / np.sqrt(variances))
+    return Calibration(np.asarray(transform), tuple(coverage(transform, level, observed.rounds) for level in LEVELS))
 
 
 def coverage(transform: Floats, level: float, rounds: Ints) -> Coverage:
-    """The share of rewards inside the central interval; its error from sums over stretches of time, as rewards of
-    neighbouring rounds share the error of the context."""
+    """The share of rewards inside the central interval. Rewards of neighbouring rounds share the error of the context,
+    so the standard error comes from sums over blocks of time.
+    """
     inside = (np.abs(transform - 0.5) <= level / 2).astype(np.float64)
-    stretch = (rounds - rounds.min()) * STRETCHES // (int(np.ptp(rounds)) + 1)
-    sums = np.bincount(stretch, weights=inside - level, minlength=STRETCHES)
-    spread = float(np.sqrt(STRETCHES * sums.var(ddof=1))) / len(inside)
-    least = float(np.sqrt(level * (1 - level) / len(inside)))
-    return Coverage(level, float(inside.mean()), max(spread, least))
+    _, sum_error = blocked_sum(inside - level, rounds)
+    independent_error = float(np.sqrt(level * (1 - level) / len(inside)))
+    return Coverage(level, float(inside.mean()), max(sum_error / len(inside), independent_error))
+
+
+class ArmUncertainty(NamedTuple):
+    """One entry per arm."""
+
+    rewards: Ints  # how many
+    unknown: Floats  # share of the prior variance of its predicted reward that is left, mean over rounds
+    contending: Floats  # share of rounds in which the arm could, at 95 %, pay more than the best is expected to
+
+    @property
+    def starved(self) -> Ints:
+        """Arms that are mostly unknown and might be worth playing."""
+        return np.flatnonzero((self.unknown > UNKNOWN) & (self.contending > CONTENDING))
+
+
+def arm_uncertainty(
+    contexts: Floats, observed: ObservedRewards, fit: ArmFit, retired: Iterable[int] = ()
+) -> ArmUncertainty:
+    """How well every arm is known. Arms are compared with the best one that is not `retired`."""
+    features = with_intercept(contexts)
+    prior_var = np.einsum("ti,ij,tj->t", features, fit.prior, features, optimize=True)
+    posterior_var = np.einsum("ti,aij,tj->ta", features, fit.cov, features, optimize=True)
+    means = features @ fit.mean.T
+    upper = means + _WIDTH * np.sqrt(np.maximum(posterior_var, 0.0))
+    rivals = means.copy()
+    rivals[:, list(retired)] = -np.inf
+    could_be_best = upper >= rivals.max(axis=1, keepdims=True)
+    could_be_best[np.arange(len(means)), rivals.argmax(axis=1)] = True
+    counts = np.bincount(observed.arms, minlength=len(fit.noise))
+    unknown = posterior_var.sum(axis=0) / max(float(prior_var.sum()), 1e-300)
+    return ArmUncertainty(counts, unknown, could_be_best.mean(axis=0))

@@ -1,45 +1,58 @@
-"""From measurements to findings: where the ranges end, and the sentence that says what it means."""
+"""Findings: what the measurements mean, and the ranges they should be in."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from halfseen.diagnostics.examined import Examined
+from halfseen.diagnostics.calibration import ArmUncertainty, Coverage
+from halfseen.diagnostics.examination import Measurements, measure
+from halfseen.diagnostics.explained_rewards import DESCRIPTIONS, SOME, ExplainedRewards, Improvement, SensorValue, grade
 from halfseen.diagnostics.health import Finding, Verdict
-from halfseen.diagnostics.innovations import RARE
-from halfseen.diagnostics.reward_findings import ANY, reward_findings
-from halfseen.models.identification.order import WORTH_A_RUNG
+from halfseen.diagnostics.innovations import SIGNIFICANCE
+from halfseen.diagnostics.subject import ExaminationSubject
+from halfseen.models.identification.order import LEAST_GAIN
+from halfseen.models.identification.selection import AICC_MARGIN
 from halfseen.reports.tables import percent
 
-# Long records make every small fault significant. A fault is worth a look if it is beyond chance and of some size.
+# With many rounds every small fault is significant. A fault is worth a look if it is significant and of some size.
 SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # |mean square of innovations − 1|; bad also at a factor of it below 1
 BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, in its standard deviations
-MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the innovations that their past tells
-STRETCH_LOOK, STRETCH_BAD = 1.5, 3.0  # mean square of innovations in the worst stretch, relative to that of all
-RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02  # above 1, in rounds⁻¹; and at all
-TRACE = 0.10  # mean share of the hidden variance below which the hidden block leaves next to no trace
-CLOSE = 30.0  # nats of AICc within which rewards may have chosen another dimension
+MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the variance of innovations that their past explains
+BLOCK_LOOK, BLOCK_BAD = 1.5, 3.0  # mean square of innovations in the worst block, relative to the median
+RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02  # excess over 1: worth a look above RADIUS_ROOM / rounds, bad above RADIUS_BAD
+TRACE = 0.10  # mean share of the hidden variance that history should explain at least
+COVERAGE_ROOM, COVERAGE_BAD = 0.03, 0.10  # error of the share of rewards inside an interval
+USELESS = 0.01  # share of what is explained below which a sensor would not be missed
+ANY = "–"  # any value is in order
 
 
-def findings(examined: Examined) -> tuple[Finding, ...]:
-    """All that the record allows, in the order in which they are read: can the model be believed, does it pay."""
-    made = [_size(examined), _steadiness(examined), _bias(examined), _whiteness(examined), _radius(examined)]
-    made += [_observability(examined), _dimension(examined), *reward_findings(examined)]
+def brief_findings(subject: ExaminationSubject | None) -> tuple[Finding, ...]:
+    """The findings of a brief examination; none without a subject, or with a model that breaks the arithmetic."""
+    try:
+        return () if subject is None else findings(measure(subject, brief=True))
+    except np.linalg.LinAlgError:
+        return ()
+
+
+def findings(measured: Measurements) -> tuple[Finding, ...]:
+    """All findings that the data allow: first whether the model is right, then whether it is of use."""
+    made = [_nis(measured), _nis_by_block(measured), _bias(measured), _whiteness(measured), _radius(measured)]
+    made += [_observability(measured), _dimension(measured), *reward_findings(measured)]
     return tuple(finding for finding in made if finding is not None)
 
 
-def judged(rare: bool, amount: float, look: float, bad: float) -> Verdict:
-    if not rare or amount < look:
+def _verdict(significant: bool, amount: float, look: float, bad: float) -> Verdict:
+    if not significant or amount < look:
         return Verdict.FINE
     return Verdict.BAD if amount >= bad else Verdict.LOOK
 
 
-def _size(examined: Examined) -> Finding | None:
-    test = examined.size
+def _nis(measured: Measurements) -> Finding | None:
+    test = measured.nis
     if test is None:
         return None
     off = max(test.ratio - 1.0, 1.0 / max(test.ratio, 1e-300) - 1.0)
-    verdict = judged(test.p_value < RARE, off, SIZE_LOOK, SIZE_BAD)
+    verdict = _verdict(test.p_value < SIGNIFICANCE, off, SIZE_LOOK, SIZE_BAD)
     if verdict is Verdict.FINE:
         sentence = "observations miss their predictions by as much as the model says they will"
     elif test.ratio > 1.0:
@@ -57,14 +70,14 @@ def _size(examined: Examined) -> Finding | None:
     )
 
 
-def _steadiness(examined: Examined) -> Finding | None:
-    parts = examined.stretches
+def _nis_by_block(measured: Measurements) -> Finding | None:
+    parts = measured.nis_by_block
     if parts is None or len(parts.ratios) < 3:
         return None
     relative = parts.ratios / np.median(parts.ratios)
     worst = int(np.argmax(relative))
     amount, limit = float(relative[worst]), float(parts.high[worst])
-    verdict = judged(amount > limit, amount, STRETCH_LOOK, STRETCH_BAD)
+    verdict = _verdict(amount > limit, amount, BLOCK_LOOK, BLOCK_BAD)
     start = int(parts.starts[worst]) + 1
     sentence = "surprises are of one size throughout"
     if verdict is not Verdict.FINE:
@@ -75,12 +88,12 @@ def _steadiness(examined: Examined) -> Finding | None:
     return Finding("worst stretch of surprises", amount, f"{amount:.2f}", f"below {limit:.2f}", verdict, sentence)
 
 
-def _bias(examined: Examined) -> Finding | None:
-    test = examined.bias
+def _bias(measured: Measurements) -> Finding | None:
+    test = measured.bias
     if test is None:
         return None
-    verdict = judged(test.p_value < RARE, test.largest, BIAS_LOOK, BIAS_BAD)
-    name = examined.subject.record.sensors[test.sensor]
+    verdict = _verdict(test.p_value < SIGNIFICANCE, test.largest, BIAS_LOOK, BIAS_BAD)
+    name = measured.subject.data.sensors[test.sensor]
     sentence = "surprises have no direction"
     if verdict is not Verdict.FINE:
         sentence = f"{name} comes out on one side of its prediction: it has an offset that the model does not know"
@@ -89,23 +102,24 @@ def _bias(examined: Examined) -> Finding | None:
     )
 
 
-def _whiteness(examined: Examined) -> Finding | None:
-    test = examined.whiteness
+def _whiteness(measured: Measurements) -> Finding | None:
+    test = measured.whiteness
     if test is None:
         return None
-    verdict = judged(test.p_value < RARE, test.predictable, MEMORY_LOOK, MEMORY_BAD)
+    verdict = _verdict(test.p_value < SIGNIFICANCE, test.predictable, MEMORY_LOOK, MEMORY_BAD)
     sentence = "surprises have no memory to speak of: the model has taken from the past what there is"
     if verdict is not Verdict.FINE:
         sentence = (
             f"{percent(test.predictable)} of the surprises could have been told from earlier ones: "
             "the dynamics are not those of the model, or it has too few dimensions"
         )
-    shown = f"{percent(test.predictable, 1)} (p {_p(test.p_value)})"
+    p_value = "< 0.001" if test.p_value < 0.001 else f"= {test.p_value:.3f}"
+    shown = f"{percent(test.predictable, 1)} (p {p_value})"
     return Finding("memory of surprises", test.predictable, shown, f"below {percent(MEMORY_LOOK)}", verdict, sentence)
 
 
-def _radius(examined: Examined) -> Finding:
-    radius, rounds = examined.spectral_radius, examined.subject.record.rounds
+def _radius(measured: Measurements) -> Finding:
+    radius, rounds = measured.spectral_radius, measured.subject.data.rounds
     above = radius - 1.0
     verdict = Verdict.FINE
     sentence = "the context stays bounded" if above < 0 else "the context wanders like a random walk"
@@ -117,8 +131,8 @@ def _radius(examined: Examined) -> Finding:
     return Finding("spectral radius", radius, f"{radius:.4f}", f"at most {limit:.4f}", verdict, sentence)
 
 
-def _observability(examined: Examined) -> Finding:
-    shares = examined.shares_told
+def _observability(measured: Measurements) -> Finding:
+    shares = measured.hidden_variance_explained
     count = len(shares)
     if count == 0:
         return Finding(
@@ -134,37 +148,182 @@ def _observability(examined: Examined) -> Finding:
     else:
         verdict = Verdict.FINE
         sentence = (
-            f"of {_times(count, 'hidden direction')} the past of what is seen removes {percent(mean)} of the variance "
-            f"in the mean, {percent(float(shares.max()))} of the best known and {percent(float(shares.min()))} "
-            f"of the least; {well} {'is' if well == 1 else 'are'} known by half or more"
+            f"of {count} hidden direction{'s' * (count != 1)} the past of what is seen removes {percent(mean)} of the "
+            f"variance in the mean, {percent(float(shares.max()))} of the best known and "
+            f"{percent(float(shares.min()))} of the least; {well} {'is' if well == 1 else 'are'} known by half or more"
         )
     return Finding("trace of the hidden block", mean, percent(mean), f"above {percent(TRACE)}", verdict, sentence)
 
 
-def _dimension(examined: Examined) -> Finding | None:
-    if len(examined.scores) < 2:
+def _dimension(measured: Measurements) -> Finding | None:
+    if len(measured.scores) < 2:
         return None
-    own = examined.subject.model.latent
-    best = max(examined.scores, key=lambda d: examined.scores[d])
-    behind = examined.scores[best] - examined.scores[own]
-    others = {d: score for d, score in examined.scores.items() if d != own}
+    own = measured.subject.model.latent
+    best = max(measured.scores, key=lambda d: measured.scores[d])
+    behind = measured.scores[best] - measured.scores[own]
+    others = {d: score for d, score in measured.scores.items() if d != own}
     second = max(others, key=lambda d: others[d])
-    verdict = Verdict.LOOK if behind > CLOSE else Verdict.FINE
+    verdict = Verdict.LOOK if behind > AICC_MARGIN else Verdict.FINE
     if best == own:
-        ahead = examined.scores[own] - others[second]
-        word = "clearly the best" if ahead > WORTH_A_RUNG else "the best by little"
-        sentence = f"of {len(examined.scores)} dimensions tried {own} is {word}: {ahead:.0f} nats ahead of {second}"
+        ahead = measured.scores[own] - others[second]
+        word = "clearly the best" if ahead > LEAST_GAIN else "the best by little"
+        sentence = f"of {len(measured.scores)} dimensions tried {own} is {word}: {ahead:.0f} nats ahead of {second}"
     else:
         sentence = f"{best} dimensions fit the observations better than {own}, by {behind:.0f} nats" + (
             "" if verdict is Verdict.LOOK else ", which is within what the rewards may decide"
         )
     shown = f"{own}, the best" if best == own else f"{own}, {behind:.0f} nats behind {best}"
-    return Finding("dimension", own, shown, f"at most {CLOSE:g} nats behind", verdict, sentence)
+    return Finding("dimension", own, shown, f"at most {AICC_MARGIN:g} nats behind", verdict, sentence)
 
 
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
+def reward_findings(measured: Measurements) -> list[Finding]:
+    """What the contexts explain of the rewards, and which sensors that depends on."""
+    explained, made = measured.explained, []
+    if explained is not None:
+        made = [_explained(explained), _filtering(explained), _hidden(explained, measured.subject)]
+    if measured.calibration is not None:
+        made += [_coverage(one) for one in measured.calibration.coverages]
+    if measured.arms is not None:
+        made.append(_starved(measured.arms, measured.subject))
+    if explained is not None:
+        made += [_sensor(one, explained) for one in measured.sensor_values or ()]
+    return made
 
 
-def _times(count: int, word: str) -> str:
-    return f"{count} {word}{'s' * (count != 1)}"
+def _explained(explained: ExplainedRewards) -> Finding:
+    shares = explained.shares
+    best = max(shares["filtered context"], shares["filtered, nothing hidden"], shares["seen"])
+    sentence = (
+        f"what is seen explains {percent(shares['seen'])} of what rewards vary around each arm's mean, the filtered "
+        f"context {percent(shares['filtered context'])}"
+    )
+    sentence += "".join(f", the {name} {percent(shares[name])}" for name in shares if name not in DESCRIPTIONS)
+    sentence += _zero_note(*(share for name, share in shares.items() if name != DESCRIPTIONS[1]))
+    verdict = Verdict.FINE
+    if not explained.context_matters:
+        verdict = Verdict.LOOK
+        sentence = "no description of the context tells what arms pay, beyond chance: choose by their means"
+    return Finding("rewards explained", best, percent(best, 1), "above 0 %", verdict, sentence)
+
+
+def _filtering(explained: ExplainedRewards) -> Finding:
+    shares, pays = explained.shares, explained.filtering_pays
+    detail = (
+        f"filtering what is seen, with nothing hidden, explains {percent(shares['filtered, nothing hidden'])} of the "
+        f"reward variance, the observation as it comes {percent(shares['seen'])}"
+        f"{_zero_note(shares['filtered, nothing hidden'], shares['seen'])}"
+    )
+    start = {
+        "much": "filtering pays, whether or not anything is hidden: ",
+        "some": "filtering pays a little, whether or not anything is hidden: ",
+        "little": "filtering alone adds nothing you can use: ",
+    }[pays]
+    if pays == "little" and explained.filtering.value >= SOME * max(shares["filtered, nothing hidden"], 0.0) > 0.0:
+        start = "whether filtering alone pays cannot be told from chance yet: "
+    return _gain("use of filtering", explained.filtering, pays, start + detail, Verdict.FINE)
+
+
+def _hidden(explained: ExplainedRewards, subject: ExaminationSubject) -> Finding:
+    shares, pays = explained.shares, explained.hidden_pays
+    whole, without = shares["filtered context"], shares["filtered, nothing hidden"]
+    in_use = not subject.plain and subject.model.latent > subject.model.observed
+    detail = (
+        f"the filtered context explains {percent(whole)} of the reward variance, the best without hidden coordinates "
+        f"{percent(without)}{_zero_note(whole, without)}"
+    )
+    verdict = Verdict.FINE
+    if pays == "little":
+        sentence = f"the hidden block carries nothing you can use here: {detail}"
+        if explained.hidden.value >= SOME * max(whole, 0.0) > 0.0:
+            sentence = f"whether the hidden block pays cannot be told from chance yet: {detail}"
+        if subject.model.latent == subject.model.observed:
+            sentence = f"no hidden coordinates were found, and what is seen has to do: {detail}"
+        beyond_chance = explained.context_matters and explained.hidden.value < -2.0 * explained.hidden.error
+        if in_use and beyond_chance and without - whole >= SOME * without > 0.0:
+            verdict, sentence = Verdict.LOOK, f"the hidden block does harm: {detail}"
+    else:
+        sentence = f"the hidden block pays{' a little' if pays == 'some' else ''}: {detail}"
+        if subject.plain:
+            verdict = Verdict.LOOK
+            sentence += "; but decisions are made on the observation itself"
+    return _gain("use of the hidden block", explained.hidden, pays, sentence, verdict)
+
+
+def _gain(name: str, added: Improvement, pays: str, sentence: str, verdict: Verdict) -> Finding:
+    shown = f"{pays}: {_points(added)}"
+    return Finding(name, added.value, shown, ANY, verdict, sentence)
+
+
+def _coverage(one: Coverage) -> Finding:
+    off = one.share - one.level
+    room = max(COVERAGE_ROOM, 2.6 * one.error)
+    verdict = Verdict.FINE
+    sentence = f"{percent(one.share)} of rewards fell where {percent(one.level)} were predicted to"
+    if abs(off) > room:
+        verdict = Verdict.BAD if abs(off) > max(COVERAGE_BAD, room) else Verdict.LOOK
+        sentence += (
+            ": predictions are too sure, and arms are left too early"
+            if off < 0
+            else ": predictions are not sure enough, and exploration costs more than it must"
+        )
+    low, high = max(0.0, one.level - room), min(1.0, one.level + room)
+    expected = f"{percent(low)} to {percent(high)}"
+    name = f"rewards in {percent(one.level)} intervals"
+    return Finding(name, one.share, percent(one.share), expected, verdict, sentence)
+
+
+def _starved(arms: ArmUncertainty, subject: ExaminationSubject) -> Finding:
+    names = subject.data.arm_names
+    starved = [a for a in arms.starved if a not in subject.retired]
+    if not len(starved):
+        least = int(arms.rewards.argmin())
+        sentence = f"every arm is known well enough or not worth knowing; the fewest rewards, {arms.rewards[least]}, "
+        sentence += f"are of {names[least]}"
+        return Finding("starved arms", 0, "0", "0", Verdict.FINE, sentence)
+    listed = ", ".join(f"{names[a]} ({arms.rewards[a]})" for a in starved[:5])
+    more = f" and {len(starved) - 5} more" if len(starved) > 5 else ""
+    sentence = f"too little is known of these arms to leave them alone (rewards in brackets): {listed}{more}"
+    return Finding("starved arms", len(starved), str(len(starved)), "0", Verdict.LOOK, sentence)
+
+
+def _sensor(one: SensorValue, explained: ExplainedRewards) -> Finding:
+    whole = max(explained.shares["filtered context"], 0.0)
+    total = whole + one.share.value if one.hidden else whole
+    size = grade(one.share, total)
+    part = one.share.value / total if total > 0.0 and (one.hidden or explained.context_matters) else 0.0
+    clear, missed = one.share.significant, one.share.significant and part >= USELESS
+    money = (
+        ""
+        if one.greedy_reward is None
+        else f", and {one.greedy_reward:+.3g} a round to the reward of the greedy choice"
+    )
+    if one.hidden:
+        sentence = f"{one.name}, if it were seen, would add nothing that can be told from chance"
+        if clear:
+            sentence = (
+                f"{one.name}, if it were seen, would add {percent(one.share.value, 1)} of the reward variance{money}"
+            )
+    elif clear:
+        sentence = "" if missed else "little rests on it: "
+        sentence += (
+            f"without {one.name} {percent(one.share.value, 1)} of the reward variance would no longer be explained"
+        )
+        if one.greedy_reward is not None:
+            sentence += f", and the greedy choice would lose {one.greedy_reward:.3g} a round"
+    elif part >= SOME:
+        sentence = f"how much rests on {one.name} cannot be told from chance yet"
+    else:
+        sentence = f"{one.name} would not be missed: the other sensors tell the same, or it tells nothing of rewards"
+    word = size if missed else "little" if clear else "unclear" if part >= SOME else "none"
+    shown = f"{word}: {_points(one.share)}"
+    kind = "worth of seeing" if one.hidden else "worth of"
+    return Finding(f"{kind} {one.name}", one.share.value, shown, ANY, Verdict.FINE, sentence)
+
+
+def _points(added: Improvement) -> str:
+    return f"{round(100 * added.value, 1) + 0.0:+.1f} ± {100 * added.error:.1f} %"  # + 0.0: never "-0.0"
+
+
+def _zero_note(*shares: float) -> str:
+    """Why a share is shown as 0 %, if one is below."""
+    return "; 0 %: no better than each arm's mean" if min(shares) < -0.005 else ""

@@ -1,4 +1,4 @@
-"""How a stream of decisions is doing: facts, findings, and a sentence for each thing that wants a look."""
+"""The health of a stream of decisions: facts, findings, and a note for each thing that needs attention."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import StrEnum
 from halfseen.errors import invalid
 from halfseen.reports.tables import Table
 
-LONG = 100  # rounds of silence that are worth a note
-ENOUGH_ROUNDS = 50  # of a kept history, to examine a model by
+LONG = 100  # rounds without a reward that are worth a note
+ENOUGH_ROUNDS = 50  # of a history, to examine a model with
 
 
 class Verdict(StrEnum):
-    """What a finding comes to."""
+    """The verdict of a finding."""
 
     FINE = "fine"
     LOOK = "look"  # worth knowing; decisions may still be good
@@ -22,7 +22,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was examined: a number, the range it should be in, a verdict, and what it means."""
+    """One result of an examination: a number, the range it should be in, a verdict, and what it means."""
 
     name: str
     value: float
@@ -36,7 +36,7 @@ class Finding:
 
 
 def findings_table(findings: tuple[Finding, ...]) -> Table:
-    """One row a finding, without the sentences."""
+    """One row per finding, without the sentences."""
     return Table(
         [{"finding": f.name, "value": f.shown, "expected": f.expected, "verdict": str(f.verdict)} for f in findings]
     )
@@ -44,9 +44,9 @@ def findings_table(findings: tuple[Finding, ...]) -> Table:
 
 @dataclass(frozen=True, repr=False)
 class Health:
-    """What `Agent.health` returns. Printed, it is the notes, then what was found out about the model, then the facts.
+    """The result of `Agent.health`. Printed, it shows the notes, then the findings about the model, then the facts.
 
-    The sentence of a finding that is bad is a note too.
+    The sentence of a bad finding is a note too.
     """
 
     notes: tuple[str, ...]
@@ -55,7 +55,7 @@ class Health:
 
     @property
     def ok(self) -> bool:
-        """Whether there is nothing to note."""
+        """Whether there are no notes."""
         return not self.notes
 
     @property
@@ -67,21 +67,21 @@ class Health:
         return f"nothing bad; worth a look: {', '.join(look)}" if look else "nothing wrong"
 
     def finding(self, name: str) -> Finding | None:
-        """A finding by its name, None if it was not made; an error where there are no findings at all."""
+        """A finding by its name; None if there is none of that name. Raises where there are no findings at all."""
         if not self.findings:
             wanted = f"an agent with a model and a kept history (adaptive) of at least {ENOUGH_ROUNDS} rounds"
             raise invalid("finding", f"'{name}' from a health without findings", wanted)
         return next((finding for finding in self.findings if finding.name == name), None)
 
     def table(self) -> Table:
-        """One row a finding."""
+        """One row per finding."""
         return findings_table(self.findings)
 
     def __str__(self) -> str:
         notes = [f"* {note}" for note in self.notes]
-        found = [f"- {finding}" for finding in self.findings]
+        findings = [f"- {finding}" for finding in self.findings]
         facts = [f"  {name}: {_text(fact)}" for name, fact in self.facts.items()]
-        return "\n".join([self.heading, *notes, *found, *facts])
+        return "\n".join([self.heading, *notes, *findings, *facts])
 
     def __repr__(self) -> str:
         return str(self)

@@ -1,4 +1,4 @@
-"""Are surprises of the size expected, without bias and without memory? (docs/mathematics.md, "Model health")"""
+"""Tests of the innovations: their size, bias and whiteness (docs/mathematics.md, "Model health")."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from halfseen.kernels.random import Floats, Ints
 from halfseen.kernels.series import filter_series
 from halfseen.models.linear_gaussian import LinearGaussianModel
-from halfseen.statistics.distributions import chi2_above, chi2_below, chi2_quantile
+from halfseen.statistics.distributions import chi2_cdf, chi2_quantile, chi2_sf
 
 NOISE_FLOOR = 1e-9  # of S_ii: how a Σ_ii of 0 is read by the filter
 ROUNDING = 1e-13  # of S_ii
-RARE = 0.01  # p-values below which something is more than chance
+SIGNIFICANCE = 0.01  # level of the tests
 
 
 class Innovations(NamedTuple):
-    """What came against what was predicted, in units in which a right model gives independent standard normals."""
+    """Errors of the predictions of y, standardised: independent standard normals if the model is right."""
 
-    standardised: Floats  # (n, k), NaN where not seen
-    by_sensor: Floats  # (n, k) e_i/√S_ii: each in its own unit, but not independent of each other
+    standardised: Floats  # (n, k), NaN where not observed
+    by_sensor: Floats  # (n, k) e_i/√S_ii: each in its own unit, but correlated with each other
     contexts: Floats  # (n, d) E[x_t | y_1..y_t], in canonical coordinates
     predicted: Floats  # (n, k) E[y_t | y_1..y_{t−1}]
     log_likelihood: float
@@ -28,7 +28,7 @@ class Innovations(NamedTuple):
 
 
 def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
-    """w_t = L_t⁻¹ e_t with e_t = y_t − A x⁻_t and L_tL_tᵀ = S_t, over the entries seen."""
+    """w_t = L_t⁻¹ e_t with e_t = y_t − A x⁻_t and L_tL_tᵀ = S_t, over the observed entries."""
     p = model.canonical().model.arrays()
     D, R = p.D, p.R
     k = len(R)
@@ -39,11 +39,11 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     first = np.full(len(distinct), len(ys))
     np.minimum.at(first, where, np.arange(len(ys)))
     seen = ~np.isnan(ys)
-    pattern = seen[first]  # a row of the table is of one pattern of seen entries
+    pattern = seen[first]  # a row of the table has one pattern of observed entries
     S = P_pred[distinct][:, :k, :k] + R
     variances = np.diagonal(S, axis1=1, axis2=2)
     lift = np.where(np.diag(R) == 0.0, NOISE_FLOOR, ROUNDING) * variances
-    # An entry not seen stands by itself, with variance 1: the factor of the others is that of their own block.
+    # A missing entry gets variance 1 and no correlation, so that the factor of the others is that of their own block.
     S = np.where(pattern[:, :, None] & pattern[:, None, :], S, 0.0)
     S[:, np.arange(k), np.arange(k)] = np.where(pattern, variances + lift, 1.0)
     factors = np.linalg.cholesky(S)
@@ -55,8 +55,8 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     )
 
 
-class SizeTest(NamedTuple):
-    """Normalised innovation squared: Σ wᵀw over the entries seen, which is χ² with as many degrees of freedom."""
+class NisTest(NamedTuple):
+    """Normalised innovation squared: Σ wᵀw is χ² with as many degrees of freedom as there are observed entries."""
 
     ratio: float  # mean square of w, 1 if the model is right
     low: float  # the 95 % range of the ratio for a right model
@@ -64,22 +64,22 @@ class SizeTest(NamedTuple):
     p_value: float  # two-sided
 
 
-def size_test(white: Floats) -> SizeTest:
+def nis_test(white: Floats) -> NisTest:
     count = int((~np.isnan(white)).sum())
     total = float(np.nansum(white**2))
     low, high = chi2_quantile([0.025, 0.975], count) / count
-    tail = min(chi2_below(total, count), chi2_above(total, count))
-    return SizeTest(total / count, float(low), float(high), float(min(1.0, 2 * tail)))
+    tail = min(chi2_cdf(total, count), chi2_sf(total, count))
+    return NisTest(total / count, float(low), float(high), float(min(1.0, 2 * tail)))
 
 
 class BiasTest(NamedTuple):
     """Means of w: Σ_i (Σ_t w_ti)²/n_i is χ² with k degrees of freedom.
 
-    w mixes sensors whose errors are correlated; whose fault it is shows in their own means.
+    w mixes sensors whose errors are correlated; which of them is biased shows in `by_sensor`.
     """
 
     largest: float  # of the sensors' absolute means, in standard deviations of an innovation
-    sensor: int  # whose it is
+    sensor: int  # that has it
     p_value: float
 
 
@@ -90,40 +90,40 @@ def bias_test(white: Floats, by_sensor: Floats) -> BiasTest:
     means = np.where(known, np.nansum(by_sensor, axis=0) / np.maximum(counts, 1), 0.0)
     statistic = float((sums[known] ** 2 / counts[known]).sum())
     worst = int(np.argmax(np.abs(means)))
-    return BiasTest(float(abs(means[worst])), worst, float(chi2_above(statistic, int(known.sum()))))
+    return BiasTest(float(abs(means[worst])), worst, float(chi2_sf(statistic, int(known.sum()))))
 
 
 class WhitenessTest(NamedTuple):
     """Hosking's portmanteau over `lags` lags; for one feature it is Ljung and Box's."""
 
     statistic: float
-    freedom: int
+    degrees_of_freedom: int
     p_value: float
-    predictable: float  # share of the variance of an innovation that its past tells, beyond what chance gives
+    predictable: float  # share of the variance of an innovation that its past explains, beyond chance
     lags: int
     autocorrelations: Floats  # (lags,), root mean square over the k² entries of a lag's correlation matrix
-    upper: Floats  # (lags,), below which that is in a right model 95 times of 100
+    upper: Floats  # (lags,), its 95 % quantile if the model is right
 
 
-def lags_for(model: LinearGaussianModel) -> int:
-    """So many that the degrees of freedom a fit takes, 2kd of k² a lag, leave ten lags' worth."""
+def whiteness_lags(model: LinearGaussianModel) -> int:
+    """Ten, and as many more as a fit takes degrees of freedom for: 2kd, of k² per lag."""
     return 10 + -(-2 * model.latent // model.observed)
 
 
-def whiteness_test(white: Floats, lags: int, fitted_numbers: int = 0) -> WhitenessTest | None:
-    """None where there are too few rounds for it.
+def whiteness_test(white: Floats, lags: int, fitted_parameters: int = 0) -> WhitenessTest | None:
+    """Hosking's (1980) test; None where there are too few rounds for it.
 
-    With C_l = mean of w_t w_{t−l}ᵀ over the pairs seen and n_l their number, entry by entry,
-    (1 + 2/n) Σ_l tr(M_lᵀ C_0⁻¹ M_l C_0⁻¹), M_l = C_l·sqrt(n_l), is χ² with k²L − `fitted_numbers` degrees of freedom
-    (Hosking 1980). Dividing by C_0, not by I, keeps the size of the innovations out of it: that is another test. Where
-    entries are missing, pairs of sensors are seen together too seldom for all of C_0, and its diagonal is used.
+    With C_l = mean of w_t w_{t−l}ᵀ over the observed pairs and n_l their number, entry by entry,
+    (1 + 2/n) Σ_l tr(M_lᵀ C_0⁻¹ M_l C_0⁻¹), M_l = C_l·sqrt(n_l), is χ² with k²L − `fitted_parameters` degrees of
+    freedom. Dividing by C_0, not by I, keeps the size of the innovations out of it: that is another test. Where entries
+    are missing, pairs of sensors are observed together too seldom for all of C_0, and its diagonal is used.
     """
     seen = ~np.isnan(white)
     used = (seen.sum(axis=0) > 4 * lags) & (np.nan_to_num(white) != 0.0).any(axis=0)
     white, seen = white[:, used], seen[:, used].astype(np.float64)
     n, k = white.shape
-    freedom = k * k * lags - fitted_numbers
-    if k == 0 or n <= 4 * lags or freedom <= 0:
+    dof = k * k * lags - fitted_parameters
+    if k == 0 or n <= 4 * lags or dof <= 0:
         return None
     filled = np.nan_to_num(white)
     together = seen.T @ seen
@@ -140,31 +140,30 @@ def whiteness_test(white: Floats, lags: int, fitted_numbers: int = 0) -> Whitene
         counts[lag - 1] = pairs.mean()
         total += float((M**2).sum())
     total *= 1.0 + 2.0 / n
-    p_value = float(chi2_above(total, freedom))
-    # The positive part of noise is no memory.
-    predictable = min(1.0, (total - freedom) / (k * float(counts.mean()))) if p_value < RARE else 0.0
+    p_value = float(chi2_sf(total, dof))
+    predictable = min(1.0, (total - dof) / (k * float(counts.mean()))) if p_value < SIGNIFICANCE else 0.0
     upper = np.sqrt(chi2_quantile(0.95, k * k) / (k * k * counts))
-    return WhitenessTest(total, freedom, p_value, max(0.0, predictable), lags, sizes, upper)
+    return WhitenessTest(total, dof, p_value, max(0.0, predictable), lags, sizes, upper)
 
 
-class Stretches(NamedTuple):
-    """Normalised innovation squared by stretches of rounds, each divided by the number of entries seen."""
+class NisByBlock(NamedTuple):
+    """Normalised innovation squared by blocks of rounds, each divided by the number of observed entries."""
 
     starts: Ints
     ratios: Floats
-    low: Floats  # the range in which all stretches of a right model stay together 95 times of 100
+    low: Floats  # the range that contains all blocks of a right model with probability 0.95
     high: Floats
 
 
-def stretches(white: Floats, count: int = 30) -> Stretches:
-    """At most `count` stretches of about the same length, of at least 20 rounds; those without an entry left out."""
+def nis_by_block(white: Floats, count: int = 30) -> NisByBlock:
+    """At most `count` blocks of about the same length, of at least 20 rounds; those without an entry are left out."""
     n = len(white)
     edges = np.linspace(0, n, max(1, min(count, n // 20)) + 1).astype(np.int64)
     squares, numbers = np.nansum(white**2, axis=1), (~np.isnan(white)).sum(axis=1)
     total = np.add.reduceat(squares, edges[:-1])
-    freedom = np.add.reduceat(numbers, edges[:-1])
-    kept = freedom > 0
-    total, freedom = total[kept], freedom[kept]
-    level = 0.025 / max(1, len(freedom))
-    low, high = chi2_quantile(level, freedom) / freedom, chi2_quantile(1 - level, freedom) / freedom
-    return Stretches(edges[:-1][kept], total / freedom, low, high)
+    dof = np.add.reduceat(numbers, edges[:-1])
+    some = dof > 0
+    total, dof = total[some], dof[some]
+    tail = 0.025 / max(1, len(dof))
+    low, high = chi2_quantile(tail, dof) / dof, chi2_quantile(1 - tail, dof) / dof
+    return NisByBlock(edges[:-1][some], total / dof, low, high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Estimator, Mask, Streams
+from halfseen.components import Estimator, Mask, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import covariances, stack_for_streams
@@ -23,11 +23,11 @@ class Blup(Estimator):
     """
 
     state_names = ("total", "counts")
-    symmetric = ("total", "counts")
+    per_stream = ("_noise", "_observation", "_context_cov", "_gain")
 
     def __init__(
         self,
-        streams: Streams,
+        streams: StreamBatch,
         *,
         context_cov: ArrayLike = "running",
         observation_cov: ArrayLike = 0.0,
@@ -41,7 +41,7 @@ class Blup(Estimator):
         d = k if self._running else np.shape(context_cov)[-1] if np.ndim(context_cov) >= 2 else 0
         if d < k:
             raise invalid("context_cov", f"shape {np.shape(context_cov)}", f"a matrix of at least {k} × {k}")
-        self.dimension, self.estimates = d, "canonical" if self._running else "context"
+        self.dimension, self.coordinates = d, "canonical" if self._running else "context"
         if self._running and observation is not None:
             given = np.asarray(observation, dtype=np.float64)
             if given.shape[-2:-1] != (k,) or (given != np.eye(k, given.shape[-1])).any():

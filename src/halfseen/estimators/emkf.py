@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Estimator, Streams
+from halfseen.components import Estimator, StreamBatch
 from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
 from halfseen.kernels.random import Floats, Ints
 from halfseen.kernels.windowed import gather_ahead, gather_pairs, maximise
@@ -19,14 +19,13 @@ from halfseen.kernels.windowed import gather_ahead, gather_pairs, maximise
 class Emkf(Estimator):
     """c_t = x_{t|t} with the D̂, Q̂ in force before y_t; `window` is L, `observation_cov` is Σ, which is known."""
 
-    estimates = "canonical"
+    coordinates = "canonical"
     parts = ("_bank",)
     state_names = ("previous", "opening", "X", "Psi", "rounds_seen")
-    symmetric = ("X",)
 
     def __init__(
         self,
-        streams: Streams,
+        streams: StreamBatch,
         *,
         latent: int,
         observation_cov: ArrayLike = 0.0,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from halfseen.components import Estimator, Streams
+from halfseen.components import Estimator, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.clusters import k_means
 from halfseen.kernels.hidden_markov import filter_and_learn, fit_start, log_likelihood
@@ -47,12 +47,12 @@ class Hmm(Estimator):
     t^−`forgetting`; `variance_floor` is added to every variance.
     """
 
-    estimates = "nothing"
+    coordinates = "none"
     state_names = ("early", *Chain._fields)
 
     def __init__(
         self,
-        streams: Streams,
+        streams: StreamBatch,
         *,
         states: int = 5,
         warm_up: int | None = None,
@@ -86,6 +86,10 @@ class Hmm(Estimator):
                 if t in self._times:
                     self._start(own, int(row), int(t))
         return np.array(own.belief[rows])
+
+    def resize(self, streams: StreamBatch) -> None:
+        super().resize(streams)
+        self._keys = streams.keys
 
     def _start(self, own: Chain, row: int, t: int) -> None:
         """The chain that k-means on the first t rounds leads to, if it explains them better than the one in force."""

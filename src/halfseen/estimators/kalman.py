@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from halfseen.components import Estimator, Streams
+from halfseen.components import Estimator, StreamBatch
 from halfseen.errors import invalid
 from halfseen.estimators.filter_bank import FilterBank
 from halfseen.kernels.random import Floats, Ints
@@ -19,10 +19,10 @@ class Kalman(Estimator):
     A model with a general observation matrix is filtered in canonical form; features are in its own coordinates.
     """
 
-    estimates = "context"
+    coordinates = "context"
     parts = ("_bank",)
 
-    def __init__(self, streams: Streams, *, model: LinearGaussianModel | Sequence[LinearGaussianModel]) -> None:
+    def __init__(self, streams: StreamBatch, *, model: LinearGaussianModel | Sequence[LinearGaussianModel]) -> None:
         models = list(model) if isinstance(model, Sequence) else [model]
         if all(one is models[0] for one in models):
             models = models[:1]  # one model for all streams: they share its gain
@@ -47,6 +47,7 @@ class Kalman(Estimator):
             np.stack([one.observation_cov for one in canonical]),
             np.repeat(np.stack([one.initial_mean for one in canonical]), streams.count // len(models), axis=0),
             np.stack([one.initial_cov for one in canonical]),
+            shared_model=len(models) == 1,
         )
 
     def observe(

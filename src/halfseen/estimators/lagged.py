@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import Estimator, Streams
+from halfseen.components import Estimator, StreamBatch
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import at_least
 
@@ -15,10 +15,10 @@ class Lagged(Estimator):
     An entry not seen keeps the value last seen, or 0 before there was one.
     """
 
-    estimates = "nothing"
+    coordinates = "none"
     state_names = ("recent",)
 
-    def __init__(self, streams: Streams, *, lags: int = 2) -> None:
+    def __init__(self, streams: StreamBatch, *, lags: int = 2) -> None:
         blocks = at_least("lags", lags, 0) + 1
         self.dimension = streams.observed * blocks
         self.recent = np.zeros((streams.count, blocks, streams.observed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Estimator, Learner, Streams
+from halfseen.components import Estimator, Learner, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.latent_states import hear_rewards, open_rounds
 from halfseen.kernels.random import Floats, Ints
@@ -23,12 +23,13 @@ class LatentStates(Estimator):
     the learner's to know. Rewards older than the last `memory` rounds are forgotten.
     """
 
-    estimates = "nothing"
+    coordinates = "none"
     state_names = ("beliefs", "evidence", "newest", "forgotten")
+    per_stream = ("_std", "_log_F", "_log_start")
 
     def __init__(
         self,
-        streams: Streams,
+        streams: StreamBatch,
         *,
         state_transition: ArrayLike,
         state_std: ArrayLike = 1.0,
@@ -58,7 +59,7 @@ class LatentStates(Estimator):
         open_rounds(rows, rounds, self._log_start, self._log_F, self.beliefs, self.evidence, self.newest, belief)
         return belief
 
-    def reward(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
+    def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
         if not isinstance(learner, Known):
             raise invalid("learner", type(learner).__name__, "one that knows what every arm pays in every state")
         expected = learner.arm_params[rows, arms]
@@ -75,13 +76,13 @@ class LatentStates(Estimator):
             self.forgotten,
         )
 
-    def replace(
+    def replace_rewards(
         self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
     ) -> Floats:
         memory = self.beliefs.shape[1]
         kept = self.newest[rows] - rounds < memory
         self.evidence[rows[kept], rounds[kept] % memory] = 0.0
-        self.reward(rows, rounds, arms, rewards, learner)
+        self.update_from_rewards(rows, rounds, arms, rewards, learner)
         return features
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:

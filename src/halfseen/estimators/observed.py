@@ -1,20 +1,20 @@
-"""The observation itself as the context."""
+"""The observation itself as the context, alone or with the propensity of the arm chosen on it."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import Estimator, Streams
+from halfseen.components import Estimator, StreamBatch
 from halfseen.kernels.random import Floats, Ints
 
 
 class Observed(Estimator):
     """c_t = y_t. An entry not seen keeps the value last seen, or 0 before there was one."""
 
-    estimates = "canonical"
+    coordinates = "canonical"
     state_names = ("last",)
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: StreamBatch) -> None:
         self.dimension = streams.observed
         self.last = np.zeros((streams.count, streams.observed))
 
@@ -27,3 +27,21 @@ class Observed(Estimator):
         else:
             self.last[rows] = seen
         return seen
+
+
+class AsSeen(Estimator):
+    """c_t = (y_t, π_t), NaN where an entry was not seen, for learners that weigh by π_t (`Learner.weighs_propensity`).
+
+    π_t is the probability of the arm chosen on the rest, and is filled in by the policy. Nothing else is filled in,
+    because an older value would have another error than the one the learner corrects for.
+    """
+
+    coordinates = "none"
+
+    def __init__(self, streams: StreamBatch) -> None:
+        self.dimension = streams.observed + 1
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        return np.concatenate([observations, np.ones((len(rows), 1))], axis=1)

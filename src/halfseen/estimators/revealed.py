@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfseen.components import Estimator, Streams
+from halfseen.components import Estimator, StreamBatch
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import at_least
 
@@ -10,10 +10,10 @@ from halfseen.validation import at_least
 class Revealed(Estimator):
     """c_t = x_t, handed to `decide` as `context`; `latent` is its dimension."""
 
-    estimates = "context"
+    coordinates = "context"
     reveals_context = True
 
-    def __init__(self, streams: Streams, *, latent: int) -> None:
+    def __init__(self, streams: StreamBatch, *, latent: int) -> None:
         self.dimension = at_least("latent", latent, 1)
 
     def observe(

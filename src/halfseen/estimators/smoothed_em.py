@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Estimator, Streams
+from halfseen.components import Estimator, StreamBatch
 from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
 from halfseen.kernels.em import FIXED, em_windows
 from halfseen.kernels.random import Floats, Ints
@@ -24,14 +24,13 @@ class SmoothedEm(Estimator):
     which less than half of the rounds showed anything changes nothing.
     """
 
-    estimates = "canonical"
+    coordinates = "canonical"
     parts = ("_bank",)
     state_names = ("recent", "opening_mean", "opening_cov")
-    symmetric = ("opening_cov",)
 
     def __init__(
         self,
-        streams: Streams,
+        streams: StreamBatch,
         *,
         latent: int,
         observation_cov: ArrayLike = 0.0,

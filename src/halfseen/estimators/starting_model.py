@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.errors import invalid
 from halfseen.estimators.filter_bank import FilterBank
 from halfseen.kernels.random import Floats, Ints, Purpose, orthogonal_matrices, stochastic_matrices
 from halfseen.validation import at_least, covariances, positive, stack_for_streams
 
 
-def starting_transition(streams: Streams, latent: int, kind: ArrayLike) -> Floats:
+def starting_transition(streams: StreamBatch, latent: int, kind: ArrayLike) -> Floats:
     """D̂_0, (B, d, d): "stochastic" (uniform, rows summing to 1), "orthogonal" (0.9 × a random one), or given."""
     if not isinstance(kind, str):
         return stack_for_streams("initial_transition", kind, streams.count, (latent, latent))
@@ -29,7 +29,7 @@ def starting_transition(streams: Streams, latent: int, kind: ArrayLike) -> Float
 
 
 def starting_bank(
-    streams: Streams,
+    streams: StreamBatch,
     latent: int,
     observation_cov: ArrayLike,
     initial_transition: ArrayLike,
@@ -46,6 +46,7 @@ def starting_bank(
         Sigma,
         np.zeros((count, d)),
         identity,
+        shared_model=False,
     )
 
 

@@ -1,4 +1,4 @@
-"""Logged decisions, checked as they are read: what was seen, what was played, with which chance, what it paid."""
+"""Logged decisions: what was observed, which arm was played with which probability, and what it paid."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LEAST_CHANCE = 1e-100  # of an arm that was played: nothing less likely has ever
 _EMPTY = (type(None), float, int)
 
 
-class Kind(IntEnum):
+class StepKind(IntEnum):
     DECIDED = 0
     REWARDED = 1
     ARM_ADDED = 2
     ARM_RETIRED = 3
 
 
-class Step(NamedTuple):
+class LogStep(NamedTuple):
     """Something that happened: `at` is a row of the log or, for arms that come and go, the place of the arm."""
 
-    kind: Kind
+    kind: StepKind
     at: int
     value: float = math.nan
     provisional: bool = False  # of a reward: another one of the same decision comes in its place
@@ -51,7 +51,7 @@ class Log:
     possible: Mask  # (n, K), the arms that could have been played, as far as the log tells
     rewards: Floats  # (n,), NaN where none came
     defaults: int  # rewards that nobody gave: the stream's default after its wait
-    steps: tuple[Step, ...]
+    steps: tuple[LogStep, ...]
 
     @property
     def rounds(self) -> int:
@@ -65,9 +65,14 @@ class Log:
     def names(self) -> list[str]:
         return [str(arm) for arm in self.arms]
 
+    @property
+    def logged_probabilities(self) -> Floats:
+        """(n, K), as recorded; 1 for the arm played where those of the other arms were not."""
+        return np.eye(len(self.arms))[self.played] if self.propensities is None else self.propensities
+
 
 class LogBuilder:
-    """A log that grows. `where` is what messages call the line or row at hand."""
+    """Builds a log from what happened, in order, and checks it. `where` is what messages call the line or row."""
 
     def __init__(self, source: str, arms: Iterable[Arm], observed: int | None = None) -> None:
         self.source, self.arms = source, list(arms)
@@ -82,7 +87,7 @@ class LogBuilder:
         self._rewards: list[float] = []
         self._is_default: list[bool] = []
         self._learnt: list[int | None] = []  # the step with which each row's reward was learnt
-        self._steps: list[Step] = []
+        self._steps: list[LogStep] = []
 
     def place(self, where: str, arm: Any) -> int:
         """The place of an arm; a number is not the name of one, nor True a number."""
@@ -126,7 +131,7 @@ class LogBuilder:
         self._rewards.append(math.nan)
         self._is_default.append(False)
         self._learnt.append(None)
-        self._steps.append(Step(Kind.DECIDED, row))
+        self._steps.append(LogStep(StepKind.DECIDED, row))
         return row
 
     def rewarded(self, where: str, row: int, value: Any, *, default: bool = False, learnt: bool = True) -> None:
@@ -143,7 +148,7 @@ class LogBuilder:
             if (first := self._learnt[row]) is not None:
                 self._steps[first] = self._steps[first]._replace(provisional=True)
             self._learnt[row] = len(self._steps)
-            self._steps.append(Step(Kind.REWARDED, row, number))
+            self._steps.append(LogStep(StepKind.REWARDED, row, number))
 
     def arm_added(self, where: str, arm: Any) -> None:
         numbered = bool(self.arms) and not isinstance(self.arms[0], str)
@@ -152,7 +157,7 @@ class LogBuilder:
         if numbered and arm != len(self.arms):
             raise invalid(where, f"a new arm {arm!r}", f"{len(self.arms)}, the next number")
         self._places[arm] = len(self.arms)
-        self._steps.append(Step(Kind.ARM_ADDED, len(self.arms)))
+        self._steps.append(LogStep(StepKind.ARM_ADDED, len(self.arms)))
         self.arms.append(arm)
         self._active.append(True)
 
@@ -161,7 +166,7 @@ class LogBuilder:
         if not self._active[place]:
             raise invalid(where, f"arm {arm!r} retired again", "an arm that is active")
         self._active[place] = False
-        self._steps.append(Step(Kind.ARM_RETIRED, place))
+        self._steps.append(LogStep(StepKind.ARM_RETIRED, place))
 
     def finish(self) -> Log:
         """The log; refused if nothing can be said of it."""

@@ -1,99 +1,113 @@
-"""Finished slices on disk, so that a run can be cut short and gone on with, by any number of workers."""
+"""Finished slices on disk, keyed by what their numbers depend on: the plan, the versions and the source code.
+
+A run that was interrupted continues from them, with any number of workers.
+"""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import json
+import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from halfseen.agents import saving as savefile
-from halfseen.errors import SaveFileError
-from halfseen.experiments.files import make_folder
-from halfseen.experiments.plan import Slice
-from halfseen.experiments.result import versions
-from halfseen.experiments.source import source_hash
+from halfseen.errors import SaveFileError, invalid
+from halfseen.experiments.plan import Experiment, Slice
+from halfseen.reports.files import make_folder
 
-FORM, ENDING = "halfseen slice", ".slice"
+FORM, SUFFIX = "halfseen slice", ".slice"
+_PACKAGE = Path(__file__).parents[1]
 
 
 class SliceStore:
-    """A folder of files, one a finished slice, named by all that its numbers depend on.
+    """A folder with one file per finished slice.
 
-    What a slice came to is plain data and arrays by name. Two slices that differ in nothing but their seeds are of the
-    same *subject*: their files can be found together, however the seeds were cut.
+    A file holds plain data and arrays by name. Its *key* is all that the numbers of a seed depend on; slices that
+    differ only in their seeds have the same key and are found together, however the seeds were divided.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._common = {"versions": versions(), "source": source_hash()}
+        self._code = {"versions": versions(), "source": source_hash()}
 
-    def subject(self, piece: Slice) -> dict[str, Any]:
+    def key(self, task: Slice) -> dict[str, Any]:
         """All that the numbers of a seed depend on, as JSON gives it back."""
         content = {
-            "agents": [{"name": spec.name, "options": spec.options} for spec in piece.agents],
-            "world": {"type": type(piece.world).__qualname__} | piece.world.settings(),
-            "rounds": piece.rounds,
+            "agents": [{"name": spec.name, "options": spec.options} for spec in task.agents],
+            "world": {"type": type(task.world).__qualname__} | task.world.settings(),
+            "rounds": task.rounds,
         }
-        known: dict[str, Any] = json.loads(json.dumps(_plain(content | self._common)))
-        return known
+        key: dict[str, Any] = json.loads(json.dumps(_plain(content | self._code)))
+        return key
 
-    def read(self, piece: Slice) -> dict[str, Any] | None:
-        """What the slice came to; None where nothing certain is known: not played, other code, a damaged file."""
-        found = _read(self._path(piece))
-        return None if found is None or found[0] != self._recipe(piece) else found[1]
+    def read(self, task: Slice) -> dict[str, Any] | None:
+        """Return the outcome of the slice; None if it was not played, or by other code, or its file is damaged."""
+        content = _read(self._path(task))
+        return None if content is None or content[0] != self._header(task) else content[1]
 
-    def of_subject(self, piece: Slice) -> Iterator[tuple[list[int], dict[str, Any]]]:
-        """Seeds and outcome of every kept slice of the same subject."""
-        subject = self.subject(piece)
-        for path in sorted(self.folder.glob(f"*.{_hash(subject)[:16]}.*{ENDING}")):
-            found = _read(path)
-            if found is not None and found[0]["subject"] == subject:
-                yield found[0]["seeds"], found[1]
+    def read_same_key(self, task: Slice) -> Iterator[tuple[list[int], dict[str, Any]]]:
+        """Yield seeds and outcome of every stored slice that differs from this one at most in its seeds."""
+        key = self.key(task)
+        for path in sorted(self.folder.glob(f"*.{_hash(key)[:16]}.*{SUFFIX}")):
+            content = _read(path)
+            if content is not None and content[0]["key"] == key:
+                yield content[0]["seeds"], content[1]
 
-    def write(self, piece: Slice, outcome: Mapping[str, Any]) -> None:
-        """Keep a finished slice, whole or not at all."""
+    def write(self, task: Slice, outcome: Mapping[str, Any]) -> None:
+        """Store a finished slice, whole or not at all."""
         make_folder(self.folder)
-        savefile.write(self._path(piece), self._recipe(piece), outcome, kind=FORM)
+        savefile.write(self._path(task), self._header(task), outcome, kind=FORM)
 
-    def others(self, pieces: Iterable[Slice]) -> set[Path]:
-        """Files of other slices than these."""
-        return set(self.folder.glob(f"*{ENDING}")) - {self._path(piece) for piece in pieces}
-
-    def subject_of(self, path: Path) -> dict[str, Any] | None:
-        """What a file in the folder is about, as far as it can be read."""
-        found = _read(path)
-        return None if found is None else found[0]["subject"]
+    def others(self, tasks: Iterable[Slice]) -> set[Path]:
+        """Return the files of other slices than these."""
+        return set(self.folder.glob(f"*{SUFFIX}")) - {self._path(task) for task in tasks}
 
     def discard(self, keeping: Iterable[Slice] = ()) -> None:
-        """Forget every slice but these, of whatever settings."""
-        for path in [*self.others(keeping), *self.folder.glob(f".*{ENDING}.*")]:  # the latter: writes cut short
+        """Delete every slice but these, of whatever settings."""
+        for path in [*self.others(keeping), *self.folder.glob(f".*{SUFFIX}.*")]:  # the latter: interrupted writes
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
-    def _recipe(self, piece: Slice) -> dict[str, Any]:
-        return {"subject": self.subject(piece), "seeds": list(piece.seeds)}
+    def check_resumable(self, plan: Experiment) -> None:
+        """Refuse a run folder that holds something, but no slice of this experiment. A new folder is accepted."""
+        run_folder = self.folder.parent
+        if not run_folder.exists() or not any(run_folder.iterdir()):
+            return
+        stored = [content[0]["key"] for path in sorted(self.others([])) if (content := _read(path)) is not None]
+        wanted = "the folder of a run of this one that was cut short, or no resume"
+        if not stored:
+            raise invalid("resume", f"no slice of this experiment in '{run_folder}'", wanted)
+        ours = [self.key(plan.slice_of(world)) for world in plan.worlds]
+        raise invalid("resume", f"another experiment ({_difference(stored, ours)}) in '{run_folder}'", wanted)
 
-    def _path(self, piece: Slice) -> Path:
-        agents = piece.agents[0].label if len(piece.agents) == 1 else f"{len(piece.agents)}-agents"
-        words = (piece.world.name, agents, f"{piece.seeds[0]}-{piece.seeds[-1]}")
+    def _header(self, task: Slice) -> dict[str, Any]:
+        return {"key": self.key(task), "seeds": list(task.seeds)}
+
+    def _path(self, task: Slice) -> Path:
+        agents = task.agents[0].label if len(task.agents) == 1 else f"{len(task.agents)}-agents"
+        words = (task.world.name, agents, f"{task.seeds[0]}-{task.seeds[-1]}")
         readable = ".".join(re.sub(r"[^A-Za-z0-9.=-]+", "-", word)[:40] for word in words)
-        hashes = f"{_hash(self.subject(piece))[:16]}.{_hash(list(piece.seeds))[:8]}"
-        return self.folder / f"{readable}.{hashes}{ENDING}"
+        hashes = f"{_hash(self.key(task))[:16]}.{_hash(list(task.seeds))[:8]}"
+        return self.folder / f"{readable}.{hashes}{SUFFIX}"
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return header and outcome of a file, None if it is damaged."""
     with contextlib.suppress(SaveFileError):
-        recipe, outcome = savefile.read(path, kind=FORM)
-        if isinstance(recipe, dict) and isinstance(outcome, dict) and {"subject", "seeds"} <= recipe.keys():
-            return recipe, outcome
+        header, outcome = savefile.read(path, kind=FORM)
+        if isinstance(header, dict) and isinstance(outcome, dict) and {"key", "seeds"} <= header.keys():
+            return header, outcome
     return None
 
 
@@ -114,3 +128,77 @@ def _plain(value: Any) -> Any:
 
 def _hash(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _difference(stored: list[dict[str, Any]], ours: list[dict[str, Any]]) -> str:
+    """The first setting in which the stored experiment differs from ours."""
+    first, mine = stored[0], ours[0]
+    if first["rounds"] != mine["rounds"]:
+        return f"of {first['rounds']} rounds"
+    if first["agents"] != mine["agents"]:
+        names = [", ".join(agent["name"] for agent in one["agents"]) for one in (first, mine)]
+        return f"of {names[0]}" if names[0] != names[1] else "of agents with other options"
+    if not any(one["world"] == other["world"] for one in stored for other in ours):
+        return f"of the world '{first['world'].get('name', first['world']['type'])}'"
+    if first["versions"] != mine["versions"]:
+        name = next(name for name, version in mine["versions"].items() if first["versions"].get(name) != version)
+        return f"played with {name} {first['versions'].get(name)}"
+    return "played by other code" if first["source"] != mine["source"] else "of other seeds"
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of what the numbers were computed with."""
+    installed = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("halfseen", "numpy", "scipy", "llvmlite"):
+        try:
+            installed[package] = version(package)
+        except PackageNotFoundError:
+            installed[package] = "not installed"
+    return installed
+
+
+@cache
+def source_hash(start: str = "halfseen.experiments.leaderboard_summary") -> str:
+    """Hash every module that `start` imports: all that may change its numbers, nothing that only presents them."""
+    digest = hashlib.sha256()
+    for name, path in sorted(reachable(start).items()):
+        digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def reachable(start: str) -> dict[str, Path]:
+    """Return the modules of this package that `start` imports, directly, indirectly or in a function; and itself."""
+    found: dict[str, Path] = {}
+    waiting = [start]
+    while waiting:
+        name = waiting.pop()
+        path = _file_of(name)
+        if path is not None and name not in found:
+            found[name] = path
+            waiting += _imported_by(path)
+    return found
+
+
+def _file_of(name: str) -> Path | None:
+    """The file of a module of this package. The package itself only hands out names, and does not count."""
+    first, *rest = name.split(".")
+    if first != _PACKAGE.name or not rest:
+        return None
+    module = _PACKAGE.joinpath(*rest)
+    candidates = (module.with_name(f"{module.name}.py"), module / "__init__.py")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _imported_by(path: Path) -> Iterator[str]:
+    """Names of all that may be modules in the imports of a file; those that are not have no file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))  # a module's packages run too

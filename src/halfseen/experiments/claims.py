@@ -16,26 +16,27 @@ import numpy as np
 
 from halfseen.experiments.plan import CHUNK
 from halfseen.experiments.result import Result
-from halfseen.statistics.estimates import Estimate, growth_exponent, relative_difference, slope
+from halfseen.statistics.confidence_intervals import Estimate, relative_difference
+from halfseen.statistics.growth import growth_exponent, slope
 
 LINEAR, CLOSE, WORTHWHILE, CONSTANT = 0.75, 0.10, 0.05, 0.20
 FEWEST_CHUNKS = 20  # timings below which a trend in them says nothing
 
 
-class Verdict(StrEnum):
+class ClaimVerdict(StrEnum):
     HOLDS = "holds"
     FAILS = "does not hold"
     UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Evidence:
     """One figure for one claim, in one world."""
 
     world: str
     subject: str
     figure: Estimate
-    verdict: Verdict
+    verdict: ClaimVerdict
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,17 @@ class Claim:
     title: str
     paper: str
     test: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Evidence, ...]
     measure: str = "figure"  # what the findings' figures are, for people
     form: str = ".2f"  # how to write them
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ClaimVerdict:
         """Over all worlds of the paper's own setting."""
         return combine(f.verdict for f in self.findings if is_papers_own(f.world))
 
     @property
-    def verdict_elsewhere(self) -> Verdict:
+    def verdict_elsewhere(self) -> ClaimVerdict:
         """Over the worlds shown beside it."""
         return combine(f.verdict for f in self.findings if not is_papers_own(f.world))
 
@@ -67,32 +68,32 @@ def is_papers_own(world: str) -> bool:
     return world.startswith("paper ε=")
 
 
-def combine(verdicts: Iterable[Verdict]) -> Verdict:
+def combine(verdicts: Iterable[ClaimVerdict]) -> ClaimVerdict:
     """All must hold; one that does not is enough to refute."""
     found = list(verdicts)
-    if Verdict.FAILS in found:
-        return Verdict.FAILS
-    if found and all(verdict is Verdict.HOLDS for verdict in found):
-        return Verdict.HOLDS
-    return Verdict.UNDECIDED
+    if ClaimVerdict.FAILS in found:
+        return ClaimVerdict.FAILS
+    if found and all(verdict is ClaimVerdict.HOLDS for verdict in found):
+        return ClaimVerdict.HOLDS
+    return ClaimVerdict.UNDECIDED
 
 
-def below(figure: Estimate, limit: float) -> Verdict:
+def below(figure: Estimate, limit: float) -> ClaimVerdict:
     """Holds if the whole interval is below the limit, fails if the whole interval is not."""
     if figure.high < limit:
-        return Verdict.HOLDS
-    return Verdict.FAILS if figure.low >= limit else Verdict.UNDECIDED
+        return ClaimVerdict.HOLDS
+    return ClaimVerdict.FAILS if figure.low >= limit else ClaimVerdict.UNDECIDED
 
 
-def negated(verdict: Verdict) -> Verdict:
-    return {Verdict.HOLDS: Verdict.FAILS, Verdict.FAILS: Verdict.HOLDS}.get(verdict, verdict)
+def negate(verdict: ClaimVerdict) -> ClaimVerdict:
+    return {ClaimVerdict.HOLDS: ClaimVerdict.FAILS, ClaimVerdict.FAILS: ClaimVerdict.HOLDS}.get(verdict, verdict)
 
 
-def better(difference: Estimate) -> Verdict:
+def better(difference: Estimate) -> ClaimVerdict:
     """Holds if the whole interval is below 0; fails if it rules out an advantage of 5 %."""
     if difference.high < 0:
-        return Verdict.HOLDS
-    return Verdict.FAILS if difference.low > -WORTHWHILE else Verdict.UNDECIDED
+        return ClaimVerdict.HOLDS
+    return ClaimVerdict.FAILS if difference.low > -WORTHWHILE else ClaimVerdict.UNDECIDED
 
 
 def judge_claims(result: Result) -> list[Claim]:
@@ -105,7 +106,7 @@ def judge_claims(result: Result) -> list[Claim]:
             f"Growth exponent β of R(t) ∝ t^β late in the run: the slope of log(regret per round) on log t over the "
             f"blocks T/16…T/8…T/4…T/2…T, plus 1, with a 95 % jackknife interval over seeds. Sub-linear: the whole "
             f"interval below {LINEAR}, nearer to the 1/2 of the theorem than to 1.",
-            _findings(result, ours, lambda world, agent: _growth(result, world, agent), _sublinear),
+            _evidence(result, ours, lambda world, agent: _growth(result, world, agent), _sublinear),
             "growth exponent β",
         ),
         Claim(
@@ -113,7 +114,7 @@ def judge_claims(result: Result) -> list[Claim]:
             "Section 4: the regret closely matches that of the baseline that sees the latent context.",
             f"Paired difference of R(T) over seeds as a share of oracle-ts's mean, with 95 % interval. Close: the "
             f"whole interval below +{CLOSE:.0%}.",
-            _findings(result, ours, lambda w, a: _against(result, w, a, "oracle-ts"), lambda f: below(f, CLOSE)),
+            _evidence(result, ours, lambda w, a: _against(result, w, a, "oracle-ts"), lambda f: below(f, CLOSE)),
             "R(T) against oracle-ts",
             "+.1%",
         ),
@@ -122,7 +123,7 @@ def judge_claims(result: Result) -> list[Claim]:
             "Section 4: superior to TS-PCO, consistently over the range of noise levels.",
             f"Paired difference of R(T) over seeds as a share of ts-pco's mean, with 95 % interval. Better: the whole "
             f"interval below 0. Not better: the interval rules out an advantage of {WORTHWHILE:.0%}.",
-            _findings(result, ours, lambda w, a: _against(result, w, a, "ts-pco"), better),
+            _evidence(result, ours, lambda w, a: _against(result, w, a, "ts-pco"), better),
             "R(T) against ts-pco",
             "+.1%",
         ),
@@ -130,11 +131,11 @@ def judge_claims(result: Result) -> list[Claim]:
             "TS-PCO suffers linear regret",
             "Section 4: without latent context reconstruction, TS-PCO suffers a linear regret.",
             f"The same growth exponent. Linear: the whole interval at or above {LINEAR}.",
-            _findings(
+            _evidence(
                 result,
                 [label for label in result.agents if label == "ts-pco"],
                 lambda world, agent: _growth(result, world, agent),
-                lambda figure: negated(_sublinear(figure)),
+                lambda figure: negate(_sublinear(figure)),
             ),
             "growth exponent β",
         ),
@@ -144,21 +145,21 @@ def judge_claims(result: Result) -> list[Claim]:
             f"Slope of log(time per round) on log t over the last nine tenths of the rounds, in chunks of {CHUNK}, "
             f"with 95 % interval; time in units of what TS-PCO's fixed arithmetic takes in the same chunk, where it "
             f"takes part, so that a slow moment of the machine cancels. Constant: the whole interval below {CONSTANT}.",
-            _findings(result, ours, lambda w, a: _time_growth(result, w, a), lambda f: below(f, CONSTANT)),
+            _evidence(result, ours, lambda w, a: _time_growth(result, w, a), lambda f: below(f, CONSTANT)),
             "exponent of the time",
         ),
     ]
     return [claim for claim in claims if claim.findings]
 
 
-def _findings(
+def _evidence(
     result: Result,
     agents: list[str],
     measure: Callable[[str, str], Estimate | None],
-    judge: Callable[[Estimate], Verdict],
-) -> tuple[Finding, ...]:
+    judge: Callable[[Estimate], ClaimVerdict],
+) -> tuple[Evidence, ...]:
     return tuple(
-        Finding(world, agent, figure, judge(figure))
+        Evidence(world, agent, figure, judge(figure))
         for world in result.worlds
         for agent in agents
         if (figure := measure(world, agent)) is not None
@@ -169,7 +170,7 @@ def _growth(result: Result, world: str, agent: str) -> Estimate:
     return growth_exponent(result.tracks[world, agent].regret)
 
 
-def _sublinear(figure: Estimate) -> Verdict:
+def _sublinear(figure: Estimate) -> ClaimVerdict:
     return below(figure, LINEAR)
 
 

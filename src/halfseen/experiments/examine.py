@@ -1,8 +1,8 @@
-"""An examination of a model by a record: findings as a table, a picture and a page."""
+"""Examine the model of an agent, a model by a record, or `adaptive` in a world: findings, a picture and a page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,28 +11,31 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.agents.agent import Agent
-from halfseen.agents.saving import write_atomically
-from halfseen.diagnostics.examined import Examined, Subject, measure
+from halfseen.agents.catalogue import make
+from halfseen.diagnostics.examination import Measurements, measure
 from halfseen.diagnostics.findings import findings
-from halfseen.diagnostics.health import Finding, Verdict, findings_table
-from halfseen.diagnostics.kept_history import enough_from, kept_rounds
-from halfseen.diagnostics.record import make_record
+from halfseen.diagnostics.health import ENOUGH_ROUNDS, Finding, Verdict, findings_table
+from halfseen.diagnostics.subject import ExaminationData, ExaminationSubject, first_examined_round, history_rounds
 from halfseen.errors import HalfseenError, invalid
-from halfseen.experiments.files import save_figure, staged, write_figure, write_json
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.figures import health_figure, render_figure
+from halfseen.reports.files import save_figure, staged, write_atomically, write_figure, write_json
 from halfseen.reports.pages import render
 from halfseen.reports.tables import Table
+from halfseen.worlds.recorded import RecordedWorld
+from halfseen.worlds.world import World
 
 FILES = ("health.html", "health.png", "health.svg", "health.json")
+ROUNDS = 3000  # of a world without an end
+WHOLE_RECORD = "whole record"  # the context of a recorded world: there may be more to it than the record
 
 
 @dataclass(frozen=True, repr=False)
 class Examination:
-    """What `hs.examine` returns. Printed, it is one line a finding."""
+    """The result of `hs.examine`. Printed, it is one line per finding."""
 
     findings: tuple[Finding, ...]
-    measured: Examined  # the numbers behind them
+    measured: Measurements  # the numbers behind them
     title: str = "Model health"
 
     @property
@@ -51,11 +54,11 @@ class Examination:
         return None if self.measured.explained is None else self.measured.explained.filtering_pays
 
     def finding(self, name: str) -> Finding | None:
-        """A finding by its name, if it was made."""
+        """A finding by its name; None if there is none of that name."""
         return next((finding for finding in self.findings if finding.name == name), None)
 
     def table(self) -> Table:
-        """One row a finding."""
+        """One row per finding."""
         return findings_table(self.findings)
 
     def plot(self, path: str | Path) -> None:
@@ -67,7 +70,7 @@ class Examination:
         explained = self.measured.explained
         return {
             "title": self.title,
-            "rounds": self.measured.subject.record.rounds,
+            "rounds": self.measured.subject.data.rounds,
             "hidden_pays": self.hidden_pays,
             "filtering_pays": self.filtering_pays,
             "shares": None if explained is None else explained.shares,
@@ -99,18 +102,18 @@ class Examination:
         return str(self)
 
 
-def _plain(measured: Examined) -> dict[str, Any]:
+def _plain(measured: Measurements) -> dict[str, Any]:
     """The measurements that the figure and the page show, as plain data; None where there is none."""
-    record, model = measured.subject.record, measured.subject.model
-    stretches, whiteness, calibration = measured.stretches, measured.whiteness, measured.calibration
+    data, model = measured.subject.data, measured.subject.model
+    blocks, whiteness, calibration = measured.nis_by_block, measured.whiteness, measured.calibration
     return {
         "latent": model.latent,
         "observed": model.observed,
-        "arms": len(record.arm_names),
-        "rounds": record.rounds,
-        "rewards": len(record.payments().rewards),
+        "arms": len(data.arm_names),
+        "rounds": data.rounds,
+        "rewards": len(data.observed_rewards().rewards),
         "scores": measured.scores,
-        "stretches": stretches and stretches._asdict(),
+        "nis_by_block": blocks and blocks._asdict(),
         "whiteness": whiteness and whiteness._asdict(),
         "shares": measured.explained and measured.explained.shares,
         "calibration": calibration
@@ -119,8 +122,8 @@ def _plain(measured: Examined) -> dict[str, Any]:
             "count": len(calibration.transform),
             "coverages": [(coverage.level, coverage.share) for coverage in calibration.coverages],
         },
-        "sensors": measured.worths
-        and [one._asdict() | {"share": one.share.value, "error": one.share.error} for one in measured.worths],
+        "sensors": measured.sensor_values
+        and [one._asdict() | {"share": one.share.value, "error": one.share.error} for one in measured.sensor_values],
     }
 
 
@@ -154,96 +157,109 @@ def examine(
     """
     if (agent is None) == (model is None):
         raise invalid("agent", "both a model and an agent" if model else "neither agent nor model", "one of the two")
+    more: dict[str, Any] = {"contexts": contexts, "hidden": hidden}
+    names: dict[str, Any] = {"contexts_name": contexts_name, "sensors": sensors, "hidden_names": hidden_names}
     if agent is not None:
         if observations is not None or arms is not None or len(alternatives):
             raise invalid("observations", "a record beside an agent", "none: an agent is examined by its own history")
-        subject = _of_agent(agent, rewards, contexts, hidden, sensors, hidden_names)
+        subject = _subject_of_agent(agent, {"rewards": rewards, **more}, names)
     else:
-        assert model is not None
-        subject = _of_record(model, observations, arms, rewards, contexts, hidden, sensors, hidden_names, arm_names)
+        if not isinstance(model, LinearGaussianModel):
+            raise invalid("model", type(model).__name__, "a LinearGaussianModel")
+        if observations is None:
+            raise invalid("observations", "nothing", f"a table of {model.observed} columns, one row a round")
+        if rewards is None:  # a model can be examined before there are any
+            rounds = len(np.atleast_1d(observations))
+            arms, rewards = np.zeros(rounds, dtype=np.int64), np.full(rounds, np.nan)
+        data = ExaminationData.from_arrays(
+            observations, arms, rewards, features=model.observed, arm_names=arm_names, **more, **names
+        )
         for other in alternatives:
             if not isinstance(other, LinearGaussianModel) or other.observed != model.observed:
                 raise invalid("alternatives", repr(other), f"models of {model.observed} observed features")
-        subject = replace(subject, fitted=fitted, alternatives=tuple(alternatives))
-    subject = replace(subject, record=replace(subject.record, contexts_name=contexts_name))
-    measured = measure(subject, thoroughly=True)
+        subject = ExaminationSubject(model, data, fitted=fitted, alternatives=tuple(alternatives))
+    measured = measure(subject)
     return Examination(findings(measured), measured, title)
 
 
-def _of_record(
-    model: LinearGaussianModel,
-    observations: ArrayLike | None,
-    arms: ArrayLike | None,
-    rewards: ArrayLike | None,
-    contexts: ArrayLike | None,
-    hidden: ArrayLike | None,
-    sensors: Sequence[str] | None,
-    hidden_names: Sequence[str] | None,
-    arm_names: Sequence[str] | None,
-) -> Subject:
-    if not isinstance(model, LinearGaussianModel):
-        raise invalid("model", type(model).__name__, "a LinearGaussianModel")
-    if observations is None:
-        raise invalid("observations", "nothing", f"a table of {model.observed} columns, one row a round")
-    if rewards is None:  # a model can be examined before anything is paid
-        rounds = len(np.atleast_1d(observations))
-        arms, rewards = np.zeros(rounds, dtype=np.int64), np.full(rounds, np.nan)
-    record = make_record(
-        observations,
-        arms,
-        rewards,
-        features=model.observed,
-        contexts=contexts,
-        hidden=hidden,
-        sensors=sensors,
-        hidden_names=hidden_names,
-        arm_names=arm_names,
-    )
-    return Subject(model, record)
-
-
-def _of_agent(
-    agent: Agent,
-    rewards: ArrayLike | None,
-    contexts: ArrayLike | None,
-    hidden: ArrayLike | None,
-    sensors: Sequence[str] | None,
-    hidden_names: Sequence[str] | None,
-) -> Subject:
+def _subject_of_agent(agent: Agent, tables: dict[str, ArrayLike | None], names: dict[str, Any]) -> ExaminationSubject:
+    """The agent's model and history, with the `tables` that are given beside it, one row per round of the agent."""
     if not isinstance(agent, Agent):
         raise invalid("agent", type(agent).__name__, "an agent, from hs.make or hs.load")
     subject = agent.subject()
-    later = enough_from(agent.policy.estimator, 0)
-    if subject is None and later is not None:
-        raise invalid("agent", f"'{agent.name}' after {agent.rounds} rounds", f"at least {later}")
     if subject is None:
+        first = first_examined_round(agent.policy.estimator, 0)
+        if first is not None:
+            raise invalid("agent", f"'{agent.name}' after {agent.rounds} rounds", f"at least {first}")
         raise HalfseenError(
             f"agent: got '{agent.name}' after {agent.rounds} rounds, which has no kept history with a model; want an "
             "'adaptive' agent that has identified one, or model= and a record"
         )
-    record = subject.record
-    kept = kept_rounds(agent.policy.estimator, 0)
-    extra = {}
-    for name, value in (("rewards", rewards), ("contexts", contexts), ("hidden", hidden)):
+    data, rounds = subject.data, history_rounds(agent.policy.estimator, 0)
+    given: dict[str, Any] = {"rewards": data.rewards}
+    for name, value in tables.items():
         if value is not None:
             table = np.asarray(value)
             if table.ndim != 2 or len(table) != agent.rounds:
                 raise invalid(name, f"shape {table.shape}", f"a table of {agent.rounds} rows, one a round of the agent")
-            extra[name] = table[kept]
-    paid = extra.get("rewards", record.rewards)
-    if paid.ndim == 2 and paid.shape[1] != len(record.arm_names):
-        raise invalid("rewards", f"{paid.shape[1]} columns", f"{len(record.arm_names)}, one an arm")
-    full = make_record(
-        record.observations,
-        record.arms,
-        paid,
+            given[name] = table[rounds]
+    rewards = given.pop("rewards")
+    if rewards.ndim == 2 and rewards.shape[1] != len(data.arm_names):
+        raise invalid("rewards", f"{rewards.shape[1]} columns", f"{len(data.arm_names)}, one an arm")
+    full = ExaminationData.from_arrays(
+        data.observations,
+        data.arms,
+        rewards,
         features=subject.model.observed,
-        contexts=extra.get("contexts"),
-        hidden=extra.get("hidden"),
-        sensors=sensors,
-        hidden_names=hidden_names,
-        arm_names=record.arm_names,
+        arm_names=data.arm_names,
+        **given,
+        **names,
     )
-    if full.knows_every_arm:  # which arm was played is known only where its reward came
-        full = replace(full, arms=np.where(np.isnan(record.rewards), -1, record.arms))
-    return replace(subject, record=full)
+    if full.full_information:  # which arm was played is known only where its reward came
+        full = replace(full, arms=np.where(np.isnan(data.rewards), -1, data.arms))
+    return replace(subject, data=full)
+
+
+def examine_world(
+    world: World, *, rounds: int | None = None, seed: int = 0, progress: Callable[[int, int], None] | None = None
+) -> tuple[Agent, Examination]:
+    """Play `adaptive` through a world and examine it; the agent as it is then, and its examination.
+
+    The examination knows what every arm would have paid and, of a recorded world, the hidden columns.
+    `progress` is called with the rounds done and the rounds in all.
+    `adaptive` has an intercept of its own, so a constant 1 in the world's observations is left out.
+    """
+    names: dict[str, Any] = {}
+    if isinstance(world, RecordedWorld):
+        world = world.without_intercept()
+        names = {"contexts_name": WHOLE_RECORD, "sensors": world.observed_names}
+        if world.hidden_names:
+            names["hidden_names"] = world.hidden_names
+    total = (world.length or ROUNDS) if rounds is None else rounds
+    if world.length is not None and total > world.length:
+        raise invalid("rounds", str(total), f"at most {world.length}: '{world.name}' has no more")
+    if total < ENOUGH_ROUNDS:
+        raise invalid("rounds", f"{total} in '{world.name}'", f"at least {ENOUGH_ROUNDS} to examine a model by")
+    played = world.begin([seed]).advance(total)
+    arms = list(world.arm_names) if isinstance(world, RecordedWorld) else world.arms
+    agent = make("adaptive", observed=world.observed, arms=arms, seed=seed)
+    rewards = played.expected[:, 0] + played.reward_noise
+    batch: list[float] = []
+    for t in range(total):
+        decision = agent.decide(played.observations[t, 0])
+        batch.append(float(rewards[t, decision.index]))
+        if len(batch) == world.reward_every:
+            agent.learn_many(list(agent.pending)[-len(batch) :], batch)
+            batch = []
+        if progress is not None and (t % 50 == 49 or t + 1 == total):
+            progress(t + 1, total)
+    contexts = played.contexts[:, 0]
+    examination = examine(
+        agent,
+        rewards=rewards,
+        contexts=contexts,
+        hidden=contexts[:, world.observed :] if "hidden_names" in names else None,
+        title=f"Model health: {world.name}",
+        **names,
+    )
+    return agent, examination

@@ -1,4 +1,4 @@
-"""Every agent in every world, beside one yardstick; finished parts are kept, so that a run can be gone on with."""
+"""Every agent in every world, compared with one baseline. Finished slices are saved, so that a run can continue."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from halfseen.agents.catalogue import CATALOG
-from halfseen.agents.saving import write_atomically
-from halfseen.experiments.cache import SliceStore
-from halfseen.experiments.cells import SEEDS as SEEDS_PER_CELL
-from halfseen.experiments.cells import Cell, CellResult, cells_of, play_cell
-from halfseen.experiments.engines.engine import Engine, choose_engine
-from halfseen.experiments.files import check_folder, staged, write_json
-from halfseen.experiments.plan import AgentSpec, Experiment, agent_spec, experiment
+from halfseen.agents.catalogue import CATALOG, AgentSpec, agent_spec
+from halfseen.experiments.cache import SliceStore, source_hash, versions
+from halfseen.experiments.engines import choose_executor
+from halfseen.experiments.engines.executor import ParallelExecutor, SerialExecutor
+from halfseen.experiments.leaderboard_summary import (
+    BASELINE,
+    SEEDS_PER_SLICE,
+    SliceSummary,
+    one_agent_slices,
+    overall_ratio,
+    play_and_summarise,
+    summarise_worlds,
+    world_and_agent,
+)
+from halfseen.experiments.plan import Experiment, Slice, experiment
 from halfseen.experiments.report import agent_settings, facts_from_worlds, world_settings
-from halfseen.experiments.result import versions
-from halfseen.experiments.schedule import Schedule
-from halfseen.experiments.source import source_hash
-from halfseen.experiments.standings import BASELINE, overall_ratios, standings
 from halfseen.reports.commands import rerun_command
 from halfseen.reports.figures import ratio_figure, render_figure
+from halfseen.reports.files import check_folder, staged, write_atomically, write_json
 from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, leaderboard_markdown, matrix_table, ranked_agents, world_table
-from halfseen.worlds import World
+from halfseen.worlds.world import World
 
 WORLDS = (
     "paper:noise=0.01",
@@ -88,14 +92,14 @@ class Leaderboard:
 
     def markdown(self, command: str | None = None) -> str:
         """A page for the documents; `command` is what makes it again, if other than the one on record."""
-        return leaderboard_markdown(self.summary, command or self.summary["command"], SEEDS_PER_CELL)
+        return leaderboard_markdown(self.summary, command or self.summary["command"], SEEDS_PER_SLICE)
 
     def save(self, folder: str | Path) -> None:
         """Write `leaderboard.json`, `leaderboard.html` and `leaderboard.md`."""
         page = render(
             "leaderboard.html",
             summary=self.summary,
-            batch=SEEDS_PER_CELL,
+            batch=SEEDS_PER_SLICE,
             worlds=world_settings(self.plan),
             agents=agent_settings(self.plan),
             ratio_svg=render_figure(ratio_figure(self.summary), "svg"),
@@ -130,30 +134,30 @@ def leaderboard(
     or the workers of a `cluster` share the work, as in `run`; `progress` is told of every cell that is done.
     """
     plan = leaderboard_plan(agents, worlds, rounds, seeds)
-    cells = cells_of(plan)
-    engine = choose_engine(jobs, cluster, most=len(cells))
+    slices = one_agent_slices(plan)
+    executor = choose_executor(jobs, cluster, most=len(slices))
     store = None
     if out is not None:
         check_folder(out)
         store = SliceStore(Path(out) / "cells")
     began = time.perf_counter()
-    with engine:
+    with executor:
         if fresh and store is not None:
             store.discard()
-        results, resumed = _play_cells(cells, engine, store, progress or (lambda _: None))
+        results, resumed = _play_slices(slices, executor, store, progress or (lambda _: None))
     board = Leaderboard(
         plan,
         {
             "command": _command(agents, worlds, plan),
             "rounds": plan.rounds,
             "seeds": list(plan.seeds),
-            "jobs": engine.workers,
+            "jobs": executor.workers,
             "baseline": BASELINE,
             "wall_seconds": time.perf_counter() - began,
-            "cells": {"total": len(cells), "resumed": resumed},
-            "versions": versions(),
+            "cells": {"total": len(slices), "resumed": resumed},
+            "versions": dict(versions()),
             "source": source_hash(),
-            **_found(plan, cells, results),
+            **_summarise(plan, slices, results),
         },
     )
     if out is not None:
@@ -162,82 +166,123 @@ def leaderboard(
 
 
 def leaderboard_plan(agents: Agents, worlds: Worlds, rounds: int, seeds: int | Iterable[int]) -> Experiment:
-    """Check and assemble; nothing given is everything there is, and the yardstick is always there."""
+    """Check and assemble. None stands for everything there is; the baseline always takes part."""
     given = list(CATALOG) if agents is None else [agents] if isinstance(agents, str) else list(agents)
     if given and BASELINE not in [agent_spec(agent).label for agent in given]:
         given = [BASELINE, *given]
     return experiment(given, list(WORLDS) if worlds is None else worlds, rounds, seeds)
 
 
-def _play_cells(
-    cells: Sequence[Cell], engine: Engine, store: SliceStore | None, progress: Callable[[Progress], None]
-) -> tuple[list[CellResult], int]:
-    """What every cell came to, in the order given, and how many of them were done before."""
-    results = [None if store is None else _kept(store, cell) for cell in cells]
-    todo = [cell for cell, result in zip(cells, results, strict=True) if result is None]
-    resumed, others = len(cells) - len(todo), 0 if store is None else len(store.others(cell.slice for cell in cells))
+class Schedule:
+    """The slices yet to be played, the slowest first, so that no worker is left alone with them at the end.
+
+    How long a slice takes is estimated from those that are done: of the same agent in the same world, else of the same
+    agent. An agent of which nothing is known goes before all others, once.
+    """
+
+    def __init__(self, slices: Iterable[Slice]) -> None:
+        self._waiting = list(slices)
+        self._running: dict[int, Slice] = {}  # by identity: options may be arrays, which have no plain equality
+        self._started: set[str] = set()
+        self._spent: dict[str | tuple[str, str], tuple[float, int]] = {}  # seconds and stream-rounds
+
+    def __iter__(self) -> Iterator[Slice]:
+        """Yield the slices; which is next is decided when it is asked for."""
+        while self._waiting:
+            at = max(range(len(self._waiting)), key=lambda at: self._urgency(self._waiting[at]))  # the first of equals
+            task = self._waiting.pop(at)
+            self._running[id(task)] = task
+            self._started.add(task.agents[0].label)
+            yield task
+
+    def finished(self, task: Slice, seconds: float) -> None:
+        """Learn from a slice that is done, in this run or an earlier one."""
+        self._running.pop(id(task), None)
+        self._started.add(task.agents[0].label)
+        for key in (world_and_agent(task), task.agents[0].label):
+            spent, size = self._spent.get(key, (0.0, 0))
+            self._spent[key] = spent + seconds, size + task.size
+
+    def seconds_left(self) -> float | None:
+        """Return the time of the work left, summed over workers; None while an agent is unknown."""
+        expected = [self._expected_seconds(task) for task in [*self._waiting, *self._running.values()]]
+        known = [seconds for seconds in expected if seconds is not None]
+        return sum(known) if len(known) == len(expected) else None
+
+    def _urgency(self, task: Slice) -> float:
+        unknown = task.agents[0].label not in self._started
+        return float("inf") if unknown else self._expected_seconds(task) or 0.0
+
+    def _expected_seconds(self, task: Slice) -> float | None:
+        for key in (world_and_agent(task), task.agents[0].label):
+            if key in self._spent:
+                seconds, size = self._spent[key]
+                return seconds * task.size / size
+        return None
+
+
+def _play_slices(
+    slices: Sequence[Slice],
+    executor: SerialExecutor | ParallelExecutor,
+    store: SliceStore | None,
+    progress: Callable[[Progress], None],
+) -> tuple[list[SliceSummary], int]:
+    """Return the summary of every slice, in the order given, and how many of them were there before."""
+    results: dict[int, SliceSummary] = {}  # by identity of the slice
+    if store is not None:
+        results = {id(task): saved for task in slices if (saved := _read_summary(store, task)) is not None}
+    todo = [task for task in slices if id(task) not in results]
+    resumed, others = len(results), 0 if store is None else len(store.others(slices))
     schedule = Schedule(todo)
-    for cell, result in zip(cells, results, strict=True):
-        if result is not None:
-            schedule.finished(cell, result.wall_seconds)
-    at = {id(cell): number for number, cell in enumerate(cells)}
-    done = resumed
-    workers = max(1, min(engine.workers, len(todo)))
-    taken: list[Cell] = []
+    for task in slices:
+        if id(task) in results:
+            schedule.finished(task, results[id(task)].wall_seconds)
+    workers = max(1, min(executor.workers, len(todo)))
 
-    def tell() -> None:
+    def report() -> None:
         left = schedule.seconds_left()
-        failed = sum(result is not None and result.error is not None for result in results)
-        progress(Progress(done, len(cells), resumed, failed, others, None if left is None else left / workers))
+        failed = sum(result.error is not None for result in results.values())
+        left_per_worker = None if left is None else left / workers
+        progress(Progress(len(results), len(slices), resumed, failed, others, left_per_worker))
 
-    def take() -> Iterator[Cell]:
-        for cell in schedule:
-            taken.append(cell)
-            yield cell
-
-    def heard(number: int, result: CellResult) -> None:
-        nonlocal done
-        cell = taken[number]
-        if store is not None and result.error is None:
-            store.write(cell.slice, asdict(result))
-        results[at[id(cell)]] = result
-        schedule.finished(cell, result.wall_seconds)
-        done += 1
-        tell()
-
-    tell()
+    report()
     if todo:
-        engine.prepare([cell.slice for cell in {cell.agent.label: cell for cell in todo}.values()])
-        engine.work_through(play_cell, take(), lambda _: None, heard)
-    return [result for result in results if result is not None], resumed
+        executor.prepare(list({task.agents[0].label: task for task in todo}.values()))
+        for task, result in executor.run(play_and_summarise, schedule, lambda _: None):
+            if store is not None and result.error is None:
+                store.write(task, asdict(result))
+            results[id(task)] = result
+            schedule.finished(task, result.wall_seconds)
+            report()
+    return [results[id(task)] for task in slices], resumed
 
 
-def _kept(store: SliceStore, cell: Cell) -> CellResult | None:
-    found = store.read(cell.slice)
+def _read_summary(store: SliceStore, task: Slice) -> SliceSummary | None:
+    outcome = store.read(task)
     try:
-        return None if found is None else CellResult(**found)
+        return None if outcome is None else SliceSummary(**outcome)
     except TypeError:  # a slice of another kind of run
         return None
 
 
-def _found(plan: Experiment, cells: Sequence[Cell], results: Sequence[CellResult]) -> dict[str, Any]:
-    by_place: dict[tuple[str, str], list[CellResult]] = {}
+def _summarise(plan: Experiment, slices: Sequence[Slice], results: Sequence[SliceSummary]) -> dict[str, Any]:
+    by_world_and_agent: dict[tuple[str, str], list[SliceSummary]] = {}
     failures = []
-    for cell, result in zip(cells, results, strict=True):
-        by_place.setdefault(cell.place, []).append(result)
+    for task, result in zip(slices, results, strict=True):
+        world, agent = world_and_agent(task)
+        by_world_and_agent.setdefault((world, agent), []).append(result)
         if result.error is not None:
-            world, agent = cell.place
-            seeds = f"{cell.seeds[0]} to {cell.seeds[-1]}"
+            seeds = f"{task.seeds[0]} to {task.seeds[-1]}"
             failures.append({"world": world, "agent": agent, "seeds": seeds, "error": result.error})
-    worlds = standings(plan, by_place)
+    worlds = summarise_worlds(plan, by_world_and_agent)
     return {
         "failures": failures,
-        "agents": {spec.label: _about(plan, spec, worlds) for spec in plan.agents},
+        "agents": {spec.label: _describe_agent(plan, spec, worlds) for spec in plan.agents},
         "worlds": worlds,
     }
 
 
-def _about(plan: Experiment, spec: AgentSpec, worlds: dict[str, Any]) -> dict[str, Any]:
+def _describe_agent(plan: Experiment, spec: AgentSpec, worlds: dict[str, Any]) -> dict[str, Any]:
     entry = CATALOG[spec.name]
     return {
         "name": spec.name,
@@ -245,7 +290,7 @@ def _about(plan: Experiment, spec: AgentSpec, worlds: dict[str, Any]) -> dict[st
         "context": entry.summary,
         "source": entry.source,
         "told": [*(["the true context"] if entry.reveals_context else []), *facts_from_worlds(plan, spec)],
-        "overall_ratio": overall_ratios(worlds, spec.label),
+        "overall_ratio": overall_ratio(worlds, spec.label),
     }
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from halfseen.agents.catalogue import CATALOG
-from halfseen.errors import invalid, unknown
+from halfseen.agents.catalogue import CATALOG, AgentSpec, agent_spec, split_spec
+from halfseen.errors import invalid
 from halfseen.validation import at_least, seed_number
-from halfseen.worlds import World, named
+from halfseen.worlds import named
+from halfseen.worlds.world import World
 
 
-class Usual(NamedTuple):
+class Defaults(NamedTuple):
     """What is played when nothing is asked for."""
 
     agents: tuple[str, ...]
@@ -21,29 +21,9 @@ class Usual(NamedTuple):
     rounds: int | None  # None: all there are
 
 
-SIMULATED = Usual(("oracle-ts", "kf-ts", "adaptive", "emkf-ts", "ts-pco", "random"), 20, 10_000)
-RECORDED = Usual(("oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"), 10, None)
+SIMULATED = Defaults(("oracle-ts", "kf-ts", "adaptive", "emkf-ts", "ts-pco", "random"), 20, 10_000)
+RECORDED = Defaults(("oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"), 10, None)
 CHUNK = 200  # rounds simulated at once; part of what makes two runs equal, so not an option
-
-
-@dataclass(frozen=True)
-class AgentSpec:
-    """A catalogued agent with options of its own, under a label of its own."""
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    label: str = ""
-
-    def __post_init__(self) -> None:
-        entry = CATALOG[self.name]
-        if not isinstance(self.options, Mapping):
-            raise invalid("options", repr(self.options), "a dictionary of options")
-        for option in self.options:
-            if option not in entry.options:
-                raise unknown(f"option of '{self.name}'", option, entry.options)
-        if not self.label:
-            chosen = ",".join(f"{key}={value}" for key, value in self.options.items())
-            object.__setattr__(self, "label", f"{self.name}:{chosen}" if chosen else self.name)
 
 
 @dataclass(frozen=True)
@@ -55,8 +35,8 @@ class Experiment:
     seeds: tuple[int, ...]
     rounds: int
 
-    def of_world(self, world: World) -> Slice:
-        """All that is to be played in one of the worlds."""
+    def slice_of(self, world: World) -> Slice:
+        """Return all that is to be played in one of the worlds."""
         return Slice(world, self.agents, self.seeds, self.rounds)
 
 
@@ -75,31 +55,6 @@ class Slice:
         return len(self.agents) * len(self.seeds) * self.rounds
 
 
-def split_spec(text: str) -> tuple[str, dict[str, Any]]:
-    """'name:key=value,key=value' as a name and options; values are JSON where they can be, else text."""
-    name, _, rest = text.partition(":")
-    options: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or not key.strip():
-            raise invalid("option", f"'{part}' in '{text}'", "name:key=value,key=value")
-        try:
-            options[key.strip()] = json.loads(value)
-        except json.JSONDecodeError:
-            options[key.strip()] = value.strip()
-    return name.strip(), options
-
-
-def agent_spec(agent: str | AgentSpec) -> AgentSpec:
-    """An agent by name ('emkf-ts'), by name with options ('emkf-ts:window=400'), or ready-made."""
-    if isinstance(agent, AgentSpec):
-        return agent
-    if not isinstance(agent, str):
-        raise invalid("agents", repr(agent), "names of agents, or AgentSpecs")
-    name, options = split_spec(agent)
-    return AgentSpec(name, options)
-
-
 def world_spec(world: str | World) -> World:
     """A world by name ('orbit'), by name with options ('paper:noise=0.5'), or ready-made."""
     if isinstance(world, World):
@@ -110,8 +65,8 @@ def world_spec(world: str | World) -> World:
     return named(name, **options)
 
 
-def _each(given: Any) -> list[Any]:
-    """What was given as a list, one thing given alone included."""
+def _listed(given: Any) -> list[Any]:
+    """Return what was given as a list, also if it is a single value."""
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
@@ -127,16 +82,16 @@ def experiment(
     rounds: int | None = None,
     seeds: int | Iterable[int] | None = None,
 ) -> Experiment:
-    """Check and assemble; `seeds` is a count (0, 1, …) or the seeds themselves. What is None is as usual."""
-    worlds = tuple(world_spec(one) for one in _each(world))
-    specs = tuple(agent_spec(agent) for agent in (usual(worlds).agents if agents is None else _each(agents)))
-    seeds = usual(worlds).seeds if seeds is None else seeds
+    """Check and assemble. `seeds` is a count (0, 1, …) or the seeds themselves. None stands for the defaults."""
+    worlds = tuple(world_spec(one) for one in _listed(world))
+    specs = tuple(agent_spec(agent) for agent in (defaults_for(worlds).agents if agents is None else _listed(agents)))
+    seeds = defaults_for(worlds).seeds if seeds is None else seeds
     numbers = seeds if isinstance(seeds, Iterable) else range(at_least("seeds", seeds, 1))
-    listed = tuple(seed_number("seeds", seed) for seed in numbers)
+    checked_seeds = tuple(seed_number("seeds", seed) for seed in numbers)
     for argument, values in (
         ("agents", [spec.label for spec in specs]),
         ("world", [one.name for one in worlds]),
-        ("seeds", [str(seed) for seed in listed]),
+        ("seeds", [str(seed) for seed in checked_seeds]),
     ):
         if not values:
             raise invalid(argument, "none", "at least one")
@@ -145,12 +100,12 @@ def experiment(
     _check_kinds(worlds)
     for one in worlds:
         for spec in specs:
-            _check_told(spec, one)
-    return Experiment(specs, worlds, listed, _rounds_to_play(rounds, worlds))
+            _check_required_facts(spec, one)
+    return Experiment(specs, worlds, checked_seeds, _rounds_to_play(rounds, worlds))
 
 
-def usual(worlds: Sequence[World]) -> Usual:
-    """What is played in such worlds when nothing is asked for."""
+def defaults_for(worlds: Sequence[World]) -> Defaults:
+    """Return what is played in such worlds when nothing is asked for."""
     return RECORDED if worlds and all(world.recorded for world in worlds) else SIMULATED
 
 
@@ -161,7 +116,7 @@ def _check_kinds(worlds: Sequence[World]) -> None:
         raise invalid("world", f"'{names[True][0]}', recorded, beside '{names[False][0]}'", "one kind at a time")
 
 
-def _check_told(spec: AgentSpec, world: World) -> None:
+def _check_required_facts(spec: AgentSpec, world: World) -> None:
     if world.tells is None:
         return
     for fact in CATALOG[spec.name].required:
@@ -177,8 +132,8 @@ def _rounds_to_play(rounds: int | None, worlds: Sequence[World]) -> int:
     lengths = {world.name: world.length for world in worlds if world.length is not None}
     if rounds is None:
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{length} in '{name}'" for name, length in lengths.items())
-            raise invalid("rounds", f"nothing, with {told}", "a number that all of these worlds have")
+            given = ", ".join(f"{length} in '{name}'" for name, length in lengths.items())
+            raise invalid("rounds", f"nothing, with {given}", "a number that all of these worlds have")
         rounds = next(iter(lengths.values()), SIMULATED.rounds)
     asked = at_least("rounds", rounds, 1)
     for name, length in lengths.items():

@@ -1,32 +1,33 @@
-"""Play a slice: every agent through the same rounds of one world, in one batch of streams."""
+"""Play a slice of an experiment: every agent goes through the same rounds of one world, all seeds in one batch."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, AgentSpec, CatalogueEntry
 from halfseen.agents.policy import Policy
-from halfseen.components import Choices, Payoffs, Streams
-from halfseen.experiments.largest_eigenvalue import largest_eigenvalues
-from halfseen.experiments.plan import CHUNK, AgentSpec, Slice
+from halfseen.components import Choices, Payoffs, StreamBatch
+from halfseen.experiments.plan import CHUNK, Slice
+from halfseen.experiments.theory import largest_eigenvalues
 from halfseen.kernels.random import Floats, Ints, stream_keys
 from halfseen.kernels.record import distances, regrets
 from halfseen.learners.ridge import Ridge
-from halfseen.worlds import World
-from halfseen.worlds.world import Episodes, Rounds, largest_arm_norm
+from halfseen.worlds.world import Episodes, Rounds, World, largest_arm_norm
+
+OnProgress = Callable[[int], None]  # called with the number of stream-rounds played since the last call
 
 
-class Stopped(Exception):
-    """Raised by a `tick` when the run has been given up."""
+class Cancelled(Exception):
+    """Raised by `on_progress` when nobody waits for the result any more."""
 
 
 @dataclass
-class Track:
+class Trajectories:
     """What one agent did in one world: S seeds, T rounds."""
 
     regret: Floats  # Δ_t (S, T), noise-free
@@ -35,55 +36,90 @@ class Track:
     error: Floats  # ‖x_t − x̂_t‖ (S, T), NaN where the feature is no estimate of the context
     context_norm: Floats  # ‖x_t‖ (S, T)
     arm_norm: Floats  # max_a ‖μ_a‖ (S,)
-    checkpoints: Ints  # rounds t (C,) at which the next was taken
+    checkpoints: Ints  # rounds t (C,) at which `gram` was computed
     gram: Floats  # max_a t·‖B_a⁻¹(t)‖ (S, C), NaN where nothing is learnt
-    seconds: Floats  # (slices, chunks) time spent deciding and learning, per chunk of rounds
-    streams: Ints  # (slices,) how many streams shared that time
+    seconds: Floats  # (chunks,) time spent deciding and learning, of all seeds together, per chunk of rounds
+
+    def select_seeds(self, rows: list[int]) -> Trajectories:
+        """Return the trajectories of some seeds, in the order of `rows`, with their share of the time."""
+        chosen: dict[str, Any] = {name: getattr(self, name)[rows] for name in _PER_SEED}
+        return Trajectories(
+            **chosen, checkpoints=self.checkpoints, seconds=self.seconds * (len(rows) / len(self.regret))
+        )
+
+    @classmethod
+    def concatenate(cls, several: Sequence[Trajectories]) -> Trajectories:
+        """Join trajectories of different seeds, in the order given."""
+        joined: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in several]) for name in _PER_SEED}
+        seconds = np.sum([one.seconds for one in several], axis=0)
+        return cls(**joined, checkpoints=several[0].checkpoints, seconds=seconds)
 
 
-def checkpoints(rounds: int) -> Ints:
-    """A few rounds, geometrically spaced, each the end of a chunk."""
-    ends = np.unique(np.minimum(np.arange(CHUNK, rounds + CHUNK, CHUNK), rounds))
-    wanted = np.geomspace(ends[0], rounds, 6)
-    return np.unique(ends[np.searchsorted(ends, np.floor(wanted))]).astype(np.int64)
+_PER_SEED = ("regret", "reward", "arm", "error", "context_norm", "arm_norm", "gram")
 
 
-def asks_for(entry: Entry, fact: str) -> bool:
-    """Whether the agent has an option for the fact that it neither fixes itself nor finds out, which "auto" means."""
-    if fact not in entry.options or fact in entry.defaults:
-        return False
-    default = entry.options[fact].default
-    return not (isinstance(default, str) and default == "auto")
-
-
-def build_policy(spec: AgentSpec, world: World, episodes: Episodes, seeds: tuple[int, ...], rounds: int) -> Policy:
-    """The agent on this world, told those facts that its options ask for and no others."""
-    entry = CATALOG[spec.name]
-    facts = episodes.facts() | {"horizon": rounds}
-    asked = [name for name in facts if asks_for(entry, name) and name not in spec.options]
-    told = {name: facts[name]() if callable(facts[name]) else facts[name] for name in asked}
-    streams = Streams(stream_keys(seeds), world.observed, world.arms)
-    return entry.build(streams, told | dict(spec.options))
-
-
-def play(piece: Slice, tick: Callable[[int], None]) -> dict[str, Track]:
-    """Run the slice; `tick` hears of every stream-round done, and may raise to stop."""
-    episodes = piece.world.begin(piece.seeds)
-    policies = {
-        spec.label: build_policy(spec, piece.world, episodes, piece.seeds, piece.rounds) for spec in piece.agents
+def play(task: Slice, on_progress: OnProgress) -> dict[str, Trajectories]:
+    """Play every agent of the slice and return its trajectories by label. `on_progress` may raise to stop."""
+    episodes = task.world.begin(task.seeds)
+    players = {
+        spec.label: Player(build_policy(spec, task.world, episodes, task.seeds, task.rounds), task.world)
+        for spec in task.agents
     }
-    tracks = {label: _empty_track(piece, episodes) for label in policies}
-    tills = {label: _Till(policy, piece.world) for label, policy in policies.items()}
-    for number, start in enumerate(range(0, piece.rounds, CHUNK)):
-        chunk = _Chunk(episodes.advance(min(CHUNK, piece.rounds - start)), piece.world.reward_unit)
-        for label, policy in policies.items():
-            _play_chunk(policy, tills[label], chunk, tracks[label], start, number, episodes.canonical)
-            tick(chunk.context_norms.size)
-    return tracks
+    trajectories = {label: _empty_trajectories(task, episodes) for label in players}
+    for start in range(0, task.rounds, CHUNK):
+        chunk = _Chunk(episodes.advance(min(CHUNK, task.rounds - start)), task.world.reward_unit)
+        for label, player in players.items():
+            began = time.thread_time()  # of this thread: what else the machine does is not the agent's work
+            arms, rewards, features = player.play_at_once(chunk) or player.play_rounds(chunk.rounds)
+            trajectories[label].seconds[start // CHUNK] = time.thread_time() - began
+            _record(trajectories[label], start, chunk, player.policy, episodes.canonical, arms, rewards, features)
+            on_progress(chunk.context_norms.size)
+    return trajectories
+
+
+class Player:
+    """One agent in one world, whose rewards may arrive together after several rounds (`World.reward_every`)."""
+
+    def __init__(self, policy: Policy, world: World) -> None:
+        self.policy, self._world = policy, world
+        self._delayed: list[tuple[Choices, Floats]] = []  # rounds whose rewards have not arrived yet
+
+    def play_rounds(self, rounds: Rounds) -> tuple[Ints, Floats, Floats]:
+        """Play round by round. Returns arms and rewards (B, n) and features (B, n, p)."""
+        policy = self.policy
+        n, streams = rounds.reward_noise.shape
+        arms = np.empty((streams, n), dtype=np.int64)
+        rewards = np.empty((streams, n))
+        features = np.empty((streams, n, policy.estimator.dimension))
+        for t in range(n):
+            contexts = rounds.contexts[t] if policy.estimator.reveals_context else None
+            choices = policy.decide(rounds.observations[t], contexts=contexts)
+            reward = rounds.expected[t, policy.everyone, choices.arms] + rounds.reward_noise[t]
+            self._learn(choices, reward)
+            arms[:, t], rewards[:, t], features[:, t] = choices.arms, reward, choices.features
+        return arms, rewards, features
+
+    def _learn(self, choices: Choices, reward: Floats) -> None:
+        """Learn from the reward once it has arrived: each is credited to its own round, in the order of the rounds."""
+        self._delayed.append((choices, reward / self._world.reward_unit))
+        if len(self._delayed) == self._world.reward_every:
+            for past, arrived in self._delayed:
+                self.policy.learn(past.rounds, past.features, past.arms, arrived)
+            self._delayed.clear()
+
+    def play_at_once(self, chunk: _Chunk) -> tuple[Ints, Floats, Floats] | None:
+        """Play all rounds in one call, with the result of `play_rounds` to the last bit; None where that is impossible.
+
+        It is where rewards are delayed, and where the policy itself cannot (`Policy.play_ahead`).
+        """
+        if self._world.reward_every > 1:
+            return None
+        contexts = chunk.rounds.contexts if self.policy.estimator.reveals_context else None
+        return self.policy.play_ahead(chunk.rounds.observations, chunk.payoffs, contexts=contexts)
 
 
 class _Chunk:
-    """Some rounds of the world, and what all agents' records take from them; streams first."""
+    """Some rounds of the world, and what the records of all agents take from them; streams come first."""
 
     def __init__(self, rounds: Rounds, unit: float) -> None:
         self.rounds = rounds
@@ -93,70 +129,35 @@ class _Chunk:
         self.context_norms = _distances(self.contexts, np.empty((*noise.shape, 0)))
 
 
-class _Till:
-    """Rewards on their way to an agent: those of `reward_every` rounds are learnt after the last of them."""
-
-    def __init__(self, policy: Policy, world: World) -> None:
-        self._policy, self._every, self._unit = policy, world.reward_every, world.reward_unit
-        self._waiting: list[tuple[Choices, Floats]] = []
-
-    def play_ahead(self, chunk: _Chunk) -> tuple[Ints, Floats, Floats] | None:
-        """`Policy.play_ahead`, where every reward is learnt in its round."""
-        if self._every > 1:
-            return None
-        contexts = chunk.rounds.contexts if self._policy.estimator.reveals_context else None
-        return self._policy.play_ahead(chunk.rounds.observations, chunk.payoffs, contexts=contexts)
-
-    def pay(self, choices: Choices, rewards: Floats) -> None:
-        """Each reward is credited to its own round, in the order of the rounds."""
-        self._waiting.append((choices, rewards / self._unit))
-        if len(self._waiting) == self._every:
-            for past, heard in self._waiting:
-                self._policy.learn(past.rounds, past.features, past.arms, heard)
-            self._waiting = []
-
-
-def _play_chunk(
-    policy: Policy, till: _Till, chunk: _Chunk, track: Track, start: int, number: int, canonical: bool
+def _record(
+    trajectories: Trajectories,
+    start: int,
+    chunk: _Chunk,
+    policy: Policy,
+    canonical: bool,
+    arms: Ints,
+    rewards: Floats,
+    features: Floats,
 ) -> None:
-    began = time.thread_time()  # of this thread: what else the machine does is not the agent's work
-    arms, rewards, features = till.play_ahead(chunk) or _round_by_round(policy, till, chunk.rounds)
-    track.seconds[0, number] = time.thread_time() - began
-
     stop = start + arms.shape[1]
     regret = np.empty(arms.shape)
     regrets(_flat(chunk.payoffs.expected), arms.ravel(), regret.ravel())
-    track.regret[:, start:stop] = regret
-    track.reward[:, start:stop] = rewards
-    track.arm[:, start:stop] = arms
-    track.context_norm[:, start:stop] = chunk.context_norms
-    comparable = policy.estimator.estimates == "context" or (policy.estimator.estimates == "canonical" and canonical)
-    track.error[:, start:stop] = _distances(chunk.contexts, features) if comparable else np.nan
-    at = np.flatnonzero(track.checkpoints == stop)
+    trajectories.regret[:, start:stop] = regret
+    trajectories.reward[:, start:stop] = rewards
+    trajectories.arm[:, start:stop] = arms
+    trajectories.context_norm[:, start:stop] = chunk.context_norms
+    coordinates = policy.estimator.coordinates
+    comparable = coordinates == "context" or (coordinates == "canonical" and canonical)
+    trajectories.error[:, start:stop] = _distances(chunk.contexts, features) if comparable else np.nan
+    at = np.flatnonzero(trajectories.checkpoints == stop)
     if len(at) and isinstance(policy.learner, Ridge):
         learner = policy.learner
         most = 1.0 / learner.prior_precision
-        track.gram[:, at[0]] = stop * largest_eigenvalues(learner.cov_packed, learner.mean.shape[-1], most)
-
-
-def _round_by_round(policy: Policy, till: _Till, rounds: Rounds) -> tuple[Ints, Floats, Floats]:
-    """Arms and rewards (B, n) and features (B, n, p) of rounds that have to wait for each other."""
-    n, streams = rounds.reward_noise.shape
-    revealed = policy.estimator.reveals_context
-    everyone = policy.everyone
-    arms = np.empty((streams, n), dtype=np.int64)
-    rewards = np.empty((streams, n))
-    features = np.empty((streams, n, policy.estimator.dimension))
-    for t in range(n):
-        choices = policy.decide(rounds.observations[t], contexts=rounds.contexts[t] if revealed else None)
-        paid = rounds.expected[t, everyone, choices.arms] + rounds.reward_noise[t]
-        till.pay(choices, paid)
-        arms[:, t], rewards[:, t], features[:, t] = choices.arms, paid, choices.features
-    return arms, rewards, features
+        trajectories.gram[:, at[0]] = stop * largest_eigenvalues(learner.cov_packed, learner.mean.shape[-1], most)
 
 
 def _distances(contexts: Floats, features: Floats) -> Floats:
-    """‖x_t − x̂_t‖; a feature shorter than the context (y itself) says nothing of the rest, so 0 there."""
+    """‖x_t − x̂_t‖; a feature shorter than the context (y itself) says nothing of the rest, which counts as 0."""
     found = np.empty(contexts.shape[:2])
     distances(_flat(contexts), _flat(features), found.ravel())
     return found
@@ -167,46 +168,53 @@ def _flat(array: Floats) -> Floats:
     return array.reshape(array.shape[0] * array.shape[1], array.shape[2])
 
 
-def _empty_track(piece: Slice, episodes: Episodes) -> Track:
-    shape = (len(piece.seeds), piece.rounds)
-    marks = checkpoints(piece.rounds)
-    return Track(
+def _empty_trajectories(task: Slice, episodes: Episodes) -> Trajectories:
+    shape = (len(task.seeds), task.rounds)
+    gram_rounds = checkpoints(task.rounds)
+    return Trajectories(
         regret=np.empty(shape),
         reward=np.empty(shape),
         arm=np.empty(shape, dtype=np.int16),
         error=np.empty(shape),
         context_norm=np.empty(shape),
-        arm_norm=largest_arm_norm(episodes, len(piece.seeds)),
-        checkpoints=marks,
-        gram=np.full((len(piece.seeds), len(marks)), np.nan),
-        seconds=np.zeros((1, -(-piece.rounds // CHUNK))),
-        streams=np.array([len(piece.seeds)]),
+        arm_norm=largest_arm_norm(episodes, len(task.seeds)),
+        checkpoints=gram_rounds,
+        gram=np.full((len(task.seeds), len(gram_rounds)), np.nan),
+        seconds=np.zeros(-(-task.rounds // CHUNK)),
     )
 
 
-_BY_SEED = ("regret", "reward", "arm", "error", "context_norm", "arm_norm", "gram")
+def checkpoints(rounds: int) -> Ints:
+    """Return a few rounds, geometrically spaced, each the end of a chunk."""
+    ends = np.unique(np.minimum(np.arange(CHUNK, rounds + CHUNK, CHUNK), rounds))
+    wanted = np.geomspace(ends[0], rounds, 6)
+    return np.unique(ends[np.searchsorted(ends, np.floor(wanted))]).astype(np.int64)
 
 
-def of_rows(track: Track, rows: list[int]) -> Track:
-    """Some seeds of a track, with their share of the time."""
-    share = len(rows) / len(track.regret)
-    chosen: dict[str, Any] = {name: getattr(track, name)[rows] for name in _BY_SEED}
-    return Track(
-        **chosen,
-        checkpoints=track.checkpoints,
-        seconds=track.seconds.sum(axis=0, keepdims=True) * share,
-        streams=np.array([len(rows)]),
-    )
+def microseconds_per_round(seconds: Floats, streams: int, rounds: int) -> Floats:
+    """Time per stream and round in every chunk, from the `seconds` (chunks,) that so many streams took together."""
+    lengths = np.diff(np.append(np.arange(0, rounds, CHUNK), rounds))
+    return np.asarray(1e6 * seconds / (lengths * streams))
 
 
-def in_order(track: Track, rows: list[int]) -> Track:
-    """The seeds in another order; the time stays with the slices that took it."""
-    return replace(track, **{name: getattr(track, name)[rows] for name in _BY_SEED})
+def settled_mean(timings: Floats) -> float:
+    """Mean over chunks without the first, in which kernels may have been compiled, where there are others."""
+    return float(np.mean(timings[len(timings) > 1 :]))
 
 
-def join(parts: list[Track]) -> Track:
-    """The tracks of several slices as one, in the order given."""
-    joined: dict[str, Any] = {
-        field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Track)
-    }
-    return Track(**(joined | {"checkpoints": parts[0].checkpoints}))
+def asks_for(entry: CatalogueEntry, fact: str) -> bool:
+    """Whether the agent has an option for the fact that it neither fixes nor estimates (which "auto" means)."""
+    if fact not in entry.options or fact in entry.defaults:
+        return False
+    default = entry.options[fact].default
+    return not (isinstance(default, str) and default == "auto")
+
+
+def build_policy(spec: AgentSpec, world: World, episodes: Episodes, seeds: tuple[int, ...], rounds: int) -> Policy:
+    """Build the agent for this world. It is given the facts that its options ask for and no others."""
+    entry = CATALOG[spec.name]
+    facts = episodes.facts() | {"horizon": rounds}
+    asked = [name for name in facts if asks_for(entry, name) and name not in spec.options]
+    given = {name: facts[name]() if callable(facts[name]) else facts[name] for name in asked}
+    streams = StreamBatch(stream_keys(seeds), world.observed, world.arms)
+    return entry.build(streams, given | dict(spec.options))

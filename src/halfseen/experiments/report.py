@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.agents.catalogue import CATALOG
-from halfseen.agents.saving import write_atomically
+from halfseen.agents.catalogue import CATALOG, AgentSpec
 from halfseen.experiments.claims import LINEAR, Claim, is_papers_own
-from halfseen.experiments.files import write_figure
-from halfseen.experiments.plan import AgentSpec, Experiment
+from halfseen.experiments.plan import Experiment
 from halfseen.experiments.play import asks_for
 from halfseen.experiments.result import Result
+from halfseen.experiments.theory import BOUND_DELTA
 from halfseen.reports.commands import rerun_command
 from halfseen.reports.figures import arms_figure, regret_figure, render_figure, reward_figure, theory_figure
+from halfseen.reports.files import write_atomically, write_figure
 from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, rewards_markdown
-from halfseen.statistics.estimates import BOUND_DELTA
 from halfseen.worlds.named import RECORDED
 from halfseen.worlds.recorded import SCALE_ON, RecordedWorld
 

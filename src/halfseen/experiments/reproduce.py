@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from halfseen.agents.saving import write_atomically
 from halfseen.experiments.claims import Claim, judge_claims
-from halfseen.experiments.files import staged, write_figure, write_json
 from halfseen.experiments.plan import Experiment, experiment, seed_range
 from halfseen.experiments.report import reproduction_report, result_figure
-from halfseen.experiments.result import Result
-from halfseen.experiments.rounds import write_rounds
+from halfseen.experiments.result import Result, write_rounds
 from halfseen.experiments.run import run_experiment
+from halfseen.reports.files import staged, write_atomically, write_figure, write_json
 from halfseen.worlds import named
 
 AGENTS = ("oracle-ts", "kf-ts", "emkf-ts", "emkf-ucb", "em-rts-ts", "ts-pco", "bayes")

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import math
-import platform
+import io
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.errors import unknown
-from halfseen.experiments.files import make_folder, save_figure, write_figure, write_json
-from halfseen.experiments.plan import CHUNK, Experiment
-from halfseen.experiments.play import Track
+from halfseen.errors import missing_extra, unknown
+from halfseen.experiments.cache import versions
+from halfseen.experiments.plan import Experiment
+from halfseen.experiments.play import Trajectories, microseconds_per_round, settled_mean
 from halfseen.experiments.rewards import reward_summary
+from halfseen.experiments.theory import theorem_quantities
 from halfseen.kernels.random import Floats
+from halfseen.reports.files import make_folder, save_figure, write_atomically, write_figure, write_json
 from halfseen.reports.tables import Table, count, regret_table, rewards_table
-from halfseen.statistics.estimates import growth_exponent, log_grid, theorem_quantities
-from halfseen.worlds import RecordedWorld, World
+from halfseen.statistics.confidence_intervals import standard_error
+from halfseen.statistics.growth import growth_exponent, log_grid
+from halfseen.worlds.recorded import RecordedWorld
+from halfseen.worlds.world import World
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """Tracks by (world, agent), with the plan they came from."""
+    """Trajectories by (world, agent), with the plan they came from."""
 
     plan: Experiment
-    tracks: dict[tuple[str, str], Track]
+    tracks: dict[tuple[str, str], Trajectories]
     wall_seconds: float
     jobs: int
 
@@ -57,9 +59,8 @@ class Result:
         return np.asarray(self.tracks[world, agent].regret.sum(axis=1))
 
     def microseconds_per_round(self, world: str, agent: str) -> Floats:
-        """Time to decide and learn, per stream and round, in every chunk of rounds."""
-        track = self.tracks[world, agent]
-        return microseconds_per_round(track.seconds, int(track.streams.sum()), self.plan.rounds)
+        """Return the time to decide and learn, per stream and round, in every chunk of rounds."""
+        return microseconds_per_round(self.tracks[world, agent].seconds, len(self.plan.seeds), self.plan.rounds)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -69,7 +70,7 @@ class Result:
             "seeds": list(self.plan.seeds),
             "jobs": self.jobs,
             "wall_seconds": self.wall_seconds,
-            "versions": versions(),
+            "versions": dict(versions()),
             "agents": {spec.label: {"name": spec.name, "options": dict(spec.options)} for spec in self.plan.agents},
             "worlds": {
                 world.name: {"settings": world.settings(), **self._world_summary(world)} for world in self.plan.worlds
@@ -90,7 +91,7 @@ class Result:
         total = self.total_regret(world, agent)
         cumulative = np.cumsum(track.regret, axis=1)
         at = log_grid(self.plan.rounds, 60)
-        place = next(one for one in self.plan.worlds if one.name == world)
+        played_world = next(one for one in self.plan.worlds if one.name == world)
         micros = settled_mean(self.microseconds_per_round(world, agent))
         return {
             "regret_mean": float(total.mean()),
@@ -113,8 +114,8 @@ class Result:
                 arm_norm=track.arm_norm,
                 checkpoints=track.checkpoints,
                 gram=track.gram,
-                latent=place.latent,
-                arms=place.arms,
+                latent=played_world.latent,
+                arms=played_world.arms,
             ),
         }
 
@@ -148,7 +149,6 @@ class Result:
         Of recorded worlds: `reward.png` and `.svg`, `arms.png` and `.svg`, `report.html` and `table.md` instead.
         """
         from halfseen.experiments.report import result_figure, write_recorded
-        from halfseen.experiments.rounds import write_rounds
 
         target = make_folder(folder)
         if self.recorded:
@@ -159,32 +159,45 @@ class Result:
         write_json(target / "summary.json", self.summary)
 
 
-def microseconds_per_round(seconds: Floats, streams: int, rounds: int) -> Floats:
-    """Time per stream and round in every chunk, from the `seconds` (slices, chunks) that so many streams took."""
-    lengths = np.diff(np.append(np.arange(0, rounds, CHUNK), rounds))
-    return np.asarray(1e6 * seconds.sum(axis=0) / (lengths * streams))
+def write_rounds(result: Result, path: Path) -> None:
+    """Write every round as one Parquet table, with one row group per world and agent.
 
-
-def settled_mean(timings: Floats) -> float:
-    """The mean over chunks; the first is left out where there are others: kernels may have been compiled in it."""
-    return float(np.mean(timings[len(timings) > 1 :]))
-
-
-def standard_error(values: Floats) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
-
-
-def versions() -> dict[str, str]:
-    """What the numbers were made with."""
-    return dict(_versions())
-
-
-@cache
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("halfseen", "numpy", "scipy", "llvmlite"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    Its columns are world, agent, seed, round, arm, reward, regret and error.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise missing_extra("pyarrow", "experiments", "writing rounds.parquet") from None
+    names = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema(
+        [
+            ("world", names),
+            ("agent", names),
+            ("seed", pa.int64()),
+            ("round", pa.int32()),
+            ("arm", pa.int16()),
+            ("reward", pa.float32()),
+            ("regret", pa.float32()),
+            ("error", pa.float32()),
+        ]
+    )
+    seed_count, rounds = len(result.plan.seeds), result.plan.rounds
+    seeds = np.repeat(np.array(result.plan.seeds, dtype=np.int64), rounds)
+    numbers = np.tile(np.arange(1, rounds + 1, dtype=np.int32), seed_count)
+    zeros = np.zeros(seed_count * rounds, dtype=np.int32)
+    buffer = io.BytesIO()
+    with pq.ParquetWriter(buffer, schema, compression="zstd") as writer:
+        for (world, agent), track in result.tracks.items():
+            columns = [
+                pa.DictionaryArray.from_arrays(zeros, [world]),
+                pa.DictionaryArray.from_arrays(zeros, [agent]),
+                seeds,
+                numbers,
+                track.arm.ravel().astype(np.int16),
+                track.reward.ravel().astype(np.float32),
+                track.regret.ravel().astype(np.float32),
+                track.error.ravel().astype(np.float32),
+            ]
+            writer.write_table(pa.table(columns, schema=schema))
+    write_atomically(path, buffer.getbuffer().tobytes())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.statistics.estimates import holm
+from halfseen.statistics.confidence_intervals import holm
 from halfseen.statistics.time_series import block_bootstrap, block_length, hac_mean, percentile_interval
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Agents × worlds → a result."""
+"""Run agents in worlds and collect a `Result`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from halfseen.agents.catalogue import AgentSpec
 from halfseen.errors import invalid
 from halfseen.experiments.cache import SliceStore
-from halfseen.experiments.engines.engine import choose_engine
-from halfseen.experiments.files import check_folder, staged
-from halfseen.experiments.plan import AgentSpec, Experiment, Slice, experiment
-from halfseen.experiments.play import Track, in_order, join, of_rows, play
+from halfseen.experiments.engines import choose_executor
+from halfseen.experiments.plan import Experiment, Slice, experiment
+from halfseen.experiments.play import Trajectories, play
 from halfseen.experiments.result import Result
-from halfseen.experiments.resuming import check_resumable
-from halfseen.worlds import World
+from halfseen.reports.files import check_folder, staged
+from halfseen.worlds.world import World
 
-SLICE = 64  # most streams of a batch: enough to make the Python between the kernels cheap, few enough for the cache
-CAREFUL_SLICE, CAREFUL_COUNT = 10, 16  # where slices can be lost or kept: no more streams, unless there are many slices
+MOST_SEEDS = 64  # of a slice: enough to make the Python between the kernels cheap, few enough for the cache
+SAFE_SEEDS, SAFE_SLICES = 10, 16  # where slices can be lost or saved: no more seeds, unless there are that many slices
 BETWEEN_KERNELS = 6  # streams that could be played in the time of the Python between the kernels
-SLICES = "slices"  # the folder of what is kept
+SLICES = "slices"  # the folder of the slices that are saved
 
 
-class Kept(NamedTuple):
-    """How many slices are safe on disk."""
+class SavedSlices(NamedTuple):
+    """How many slices are on disk."""
 
     done: int  # those of an earlier run included
     total: int
@@ -74,117 +74,111 @@ def run_experiment(
     out: str | Path | None = None,
     resume: bool = False,
     progress: Callable[[int, int], None] | None = None,
-    kept: Callable[[Kept], None] | None = None,
+    on_saved: Callable[[SavedSlices], None] | None = None,
 ) -> Result:
-    """Play a ready-made experiment; of what `out` is for, only the slices are written. `kept` is told of them."""
+    """Run a ready-made experiment. Only its slices are written to `out`; `on_saved` is called after each of them."""
     if resume and out is None:
         raise invalid("resume", "no folder", "out, the folder of the run to go on with")
     store = None if out is None else SliceStore(Path(out) / SLICES)
-    total = sum(plan.of_world(world).size for world in plan.worlds)
-    engine = choose_engine(jobs, cluster, most=len(plan.seeds) * len(plan.worlds))
+    total = sum(plan.slice_of(world).size for world in plan.worlds)
+    executor = choose_executor(jobs, cluster, most=len(plan.seeds) * len(plan.worlds))
     began = time.perf_counter()
-    found = _Found(plan)
+    finished = _FinishedSlices(plan)
     if resume and store is not None:
         for world in plan.worlds:
-            for seeds, outcome in store.of_subject(plan.of_world(world)):
-                found.add(world, seeds, [Track(**track) for track in outcome["tracks"]])
-        if not found.slices:
-            check_resumable(store, plan)
-    resumed, done = found.slices, found.size
-    with engine:
-        careful = store is not None or cluster is not None
-        slices = found.missing(engine.workers, careful)
-        counts = resumed + len(slices)
+            for seeds, outcome in store.read_same_key(plan.slice_of(world)):
+                finished.add(world, seeds, [Trajectories(**one) for one in outcome["tracks"]])
+        if not finished.count:
+            store.check_resumable(plan)
+    resumed, done = finished.count, finished.size
 
-        def tick(rounds: int) -> None:
-            nonlocal done
-            done += rounds
-            if progress is not None:
-                progress(done, total)
+    def on_progress(rounds: int) -> None:
+        nonlocal done
+        done += rounds
+        if progress is not None:
+            progress(done, total)
 
-        def heard(number: int, tracks: dict[str, Track]) -> None:
-            piece = slices[number]
-            if store is not None:
-                store.write(piece, {"tracks": [vars(tracks[spec.label]) for spec in plan.agents]})
-            found.add(piece.world, piece.seeds, [tracks[spec.label] for spec in plan.agents])
-            tell()
+    with executor:
+        slices = finished.missing(executor.workers, safe=store is not None or cluster is not None)
 
-        def tell() -> None:
-            if kept is not None and store is not None:
-                kept(Kept(found.slices, counts, resumed))
+        def report_saved() -> None:
+            if on_saved is not None and store is not None:
+                on_saved(SavedSlices(finished.count, resumed + len(slices), resumed))
 
-        tell()
+        report_saved()
         if slices:
-            tick(0)
-            engine.prepare([next(piece for piece in slices if piece.world is world) for world in found.unfinished()])
-            engine.work_through(play, slices, tick, heard)
+            on_progress(0)
+            executor.prepare(list({task.world.name: task for task in slices}.values()))
+            for task, trajectories in executor.run(play, slices, on_progress):
+                per_agent = [trajectories[spec.label] for spec in plan.agents]
+                if store is not None:
+                    store.write(task, {"tracks": [vars(one) for one in per_agent]})
+                finished.add(task.world, task.seeds, per_agent)
+                report_saved()
     if store is not None and not resume:
         store.discard(keeping=slices)
-    return Result(plan, found.tracks(), wall_seconds=time.perf_counter() - began, jobs=engine.workers)
+    return Result(plan, finished.trajectories(), wall_seconds=time.perf_counter() - began, jobs=executor.workers)
 
 
-def slice_size(seeds: int, worlds: int, workers: int, careful: bool) -> int:
-    """Seeds of a slice: those that let all workers be done first, if a slice takes a little time whatever its size."""
-    most = min(SLICE, max(CAREFUL_SLICE, seeds * worlds // CAREFUL_COUNT)) if careful else SLICE
+def slice_size(seeds: int, worlds: int, workers: int, safe: bool) -> int:
+    """Return the number of seeds per slice with which the workers finish first; `safe` asks for smaller slices."""
+    most = min(MOST_SEEDS, max(SAFE_SEEDS, seeds * worlds // SAFE_SLICES)) if safe else MOST_SEEDS
 
-    def needed(size: int) -> int:
+    def duration(size: int) -> int:
         slices = worlds * -(-seeds // size)
         return -(-slices // workers) * (size + BETWEEN_KERNELS)
 
-    return min(range(min(most, seeds), 0, -1), key=needed)
+    return min(range(min(most, seeds), 0, -1), key=duration)
 
 
-class _Found:
-    """The tracks there are, in whatever slices they came."""
+class _FinishedSlices:
+    """The trajectories of a plan that are known, however its seeds were divided into slices."""
 
     def __init__(self, plan: Experiment) -> None:
         self._plan = plan
-        self._parts: dict[str, list[tuple[list[int], list[Track]]]] = {world.name: [] for world in plan.worlds}
+        self._slices: dict[str, list[tuple[list[int], list[Trajectories]]]] = {world.name: [] for world in plan.worlds}
 
-    def add(self, world: World, seeds: Sequence[int], tracks: list[Track]) -> None:
-        """Tracks of all agents on some seeds; those not asked for, or there already, are left out."""
-        wanted = set(self._left(world))
+    def add(self, world: World, seeds: Sequence[int], per_agent: list[Trajectories]) -> None:
+        """Add all agents on some seeds; seeds that are not in the plan, or known already, are left out."""
+        wanted = set(self._missing_seeds(world))
         rows = [row for row, seed in enumerate(seeds) if seed in wanted]
         if rows:
-            parts = tracks if len(rows) == len(seeds) else [of_rows(track, rows) for track in tracks]
-            self._parts[world.name].append(([seeds[row] for row in rows], parts))
+            chosen = [one.select_seeds(rows) for one in per_agent]
+            self._slices[world.name].append(([seeds[row] for row in rows], chosen))
 
     @property
-    def slices(self) -> int:
-        return sum(len(parts) for parts in self._parts.values())
+    def count(self) -> int:
+        return sum(len(slices) for slices in self._slices.values())
 
     @property
     def size(self) -> int:
         """Stream-rounds."""
-        seeds = sum(len(seeds) for parts in self._parts.values() for seeds, _ in parts)
+        seeds = sum(len(seeds) for slices in self._slices.values() for seeds, _ in slices)
         return seeds * len(self._plan.agents) * self._plan.rounds
 
-    def unfinished(self) -> list[World]:
-        return [world for world in self._plan.worlds if self._left(world)]
-
-    def missing(self, workers: int, careful: bool) -> list[Slice]:
-        """What is left to play, cut for so many workers."""
-        left = {world.name: self._left(world) for world in self.unfinished()}
+    def missing(self, workers: int, safe: bool) -> list[Slice]:
+        """Return what is left to play, divided for so many workers."""
+        left = {world.name: seeds for world in self._plan.worlds if (seeds := self._missing_seeds(world))}
         if not left:
             return []
-        size = slice_size(max(map(len, left.values())), len(left), workers, careful)
+        size = slice_size(max(map(len, left.values())), len(left), workers, safe)
         return [
             Slice(world, self._plan.agents, tuple(left[world.name][at : at + size]), self._plan.rounds)
-            for world in self.unfinished()
-            for at in range(0, len(left[world.name]), size)
+            for world in self._plan.worlds
+            for at in range(0, len(left.get(world.name, [])), size)
         ]
 
-    def tracks(self) -> dict[tuple[str, str], Track]:
-        """By world and agent, in the order of the seeds."""
-        whole = {}
-        for name, parts in self._parts.items():
-            at = {seed: row for row, seed in enumerate(seed for seeds, _ in parts for seed in seeds)}
-            order = [at[seed] for seed in self._plan.seeds]
+    def trajectories(self) -> dict[tuple[str, str], Trajectories]:
+        """Return all of them by world and agent, in the order of the plan's seeds."""
+        by_world_and_agent = {}
+        for name, slices in self._slices.items():
+            row_of = {seed: row for row, seed in enumerate(seed for seeds, _ in slices for seed in seeds)}
+            rows = [row_of[seed] for seed in self._plan.seeds]
             for number, spec in enumerate(self._plan.agents):
-                track = join([tracks[number] for _, tracks in parts])
-                whole[name, spec.label] = track if order == sorted(order) else in_order(track, order)
-        return whole
+                joined = Trajectories.concatenate([per_agent[number] for _, per_agent in slices])
+                by_world_and_agent[name, spec.label] = joined if rows == sorted(rows) else joined.select_seeds(rows)
+        return by_world_and_agent
 
-    def _left(self, world: World) -> list[int]:
-        there = {seed for seeds, _ in self._parts[world.name] for seed in seeds}
-        return [seed for seed in self._plan.seeds if seed not in there]
+    def _missing_seeds(self, world: World) -> list[int]:
+        known = {seed for seeds, _ in self._slices[world.name] for seed in seeds}
+        return [seed for seed in self._plan.seeds if seed not in known]

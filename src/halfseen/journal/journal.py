@@ -9,14 +9,17 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from halfseen.errors import invalid, missing_extra
 from halfseen.journal.events import Arm, Event, decode, encode
 
 PAGE = 5_000  # events read at a time
+LOCK_SECONDS = 10.0
 _EVENT = "seq, time, kind, id, payload, blob"
 STREAM = "id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired, due"
 _TOKEN = "id, name, sha256, scopes, streams, created, expires, revoked"
@@ -163,15 +166,11 @@ class Journal(ABC):
                 [(stream, e.seq, e.time, e.kind, e.id, e.key, encode(e.content), e.blob) for stream, e in events]
             )
         if streams:
-            self._update(
-                [
-                    (
-                        *(_json(s.arms), s.version, s.decisions, s.rewards, s.updated, s.identifying),
-                        *(int(s.retired), s.due, s.id),
-                    )
-                    for s in streams
-                ]
-            )
+            updates: list[tuple[Any, ...]] = []
+            for s in streams:
+                counts = (s.version, s.decisions, s.rewards, s.updated, s.identifying)
+                updates.append((_json(s.arms), *counts, int(s.retired), s.due, s.id))
+            self._update(updates)
 
     def events(self, stream_id: int, after: int = 0, limit: int = PAGE) -> list[Event]:
         """The next events of a stream, in order."""
@@ -241,13 +240,30 @@ class Journal(ABC):
         return bool(self._rows(sql, (now, identity)))
 
 
+def open_journal(url: str | Path, *, lock_seconds: float = LOCK_SECONDS) -> Journal:
+    """The journal at `url`: the path of an SQLite file, or postgresql://…; tables are made or brought up to date."""
+    address = str(url)
+    if address.startswith(("postgresql://", "postgres://")):
+        try:
+            from halfseen.journal.postgres import PostgresJournal
+        except ImportError as error:
+            raise missing_extra(error.name or "psycopg", "postgres", "a journal in PostgreSQL") from None
+        return PostgresJournal(address, lock_seconds=lock_seconds)
+    if "://" in address:
+        scheme = address.partition("://")[0]  # the rest may hold a password
+        raise invalid("database", f"'{scheme}://…'", "the path of a file, or postgresql://user@host/name")
+    from halfseen.journal.sqlite import SqliteJournal
+
+    return SqliteJournal(Path(address), lock_seconds=lock_seconds)
+
+
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
 def _stream(row: Any) -> StreamRow:
-    arms = [(arm, active) for arm, active in msgspec.json.decode(row[3])]
-    identity, name, spec, _, version, decisions, rewards, created, updated, identifying, retired, due = row
+    identity, name, spec, text, version, decisions, rewards, created, updated, identifying, retired, due = row
+    arms = [(arm, active) for arm, active in msgspec.json.decode(text)]
     return StreamRow(
         identity, name, spec, arms, version, decisions, rewards, created, updated, identifying, bool(retired), due
     )

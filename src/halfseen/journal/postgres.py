@@ -16,12 +16,12 @@ from halfseen.journal.events import JournalAway, JournalError
 from halfseen.journal.journal import STREAM, Journal
 from halfseen.journal.schema import MIGRATIONS, pending
 
-_WORDS = {"serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "integer": "BIGINT", "bytes": "BYTEA"}
-_MIGRATING = 7_309_940_213_865_423_457  # the advisory lock under which tables are made
-_MOST_PUT_OFF = 2_000  # rows
+_TYPES = {"serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "integer": "BIGINT", "bytes": "BYTEA"}
+_MIGRATION_LOCK = 7_309_940_213_865_423_457  # the advisory lock under which tables are made
+_MOST_DEFERRED = 2_000  # rows
 _EVENT_TYPES = ("bigint", "bigint", "bigint", "text", "text", "text", "text", "bytea")
 _STREAM_TYPES = ("text", *["bigint"] * 8)
-_WORKING = 5.0  # seconds that an answer may take beyond the wait for a lock
+_ANSWER_SECONDS = 5.0  # seconds that an answer may take beyond the wait for a lock
 _TCP = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}  # a host that is gone
 
 
@@ -56,12 +56,12 @@ class PostgresJournal(Journal):
     def __init__(self, url: str, *, lock_seconds: float) -> None:
         self._url, self._lock_seconds = url, lock_seconds
         self._connection: _Connection | None = None
-        self._later: list[tuple[bytes, Sequence[Any]]] = []  # statements that go with the next one, in one round trip
+        self._deferred: list[tuple[bytes, Sequence[Any]]] = []  # statements sent with the next one, in one round trip
         self._begun = False  # whether the server has answered inside the transaction
         self._patience = math.inf  # tables may take long to be brought up to date
         try:
             self._migrate()
-            self._patience = lock_seconds + _WORKING
+            self._patience = lock_seconds + _ANSWER_SECONDS
             if self._connection is not None:
                 self._connection.patience = self._patience
         except BaseException:
@@ -74,7 +74,7 @@ class PostgresJournal(Journal):
                 raise psycopg.OperationalError("the connection was lost in the middle of a transaction")
             milliseconds = int(1000 * self._lock_seconds)
             given = conninfo_to_dict(self._url)
-            lost: dict[str, Any] = _TCP | {"tcp_user_timeout": int(1000 * (self._lock_seconds + _WORKING))}
+            lost: dict[str, Any] = _TCP | {"tcp_user_timeout": int(1000 * (self._lock_seconds + _ANSWER_SECONDS))}
             self._connection = _Connection.connect(
                 self._url,
                 autocommit=True,
@@ -87,24 +87,24 @@ class PostgresJournal(Journal):
         return self._connection
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Errors of the driver in the words of the journal, without what the address may hold."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Raise errors of the driver as errors of the journal, without what the address may hold."""
         try:
             yield
         except (psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.DataError) as error:
-            raise JournalError(f"journal: {_line(error)}") from None
+            raise JournalError(f"journal: {_first_line(error)}") from None
         except psycopg.Error as error:
-            raise JournalAway(f"database: PostgreSQL cannot be used now: {_line(error)}") from None
+            raise JournalAway(f"database: PostgreSQL cannot be used now: {_first_line(error)}") from None
 
     def _migrate(self) -> None:
         with self.transaction():
-            self._rows("SELECT pg_advisory_xact_lock(?)", (_MIGRATING,))
+            self._rows("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
             self._rows("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
             found = self._rows("SELECT version FROM schema_version")
             version = found[0][0] if found else 0
             for migration in pending(version):
                 for statement in migration:
-                    self._rows(statement.format(**_WORDS))
+                    self._rows(statement.format(**_TYPES))
             if not found:
                 self._rows("INSERT INTO schema_version VALUES (?)", (len(MIGRATIONS),))
             elif version < len(MIGRATIONS):
@@ -114,27 +114,27 @@ class PostgresJournal(Journal):
         return self._run(_statement(sql), parameters)
 
     def _run(self, statement: bytes, parameters: Sequence[Any]) -> list[Any]:
-        with self._told():
+        with self._translated_errors():
             try:
-                return self._fetched(statement, parameters)
+                return self._fetch(statement, parameters)
             except psycopg.OperationalError:
                 lost = self._connection is not None and self._connection.closed
                 if self._begun or not lost:
                     raise
-                return self._fetched(statement, parameters)  # a server that was restarted since the last time
+                return self._fetch(statement, parameters)  # a server that was restarted since the last time
 
-    def _fetched(self, statement: bytes, parameters: Sequence[Any] = ()) -> list[Any]:
-        """Run what was put off and a statement; its rows."""
+    def _fetch(self, statement: bytes, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Run the deferred statements and this one, and return its rows."""
         connection = self._connected()
-        if self._later:
-            cursor = self._piped(connection, statement, parameters)
-            self._later.clear()
-            self._begun = True  # only what is inside a transaction is put off
+        if self._deferred:
+            cursor = self._run_pipelined(connection, statement, parameters)
+            self._deferred.clear()
+            self._begun = True  # only what is inside a transaction is deferred
         else:
             cursor = connection.execute(statement, parameters, binary=True)
         return cursor.fetchall() if cursor.description else []
 
-    def _piped(
+    def _run_pipelined(
         self, connection: _Connection, statement: bytes, parameters: Sequence[Any]
     ) -> psycopg.Cursor[tuple[Any, ...]]:
         """Left by an error, a pipeline on a connection that was lost would log another: so it is left without one."""
@@ -142,7 +142,7 @@ class PostgresJournal(Journal):
         try:
             with connection.pipeline():
                 try:
-                    for earlier, given in self._later:
+                    for earlier, given in self._deferred:
                         connection.execute(earlier, given)
                     cursor = connection.execute(statement, parameters, binary=True)
                 except psycopg.Error as error:
@@ -154,16 +154,16 @@ class PostgresJournal(Journal):
         return cursor
 
     def begin(self) -> None:
-        self._later = [(b"BEGIN", ())]
+        self._deferred = [(b"BEGIN", ())]
 
     def commit(self) -> None:
-        with self._told():
-            self._fetched(b"COMMIT")  # once: whether one that was lost on its way has happened is not known
+        with self._translated_errors():
+            self._fetch(b"COMMIT")  # once: whether one that was lost on its way has happened is not known
         self._begun = False
 
     def rollback(self) -> None:
         self._begun = False
-        self._later.clear()
+        self._deferred.clear()
         if self._connection is not None and not self._connection.closed:
             try:
                 self._connection.execute("ROLLBACK")
@@ -175,18 +175,18 @@ class PostgresJournal(Journal):
         return self._rows(sql, (list(names),))
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
-        self._put_off(_INSERT, rows)
+        self._defer(_INSERT, rows)
 
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
-        self._put_off(_UPDATE, rows)
+        self._defer(_UPDATE, rows)
 
-    def _put_off(self, statement: bytes, rows: list[tuple[Any, ...]]) -> None:
-        """Send it with the next statement, at the latest the commit, unless it is long to be kept."""
+    def _defer(self, statement: bytes, rows: list[tuple[Any, ...]]) -> None:
+        """Send it with the next statement, at the latest the commit, unless it has many rows."""
         columns = [_array(column) for column in zip(*rows, strict=True)]
-        if len(rows) > _MOST_PUT_OFF:
+        if len(rows) > _MOST_DEFERRED:
             self._run(statement, columns)
         else:
-            self._later.append((statement, columns))
+            self._deferred.append((statement, columns))
 
     def _any(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
         return f"{column} = ANY(?)", [list(values)]
@@ -225,10 +225,10 @@ _UPDATE = _statement(
 
 def _array(column: Sequence[Any]) -> str:
     """A parameter that is an array, as PostgreSQL writes it; the driver's own way is many times slower."""
-    return f"{{{','.join(map(_entry, column))}}}"
+    return f"{{{','.join(map(_array_entry, column))}}}"
 
 
-def _entry(value: int | str | bytes | None) -> str:
+def _array_entry(value: int | str | bytes | None) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if value is None:
@@ -236,5 +236,5 @@ def _entry(value: int | str | bytes | None) -> str:
     return f'"\\\\x{value.hex()}"' if isinstance(value, bytes) else str(value)
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__

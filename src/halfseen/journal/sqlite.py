@@ -16,7 +16,7 @@ from halfseen.journal.events import JournalAway, JournalError
 from halfseen.journal.journal import STREAM, Journal
 from halfseen.journal.schema import MIGRATIONS, pending
 
-_WORDS = {"serial": "INTEGER PRIMARY KEY", "integer": "INTEGER", "bytes": "BLOB"}
+_TYPES = {"serial": "INTEGER PRIMARY KEY", "integer": "INTEGER", "bytes": "BLOB"}
 _MOST_PARAMETERS = 30_000  # SQLite takes 32,766
 _MOST_ROWS = 256  # of one INSERT
 _CHECKPOINT_PAGES = 4_000  # of the WAL, 16 MB, before it is copied into the file
@@ -39,7 +39,7 @@ class SqliteJournal(Journal):
         except sqlite3.Error as error:
             raise JournalAway(f"database: got '{path}'; cannot open it: {error}") from None
         try:
-            with self._told():
+            with self._translated_errors():
                 for pragma in (
                     "journal_mode = WAL",
                     "synchronous = FULL",
@@ -58,15 +58,15 @@ class SqliteJournal(Journal):
         with self.transaction():
             for migration in pending(self._version()):
                 for statement in migration:
-                    self._rows(statement.format(**_WORDS))
+                    self._rows(statement.format(**_TYPES))
             self._rows(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
     def _version(self) -> int:
         return int(self._rows("PRAGMA user_version")[0][0])
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Errors of the driver in the words of the journal."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Raise errors of the driver as errors of the journal."""
         try:
             yield
         except sqlite3.IntegrityError as error:
@@ -92,7 +92,7 @@ class SqliteJournal(Journal):
             time.sleep(random.uniform(0.0002, 0.002))
 
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        with self._told():
+        with self._translated_errors():
             return self._execute(sql, parameters)
 
     def begin(self) -> None:
@@ -112,7 +112,7 @@ class SqliteJournal(Journal):
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         """Many rows a statement: between two of them other threads take their turn, and it is long."""
-        with self._told():
+        with self._translated_errors():
             start, most = 0, _MOST_ROWS
             while start < len(rows):
                 while most > len(rows) - start:
@@ -122,7 +122,7 @@ class SqliteJournal(Journal):
                 start += most
 
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
-        with self._told():
+        with self._translated_errors():
             self._connection.executemany(
                 "UPDATE streams SET arms = ?, version = ?, decisions = ?, rewards = ?, updated = ?, identifying = ?,"
                 " retired = ?, due = ? WHERE id = ?",

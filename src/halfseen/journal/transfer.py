@@ -1,21 +1,25 @@
-"""Journals to files and back: NDJSON, an event a line, and Parquet, a decision a row (parquet.py)."""
+"""Journals to files and back: NDJSON, one event per line, and Parquet, one decision per row.
+
+A Parquet row is a decision with its last reward. All other events are in the file's metadata, as NDJSON: the file can
+be read by anything that reads tables, and imported without loss.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
-from halfseen.agents.saving import write_atomically
-from halfseen.errors import invalid
+from halfseen.errors import SaveFileError, invalid, missing_extra
 from halfseen.journal import events
 from halfseen.journal.events import (
     NAME,
     Arm,
     Event,
-    Extent,
+    ExportExtent,
     JournalError,
     StreamExists,
     as_line,
@@ -23,12 +27,32 @@ from halfseen.journal.events import (
     from_line,
 )
 from halfseen.journal.journal import PAGE, Journal, StreamRow
-from halfseen.journal.parquet import read_parquet, write_parquet
+from halfseen.reports.files import write_atomically
 
 ENDINGS = (".ndjson", ".jsonl", ".parquet")
+_OTHER_EVENTS = b"halfseen.events"  # metadata of a Parquet file
+_ROWS = 20_000  # of a Parquet file in memory at a time
 
 
-def chosen(journal: Journal, names: Sequence[str] = ()) -> list[StreamRow]:
+# ---------------------------------------------------------------------- export
+
+
+def export(journal: Journal, path: Path, names: Sequence[str] = ()) -> int:
+    """Write streams, all of them without `names`, to a file in the format of its ending; return how many.
+
+    A file that is there already stays until the new one is complete.
+    """
+    _check_ending(path)
+    rows = select_streams(journal, names)
+    if path.suffix == ".parquet":
+        _pyarrow()  # or it is missing, before anything is touched
+        write_atomically(path, lambda file: _write_parquet(journal, rows, file))
+    else:
+        write_atomically(path, lambda file: file.writelines(_ndjson_lines(journal, rows)))
+    return len(rows)
+
+
+def select_streams(journal: Journal, names: Sequence[str] = ()) -> list[StreamRow]:
     """The streams of those names, or all of them."""
     if not names:
         found: list[StreamRow] = []
@@ -42,42 +66,86 @@ def chosen(journal: Journal, names: Sequence[str] = ()) -> list[StreamRow]:
     return [row for _, row in rows if row is not None]
 
 
-def lines(journal: Journal, rows: Sequence[StreamRow]) -> Iterator[bytes]:
-    """Every event of the streams, up to where they were chosen, as a line of NDJSON, without its end."""
+def _ndjson_lines(journal: Journal, rows: Sequence[StreamRow]) -> Iterator[bytes]:
     for row in rows:
-        extent = Extent(row.version, len(rows))
-        for event in journal.all_events(row.id):
-            if event.seq > row.version:  # it came while we were reading
-                break
-            yield as_line(row.name, event, extent if event.seq == 1 else None)
+        extent = ExportExtent(row.version, len(rows))
+        for event in _events_up_to_version(journal, row):
+            yield as_line(row.name, event, extent if event.seq == 1 else None) + b"\n"
 
 
-def export(journal: Journal, path: Path, names: Sequence[str] = ()) -> int:
-    """Write streams to a file, its ending says how; the number of them. A file that is there stays until then."""
-    _check_ending(path)
-    rows = chosen(journal, names)
-    if path.suffix == ".parquet":
-        write_parquet(journal, rows, path)
-    else:
-
-        def fill(file: IO[bytes]) -> None:
-            for line in lines(journal, rows):
-                file.write(line + b"\n")
-
-        write_atomically(path, fill)
-    return len(rows)
+def _events_up_to_version(journal: Journal, row: StreamRow) -> Iterator[Event]:
+    """The events of a stream up to where it was selected: others may have come since."""
+    for event in journal.all_events(row.id):
+        if event.seq > row.version:
+            break
+        yield event
 
 
-def read(path: Path) -> Iterator[tuple[str, Event]]:
+def _write_parquet(journal: Journal, rows: Sequence[StreamRow], file: IO[bytes]) -> None:
+    """Columns: stream, seq, id, round, time, observation, available, arm, propensity, propensities, expected, key, and
+    of the last reward that came reward, reward_time, reward_seq, how and folded; clock, if it was behind the time.
+    """
+    pa, parquet = _pyarrow()
+    numbered = all(isinstance(arm, int) for row in rows for arm, _ in row.arms)
+    arm, text, moment = pa.int64() if numbered else pa.string(), pa.string(), pa.timestamp("us", "UTC")
+    numbers = pa.list_(pa.float64())
+    types = {
+        "stream": text, "seq": pa.int64(), "id": text, "round": pa.int64(), "time": moment, "observation": numbers,
+        "available": pa.list_(arm), "arm": arm, "propensity": pa.float64(), "propensities": numbers,
+        "expected": numbers, "key": text, "reward": pa.float64(), "reward_time": moment, "reward_seq": pa.int64(),
+        "how": text, "folded": pa.bool_(), "clock": moment,
+    }  # fmt: skip
+    rewards: dict[int, dict[str, Event]] = {}  # the last one by stream and decision
+    others: list[bytes] = []
+    for row in rows:
+        last = rewards[row.id] = {}
+        for event in _events_up_to_version(journal, row):
+            if isinstance(event.content, events.Rewarded):
+                if event.content.decision in last:  # a default that a late reward came after
+                    others.append(as_line(row.name, last[event.content.decision]))
+                last[event.content.decision] = event
+            elif not isinstance(event.content, events.Decided):
+                others.append(as_line(row.name, event))
+    schema = pa.schema(types, metadata={_OTHER_EVENTS: b"\n".join(others)})
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        batch: list[dict[str, Any]] = []
+        for row in rows:
+            for event in _events_up_to_version(journal, row):
+                if isinstance(event.content, events.Decided):
+                    batch.append(_parquet_row(row.name, event, event.content, rewards[row.id], numbered))
+                if len(batch) >= _ROWS:
+                    writer.write_table(pa.Table.from_pylist(batch, schema=schema))
+                    batch = []
+        writer.write_table(pa.Table.from_pylist(batch, schema=schema))
+
+
+def _parquet_row(
+    stream: str, event: Event, made: events.Decided, rewards: dict[str, Event], numbered: bool
+) -> dict[str, Any]:
+    named = (lambda arm: arm) if numbered else str
+    cells = {"stream": stream, "seq": event.seq, "id": event.id, "time": event.time} | msgspec.structs.asdict(made)
+    cells |= {"arm": named(made.arm), "available": made.available and [named(arm) for arm in made.available]}
+    came = rewards.get(event.id or "")
+    if came is not None and isinstance(came.content, events.Rewarded):
+        reward = came.content
+        cells |= {"reward": reward.value, "reward_time": came.time, "reward_seq": came.seq, "how": reward.how}
+        cells["folded"] = reward.folded
+    return cells
+
+
+# ---------------------------------------------------------------------- import
+
+
+def read_events(path: Path) -> Iterator[tuple[str, Event]]:
     """The streams and events of a file that `export` wrote; those of one stream are in order.
 
-    Refused at the end if that is missing. Files that do not say what they hold are taken as they are.
+    A file whose end is missing is refused when that is reached. One that does not say what it holds is taken as it is.
     """
     _check_ending(path)
     if path.suffix == ".parquet":
-        yield from read_parquet(path)
+        yield from _read_parquet(path)
         return
-    extents: dict[str, Extent | None] = {}
+    extents: dict[str, ExportExtent | None] = {}
     reached: dict[str, int] = {}
     with path.open("rb") as file:
         for line in file:
@@ -99,31 +167,84 @@ def read(path: Path) -> Iterator[tuple[str, Event]]:
             )
 
 
-def bring_in(
+def _read_parquet(path: Path) -> Iterator[tuple[str, Event]]:
+    pa, parquet = _pyarrow()
+    try:
+        table = parquet.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SaveFileError(f"file: got '{path}'; cannot read it: {str(error).splitlines()[0]}") from None
+    metadata = table.schema.metadata or {}
+    if _OTHER_EVENTS not in metadata:
+        raise JournalError(f"file: got '{path}', a table of something else; want what `halfseen export` writes")
+    others: dict[str, list[Event]] = {}
+    numbered: dict[str, bool] = {}
+    for line in metadata[_OTHER_EVENTS].splitlines():
+        stream, event = from_line(line)
+        others.setdefault(stream, []).append(event)
+        if isinstance(event.content, events.Created):
+            numbered[stream] = isinstance(event.content.spec.get("arms"), int)
+    for column in {"time", "reward_time", "clock"}.intersection(table.column_names):
+        place = table.schema.get_field_index(column)
+        table = table.set_column(place, column, table[column].cast(pa.int64()))
+    decided: dict[str, list[Event]] = {}
+    rewarded: dict[str, list[Event]] = {}
+    for batch in table.to_batches(_ROWS):
+        for row in batch.to_pylist():
+            arm_of = int if numbered.get(row["stream"]) else str
+            decided.setdefault(row["stream"], []).append(_decision(row, arm_of))
+            if row["reward_seq"] is not None:
+                content = events.Rewarded(row["id"], row["round"], row["reward"], row["how"], row["folded"])
+                rewarded.setdefault(row["stream"], []).append(
+                    Event(row["reward_seq"], row["reward_time"], row["id"], content)
+                )
+    for stream, record in others.items():
+        parts = [decided.get(stream, []), rewarded.get(stream, []), record]
+        ordered = [sorted(part, key=lambda event: event.seq) for part in parts]
+        for event in heapq.merge(*ordered, key=lambda event: event.seq):
+            yield stream, event
+
+
+def _decision(row: dict[str, Any], arm_of: type) -> Event:
+    content = events.Decided(
+        round=row["round"],
+        observation=row["observation"],
+        arm=arm_of(row["arm"]),
+        propensity=row["propensity"],
+        propensities=row["propensities"],
+        expected=row["expected"],
+        available=None if row["available"] is None else [arm_of(arm) for arm in row["available"]],
+        key=row["key"],
+        clock=row.get("clock"),
+    )
+    return Event(row["seq"], row["time"], row["id"], content)
+
+
+def import_streams(
     journal: Journal, record: Iterable[tuple[str, Event]], verify: Callable[[Journal, StreamRow], None]
 ) -> dict[str, int]:
-    """Add the streams of a record: all of them or, if one is there already or does not fold, none. Events of each.
+    """Add the streams of a record and return the number of events of each.
 
-    `verify` is called with each stream before the commit, and raises if it is not as it should be.
+    All streams are added or, if one is there already or does not fold, none. `verify` is called with each stream before
+    the commit, and raises if it is not as it should be.
     """
-    arriving: dict[str, _Arrival] = {}
+    imports: dict[str, _StreamImport] = {}
     with journal.transaction():
         for name, event in record:
-            arrival = arriving.get(name)
-            if arrival is None:
-                arrival = arriving[name] = _Arrival(journal, name, event)
-            arrival.take(event)
-        for arrival in arriving.values():
-            arrival.finish()
-            verify(journal, arrival.row)
-    return {name: arrival.row.version for name, arrival in arriving.items()}
+            if name not in imports:
+                imports[name] = _StreamImport(journal, name, event)
+            imports[name].add(event)
+        for one in imports.values():
+            one.write()
+            verify(journal, one.row)
+    return {name: one.row.version for name, one in imports.items()}
 
 
-class _Arrival:
-    """A stream that is being brought in."""
+class _StreamImport:
+    """A stream that is being imported, and its events that are not written yet."""
 
     def __init__(self, journal: Journal, name: str, first: Event) -> None:
-        self._journal, self._held = journal, [first][:0]
+        self._journal = journal
+        self._events: list[Event] = []
         if not NAME.fullmatch(name):
             raise JournalError(f"stream: got {name[:100]!r}, which is no name of a stream")
         if not isinstance(first.content, events.Created):
@@ -137,7 +258,7 @@ class _Arrival:
         if not journal.create(self.row):
             raise StreamExists(f"stream '{name}': there is one of that name; want a database without it")
 
-    def take(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         row, content = self.row, event.content
         if event.seq != row.version + 1 or event.time < row.updated:
             raise JournalError(
@@ -154,15 +275,24 @@ class _Arrival:
             row.arms = [(arm, active and arm != content.arm) for arm, active in row.arms]
         elif isinstance(content, events.Retired):
             row.retired = True
-        self._held.append(event)
-        if len(self._held) >= PAGE:
-            self.finish()
+        self._events.append(event)
+        if len(self._events) >= PAGE:
+            self.write()
 
-    def finish(self) -> None:
-        self._journal.append([self.row], [(self.row.id, event) for event in self._held])
-        self._held = []
+    def write(self) -> None:
+        self._journal.append([self.row], [(self.row.id, event) for event in self._events])
+        self._events = []
 
 
 def _check_ending(path: Path) -> None:
     if path.suffix not in ENDINGS:
         raise invalid("file", f"'{path}'", f"a name that ends in {', '.join(ENDINGS)}")
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise missing_extra(error.name or "pyarrow", "experiments", "Parquet") from None
+    return pyarrow, pyarrow.parquet

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import helper, inline, kernel
+from halfseen.compiler.decorators import helper, inline, kernel
 from halfseen.kernels.kalman import covariance_step
 
 OUTLIER = 20.0  # times as surprising as expected is the most that one round can be

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import AS_WRITTEN, inline, kernel
+from halfseen.compiler.decorators import AS_WRITTEN, inline, kernel
 from halfseen.compiler.intrinsics import bits_of, double_of
 
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # 32 bits: a whole number of them below 2²¹ is exact

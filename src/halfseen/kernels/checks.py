@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from halfseen.compiler import kernel
+from halfseen.compiler.decorators import kernel
 from halfseen.kernels._types import Matrix
 from halfseen.validation import LIMIT
 

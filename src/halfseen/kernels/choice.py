@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import AS_WRITTEN, helper, inline, kernel
+from halfseen.compiler.decorators import AS_WRITTEN, helper, inline, kernel
 from halfseen.kernels.tails import END, normals
 
 # The law of the draw ζ_a in a score m_a + width·std_a·ζ_a: always 1, or z_a, or |z_a|, where z_a ~ N(0, 1).

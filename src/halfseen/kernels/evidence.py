@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import helper, kernel
+from halfseen.compiler.decorators import helper, kernel
 
 NOISE_WEIGHT = 10.0  # rewards that the noise pooled over arms counts for in each arm's own
 PRIOR_WEIGHT = 10.0  # arms that a multiple of I counts for in the covariance of the parameters

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import helper, kernel
+from halfseen.compiler.decorators import helper, kernel
 
 RARE = 1e-8  # a transition is never rarer: a zero would stay zero for ever
 UNVISITED = 1e-6  # a state with a smaller share of the statistics keeps its mean and variances

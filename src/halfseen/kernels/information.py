@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import AS_WRITTEN, helper, kernel
+from halfseen.compiler.decorators import AS_WRITTEN, helper, kernel
 
 # Sums in the order written: arms of equal numbers get equal results, wherever they stand.
 

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import AS_WRITTEN, helper, kernel
+from halfseen.compiler.decorators import AS_WRITTEN, helper, kernel
 
 # Sums in the order written, as a state must be the same wherever it is worked out.
 

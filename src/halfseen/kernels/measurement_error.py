@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import FUSED, helper, kernel
+from halfseen.compiler.decorators import FUSED, helper, kernel
 
 PRECISE = 1e12  # one reward may not make an entry of V larger by more than this
 

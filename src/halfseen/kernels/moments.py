@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import helper, kernel
+from halfseen.compiler.decorators import helper, kernel
 from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.linalg import (
     dot,

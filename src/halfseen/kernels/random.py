@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.compiler import AS_WRITTEN, helper, inline, kernel
+from halfseen.compiler.decorators import AS_WRITTEN, helper, inline, kernel
 from halfseen.compiler.intrinsics import multiply_high
 from halfseen.kernels.box_muller import to_normals
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import AS_WRITTEN, kernel
+from halfseen.compiler.decorators import AS_WRITTEN, kernel
 from halfseen.kernels._types import Index, Matrix, Vector
 
 _LANES = 8

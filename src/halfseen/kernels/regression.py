@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import FUSED, helper, kernel
+from halfseen.compiler.decorators import FUSED, helper, kernel
 from halfseen.compiler.intrinsics import prefetch
 
 PRECISE = 1e12

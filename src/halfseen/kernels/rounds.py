@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import AS_WRITTEN, kernel
+from halfseen.compiler.decorators import AS_WRITTEN, kernel
 from halfseen.kernels.checks import EXCESSIVE, survey
 from halfseen.kernels.choice import pick, pick_one
 from halfseen.kernels.random import SPARE, draw, draw_one

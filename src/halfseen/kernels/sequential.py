@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import kernel
+from halfseen.compiler.decorators import kernel
 
 
 @kernel("f2 i1 f1 f1 f2 f f1 f1")

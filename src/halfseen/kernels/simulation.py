@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import kernel
+from halfseen.compiler.decorators import kernel
 from halfseen.kernels._types import Matrix, Stack
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import helper, kernel
+from halfseen.compiler.decorators import helper, kernel
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
 from halfseen.kernels.kalman import predict
 from halfseen.kernels.linalg import (

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from halfseen.compiler import kernel
+from halfseen.compiler.decorators import kernel
 from halfseen.kernels._types import Matrix, Stack, Vector
 from halfseen.kernels.kalman import covariance_step
 from halfseen.kernels.linalg import FREEZE, agree, copy_into, recur

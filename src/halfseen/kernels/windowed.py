@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.compiler import FUSED, helper, kernel
+from halfseen.compiler.decorators import FUSED, helper, kernel
 from halfseen.kernels._types import Index, Matrix, Stack, Vector
 
 

@@ -6,14 +6,13 @@ estimated. Refitted from the whole kept history now and then (`refold`), updated
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Learner, State, Streams
+from halfseen.components import Learner, State, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.belief import amend_packed, credit_packed, noise_of, noise_packed, reuse_packed, score_packed
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
@@ -84,26 +83,20 @@ class KeptRewards:
         """log p(rewards | features (n, p))."""
         return fit_rewards(features, self.arms, self.rewards, self.arm_count).evidence
 
-    def held_back_error(self, features: Floats, asked: Floats) -> float:
-        """Mean squared error of each reward as predicted on `asked` (n, p) by arms that learnt all the others.
+    def leave_one_out_error(self, features: Floats, query: Floats) -> float:
+        """Mean squared error of each reward as predicted on `query` (n, p) by arms that learnt all the others.
 
         They learnt on `features` (n, p). Leaving one out moves the posterior mean of its arm by −Ce/(s − cᵀCc), with e
         the error on c; hyperparameters are those of all rewards.
         """
         found = fit_rewards(features, self.arms, self.rewards, self.arm_count)
         told = ~np.isnan(self.rewards)
-        a, c, x, r = self.arms[told], features[told], asked[told], self.rewards[told] - found.origin
+        a, c, x, r = self.arms[told], features[told], query[told], self.rewards[told] - found.origin
         image, mean, noise = np.einsum("nij,nj->ni", found.cov[a], c), found.mean[a], found.noise[a]
         spare = np.maximum(noise - (image * c).sum(axis=1), LEAST_SPARE * noise)
         moved = (r - (mean * c).sum(axis=1)) / spare
         errors = r - (mean * x).sum(axis=1) + moved * (image * x).sum(axis=1)
         return float(np.mean(errors**2))
-
-
-def with_fits_dated(state: Mapping[str, Any], known: Mapping[str, Any], count: int) -> Mapping[str, Any]:
-    """A state of `count` streams, with what files written before fits were dated leave out: all were at the start."""
-    name = "learner.fitted_to"
-    return {**state, name: np.zeros(count, dtype=np.int64)} if name in known and name not in state else state
 
 
 def refuse_sizes(sizes: Any, most: int) -> None:
@@ -120,7 +113,7 @@ class Calibrated(Learner):
         "origin", "fitted", "pooled", "moment", "fitted_to",
     )  # fmt: skip
 
-    def __init__(self, streams: Streams, dimension: int) -> None:
+    def __init__(self, streams: StreamBatch, dimension: int) -> None:
         count, self.arms, width = streams.count, streams.arms, dimension
         self._width = width
         self.sizes = np.full(count, streams.observed)  # d of each stream's model
@@ -149,7 +142,7 @@ class Calibrated(Learner):
             covs[:, 0, 0] = 1.0
             self.noise_var[b], self.pooled[b], self.fitted[b] = 1.0, 1.0, False
 
-    def agree(self, state: State) -> None:
+    def check_consistency(self, state: State) -> None:
         refuse_sizes(state["sizes"], self._width - 1)
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
@@ -180,13 +173,16 @@ class Calibrated(Learner):
             noise_of(rows, arms, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances)
             credit_packed(rows, self.sizes, self.mean, self.cov, features, arms, rewards - self.origin[rows], variances)
 
+    def may_refuse(self, features: Floats) -> bool:
+        return False
+
     def credit(self, rows: Ints, arms: Ints) -> Floats:
         """As `learn` takes them; before the first fit it learns nothing, and the variance is infinite."""
         variances = np.empty(len(rows))
         noise_of(rows, arms, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances)
         return np.column_stack([np.where(self.fitted[rows], variances, np.inf), self.counts[rows].sum(axis=1) + 1])
 
-    def replace(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+    def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
         """A fit since then has taken them with the noise of their arm. Rows whose feature is NaN are left out."""
         fitted = np.where(self.fitted[rows], self.noise_var[rows, arms], np.inf)
         variances = np.where(credits[:, 1] > self.fitted_to[rows], credits[:, 0], fitted)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Learner, State, Streams
+from halfseen.components import Learner, StreamBatch, resized
 from halfseen.errors import invalid
 from halfseen.kernels.measurement_error import estimate_arms, learn_corrected, score_seen
 from halfseen.kernels.random import Floats, Ints
@@ -31,12 +31,11 @@ class MeasurementError(Learner):
 
     weighs_propensity = True
     state_names = ("V", "W", "f", "rewarded")
-    symmetric = ("V", "W")
-    derived = ("theta",)
+    per_stream = ("_noise",)
 
     def __init__(
         self,
-        streams: Streams,
+        streams: StreamBatch,
         dimension: int,
         *,
         observation_cov: ArrayLike = 0.0,
@@ -88,7 +87,7 @@ class MeasurementError(Learner):
                 "observations scaled to ordinary size: double precision cannot learn from these",
             )
 
-    def replace(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+    def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
         weighed = np.nan_to_num(features[:, :-1]) * (changes / features[:, -1])[:, None]
         np.add.at(self.f, (rows, arms), weighed)
         estimate_arms(rows, self.V, self.W, self.f, self.rewarded, self._burn_in, self._safety, self.theta)
@@ -101,10 +100,13 @@ class MeasurementError(Learner):
             setattr(self, name, np.concatenate([getattr(self, name), fresh], axis=1))
         self.arms += 1
 
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        everyone = np.arange(len(self.V))
-        estimate_arms(everyone, self.V, self.W, self.f, self.rewarded, self._burn_in, self._safety, self.theta)
+    def resize(self, streams: StreamBatch) -> None:
+        super().resize(streams)
+        self.theta = resized(self.theta, streams.count)
+
+    def rebuild_caches(self, rows: Ints | None = None) -> None:
+        rows = np.arange(len(self.V)) if rows is None else rows
+        estimate_arms(rows, self.V, self.W, self.f, self.rewarded, self._burn_in, self._safety, self.theta)
 
     def unrewarded(self, row: int) -> Ints:
         return np.flatnonzero((self.V[row] == self.prior_precision * np.eye(self._size)).all(axis=(1, 2)))

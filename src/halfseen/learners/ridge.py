@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.components import Learner, Mask, Payoffs, Streams
+from halfseen.components import Learner, Mask, Payoffs, StreamBatch
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.random import Floats, Ints, Keys, Purpose
-from halfseen.kernels.regression import amend_rewards, learn_rewards, score_arms
+from halfseen.kernels.regression import PRECISE, amend_rewards, learn_rewards, score_arms
 from halfseen.kernels.rounds import play_rounds, score_and_pick
 from halfseen.validation import positive
 
@@ -21,7 +21,7 @@ class Ridge(Learner):
 
     state_names = ("mean", "cov_packed", "log_det")
 
-    def __init__(self, streams: Streams, dimension: int, *, regularisation: float = 1.0) -> None:
+    def __init__(self, streams: StreamBatch, dimension: int, *, regularisation: float = 1.0) -> None:
         self.prior_precision = positive("regularisation", regularisation)
         self.arms = streams.arms
         self._triangle = np.triu_indices(dimension)
@@ -51,7 +51,7 @@ class Ridge(Learner):
         rows: Ints,
         features: Floats,
         widths: Floats,
-        law: int,
+        distribution: int,
         keys: Keys,
         rounds: Ints,
         available: Mask,
@@ -59,7 +59,7 @@ class Ridge(Learner):
     ) -> tuple[Floats, Floats]:
         scores = _empty((2, len(rows), self.arms))
         score_and_pick.call(
-            rows, self.mean, self.cov_packed, features, widths, law, keys, rounds, _CHOICE, available,
+            rows, self.mean, self.cov_packed, features, widths, distribution, keys, rounds, _CHOICE, available,
             scores, arms,
         )  # fmt: skip
         return scores[0], scores[1]
@@ -68,7 +68,7 @@ class Ridge(Learner):
         self,
         features: Floats,
         widths: Floats,
-        law: int,
+        distribution: int,
         keys: Keys,
         rounds: Ints,
         available: Mask,
@@ -78,7 +78,7 @@ class Ridge(Learner):
     ) -> None:
         rows, wide, expected = (array.reshape(-1, array.shape[-1]) for array in (features, widths, payoffs.expected))
         refused = play_rounds(
-            self.mean, self.cov_packed, self.log_det, rows, wide, law, keys, rounds, _CHOICE, available,
+            self.mean, self.cov_packed, self.log_det, rows, wide, distribution, keys, rounds, _CHOICE, available,
             expected, payoffs.noise, float(payoffs.unit), arms, rewards,
         )  # fmt: skip
         if refused >= 0:
@@ -89,7 +89,12 @@ class Ridge(Learner):
         if refused >= 0:
             raise self._refusal(features[refused])
 
-    def replace(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+    def may_refuse(self, features: Floats) -> bool:
+        """A reward is refused when cᵀCc exceeds PRECISE. C is never above I/λ, so none is where |c|² is well below."""
+        longest = np.einsum("ij,ij->i", features, features).max(initial=0.0)
+        return not longest <= 0.1 * PRECISE * self.prior_precision
+
+    def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
         amend_rewards(rows, self.mean, self.cov_packed, features, arms, changes)
 
     def _refusal(self, feature: Floats) -> HalfseenError:

@@ -13,7 +13,7 @@ from halfseen.errors import invalid
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.series import filter_series
 from halfseen.kernels.smoother import smooth_series
-from halfseen.models.results import Array, Belief, FilterResult, SmootherResult, Walk
+from halfseen.models.results import Array, FilterResult, SmootherResult
 from halfseen.models.tracker import Tracker
 from halfseen.validation import real_numbers
 
@@ -149,7 +149,7 @@ class LinearGaussianModel:
         return float(np.abs(np.linalg.eigvals(self.transition)).max())
 
     def arrays(self) -> Parameters:
-        """D, Q, Σ, m_0, P_0 as the kernels want them: fresh, writeable, contiguous."""
+        """D, Q, Σ, m_0, P_0 as the kernels expect them: fresh, writable, contiguous."""
         return Parameters(
             self.transition.copy(), self.process_cov.copy(), self.observation_cov.copy(),
             self.initial_mean.copy(), self.initial_cov.copy(),
@@ -165,15 +165,9 @@ class LinearGaussianModel:
         if np.array_equal(self.observation, np.eye(k, d)):
             return CanonicalForm(self, np.eye(d), np.eye(d), trivial=True)
         forward = np.vstack([self.observation, scipy.linalg.null_space(self.observation).T])
-        back = np.linalg.inv(forward)
-        model = LinearGaussianModel(
-            transition=forward @ self.transition @ back,
-            process_cov=_sandwich(forward, self.process_cov),
-            observation_cov=self.observation_cov,
-            initial_mean=forward @ self.initial_mean,
-            initial_cov=_sandwich(forward, self.initial_cov),
-        )
-        return CanonicalForm(model, forward, back)
+        D, Q, R, m0, P0 = change_basis(self.arrays(), forward)
+        model = LinearGaussianModel(transition=D, process_cov=Q, observation_cov=R, initial_mean=m0, initial_cov=P0)
+        return CanonicalForm(model, forward, np.linalg.inv(forward))
 
     def filter(self, ys: ArrayLike) -> FilterResult:
         """E[x_t | y_1..y_t] and its covariance for t = 1..n, and the log-likelihood of what was seen.
@@ -181,34 +175,41 @@ class LinearGaussianModel:
         ys (n, k), or a batch of series (B, n, k); nan = not seen. Results carry the same leading axes.
         """
         array, single = _observations(ys, self.observed)
-        x, loglik, rows, P_filt, P_pred, _ = filter_series(*self.canonical().model.arrays(), array)
-        return FilterResult(Walk(x, rows, single, self.canonical().back), P_filt, loglik, P_pred, self.transition)
+        form = self.canonical()
+        x, loglik, rows, P_filt, P_pred, _ = filter_series(*form.model.arrays(), array)
+        return FilterResult(x, rows, P_filt, loglik, single, form.to_original_or_none, P_pred, self.transition)
 
     def tracker(self) -> Tracker:
-        """The same filter a round at a time: `step(y)` gives the belief after y. It begins at x_0."""
+        """The same filter online: `step(y)` returns the belief after y. It starts at x_0."""
         form = self.canonical()
-        return Tracker(form.model.arrays(), form.back)
+        return Tracker(form.model.arrays(), form.to_original_or_none)
 
     def smooth(self, ys: ArrayLike) -> SmootherResult:
         """E[x_t | y_1..y_n] and covariances, also of neighbours in time, for t = 0..n (x_0 is `.initial`)."""
         array, single = _observations(ys, self.observed)
-        p = self.canonical().model.arrays()
+        form = self.canonical()
+        p = form.model.arrays()
         x, loglik, rows, P_filt, P_pred, frozen = filter_series(*p, array)
-        x, rows, P_smooth, lag = smooth_series(p.D, p.Q, x, rows, P_filt, P_pred, frozen)
-        return SmootherResult(Walk(x, rows, single, self.canonical().back), P_smooth, loglik, lag)
+        x, rows, P_smooth, lag_one = smooth_series(p.D, p.Q, x, rows, P_filt, P_pred, frozen)
+        return SmootherResult(x, rows, P_smooth, loglik, single, form.to_original_or_none, lag_one)
 
 
-def _sandwich(left: Array, cov: Array) -> Array:
-    """left cov leftᵀ, symmetric to the last bit; `cov` may be a stack."""
-    product = left @ cov @ left.T
-    return np.asarray(0.5 * (product + np.swapaxes(product, -1, -2)))
+def change_basis(model: Parameters, T: Array) -> Parameters:
+    """The same model for contexts Tx, with covariances symmetric to the last bit."""
+
+    def moved(cov: Array) -> Array:
+        product = T @ cov @ T.T
+        return np.asarray(0.5 * (product + product.T))
+
+    D = np.ascontiguousarray(T @ model.D @ np.linalg.inv(T))
+    return Parameters(D, moved(model.Q), model.R, T @ model.m0, moved(model.P0))
 
 
 @dataclass(frozen=True, eq=False)
 class CanonicalForm:
-    """A model whose first k coordinates are the ones seen, and the way there and back.
+    """A model whose first k coordinates are the observed ones, and the maps from and to the original coordinates.
 
-    to_canonical is Ã: A completed with an orthonormal basis of its null space; to_original its inverse.
+    to_canonical is Ã: A completed with an orthonormal basis of its null space; to_original is its inverse.
     Contexts map as x̃ = Ãx and arm parameters as μ̃ = Ã⁻ᵀμ, so that rewards ⟨x, μ⟩ are the same. Rows are
     contexts or arms.
     """
@@ -219,7 +220,7 @@ class CanonicalForm:
     trivial: bool = False  # the model was canonical already: both maps are the identity
 
     @property
-    def back(self) -> Array | None:
+    def to_original_or_none(self) -> Array | None:
         """to_original, or None where it is the identity."""
         return None if self.trivial else self.to_original
 
@@ -235,11 +236,8 @@ class CanonicalForm:
     def arms_to_original(self, mu: ArrayLike) -> Array:
         return self._mapped("mu", mu, self.to_canonical)
 
-    def belief_to_original(self, belief: Belief) -> Belief:
-        return Belief(self.contexts_to_original(belief.mean), _sandwich(self.to_original, belief.cov))
-
-    def _mapped(self, argument: str, value: ArrayLike, to: Array) -> Array:
+    def _mapped(self, argument: str, value: ArrayLike, matrix: Array) -> Array:
         array = real_numbers(argument, value)
-        if array.ndim == 0 or array.shape[-1] != len(to):
-            raise invalid(argument, f"shape {array.shape}", f"(.., {len(to)})")
-        return array if self.trivial else array @ to
+        if array.ndim == 0 or array.shape[-1] != len(matrix):
+            raise invalid(argument, f"shape {array.shape}", f"(.., {len(matrix)})")
+        return array if self.trivial else array @ matrix

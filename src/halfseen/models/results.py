@@ -1,4 +1,4 @@
-"""Beliefs about contexts over time: what filtering and smoothing a series gives back."""
+"""Beliefs about contexts over time: the results of filtering and smoothing a series."""
 
 from __future__ import annotations
 
@@ -20,77 +20,67 @@ class Belief:
     cov: Array
 
 
-@dataclass(frozen=True, eq=False)
-class Walk:
-    """Means and table rows of B series on a time axis 0..n, as the kernels return them, and the way back."""
-
-    x: Array  # (B, n+1, d)
-    rows: NDArray[np.int64]  # (B, n+1)
-    single: bool
-    back: Array | None  # from the coordinates of the kernels to those of the model; None: the same
-
-    def means(self, times: slice) -> Array:
-        x = self.x[:, times]
-        return self._shaped(x if self.back is None else x @ self.back.T)
-
-    def matrices(self, table: Array, times: slice) -> Array:
-        """One matrix a time, from a table of those that differ."""
-        used = table[: self.rows.max() + 1]
-        if self.back is not None:
-            used = self.back @ used @ self.back.T
-        return self._shaped(used[self.rows[:, times]])
-
-    def number(self, values: Array) -> Any:
-        return float(values[0]) if self.single else values
-
-    def _shaped(self, array: Array) -> Array:
-        return array[0] if self.single else array
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class _Series:
-    """Means, covariances and log-likelihood of a series; covariances are expanded when first asked for."""
+class _SeriesResult:
+    """States of B series at times 0..n as the kernels return them, expanded when they are first asked for."""
 
-    _walk: Walk
+    _x: Array  # (B, n+1, d)
+    _rows: NDArray[np.int64]  # (B, n+1), the row of each time in the tables of covariances
     _covs: Array
     _log_likelihood: Array
+    _single: bool  # one series was given, without the leading axis B
+    _to_original: Array | None  # from canonical coordinates to those of the model; None: they are the same
 
     @property
     def log_likelihood(self) -> Any:
-        return self._walk.number(self._log_likelihood)
+        return float(self._log_likelihood[0]) if self._single else self._log_likelihood
 
     @cached_property
     def means(self) -> Array:
-        return self._walk.means(slice(1, None))
+        return self._means(slice(1, None))
 
     @cached_property
     def covs(self) -> Array:
-        return self._walk.matrices(self._covs, slice(1, None))
+        return self._matrices(self._covs, slice(1, None))
+
+    def _means(self, times: slice) -> Array:
+        x = self._x[:, times]
+        return self._unbatched(x if self._to_original is None else x @ self._to_original.T)
+
+    def _matrices(self, table: Array, times: slice) -> Array:
+        """One matrix per time, from a table of those that differ."""
+        used = table[: self._rows.max() + 1]
+        if self._to_original is not None:
+            used = self._to_original @ used @ self._to_original.T
+        return self._unbatched(used[self._rows[:, times]])
+
+    def _unbatched(self, array: Array) -> Array:
+        return array[0] if self._single else array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FilterResult(_Series):
-    """What `LinearGaussianModel.filter` returns; index 0 on the time axis is the first observation.
+class FilterResult(_SeriesResult):
+    """The result of `LinearGaussianModel.filter`. Index 0 on the time axis is the first observation.
 
     .means (n, d) and .covs (n, d, d) after each observation, .predicted_means and .predicted_covs before it,
     .log_likelihood a number; with a leading axis B for a batch.
     """
 
-    _pred: Array
+    _predicted_covs: Array
     _transition: Array
 
     @cached_property
     def predicted_means(self) -> Array:
-        return self._walk.means(slice(None, -1)) @ self._transition.T
+        return self._means(slice(None, -1)) @ self._transition.T
 
     @cached_property
     def predicted_covs(self) -> Array:
-        return self._walk.matrices(self._pred, slice(1, None))
+        return self._matrices(self._predicted_covs, slice(1, None))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SmootherResult(_Series):
-    """What `LinearGaussianModel.smooth` returns; index 0 of .means and .covs is the first observation.
+class SmootherResult(_SeriesResult):
+    """The result of `LinearGaussianModel.smooth`. Index 0 of .means and .covs is the first observation.
 
     .means (n, d), .covs (n, d, d), .log_likelihood a number, .initial the belief about x_0. lag_one_covs (n, d, d):
     entry t is Cov(x_{t+1}, x_t | y_1..y_n) for t = 0..n−1, states numbered from x_0, the one before the first
@@ -98,13 +88,13 @@ class SmootherResult(_Series):
     .means[t]. With a leading axis B for a batch.
     """
 
-    _lag: Array
+    _lag_one_covs: Array
 
     @cached_property
     def lag_one_covs(self) -> Array:
-        return self._walk.matrices(self._lag, slice(None, -1))
+        return self._matrices(self._lag_one_covs, slice(None, -1))
 
     @cached_property
     def initial(self) -> Belief:
-        mean = self._walk.means(slice(0, 1))[..., 0, :]
-        return Belief(mean, self._walk.matrices(self._covs, slice(0, 1))[..., 0, :, :])
+        first = slice(0, 1)
+        return Belief(self._means(first)[..., 0, :], self._matrices(self._covs, first)[..., 0, :, :])

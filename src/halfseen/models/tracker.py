@@ -17,13 +17,14 @@ _LONGEST = 5_000  # rounds ahead in which the frozen gain is looked for; a model
 class Tracker:
     """The belief of a model about its context, round by round. Make one with `LinearGaussianModel.tracker`.
 
-    What `LinearGaussianModel.filter` does to a whole series, covariances bit for bit. While everything is seen the
-    gain settles and is then computed no more. A missing entry takes exact steps, until the covariance has come back.
+    Its results are those of `LinearGaussianModel.filter` on the whole series, covariances bit for bit. While every
+    entry is observed the gain converges and is then no longer computed. After a missing entry the steps are exact
+    until the covariance has converged again.
     """
 
-    def __init__(self, p: Parameters, back: Array | None) -> None:
+    def __init__(self, p: Parameters, to_original: Array | None) -> None:
         self._latent, self._observed = len(p.D), len(p.R)
-        self._back = back  # from canonical coordinates to the model's own; None: the same
+        self._to_original = to_original  # from canonical coordinates; None: they are the model's own
         d, k = self._latent, self._observed
         self._model = np.zeros((3, d, d))
         self._model[0], self._model[1], self._model[2, :k, :k] = p.D, p.Q, p.R
@@ -37,11 +38,11 @@ class Tracker:
         self._x = p.m0
         self._rounds = 0
         self._cov = self._covariance()
-        self._belief = Belief(p.m0.copy() if back is None else back @ p.m0, self._cov)
+        self._belief = Belief(p.m0.copy() if to_original is None else to_original @ p.m0, self._cov)
 
     @property
     def rounds(self) -> int:
-        """Observations taken in so far."""
+        """The number of observations so far."""
         return self._rounds
 
     @property
@@ -50,41 +51,40 @@ class Tracker:
         return self._belief
 
     def step(self, y: ArrayLike) -> Belief:
-        """Take in y_t (k,), NaN or None where not seen; the belief about x_t. Its arrays are nobody else's to change.
+        """Update with y_t (k,), NaN or None where not observed, and return the belief about x_t.
 
-        A refused observation leaves the tracker as it was.
+        The arrays of the belief must not be changed. An observation that raises leaves the tracker as it was.
         """
         seen = vector("y", y, self._observed)
         mean = np.empty(self._latent)
         if not (self._steady and steady_round(seen, self._loop, self._x, mean) == DONE):
-            self._exactly(seen, mean)
+            self._exact_step(seen, mean)
             self._cov = self._covariance()
         self._rounds += 1
-        self._belief = belief = Belief(mean if self._back is None else self._back @ mean, self._cov)
+        self._belief = belief = Belief(mean if self._to_original is None else self._to_original @ mean, self._cov)
         return belief
 
-    def _exactly(self, y: Array, mean: Array) -> None:
+    def _exact_step(self, y: Array, mean: Array) -> None:
         if not np.isfinite(y).all():
             if np.isinf(y).any():
                 raise invalid("y", f"{y[np.isinf(y)][0]}", "finite numbers, or nan for not seen")
             if self._on_schedule:
                 self._leave_schedule()
-        came = self._round(y, self._now, self._gain, self._x, mean)
-        if self._on_schedule and came == SETTLED:
+        status = self._round(y, self._now, self._gain, self._x, mean)
+        if self._on_schedule and status == SETTLED:
             self._freeze(self._now, self._gain)
-        self._steady = came == BACK or (self._on_schedule and self._known)
+        self._steady = status == BACK or (self._on_schedule and self._known)
 
     def _freeze(self, settled: Array, gain: Array) -> None:
         self._limit, self._limit_gain, self._known = settled.copy(), gain.copy(), True
 
     def _round(self, y: Array, now: Array, gain: Array, x: Array, mean: Array) -> int:
-        came: int = exact_round(
-            y, self._model, now, self._limit, gain, self._limit_gain, self._known, self._loop, x, mean
+        return int(
+            exact_round(y, self._model, now, self._limit, gain, self._limit_gain, self._known, self._loop, x, mean)
         )
-        return came
 
     def _leave_schedule(self) -> None:
-        """The first gap: find out, once, where P was going, so that it is known when it has come back."""
+        """At the first missing entry, find the limit of P once, so that its return to the limit can be noticed."""
         self._on_schedule = False
         if self._known:
             return
@@ -97,7 +97,7 @@ class Tracker:
 
     def _covariance(self) -> Array:
         P = self._now[0]
-        cov: Array = P.copy() if self._back is None else self._back @ P @ self._back.T
+        cov: Array = P.copy() if self._to_original is None else self._to_original @ P @ self._to_original.T
         cov.setflags(write=False)
         return cov
 

@@ -348,7 +348,7 @@ def arms_figure(arms: Mapping[str, Ints], names: Sequence[str]) -> Figure:
 
 
 def arm_shares(arms: Ints, count: int, edges: Ints) -> Floats:
-    """How often each arm was played between every two edges, (stretches, K), from arms (S, T)."""
+    """How often each arm was played between every two edges, (intervals, K), from arms (S, T)."""
     played = arms[:, :, None] == np.arange(count)
     summed = np.concatenate([np.zeros((1, count)), np.cumsum(played.mean(axis=0), axis=0)])
     return np.asarray(np.diff(summed[edges], axis=0) / np.diff(edges)[:, None])
@@ -483,7 +483,7 @@ def health_figure(measured: Summary, *, narrow: bool = False) -> Figure:
     """Six panels, a page wide or, if `narrow`, below each other; what could not be measured says so.
 
     `measured` holds rounds, latent (the model's dimension), scores (AICc by dimension) and, None where the record does
-    not allow it: stretches (starts, ratios, low, high), whiteness (lags, autocorrelations, upper), shares of the
+    not allow it: nis_by_block (starts, ratios, low, high), whiteness (lags, autocorrelations, upper), shares of the
     reward variance explained, calibration (histogram, count, coverages) and sensors (name, hidden, share, error).
     Hidden features that were recorded are orange.
     """
@@ -507,7 +507,7 @@ def _draw_nothing(axes: Axes, title: str, why: str) -> None:
 
 
 def _draw_sizes(axes: Axes, measured: Summary) -> None:
-    title, parts = "Size of surprises", measured["stretches"]
+    title, parts = "Size of surprises", measured["nis_by_block"]
     if parts is None:
         _draw_nothing(axes, title, "too few observations")
         return

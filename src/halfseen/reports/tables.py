@@ -534,7 +534,7 @@ def dimensions_table(scores: Mapping[int, float], latent: int) -> Table:
 
 
 def sensors_table(sensors: Iterable[Summary]) -> Table:
-    """What each feature is worth: name, hidden, share of the reward variance, its error, money or None."""
+    """What each feature adds: its name, whether it is hidden, and its share of the reward variance with its error."""
     return Table(
         [
             {
@@ -542,7 +542,7 @@ def sensors_table(sensors: Iterable[Summary]) -> Table:
                 "what is told": "hidden: won by seeing it" if sensor["hidden"] else "seen: lost without it",
                 "share of reward variance ± s.e.": f"{round(100 * sensor['share'], 2) + 0.0:+.2f} ± "
                 f"{100 * sensor['error']:.2f} %",
-                "reward a round": "–" if sensor["money"] is None else f"{sensor['money']:+.4g}",
+                "reward a round": "–" if sensor["greedy_reward"] is None else f"{sensor['greedy_reward']:+.4g}",
             }
             for sensor in sensors
         ]

@@ -1,4 +1,4 @@
-"""The application: hot routes first, FastAPI behind them, one engine and one guard for both."""
+"""The application: the routes of decisions and rewards first, FastAPI for the rest, one engine behind both."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from halfseen.service.auth import Guard
+from halfseen.service.asgi import NO_STORE, error_response, internal_error
+from halfseen.service.auth import Authorizer
 from halfseen.service.dashboard.routes import CONTENT_SECURITY_POLICY, dashboard_routes
 from halfseen.service.engine.engine import Engine
-from halfseen.service.engine.wait_for_database import AskedToEnd, patiently
+from halfseen.service.engine.wait_for_database import ShutdownRequested, wait_for_database
 from halfseen.service.errors import ServiceError, refusal
-from halfseen.service.limits import Limits
-from halfseen.service.metrics import Meter
+from halfseen.service.metrics import RequestMetrics
 from halfseen.service.openapi import describe
-from halfseen.service.routes.decisions import hot_routes
+from halfseen.service.routes.decisions import decision_routes
 from halfseen.service.routes.journal import journal_routes
-from halfseen.service.routes.streams import read_guard, service_routes, stream_routes
-from halfseen.service.specs import Settings
-from halfseen.service.wire import NO_STORE, error_body, own_error
+from halfseen.service.routes.service import service_routes
+from halfseen.service.routes.streams import stream_routes
+from halfseen.service.schemas import EngineSettings, Limits
 
 # Sent with every reply, by the server itself: a middleware would cost every decision a layer.
 HEADERS = [
@@ -46,12 +46,12 @@ class ServeOptions:
     loopback: bool = True  # reached from this machine only
     no_auth: bool = False
     limits: Limits = field(default_factory=Limits)
-    settings: Settings = field(default_factory=Settings)
+    settings: EngineSettings = field(default_factory=EngineSettings)
 
 
-def assemble(engine: Engine, guard: Guard, limits: Limits) -> Router:
-    """The routes around an open engine. What the hot ones do not know goes on to FastAPI."""
-    meter = Meter()
+def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> Router:
+    """The routes around an open engine. Decisions and rewards do not pass through FastAPI, which would be slower."""
+    metrics = RequestMetrics()
     app = FastAPI(
         title="halfseen",
         version=_version(),
@@ -60,37 +60,40 @@ def assemble(engine: Engine, guard: Guard, limits: Limits) -> Router:
         docs_url=None,
         redoc_url=None,
     )
-    looks = dashboard_routes(engine, read_guard(guard))
     routers = [
-        stream_routes(engine, guard, limits),
-        journal_routes(engine, guard, limits),
-        service_routes(engine, guard, meter, lambda: describe(app)),
+        stream_routes(engine, authorizer, limits),
+        journal_routes(engine, authorizer, limits),
+        service_routes(engine, authorizer, metrics, lambda: describe(app)),
     ]
     for router in routers:
         app.include_router(router)
-    app.router.routes.extend(looks)
-    known = [route for router in routers for route in router.routes if isinstance(route, Route)] + looks
-    _answer_errors(app, known)
-    return Router(hot_routes(engine, guard, meter, limits), default=_noted(app, meter, known), redirect_slashes=False)
+    dashboard = dashboard_routes(
+        engine, lambda request, stream: authorizer.authorize(request.scope["headers"], "read", stream)
+    )
+    app.router.routes.extend(dashboard)
+    routes = [route for router in routers for route in router.routes if isinstance(route, Route)] + dashboard
+    _handle_errors(app, routes)
+    fast_routes = decision_routes(engine, authorizer, metrics, limits)
+    return Router(fast_routes, default=_count_replies(app, metrics, routes), redirect_slashes=False)
 
 
-def _noted(app: ASGIApp, meter: Meter, routes: Sequence[Route]) -> ASGIApp:
-    """Replies are counted, by route; those that say nothing of how long they may be kept are kept nowhere."""
+def _count_replies(app: ASGIApp, metrics: RequestMetrics, routes: Sequence[Route]) -> ASGIApp:
+    """Count replies by route, and forbid caching those that do not say how long they may be cached."""
     names: dict[object, str] = {route.endpoint: f"{min(route.methods or {'GET'})} {route.path}" for route in routes}
 
-    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
-        async def marked(message: Message) -> None:
+    async def counting_app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def counting_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 status = message["status"]
-                meter.count("other" if status == 405 else names.get(scope.get("endpoint"), "other"), status)
+                metrics.count("other" if status == 405 else names.get(scope.get("endpoint"), "other"), status)
                 headers = list(message.get("headers", ()))
                 if all(name.lower() != b"cache-control" for name, _ in headers):
                     message = {**message, "headers": [*headers, NO_STORE]}
             await send(message)
 
-        await app(scope, receive, marked)
+        await app(scope, receive, counting_send)
 
-    return answered
+    return counting_app
 
 
 def _version() -> str:
@@ -100,79 +103,68 @@ def _version() -> str:
         return "unreleased"
 
 
-def _answer_errors(app: FastAPI, routes: Sequence[Route]) -> None:
-    """One shape for all refusals."""
-
-    def answer(error: ServiceError) -> Response:
-        headers = {"retry-after": "1"} if error.status in (429, 503) else {}
-        if error.status == 401:
-            headers["www-authenticate"] = "Bearer"
-        if error.status == 413:
-            headers["connection"] = "close"
-        return Response(error_body(error), error.status, headers, "application/json")
+def _handle_errors(app: FastAPI, routes: Sequence[Route]) -> None:
+    """Give the errors of FastAPI and Starlette the same form as those of the service."""
 
     @app.exception_handler(ServiceError)
     async def refused(_: Request, error: ServiceError) -> Response:
-        return answer(error)
+        return error_response(error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"][1:]) or "request"
+        argument = ".".join(str(part) for part in first["loc"][1:]) or "request"
         given = str(first.get("input"))[:60]
-        said = str(first["msg"]).removeprefix("Input should be ").replace("Input", "it")
-        return answer(ServiceError(422, "invalid", f"{place}: got '{given}'; want {said}"))
+        wanted = str(first["msg"]).removeprefix("Input should be ").replace("Input", "it")
+        return error_response(refusal("invalid", f"{argument}: got '{given}'; want {wanted}"))
 
     @app.exception_handler(HTTPException)
     async def unrouted(request: Request, error: HTTPException) -> Response:
-        path = request.url.path
         if error.status_code == 404:
-            return answer(ServiceError(404, "not_found", f"path: got '{path}'; want one of those at /docs"))
+            path = request.url.path
+            return error_response(refusal("not_found", f"path: got '{path}'; want one of those at /docs"))
         if error.status_code == 405:
-            found_here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-            allowed = ", ".join(sorted({method for route in found_here for method in route.methods or ()}))
-            found = answer(ServiceError(405, "not_allowed", f"method: got {request.method}; want {allowed}"))
-            found.headers["allow"] = allowed
-            return found
-        return answer(ServiceError(error.status_code, "invalid", f"request: {error.detail}"))
+            matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+            allowed = ", ".join(sorted({method for route in matching for method in route.methods or ()}))
+            message = f"method: got {request.method}; want {allowed}"
+            return error_response(refusal("not_allowed", message), allow=allowed)
+        return error_response(ServiceError(error.status_code, "invalid", f"request: {error.detail}"))
 
     @app.exception_handler(Exception)
-    async def failed(_: Request, __: Exception) -> Response:  # the server logs where it came from
-        return answer(own_error())
+    async def failed(_: Request, __: Exception) -> Response:  # the server logs the traceback
+        return error_response(internal_error())
 
 
 @asynccontextmanager
-async def running(options: ServeOptions, *, patient: bool = False) -> AsyncIterator[Router]:
-    """The application with its engine open, and what keeps its tokens fresh; closed in good order.
-
-    `patient` is to wait for a database that is away.
-    """
+async def running_app(options: ServeOptions, *, wait: bool = False) -> AsyncIterator[Router]:
+    """The application with its engine open; `wait` is to wait for a database that is away."""
     limits = options.limits
-    async with AsyncExitStack() as closing:
+    async with AsyncExitStack() as stack:
         engine: Engine | None = None
 
-        async def start() -> tuple[Engine, Guard]:
+        async def start() -> tuple[Engine, Authorizer]:
             nonlocal engine
             if engine is None:  # or it is open, and the tokens could not be read
                 engine = await Engine.open(options.database, replace(options.settings, max_streams=limits.streams))
-                closing.push_async_callback(engine.close)
-            guard = Guard(engine.tokens, open_at_first=options.loopback, always_open=options.no_auth, rate=limits.rate)
-            await guard.refresh()
-            return engine, guard
+                stack.push_async_callback(engine.close)
+            authorizer = Authorizer(
+                engine.tokens, open_at_first=options.loopback, always_open=options.no_auth, rate=limits.rate
+            )
+            await authorizer.refresh()
+            return engine, authorizer
 
-        opened, guard = await (patiently(start) if patient else start())
-        fresh = asyncio.create_task(guard.keep_fresh())
-        closing.callback(fresh.cancel)
-        application = assemble(opened, guard, limits)
-        calm_collector()
-        yield application
+        opened, authorizer = await (wait_for_database(start) if wait else start())
+        stack.callback(asyncio.create_task(authorizer.refresh_forever()).cancel)
+        app = build_app(opened, authorizer, limits)
+        _tune_garbage_collector()
+        yield app
 
 
-def calm_collector() -> None:
-    """Let the garbage collector look less often, and never at what was there at the start.
+def _tune_garbage_collector() -> None:
+    """Make the garbage collector run less often, and never over what was there at the start.
 
-    Decisions that wait for a reward are many small objects and no cycles: to walk over all of them again and again
-    would take a third of the speed and make the slowest answers twice as slow.
+    Open decisions are many small objects without cycles. Traversing all of them again and again would take a third of
+    the throughput and double the longest latencies.
     """
     gc.collect()
     gc.freeze()
@@ -180,17 +172,16 @@ def calm_collector() -> None:
 
 
 def create_app(options: ServeOptions) -> Router:
-    """For a worker process, which opens its engine when it starts and closes it when it ends."""
+    """The application of a worker process, which opens its engine when it starts and closes it when it ends."""
 
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
         try:
-            async with running(options, patient=True) as inner:
+            async with running_app(options, wait=True) as inner:
                 outer.routes, outer.default = inner.routes, inner.default
                 yield
-        except AskedToEnd:  # the server has heard it too, and ends at once; a start that fails would end all workers
-            away = refusal("unavailable", "service: it is shutting down; try again later")
-            outer.default = Response(error_body(away), away.status, {"retry-after": "1"}, "application/json")
+        except ShutdownRequested:  # uvicorn got the signal too and ends; a failed start would end all workers
+            outer.default = error_response(refusal("unavailable", "service: it is shutting down; try again later"))
             yield
 
     outer = Router(lifespan=lifespan, redirect_slashes=False)

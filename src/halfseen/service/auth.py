@@ -1,8 +1,9 @@
-"""Who may do what: bearer tokens with scopes, streams and an end; and an open service kept to its own machine."""
+"""Bearer tokens with scopes, streams and an expiry; without tokens, only the machine itself is let in."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -16,24 +17,19 @@ from urllib.parse import urlsplit
 from halfseen.errors import invalid
 from halfseen.journal.events import NAME
 from halfseen.journal.journal import Token
-from halfseen.service.errors import ServiceError
+from halfseen.service.errors import ServiceError, refusal
 
 SCOPES = ("read", "decide", "admin")
-DESCRIBE = "describe"  # wanted of a request, and no scope of a token: whoever decides has to know the arms
-_GRANTED = {scope: frozenset({scope, "admin"}) for scope in SCOPES} | {DESCRIBE: frozenset(SCOPES)}
-PREFIX = "halfseen"
-REFRESH = 2.0  # seconds after which a token revoked elsewhere is refused here
-_ASK_AGAIN = 0.5  # seconds between two looks for a token that is not known here
+DESCRIBE = "describe"  # what a route requires; no token has this scope, but every scope grants it
+_GRANTED_BY = {scope: frozenset({scope, "admin"}) for scope in SCOPES} | {DESCRIBE: frozenset(SCOPES)}
+_PREFIX = "halfseen"
+_REFRESH_SECONDS = 2.0  # after which a token revoked elsewhere is refused here
+_LOOKUP_SECONDS = 0.5  # between two reads of the database for unknown tokens
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-def live(token: Token, now: float) -> bool:
+def is_live(token: Token, now: float) -> bool:
     return token.revoked is None and (token.expires is None or 1e6 * now < token.expires)
-
-
-def may(token: Token, scope: str) -> bool:
-    """Whoever rules may also read and decide; reading and deciding are apart, but for what a stream is ("describe")."""
-    return not _GRANTED[scope].isdisjoint(token.scopes)
 
 
 def new_token(
@@ -44,7 +40,7 @@ def new_token(
     days: float | None = None,
     now: float | None = None,
 ) -> tuple[str, Token]:
-    """The token, to be shown once, and what is kept of it.
+    """Make a token: the text to be shown once, and the record to be stored.
 
     The secret is 256 random bits, so a plain SHA-256 is the right hash: there is no dictionary to try, and a slow hash
     would only make every request slow.
@@ -61,7 +57,7 @@ def new_token(
         raise invalid("expires", days, "days, more than 0 and at most 36500")
     created = time.time() if now is None else now
     identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-    kept = Token(
+    record = Token(
         identity,
         name,
         _digest(secret),
@@ -70,15 +66,15 @@ def new_token(
         int(1e6 * created),
         None if days is None else int(1e6 * (created + 86_400 * days)),
     )
-    return f"{PREFIX}_{identity}_{secret}", kept
+    return f"{_PREFIX}_{identity}_{secret}", record
 
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("latin-1", "replace")).digest()
 
 
-class Guard:
-    """Looks at the headers of a request. Tokens are kept in memory and read again every few seconds."""
+class Authorizer:
+    """Checks the headers of requests against the tokens, which are held in memory and read again every few seconds."""
 
     def __init__(
         self,
@@ -92,105 +88,92 @@ class Guard:
         self._load, self._clock = load, clock
         self._open_at_first, self._always_open = open_at_first, always_open
         self._tokens: dict[str, Token] = {}
-        self._buckets: dict[str, tuple[float, float]] = {}  # token -> what is left of its rate, and when that was so
+        self._buckets: dict[str, tuple[float, float]] = {}  # by token: requests left, and when that was so
         self._rate = rate
-        self._asked = -float("inf")  # when a token that was not known was last looked for
+        self._looked_up = -float("inf")  # when the database was last read for an unknown token
         self._reading = asyncio.Lock()
         self.required = not (always_open or open_at_first)
 
     async def refresh(self) -> None:
-        """Read the tokens. An open service closes for good with its first token, even one that has ended since."""
+        """Read the tokens. An open service closes for good with its first token, even one that has expired since."""
         async with self._reading:
             tokens = await self._load()
             self._tokens = {token.id: token for token in tokens}
             self.required = not self._always_open and (not self._open_at_first or bool(tokens))
 
-    async def keep_fresh(self) -> None:
-        """Until cancelled. While the database is away the tokens known last stay in force."""
+    async def refresh_forever(self) -> None:
+        """Refresh until cancelled. While the database is away the tokens known last stay in force."""
         while True:
-            await asyncio.sleep(REFRESH)
-            try:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            with contextlib.suppress(Exception):  # whatever a database can raise; the next turn tries again
                 await self.refresh()
-            except Exception:  # whatever a database can raise; the next turn tries again
-                continue
 
-    async def admit(
+    async def authorize(
         self, headers: Iterable[tuple[bytes, bytes]], scope: str, stream: str | None = None
     ) -> Token | None:
-        """The token of a request that may go on, None where none is asked for. 401, 403 or 429 otherwise."""
+        """The token of a request that is allowed, None if no token is required. Raises 401, 403 or 429."""
         try:
             return self.check(headers, scope, stream)
-        except _NotKnown:
-            if self._clock() - self._asked < _ASK_AGAIN:
+        except _UnknownToken:
+            if self._clock() - self._looked_up < _LOOKUP_SECONDS:
                 raise
-        self._asked = self._clock()  # not when tokens were read last: this one may have been made since
+        self._looked_up = self._clock()  # the token may have been made since the last refresh
         try:
             await self.refresh()
         except Exception:
-            raise ServiceError(503, "unavailable", "database: got no answer; want it back") from None
+            raise refusal("unavailable", "database: got no answer; want it back") from None
         return self.check(headers, scope, stream)
 
-    def admits(self, headers: Iterable[tuple[bytes, bytes]], scope: str, stream: str | None = None) -> bool:
-        """Whether a request may go on; False if `admit` has to look, 401, 403 or 429 if it may not."""
-        try:
-            self.check(headers, scope, stream)
-        except _NotKnown:
-            return False
-        return True
-
     def check(self, headers: Iterable[tuple[bytes, bytes]], scope: str, stream: str | None = None) -> Token | None:
-        """As `admit`, with the tokens known here."""
+        """Like `authorize`, with the tokens in memory."""
         if not self.required:
             self._check_origin(headers)
             return None
-        token = self._known(next((value for name, value in headers if name == b"authorization"), b""))
-        if not may(token, scope):
+        token = self._find(next((value for name, value in headers if name == b"authorization"), b""))
+        if _GRANTED_BY[scope].isdisjoint(token.scopes):
             got = f"a token for {', '.join(token.scopes)}"
-            raise ServiceError(403, "forbidden", f"token: got {got}; want one for {scope}")
+            raise refusal("forbidden", f"token: got {got}; want one for {scope}")
         if token.streams and stream is not None and stream not in token.streams:
             got = f"a token for {', '.join(token.streams)}"
-            raise ServiceError(403, "forbidden", f"token: got {got}; want one for the stream asked for")
+            raise refusal("forbidden", f"token: got {got}; want one for the stream asked for")
         if self._rate:
-            self._count(token.id)
+            self._take_from_bucket(token.id)
         return token
 
-    def _known(self, header: bytes) -> Token:
+    def _find(self, header: bytes) -> Token:
         kind, _, given = header.partition(b" ")
         if not given or kind.lower() != b"bearer":
             got = "none" if not header else "another kind of credentials"
-            raise ServiceError(401, "unauthorised", f"token: got {got}; want 'Authorization: Bearer …'")
+            raise refusal("unauthorised", f"token: got {got}; want 'Authorization: Bearer …'")
         prefix, _, rest = given.decode("latin-1").strip().partition("_")
         public, _, secret = rest.partition("_")
         token = self._tokens.get(public)
         # The same work whether the token is known or not, and a comparison that does not stop at the first difference.
-        same = hmac.compare_digest(_digest(secret), token.sha256 if token else _NOBODY)
-        if token is None or not same or prefix != PREFIX:
-            raise _NotKnown(
+        same = hmac.compare_digest(_digest(secret), token.sha256 if token else _NO_DIGEST)
+        if token is None or not same or prefix != _PREFIX:
+            raise _UnknownToken(
                 401, "unauthorised", "token: got one that is not known; want one from 'halfseen token create'"
             )
-        if not live(token, self._clock()):
+        if not is_live(token, self._clock()):
             ended = "revoked" if token.revoked is not None else "expired"
-            raise ServiceError(401, "unauthorised", f"token: got one that is {ended}; want a live one")
+            raise refusal("unauthorised", f"token: got one that is {ended}; want a live one")
         return token
 
-    def _count(self, token: str) -> None:
-        now = self._clock()
-        left, then = self._buckets.get(token, (self._burst, now))
-        left = min(self._burst, left + self._rate * max(0.0, now - then))
+    def _take_from_bucket(self, token: str) -> None:
+        """Token bucket: the rate is refilled every second, and at most one second's worth is saved up."""
+        now, capacity = self._clock(), max(1.0, self._rate)
+        left, then = self._buckets.get(token, (capacity, now))
+        left = min(capacity, left + self._rate * max(0.0, now - then))
         if left < 1:
             self._buckets[token] = left, now
-            raise ServiceError(429, "too_many", f"rate: got more than {self._rate:g} requests a second; want fewer")
+            raise refusal("too_many", f"rate: got more than {self._rate:g} requests a second; want fewer")
         self._buckets[token] = left - 1, now
-
-    @property
-    def _burst(self) -> float:
-        return max(1.0, self._rate)
 
     @staticmethod
     def _check_origin(headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """A service without tokens trusts its machine, but not every web page that is open in a browser there.
+        """A service without tokens trusts its machine, but not the web pages that are open in a browser there.
 
-        Such a page shows itself by its Origin, or by a name other than the machine's own if it has bent its DNS.
+        Such a page has another Origin, or with DNS rebinding a Host that is not a name of this machine.
         """
         host = origin = b""
         for name, value in headers:
@@ -199,16 +182,16 @@ class Guard:
             elif name == b"origin":
                 origin = value
         if host and _hostname(b"//" + host) not in _LOOPBACK:
-            raise ServiceError(403, "forbidden", "host: got a name that is not this machine's own; want localhost")
+            raise refusal("forbidden", "host: got a name that is not this machine's own; want localhost")
         if origin and origin.partition(b"://")[2] != host:
-            raise ServiceError(403, "forbidden", "origin: got a page of another site; want one of this service")
+            raise refusal("forbidden", "origin: got a page of another site; want one of this service")
 
 
-class _NotKnown(ServiceError):
-    """A token not known here: perhaps made a moment ago."""
+class _UnknownToken(ServiceError):
+    """A token that is not in memory: perhaps it was made a moment ago."""
 
 
-_NOBODY = _digest(secrets.token_urlsafe(32))
+_NO_DIGEST = _digest(secrets.token_urlsafe(32))
 
 
 @lru_cache(256)
@@ -227,19 +210,19 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def shown(token: Token, now: float) -> dict[str, Any]:
+def describe_token(token: Token, now: float) -> dict[str, Any]:
     """What may be shown of a token."""
-    state = "live" if live(token, now) else "revoked" if token.revoked is not None else "expired"
+    state = "live" if is_live(token, now) else "revoked" if token.revoked is not None else "expired"
     return {
         "id": token.id,
         "name": token.name,
         "scopes": ", ".join(token.scopes),
         "streams": "all" if token.streams is None else ", ".join(token.streams),
-        "created": _moment(token.created),
-        "expires": "never" if token.expires is None else _moment(token.expires),
+        "created": _format_time(token.created),
+        "expires": "never" if token.expires is None else _format_time(token.expires),
         "state": state,
     }
 
 
-def _moment(microseconds: int) -> str:
+def _format_time(microseconds: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(microseconds / 1e6))

@@ -1,14 +1,19 @@
-"""What the service refuses: an HTTP status, a word for programs, a line for people."""
+"""The error of the service: an HTTP status, a code for programs and one line for people."""
 
 from __future__ import annotations
 
 from halfseen.errors import HalfseenError
 
 STATUSES = {
+    "malformed": 400,
+    "unauthorised": 401,
+    "forbidden": 403,
     "not_found": 404,
+    "not_allowed": 405,
     "conflict": 409,
     "too_large": 413,
     "invalid": 422,
+    "too_many": 429,
     "internal": 500,
     "busy": 503,
     "unavailable": 503,
@@ -27,5 +32,5 @@ class ServiceError(HalfseenError):
 
 
 def refusal(code: str, message: str) -> ServiceError:
-    """A refusal with the status of its code."""
+    """The error for a request that is refused, with the status of its code."""
     return ServiceError(STATUSES[code], code, message)

@@ -1,4 +1,4 @@
-"""The OpenAPI description: FastAPI's own for its routes, and the schemas of what msgspec reads and writes."""
+"""The OpenAPI description: that of FastAPI for its routes, and the rest with the schemas of msgspec."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from halfseen.service.specs import Ask, Decided, Rewarded, StreamSpec, StreamView, Told
-from halfseen.service.wire import ArmRequest, ErrorReply, Streams
+from halfseen.service.schemas import (
+    ArmRequest,
+    DecisionReply,
+    DecisionRequest,
+    ErrorReply,
+    RewardReply,
+    RewardRequest,
+    StreamList,
+    StreamSpec,
+    StreamView,
+)
 
 _REF = "#/components/schemas/{name}"
-_TYPES = (Ask, Told, Decided, Rewarded, StreamSpec, StreamView, Streams, ArmRequest, ErrorReply)
-_REFUSALS = {
+_TYPES = (
+    *(DecisionRequest, RewardRequest, DecisionReply, RewardReply),
+    *(StreamSpec, StreamView, StreamList, ArmRequest, ErrorReply),
+)
+_ERRORS = {
     "400": "The body is not JSON",
     "401": "No token, or one that is unknown, expired or revoked",
     "403": "A token for something else",
@@ -41,29 +53,43 @@ def answers(kind: type, status: int = 200) -> dict[int | str, dict[str, Any]]:
 
 
 def refusals() -> dict[int | str, dict[str, Any]]:
-    return {int(status): _content(ref(ErrorReply), why) for status, why in _REFUSALS.items()}
+    return {int(status): _content(ref(ErrorReply), why) for status, why in _ERRORS.items()}
 
 
 def _content(schema: dict[str, Any], description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def _hot(summary: str, description: str, schema: dict[str, Any], reply: dict[str, Any], example: Any) -> dict[str, Any]:
-    responses = {200: _content(reply, "As asked"), **refusals()}
-    content = {"schema": schema, "example": example}
+def _operation(
+    tag: str, summary: str, description: str, reply: dict[str, Any], *, of_stream: bool = True, **rest: Any
+) -> dict[str, Any]:
+    """A route that FastAPI does not know."""
     name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "description": "The stream"}
+    responses = {200: _content(reply, "As asked"), **refusals()}
     return {
-        "post": {
-            "tags": ["decisions"],
-            "summary": summary,
-            "description": description,
-            "operationId": summary.lower().replace(" ", "_"),
-            "parameters": [name],
-            "requestBody": {"required": True, "content": {"application/json": content}},
-            "responses": {str(status): answer for status, answer in responses.items()},
-            "security": [{"token": []}],
-        }
+        "tags": [tag],
+        "summary": summary,
+        "description": description,
+        "operationId": summary.lower().replace(" ", "_"),
+        "parameters": [name] if of_stream else [],
+        "responses": {str(status): answer for status, answer in responses.items()},
+        "security": [{"token": []}],
+        **rest,
     }
+
+
+def _post(
+    summary: str, description: str, schema: dict[str, Any], reply: dict[str, Any], example: Any
+) -> dict[str, Any]:
+    """A route of routes/decisions.py."""
+    return {"post": _operation("decisions", summary, description, reply, **body_of(schema, example))}
+
+
+def _get(summary: str, description: str, *, of_stream: bool = True, **query: str) -> dict[str, Any]:
+    """A route of the dashboard, which reads the replies."""
+    operation = _operation("watching", summary, description, {"type": "object"}, of_stream=of_stream)
+    operation["parameters"] += [{"name": key, "in": "query", "schema": {"type": kind}} for key, kind in query.items()]
+    return {"get": operation}
 
 
 def _batch(field: str, row: type) -> dict[str, Any]:
@@ -79,84 +105,63 @@ def _results(row: type) -> dict[str, Any]:
 # All examples are about one stream, so that the lines of curl at /docs work from the first to the last.
 EXAMPLE_STREAM = {"name": "demo", "observed": 2, "arms": ["a", "b"]}
 EXAMPLE_ARM = {"arm": "c"}
-_ASKED = {"observation": [0.3, None]}
-_PAID = {"decision": "ID", "value": 1.5}
-_HOT_PATHS = {
-    "/v1/streams/{name}/decisions": _hot(
+_DECISION_EXAMPLE = {"observation": [0.3, None]}
+_REWARD_EXAMPLE = {"decision": "ID", "value": 1.5}
+_DECISION_PATHS = {
+    "/v1/streams/{name}/decisions": _post(
         "Decide",
         "An arm for what is seen now. An observation is a list, or an object by feature; null, or a feature left out, "
         "is not seen. Answered once it is on disk. The same key again gives the same decision again. "
         "Needs the scope decide.",
-        ref(Ask),
-        ref(Decided),
-        _ASKED,
+        ref(DecisionRequest),
+        ref(DecisionReply),
+        _DECISION_EXAMPLE,
     ),
-    "/v1/streams/{name}/rewards": _hot(
+    "/v1/streams/{name}/rewards": _post(
         "Reward",
         "What a decision brought: now, late, out of order. The same value again is fine, another is a conflict. "
         "After the reward wait it is late: recorded, and with late_rewards 'fold' also learnt, in the place of the "
         "default if there was one. Needs the scope decide.",
-        ref(Told),
-        ref(Rewarded),
-        _PAID,
+        ref(RewardRequest),
+        ref(RewardReply),
+        _REWARD_EXAMPLE,
     ),
-    "/v1/streams/{name}/decisions/batch": _hot(
+    "/v1/streams/{name}/decisions/batch": _post(
         "Decide many",
         "Decisions in order, each with its own result; a row that is refused leaves the others as they are. "
         "Needs the scope decide.",
-        _batch("decisions", Ask),
-        _results(Decided),
-        {"decisions": [_ASKED, {"observation": [None, 1.2], "available": ["b"], "key": "order-1234"}]},
+        _batch("decisions", DecisionRequest),
+        _results(DecisionReply),
+        {"decisions": [_DECISION_EXAMPLE, {"observation": [None, 1.2], "available": ["b"], "key": "order-1234"}]},
     ),
-    "/v1/streams/{name}/rewards/batch": _hot(
+    "/v1/streams/{name}/rewards/batch": _post(
         "Reward many",
         "Rewards in order, each with its own result; a row that is refused leaves the others as they are. "
         "Needs the scope decide.",
-        _batch("rewards", Told),
-        _results(Rewarded),
-        {"rewards": [_PAID]},
+        _batch("rewards", RewardRequest),
+        _results(RewardReply),
+        {"rewards": [_REWARD_EXAMPLE]},
     ),
 }
 
 
-def _look(summary: str, description: str, *, of_stream: bool, **query: str) -> dict[str, Any]:
-    """A route of the dashboard's, whose answers are for it to draw."""
-    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "description": "The stream"}
-    rest = [{"name": key, "in": "query", "schema": {"type": kind}} for key, kind in query.items()]
-    responses = {200: _content({"type": "object"}, "As asked"), **refusals()}
-    return {
-        "get": {
-            "tags": ["watching"],
-            "summary": summary,
-            "description": description,
-            "operationId": summary.lower().replace(" ", "_"),
-            "parameters": [*([name] if of_stream else []), *rest],
-            "responses": {str(status): answer for status, answer in responses.items()},
-            "security": [{"token": []}],
-        }
-    }
-
-
-_LOOKS = {
-    "/v1/overview": _look(
+_DASHBOARD_PATHS = {
+    "/v1/overview": _get(
         "Overview", "Streams at a glance. Needs the scope read.", of_stream=False, after="string", limit="integer"
     ),
-    "/v1/streams/{name}/series": _look(
+    "/v1/streams/{name}/series": _get(
         "Series",
         "What the page draws: rewards against the uniform policy's estimate, arms, the context, latency, open "
         "decisions; of the last ones. Needs the scope read.",
-        of_stream=True,
         points="integer",
         coordinate="integer",
     ),
-    "/v1/streams/{name}/health": _look(
-        "Health", "What the agent says of its model and arms. Needs the scope read.", of_stream=True
-    ),
+    "/v1/streams/{name}/health": _get("Health", "What the agent says of its model and arms. Needs the scope read."),
 }
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
-    """The whole description. FastAPI's route for errors of its own is left out: it never answers in that shape."""
+    """The whole description. FastAPI's schemas of validation errors are left out, since replies never have them."""
     found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     _, schemas = msgspec.json.schema_components(_TYPES, ref_template=_REF)
     components = found.setdefault("components", {})
@@ -166,6 +171,6 @@ def describe(app: FastAPI) -> dict[str, Any]:
     own.update(schemas)
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     paths = found.setdefault("paths", {})
-    paths.update(_HOT_PATHS)
-    paths.update(_LOOKS)
+    paths.update(_DECISION_PATHS)
+    paths.update(_DASHBOARD_PATHS)
     return found

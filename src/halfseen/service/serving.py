@@ -1,10 +1,11 @@
-"""Running the service: the socket, one process or several, and an end in good order."""
+"""Running the service: the socket, one process or several, and a clean end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 import signal
 import socket
@@ -14,18 +15,18 @@ from dataclasses import replace
 from typing import Any
 
 import uvicorn
+from uvicorn.supervisors import Multiprocess
 
 from halfseen.errors import HalfseenError, invalid
-from halfseen.journal.journal import Token
-from halfseen.journal.opening import open_journal
-from halfseen.service.app import HEADERS, ServeOptions, create_app, running
-from halfseen.service.auth import is_loopback, live
-from halfseen.service.one_write import OneWrite
-from halfseen.service.workers import Workers
+from halfseen.journal.journal import Token, open_journal
+from halfseen.service.app import HEADERS, ServeOptions, create_app, running_app
+from halfseen.service.auth import is_live, is_loopback
+from halfseen.service.http_protocol import UpgradeDecliningProtocol
 
-Announce = Callable[[str, bool], None]  # the address, and whether tokens are asked for
+Announce = Callable[[str, bool], None]  # called with the address, and whether tokens are required
 _BACKLOG = 2048
-_GRACE = 10  # seconds for requests under way when the service is asked to end
+_LOG = logging.getLogger("halfseen.service")
+_SHUTDOWN_SECONDS = 10  # for requests in progress
 
 
 def is_postgres(database: str) -> bool:
@@ -35,18 +36,18 @@ def is_postgres(database: str) -> bool:
 def serve(
     options: ServeOptions, *, host: str, port: int, workers: int = 1, access_log: bool = False, announce: Announce
 ) -> None:
-    """Serve until SIGTERM or SIGINT. What is not safe is refused before anything listens."""
+    """Serve until SIGTERM or SIGINT. Unsafe settings are refused before the service listens."""
     if workers > 1 and not is_postgres(options.database):
         raise invalid("workers", workers, "1, or a database in PostgreSQL, which several can share")
     loopback = is_loopback(host)
     if options.no_auth and not loopback:
         raise invalid("no-auth", f"with host {host}", "a loopback host such as 127.0.0.1")
     if not loopback and _is_new_file(options.database):
-        raise _without_token(host)
-    with _bind(host, port) as listening:  # first: who is refused for a port in use need not find a database made
-        tokens = _tokens(options.database)
-        if not loopback and not any(live(token, time.time()) for token in tokens):
-            raise _without_token(host)
+        raise _token_required(host)
+    with _bind(host, port) as listening:  # first, so that no database is created if the port is in use
+        tokens = _read_tokens(options.database)
+        if not loopback and not any(is_live(token, time.time()) for token in tokens):
+            raise _token_required(host)
         options = replace(options, loopback=loopback)
         _warm_up()
         _listen(listening, host, port)
@@ -57,27 +58,24 @@ def serve(
         run(config, options, listening, lambda: announce(address, closed))
 
 
-def _without_token(host: str) -> HalfseenError:
+def _token_required(host: str) -> HalfseenError:
     wanted = "a token first (halfseen token create --scope admin), or host 127.0.0.1"
     return invalid("host", f"{host} without a live token", wanted)
 
 
 def _is_new_file(database: str) -> bool:
-    """Whether it is a file that is not there: who is refused for want of a token in it need not find one made."""
+    """Whether it is a file that does not exist. It has no tokens, and must not be created to find that out."""
     return "://" not in database and not os.path.exists(database)
 
 
-def _tokens(database: str) -> list[Token]:
-    """Read from the journal, whose tables are made or migrated here, once; what is wrong with them is said now."""
-    journal = open_journal(database)
-    try:
+def _read_tokens(database: str) -> list[Token]:
+    """Open the journal, which creates or migrates its tables once for all workers, and read the tokens."""
+    with contextlib.closing(open_journal(database)) as journal:
         return journal.tokens()
-    finally:
-        journal.close()
 
 
 def server_settings(access_log: bool = False, workers: int = 1) -> dict[str, Any]:
-    """What uvicorn is told. No access log unless it is asked for: it costs two fifths of the speed."""
+    """The settings of uvicorn. There is no access log by default: it costs two fifths of the throughput."""
     return {
         "workers": workers,
         "access_log": access_log,
@@ -85,15 +83,15 @@ def server_settings(access_log: bool = False, workers: int = 1) -> dict[str, Any
         "server_header": False,
         "headers": HEADERS,
         "ws": "none",
-        "http": OneWrite,
-        "proxy_headers": False,  # nobody here asks for the caller's address
-        "timeout_graceful_shutdown": _GRACE,
+        "http": UpgradeDecliningProtocol,
+        "proxy_headers": False,  # the address of the caller is not used
+        "timeout_graceful_shutdown": _SHUTDOWN_SECONDS,
         "backlog": _BACKLOG,
     }
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    with _told(host, port):
+    with _address_errors(host, port):
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -107,13 +105,13 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _listen(bound: socket.socket, host: str, port: int) -> None:
-    """Take the port for good: until one of them listens, several can be bound to it."""
-    with _told(host, port):
+    """Listen. Until then other processes can be bound to the same port, and only one of them can listen."""
+    with _address_errors(host, port):
         bound.listen(_BACKLOG)
 
 
 @contextlib.contextmanager
-def _told(host: str, port: int) -> Iterator[None]:
+def _address_errors(host: str, port: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -121,7 +119,7 @@ def _told(host: str, port: int) -> Iterator[None]:
 
 
 def _warm_up() -> None:
-    """One round, so that the first request does not wait for kernels to be compiled, or read from their cache."""
+    """Play two rounds, so that the first request does not wait for kernels to be compiled or loaded."""
     from halfseen.agents.catalogue import make
 
     agent = make("adaptive", observed=1, arms=2, seed=0, refit="manual")
@@ -131,14 +129,14 @@ def _warm_up() -> None:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens; does not even begin to if the process was asked to end before."""
+    """Calls `ready` when it listens. It does not start if a signal to end has been received already."""
 
-    def __init__(self, config: uvicorn.Config, asked: list[int], ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, signals: list[int], ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._asked, self._ready = asked, ready
+        self._signals, self._ready = signals, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._asked:
+        if self._signals:
             self.should_exit = True
             return
         await super().startup(sockets)
@@ -148,15 +146,15 @@ class _Server(uvicorn.Server):
 def _serve_one(
     config: dict[str, Any], options: ServeOptions, listening: socket.socket, ready: Callable[[], None]
 ) -> None:
-    asked: list[int] = []
+    signals: list[int] = []
 
     async def main() -> None:
-        async with running(options) as app:
-            await _Server(uvicorn.Config(app, lifespan="off", **config), asked, ready).serve([listening])
+        async with running_app(options) as app:
+            await _Server(uvicorn.Config(app, lifespan="off", **config), signals, ready).serve([listening])
 
-    # Heard until uvicorn listens to them itself. It ends in good order and then raises them again: nobody minds.
+    # These handlers are in force until uvicorn installs its own, and when it raises the signals again after its end.
     for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda number, _: asked.append(number))
+        signal.signal(name, lambda number, _: signals.append(number))
     loop_factory = uvicorn.Config(None, **config).get_loop_factory()  # type: ignore[arg-type]
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(main())
@@ -170,7 +168,56 @@ def _serve_many(
     Workers(settings, listening, ready).run()
 
 
-def stopped_words(options: ServeOptions) -> str:
-    """Said at the end; never a password."""
+class Workers(Multiprocess):
+    """Worker processes behind one socket. Calls `ready` when the first answers, and logs when one has died."""
+
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, ready: Callable[[], None]) -> None:
+        super().__init__(config, [listening])
+        self._ready = ready
+        self._start_failed = False
+
+    def run(self) -> None:
+        """Run until SIGTERM or SIGINT. Raises an error if a worker cannot be started, as no other could either."""
+        super().run()
+        if self._start_failed:
+            raise HalfseenError("workers: got one that could not be started; its own words are above")
+
+    def init_processes(self) -> None:
+        super().init_processes()
+        while not self.processes[0].wait_until_ready(1.0, self.should_exit):
+            self.handle_signals()
+            if self.should_exit.is_set():
+                return
+            if self.processes[0].exitcode is not None:
+                self.should_exit.set()
+                self.terminate_all()  # those that are left would never be ended
+                self.join_all()
+                raise HalfseenError("workers: got one that ended before it answered; its own words are above")
+        self._ready()
+
+    def keep_subprocess_alive(self) -> None:
+        if self.should_exit.is_set():
+            return
+        before = list(self.processes)
+        super().keep_subprocess_alive()
+        self._start_failed = self.should_exit.is_set()  # the base class sets it for no other reason
+        for old, new in zip(before, self.processes, strict=True):
+            if new is not old:
+                _LOG.error(
+                    "worker %s ended with %s; worker %s was started", old.pid, _exit_reason(old.exitcode), new.pid
+                )
+
+
+def _exit_reason(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def stopped_message(options: ServeOptions) -> str:
+    """What is printed at the end; never a password."""
     where = "PostgreSQL" if is_postgres(options.database) else os.path.abspath(options.database)
     return f"stopped; everything answered is in {where}"

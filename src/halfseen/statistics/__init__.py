@@ -1,1 +1,1 @@
-"""Confidence intervals, growth exponents and distributions."""
+"""Confidence intervals, growth exponents, autocorrelated series and distribution functions."""

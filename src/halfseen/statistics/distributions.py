@@ -1,6 +1,6 @@
-"""Tails and quantiles of the usual laws; NaN without a degree of freedom.
+"""Distribution functions and quantiles; NaN without a degree of freedom.
 
-What `scipy.stats` has of them, from `scipy.special`: to import the former takes longer than all else a decision needs.
+They equal those of `scipy.stats`, whose import takes longer than everything else that a decision needs together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 
-def normal_below(x: ArrayLike) -> Any:
+def normal_cdf(x: ArrayLike) -> Any:
     return special.ndtr(x)
 
 
@@ -20,7 +20,7 @@ def normal_quantile(share: ArrayLike) -> Any:
     return special.ndtri(share)
 
 
-def student_above(x: ArrayLike, freedom: ArrayLike) -> Any:
+def student_sf(x: ArrayLike, freedom: ArrayLike) -> Any:
     return special.stdtr(freedom, -np.asarray(x))
 
 
@@ -28,17 +28,17 @@ def student_quantile(share: ArrayLike, freedom: ArrayLike) -> Any:
     return special.stdtrit(freedom, share)
 
 
-def chi2_below(x: ArrayLike, freedom: ArrayLike) -> Any:
-    return special.chdtr(_some(freedom), x)
+def chi2_cdf(x: ArrayLike, freedom: ArrayLike) -> Any:
+    return special.chdtr(_positive(freedom), x)
 
 
-def chi2_above(x: ArrayLike, freedom: ArrayLike) -> Any:
-    return special.chdtrc(_some(freedom), x)
+def chi2_sf(x: ArrayLike, freedom: ArrayLike) -> Any:
+    return special.chdtrc(_positive(freedom), x)
 
 
 def chi2_quantile(share: ArrayLike, freedom: ArrayLike) -> Any:
-    return 2.0 * special.gammaincinv(_some(freedom) / 2.0, share)
+    return 2.0 * special.gammaincinv(_positive(freedom) / 2.0, share)
 
 
-def _some(freedom: ArrayLike) -> Any:
+def _positive(freedom: ArrayLike) -> Any:
     return np.where(np.asarray(freedom) > 0, freedom, np.nan)

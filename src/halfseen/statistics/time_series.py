@@ -1,4 +1,4 @@
-"""Means of series whose entries depend on each other: standard errors that know it, and a bootstrap in blocks."""
+"""Means of autocorrelated series: HAC standard errors and the block bootstrap."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import numpy as np
 from scipy import linalg
 
 from halfseen.kernels.random import Floats, Ints
-from halfseen.statistics.distributions import student_above
-from halfseen.statistics.estimates import CONFIDENCE, Estimate
+from halfseen.statistics.confidence_intervals import CONFIDENCE, Estimate
+from halfseen.statistics.distributions import student_sf
 
 DRAWS = 2000  # of the bootstrap
+SUM_BLOCKS = 30  # of `blocked_sum`
 
 
 @dataclass(frozen=True)
 class SeriesMean:
-    """A mean with its HAC standard error; `p_value` is two-sided, of a mean of 0."""
+    """A mean with its HAC standard error. `p_value` is two-sided, of the hypothesis that the mean is 0."""
 
     value: float
     standard_error: float
@@ -38,7 +39,7 @@ def automatic_lags(series: Floats) -> int:
     """Newey & West's (1994) bandwidth for Bartlett's kernel, without prewhitening.
 
     With γ_j up to j = 4(n/100)^{2/9}: s_0 = γ_0 + 2Σγ_j, s_1 = 2Σ jγ_j, lags = 1.1447 (s_1/s_0)^{2/3} n^{1/3}, rounded
-    down, and at most n/8: where s_0 is near 0 by chance the rule asks for all lags there are, and their sum collapses.
+    down, and at most n/8: where s_0 is near 0 by chance the rule asks for all lags, and their sum collapses.
     """
     n = len(series)
     pilot = min(int(4.0 * (n / 100.0) ** (2.0 / 9.0)), n - 1)
@@ -61,37 +62,37 @@ def hac_mean(series: Floats, lags: int | None = None) -> SeriesMean:
     weights = 1.0 - np.arange(1, lags + 1) / (lags + 1.0)
     error = float(np.sqrt((gammas[0] + 2.0 * weights @ gammas[1:]) / n))
     value = float(series.mean())
-    if n < 2 or error <= 1e-12 * abs(value):  # a series that never moves is no evidence of anything but itself
+    if n < 2 or error <= 1e-12 * abs(value):  # a constant series
         return SeriesMean(value, 0.0, np.nan, 1.0 if value == 0 or n < 2 else 0.0, lags)
     t = value / error
-    return SeriesMean(value, error, t, float(2.0 * student_above(abs(t), n - 1)), lags)
+    return SeriesMean(value, error, t, float(2.0 * student_sf(abs(t), n - 1)), lags)
 
 
-def cautious_error(series: Floats) -> float:
+def conservative_error(series: Floats) -> float:
     """The larger of two standard errors of the mean: Newey & West's, and den Haan & Levin's (1997) autoregressive one.
 
-    The second is that of x_t = Σ φ_j x_{t−j} + e_t (Yule and Walker's φ, the order by Akaike's criterion, at most
-    10 log₁₀ n): n·var = σ_e² / (1 − Σφ_j)². In a short series that lasts, Newey & West's lags reach back too little.
+    The second is that of x_t = Σ φ_j x_{t−j} + e_t (φ by Yule and Walker, the order by Akaike's criterion, at most
+    10 log₁₀ n): n·var = σ_e² / (1 − Σφ_j)². In a short series with a long memory, Newey & West's lags are too few.
     """
     n = len(series)
-    plain = hac_mean(series).standard_error
+    hac_error = hac_mean(series).standard_error
     gammas = autocovariances(series, int(min(n // 4, 10.0 * np.log10(n))))
-    if plain == 0.0:
-        return plain
-    best, variance = 0.0, gammas[0]
+    if hac_error == 0.0:
+        return hac_error
+    lowest, variance = 0.0, gammas[0]
     for order in range(1, len(gammas)):
-        slopes = linalg.solve_toeplitz(gammas[:order], gammas[1 : order + 1])
-        left = gammas[0] - slopes @ gammas[1 : order + 1]
-        if not left > 1e-12 * gammas[0]:  # the past says all there is to say: no noise to go by
+        phi = linalg.solve_toeplitz(gammas[:order], gammas[1 : order + 1])
+        noise_var = gammas[0] - phi @ gammas[1 : order + 1]
+        if not noise_var > 1e-12 * gammas[0]:  # the past predicts the series exactly
             break
-        criterion = n * np.log(left / gammas[0]) + 2 * order
-        if criterion < best:
-            best, variance = criterion, left / (1.0 - slopes.sum()) ** 2
-    return max(plain, float(np.sqrt(variance / n)))
+        aic = n * np.log(noise_var / gammas[0]) + 2 * order
+        if aic < lowest:
+            lowest, variance = aic, noise_var / (1.0 - phi.sum()) ** 2
+    return max(hac_error, float(np.sqrt(variance / n)))
 
 
 def block_length(series: Floats) -> int:
-    """Politis & White's (2004; corrected 2009) length of blocks for the circular bootstrap of a mean, at least 1.
+    """Politis & White's (2004; corrected 2009) block length for the circular bootstrap of a mean, at least 1.
 
     M is twice the lag m̂ after which K_n = max(5, log₁₀ n) autocorrelations in a row are within ±2 √(log₁₀ n / n). With
     the flat-top weights λ(s) = min(1, 2(1 − |s|)), g = Σ λ(k/M) |k| γ_k and h = Σ λ(k/M) γ_k over |k| ≤ M, the length
@@ -105,8 +106,7 @@ def block_length(series: Floats) -> int:
     if gammas[0] == 0:
         return 1
     small = np.abs(gammas[1:] / gammas[0]) < 2.0 * np.sqrt(np.log10(n) / n)
-    quiet = [lag for lag in range(len(small) - run + 1) if small[lag : lag + run].all()]
-    m = quiet[0] if quiet else largest
+    m = next((lag for lag in range(len(small) - run + 1) if small[lag : lag + run].all()), largest)
     M = min(2 * max(m, 1), largest)
     lags = np.arange(1, M + 1)
     weights = np.minimum(1.0, 2.0 * (1.0 - lags / M))
@@ -118,23 +118,33 @@ def block_length(series: Floats) -> int:
 
 
 def block_bootstrap(series: Floats, block: int, *, draws: int = DRAWS, seed: int = 0) -> Floats:
-    """Means (draws, m) of series (n, m) put together anew from blocks of the circle they form.
+    """Means (draws, m) of m series (n, m) resampled by the circular block bootstrap.
 
-    The same blocks for all m, so that means of one draw are paired. The same seed, the same draws.
+    A draw uses the same blocks for all m series, so that their means are paired. The same seed gives the same draws.
     """
     n = len(series)
     full, rest = divmod(n, block)
     starts: Ints = np.random.Generator(np.random.Philox(seed)).integers(0, n, size=(draws, full + (rest > 0)))
     summed = np.concatenate([np.zeros((1, series.shape[1])), np.cumsum(np.concatenate([series, series]), axis=0)])
     total = np.zeros((draws, series.shape[1]))
-    for at in range(starts.shape[1]):
-        length = block if at < full else rest
-        total += summed[starts[:, at] + length] - summed[starts[:, at]]
+    for i in range(starts.shape[1]):
+        length = block if i < full else rest
+        total += summed[starts[:, i] + length] - summed[starts[:, i]]
     return total / n
 
 
 def percentile_interval(value: float, drawn: Floats) -> Estimate:
-    """The value with the middle 95 % of what the bootstrap drew."""
+    """The value with the central 95 % of the bootstrap draws."""
     tail = 50.0 * (1.0 - CONFIDENCE)
     low, high = np.percentile(drawn, [tail, 100.0 - tail])
     return Estimate(value, float(low), float(high))
+
+
+def blocked_sum(values: Floats, times: Ints) -> tuple[float, float]:
+    """The sum of values that are dependent in time, and its standard error.
+
+    The error comes from the sums over SUM_BLOCKS blocks of time of equal length, which are taken as independent.
+    """
+    block = (times - times.min()) * SUM_BLOCKS // (int(np.ptp(times)) + 1)
+    sums = np.bincount(block, weights=values, minlength=SUM_BLOCKS)
+    return float(sums.sum()), float(np.sqrt(SUM_BLOCKS * sums.var(ddof=1)))

@@ -1,4 +1,4 @@
-"""Named columns of numbers out of whatever a table comes as: a file, a DataFrame, an Arrow table, arrays by name."""
+"""Named columns of numbers from a table in any form: a file, a DataFrame, an Arrow table, arrays by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WANTED = "a CSV or Parquet file, columns by name, a DataFrame, an Arrow table o
 
 
 class Columns:
-    """A table whose columns are read when asked for; `source` is what messages call it."""
+    """A table whose columns are converted when they are asked for; `source` is its name in messages."""
 
     def __init__(self, columns: Mapping[str, Any], source: str) -> None:
         self._columns, self.source = columns, source
@@ -31,7 +31,7 @@ class Columns:
         return _as_numbers(self.as_given(name), f"{self.source}, column '{name}'")
 
     def as_given(self, name: str) -> Any:
-        """The column as it came: text, lists, times."""
+        """The column unconverted: text, lists, times."""
         if name not in self._columns:
             raise unknown(f"column of {self.source}", name, self.names)
         return self._columns[name]
@@ -68,7 +68,7 @@ def _read_file(path: Path) -> Columns:
     try:
         if kind == ".csv":
             _refuse_semicolons(path)
-            # One thread, so that what is said of a bad line names it; empty text is an empty cell.
+            # One thread, so that errors name the line; empty text is an empty cell.
             table = csv.read_csv(
                 path,
                 read_options=csv.ReadOptions(use_threads=False),
@@ -84,7 +84,7 @@ def _read_file(path: Path) -> Columns:
 
 
 def _refuse_semicolons(path: Path) -> None:
-    """Told by the first line: where decimals have commas, the others seem to have too many columns."""
+    """By the first line: where decimals have commas, the others seem to have too many columns."""
     with path.open("rb") as file:
         header = file.readline().decode("utf-8")
     if ";" in header and "," not in header:
@@ -92,7 +92,7 @@ def _refuse_semicolons(path: Path) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].replace("Row #", "line ")  # it counts the header, rows of a table do not
+    return str(error).splitlines()[0].replace("Row #", "line ")  # pyarrow counts the header
 
 
 def _arrow_columns(table: Any, source: str) -> Columns:
@@ -122,7 +122,7 @@ def _as_numbers(values: Any, where: str) -> Floats:
 
 
 def _as_number(value: Any, where: str, row: int) -> float:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas' words for an empty cell
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas' types of an empty cell
         return math.nan
     if isinstance(value, str | bytes) and not value.strip():
         return math.nan

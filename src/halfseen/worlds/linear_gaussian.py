@@ -24,7 +24,7 @@ from halfseen.kernels.random import (
 from halfseen.kernels.simulation import move_contexts
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.validation import LIMIT, at_least, positive, real_numbers, stack_for_streams
-from halfseen.worlds.quantised import Quantised, quantise, root
+from halfseen.worlds.quantised import Quantised, covariance_root, quantise
 from halfseen.worlds.world import Episodes, Rounds, World, checked_keys
 
 
@@ -52,22 +52,17 @@ class LinearGaussianEpisodes(Episodes):
         dynamics: str | None = None,
         changes: Sequence[Change] = (),
     ) -> None:
-        self.models, self.arm_params, self.reward_std, self.dynamics = (
-            models,
-            arm_params,
-            reward_std,
-            dynamics,
-        )
+        self.models, self.arm_params, self.reward_std, self.dynamics = models, arm_params, reward_std, dynamics
         self.canonical = all(model.canonical().trivial for model in models)
         self._keys = keys
         self._schedule = [Change(1, np.stack([model.transition for model in models])), *changes]
         self._observation = np.stack([model.observation for model in models])
-        self._process_root = root(np.stack([model.process_cov for model in models]))
-        self._noise_root = root(np.stack([model.observation_cov for model in models]))
+        self._process_root = covariance_root(np.stack([model.process_cov for model in models]))
+        self._noise_root = covariance_root(np.stack([model.observation_cov for model in models]))
         d = models[0].latent
         self._sees_itself = bool((self._observation == np.eye(models[0].observed, d)).all())
         start = normals(keys, np.zeros(len(keys), dtype=np.int64), Purpose.INITIAL_CONTEXT, d)
-        roots = root(np.stack([model.initial_cov for model in models]))
+        roots = covariance_root(np.stack([model.initial_cov for model in models]))
         self._context = np.stack([model.initial_mean + L @ z for model, L, z in zip(models, roots, start, strict=True)])
         self._round = 0
 
@@ -96,25 +91,25 @@ class LinearGaussianEpisodes(Episodes):
         )
 
     def _move(self, first: int, noise: Floats) -> Floats:
-        """Contexts (B, n, d) of the rounds from `first` on, for noise (B, n, d): a stretch a transition in force."""
+        """Contexts (B, n, d) of the rounds from `first` on, for noise (B, n, d), one part per transition in force."""
         end = first + noise.shape[1]
         starts = [change.first_round for change in self._schedule]
-        stretches: list[Floats] = []
+        parts: list[Floats] = []
         for (_, transition), start, stop in zip(self._schedule, starts, [*starts[1:], end], strict=True):
             low, high = max(start, first), min(stop, end)
             if low < high:
-                before = stretches[-1][:, -1].copy() if stretches else self._context
-                part = np.ascontiguousarray(noise[:, low - first : high - first])
-                stretches.append(move_contexts(transition, part, before))
-        return np.concatenate(stretches, axis=1) if len(stretches) > 1 else stretches[0]
+                before = parts[-1][:, -1].copy() if parts else self._context
+                steps = np.ascontiguousarray(noise[:, low - first : high - first])
+                parts.append(move_contexts(transition, steps, before))
+        return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
     def facts(self) -> dict[str, Any]:
-        """What an agent may be told of this world, by the option that asks for it.
+        """What an agent may be given of this world, by the name of its option.
 
-        The model is the one that holds at the start; that the dynamics change later, and to what, is told to nobody.
-        Agents that learn the dynamics start from a draw of the family the true D comes from, where there is one: the
-        paper does not say where EMKF starts, and this is the reading most favourable to it. Agents that know a chain of
-        states are told the model as one (worlds/quantised.py).
+        The model is the one that holds at the start; no agent is given a later change of the dynamics. Agents that
+        learn the dynamics start from a draw of the family the true D comes from, where there is one: the paper does not
+        say where EMKF starts, and this is the reading most favourable to it. Agents that know a Markov chain are given
+        the model as one (worlds/quantised.py).
         """
         start = {} if self.dynamics is None else {"initial_transition": self.dynamics}
         return start | {
@@ -143,7 +138,7 @@ class LinearGaussianEpisodes(Episodes):
 
 
 def _shaped(noise: Floats, roots: Floats) -> Floats:
-    """L z of every standard normal z (B, n, d), given L (B, d, d); where those are diagonal, without the zeros."""
+    """L z of every standard normal z (B, n, d), for L (B, d, d); faster where all L are diagonal."""
     scales = np.einsum("bii->bi", roots)
     if np.count_nonzero(roots) == np.count_nonzero(scales):
         return np.asarray(noise * scales[:, None, :])
@@ -152,10 +147,9 @@ def _shaped(noise: Floats, roots: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class RandomWorld(World):
-    """A world drawn anew for every seed: D random, Q = εI, Σ = ςI, x_0 and μ_a standard normal.
+    """A world that is drawn for every seed: D random, Q = εI, Σ = ςI, x_0 and μ_a standard normal.
 
-    After round `changes_after`, if given, another D of the same family takes over; all else goes on. Episodes that are
-    shorter never see it.
+    After round `changes_after`, if given, another D of the same family replaces it; everything else stays.
     """
 
     name: str
@@ -186,7 +180,7 @@ class RandomWorld(World):
         return LinearGaussianEpisodes(keys, models, arm_params, self.reward_std, self.dynamics, changes)
 
     def _transitions(self, keys: Keys, purpose: Purpose) -> Floats:
-        """One D a key, (n, d, d)."""
+        """One D per key, (n, d, d)."""
         if self.dynamics == "stochastic":
             return stochastic_matrices(keys, purpose, self.latent)
         return 0.98 * orthogonal_matrices(keys, purpose, self.latent)
@@ -196,7 +190,7 @@ class RandomWorld(World):
 
 
 class FixedWorld(World):
-    """A world of the user's own matrices: the same for every seed, only the noise differs."""
+    """A world of given matrices, the same for every seed; only the noise differs."""
 
     def __init__(self, name: str, model: LinearGaussianModel, arm_params: ArrayLike, reward_std: float) -> None:
         if not isinstance(model, LinearGaussianModel):

@@ -1,4 +1,4 @@
-"""Worlds in which a hidden Markov chain drives what is seen and what arms pay."""
+"""Worlds in which a hidden Markov chain drives the observations and the rewards."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class ChainEpisodes(Episodes):
         self.chain, self.arm_params, self.reward_std = chain, arm_params, reward_std
         self._keys, self._round = keys, 0
         before = uniforms(keys, np.zeros(len(keys), dtype=np.int64), Purpose.HIDDEN_STATE, 1)[:, 0]
-        self._state = self._drawn(np.tile(chain.stationary, (len(keys), 1)), before)
+        self._state = self._draw(np.tile(chain.stationary, (len(keys), 1)), before)
 
     @staticmethod
-    def _drawn(shares: Floats, draws: Floats) -> Any:
-        """One state a row of `shares`: the first at which their running sum passes the draw."""
+    def _draw(shares: Floats, draws: Floats) -> Any:
+        """One state per row of `shares`: the first at which the cumulative sum exceeds the draw."""
         passed = np.cumsum(shares, axis=1) > draws[:, None]
         passed[:, -1] = True
         return passed.argmax(axis=1)
@@ -72,7 +72,7 @@ class ChainEpisodes(Episodes):
         draws = uniforms(np.repeat(self._keys, n, axis=0), rounds, Purpose.HIDDEN_STATE, 1).reshape(B, n)
         states = np.empty((n, B), dtype=np.int64)
         for t in range(n):
-            self._state = self._drawn(self.chain.transition[self._state], draws[:, t])
+            self._state = self._draw(self.chain.transition[self._state], draws[:, t])
             states[t] = self._state
         self._round += n
         k = self.chain.means.shape[1]
@@ -86,7 +86,7 @@ class ChainEpisodes(Episodes):
         )
 
     def facts(self) -> dict[str, Any]:
-        """What an agent may be told of this world; `model` is the linear-Gaussian one of the same two moments."""
+        """What an agent may be given of this world; `model` is the linear-Gaussian one of the same two moments."""
         model, share = self.chain.linear_gaussian(), self.chain.stationary
         return {
             "model": model,

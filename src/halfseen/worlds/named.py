@@ -1,4 +1,4 @@
-"""The worlds that have a name: a table, one row each (docs/mathematics.md, "The worlds")."""
+"""The named worlds, one function each, and their table (docs/mathematics.md, "The worlds")."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.tables import Table
 from halfseen.validation import at_least, positive
 from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld
+from halfseen.worlds.markets import power, returns, voltrade
 from halfseen.worlds.markov_chain import ChainWorld, MarkovChain
-from halfseen.worlds.power import power
-from halfseen.worlds.returns import returns
-from halfseen.worlds.voltrade import voltrade
 from halfseen.worlds.world import World
 
 
@@ -116,18 +114,16 @@ NAMED: dict[str, Callable[..., World]] = {
     "regimes": regimes,
     "blurred": blurred,
 }
-
-
 RECORDED = {"voltrade": voltrade, "power": power, "returns": returns}  # read from packages of the extra `data`
-_SIZES = {"voltrade": (8, 5, 5), "power": (9, 5, 5), "returns": (8, 5, 5)}  # d, k, K: the table needs no package
+_RECORDED_SIZES = {"voltrade": (8, 5, 5), "power": (9, 5, 5), "returns": (8, 5, 5)}  # d, k, K, without the packages
+_ALL: dict[str, Callable[..., World]] = {**NAMED, **RECORDED}
 
 
 def named(name: str, **options: Any) -> World:
     """A world by its name; `paper` takes `noise`, `switch` takes `at`, `blurred` takes `noise` and `common`."""
-    makers: dict[str, Callable[..., World]] = {**NAMED, **RECORDED}
-    if name not in makers:
-        raise unknown("world", name, makers)
-    make = makers[name]
+    if name not in _ALL:
+        raise unknown("world", name, _ALL)
+    make = _ALL[name]
     allowed = inspect.signature(make).parameters
     for option in options:
         if option not in allowed:
@@ -136,11 +132,10 @@ def named(name: str, **options: Any) -> World:
 
 
 def world_table() -> Table:
-    """One row a world: name, sizes, options, what it is."""
+    """One row per world: name, sizes, options, what it is."""
     rows = []
-    makers: dict[str, Callable[..., World]] = {**NAMED, **RECORDED}
-    for name, make in makers.items():
-        d, k, K = _SIZES[name] if name in RECORDED else _sizes(make())
+    for name, make in _ALL.items():
+        d, k, K = _RECORDED_SIZES.get(name) or ((world := make()).latent, world.observed, world.arms)
         options = inspect.signature(make).parameters.values()
         rows.append(
             {
@@ -153,7 +148,3 @@ def world_table() -> Table:
             }
         )
     return Table(rows)
-
-
-def _sizes(world: World) -> tuple[int, int, int]:
-    return world.latent, world.observed, world.arms

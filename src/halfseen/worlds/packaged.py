@@ -1,4 +1,4 @@
-"""Data sets that ship inside PyPI packages, checked: another layout is refused, not guessed at."""
+"""Data sets that are part of PyPI packages, with a check of their layout."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class ChangedData(HalfseenError):
     """A data package that is not laid out as expected."""
 
 
-def load(package: str, module: str, get: Callable[[Any], Any], *, columns: Sequence[str], purpose: str) -> Any:
-    """The DataFrame that `get` takes out of a module of the package, with at least these columns."""
+def load(package: str, module: str, get: Callable[[Any], Any], *, columns: Sequence[str]) -> Any:
+    """The DataFrame that `get` returns from a module of the package; it must have these columns."""
     try:
         frame = get(importlib.import_module(module))
         missing = [column for column in columns if column not in frame.columns]
         rows = len(frame)
     except ModuleNotFoundError as error:
         if _version(package) is None:
-            raise missing_extra(package, "data", purpose) from None
+            raise missing_extra(package, "data", "this world") from None
         raise changed(package, f"no module '{error.name}'") from None
     except (AttributeError, KeyError, TypeError, OSError) as error:
         raise changed(package, f"no such data in '{module}' ({type(error).__name__}: {error})") from None
@@ -55,7 +55,7 @@ def changed(package: str, what: str) -> ChangedData:
 
 
 def source(package: str, data: str) -> str:
-    """What the record says of where the data come from."""
+    """Where the data come from, for reports."""
     return f"{data}, from the package {package} {_version(package)}"
 
 

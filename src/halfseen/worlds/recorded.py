@@ -1,7 +1,7 @@
-"""Worlds out of recorded data: what was seen, what was not, and what every arm would have paid, row by row.
+"""Worlds made of recorded data: the observed columns, the hidden ones and the reward of every arm, row by row.
 
-Every arm's reward is in the table, so that any agent can be played on it as if it had been there. The first part of
-the rows serves to scale the context and to fix a unit for rewards; agents start untrained on the rest.
+The reward of every arm is in the table, so that any agent can be played on it as if it had been there. The first rows
+serve to scale the context and to fix a unit for rewards; agents start untrained on the rest.
 """
 
 from __future__ import annotations
@@ -27,10 +27,6 @@ CAVEAT = (
     "What an arm would have paid is taken from the table. Whether it would have, had it really been played, no number "
     "here can tell."
 )
-NOT_TRADABLE = (
-    "Nothing here is a tradable profit: there are no costs, and nobody sells the strike or the price that a reward is "
-    "measured from. The numbers say how much of a context an agent can make use of, and no more."
-)
 
 
 class RecordedEpisodes(Episodes):
@@ -55,7 +51,7 @@ class RecordedEpisodes(Episodes):
         )
 
     def facts(self) -> dict[str, Any]:
-        """The size of the context, and that rewards are heard in units of their spread. No more is known."""
+        """The size of the context, and the standard deviation of rewards in their unit. No more is known."""
         return {"latent": self._world.latent, "noise_std": 1.0}
 
 
@@ -91,17 +87,17 @@ class RecordedWorld(World):
         centre, scale = _centre_and_scale(context[:scaling], [*observed, *hidden], source)
         scaled = (context - centre) / scale
         self.observations = np.ascontiguousarray(scaled[scaling:, : self.observed])
-        self.contexts = _carried_forward(scaled)[scaling:]
+        self.contexts = _forward_fill(scaled)[scaling:]
         paid = np.stack(list(rewards.values()), axis=1)
         self.rewards = np.ascontiguousarray(paid[scaling:])
-        self.reward_unit = _unit(paid[:scaling])
-        self.still_names = tuple(_still(observed, scaling))  # observed columns that do not move in the rows for scaling
-        self.constant_names = tuple(_still(observed, len(context)))  # nor in any other
+        self.reward_unit = _reward_scale(paid[:scaling])
+        self.still_names = _constant_columns(observed, scaling)  # in the rows for scaling
+        self.constant_names = _constant_columns(observed, len(context))  # in all rows
         self.length, self.reward_every = len(self.rewards), reward_every
         if intercept:
-            self._insert_ones()
+            self._add_intercept()
 
-    def _insert_ones(self) -> None:
+    def _add_intercept(self) -> None:
         """A constant 1 after the observed columns, seen in every round."""
         k = self.observed
         self.observations = np.insert(self.observations, k, 1.0, axis=1)
@@ -243,7 +239,7 @@ def _scaling_rows(count: int, scale_on: float, every: int, source: str) -> int:
 
 
 def _centre_and_scale(part: Floats, names: list[str], source: str) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of every column; a column that does not move there keeps its own units."""
+    """Mean and standard deviation of every column; 1 for a column that is constant there."""
     for name, column in zip(names, part.T, strict=True):
         if np.isnan(column).all():
             got = f"no number in rows 1 to {len(part)}"
@@ -253,13 +249,13 @@ def _centre_and_scale(part: Floats, names: list[str], source: str) -> tuple[Floa
     return centre, np.where(scale > 1e-12 * np.abs(centre), scale, 1.0)
 
 
-def _still(columns: dict[str, Floats], rows: int) -> list[str]:
-    """Names of the columns that do not move in the first so many rows."""
-    return [name for name, values in columns.items() if np.nanmax(values[:rows]) == np.nanmin(values[:rows])]
+def _constant_columns(columns: dict[str, Floats], rows: int) -> tuple[str, ...]:
+    """Names of the columns that are constant in the first `rows` rows."""
+    return tuple(name for name, values in columns.items() if np.nanmax(values[:rows]) == np.nanmin(values[:rows]))
 
 
-def _carried_forward(values: Floats) -> Floats:
-    """NaN replaced by the value before it, by 0 (the centre) where there is none."""
+def _forward_fill(values: Floats) -> Floats:
+    """NaN replaced by the value before it, or by 0 (the centre) where there is none."""
     filled = values.copy()
     filled[0] = np.nan_to_num(filled[0])
     for row in np.flatnonzero(np.isnan(filled).any(axis=1)):
@@ -267,7 +263,7 @@ def _carried_forward(values: Floats) -> Floats:
     return filled
 
 
-def _unit(paid: Floats) -> float:
-    """The standard deviation of the rewards (n, K) about the mean of their arm; 1 where they do not move."""
+def _reward_scale(paid: Floats) -> float:
+    """The standard deviation of the rewards (n, K) about the mean of their arm; 1 where they are constant."""
     spread = float(np.sqrt(np.mean((paid - paid.mean(axis=0)) ** 2)))
     return spread if spread > 0 else 1.0

@@ -1,4 +1,4 @@
-"""What a world is: where observations and rewards come from."""
+"""The base classes of worlds, where observations and rewards come from."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Rounds(NamedTuple):
 
     contexts: Floats  # x_t (n, B, d)
     observations: Floats  # y_t (n, B, k)
-    expected: Floats  # (n, B, K) what each arm pays in the mean: ⟨x_t, μ_a⟩, or what was recorded
+    expected: Floats  # (n, B, K) expected reward of each arm: ⟨x_t, μ_a⟩, or the recorded one
     reward_noise: Floats  # ω_t (n, B), the same for every arm and every agent
 
 
 class Episodes(ABC):
-    """B streams of a world, moving forward; the noise of a round depends on its seed and number alone."""
+    """B streams of a world; the noise of a round depends on its seed and number alone."""
 
     canonical: bool = False  # whether the context's first k coordinates are what is observed
     arm_params: Floats | None = None  # μ_a (B, K, d), where rewards are linear in the context
@@ -34,25 +34,25 @@ class Episodes(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What an agent may be told of this world, by the option that asks for it.
+        """What an agent may be given of this world, by the name of its option.
 
-        A fact that takes work may be a function without arguments that gives it; it is called if an agent asks.
+        A value that is expensive may be a function without arguments; it is called if an agent has that option.
         """
 
 
 class World(ABC):
-    """`begin` opens one stream a seed."""
+    """Where observations and rewards come from. `begin` opens one stream per seed."""
 
     name: str
     latent: int  # d, the whole context
     observed: int  # k
     arms: int  # K
     changes_after: int | None = None  # the last round before the dynamics change, where they do
-    length: int | None = None  # the number of rounds there are, where there is an end
-    reward_every: int = 1  # rewards of so many rounds come together, after the last of them
-    reward_unit: float = 1.0  # agents hear rewards divided by this; records are in the rewards' own units
-    recorded: bool = False  # whether rewards are what was recorded: then their best in hindsight is mostly noise
-    tells: tuple[str, ...] | None = None  # the facts there are to tell, where they are not all
+    length: int | None = None  # the number of rounds, where there is an end
+    reward_every: int = 1  # rewards of this many rounds arrive together, after the last of them
+    reward_unit: float = 1.0  # agents get rewards divided by this; results are in the rewards' own units
+    recorded: bool = False  # whether rewards were recorded: then the best in hindsight is mostly noise
+    tells: tuple[str, ...] | None = None  # the facts this world has, where not all
 
     @abstractmethod
     def begin(self, seeds: Sequence[int]) -> Episodes: ...

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.components import Streams
+from halfseen.components import StreamBatch
 from halfseen.errors import InvalidInput
 from halfseen.estimators.adaptive.history import FIRST_SLOTS, History
 from halfseen.kernels.random import stream_keys
@@ -13,7 +13,7 @@ WIDTH, ROUNDS = 4, 200
 
 
 def history(streams=2):
-    return History(Streams(stream_keys(range(streams)), 3, 5), ROUNDS, WIDTH)
+    return History(StreamBatch(stream_keys(range(streams)), 3, 5), ROUNDS, WIDTH)
 
 
 def live(part, rows, rounds):

@@ -163,7 +163,7 @@ def test_a_model_found_by_a_copy_is_accepted_rounds_later(tmp_path):
     copy.fold(ys[200:], arms[200:], rewards[200:])
     for name in ("transition", "process_cov", "centre", "rung", "next_epoch", "epochs"):
         source = [one.policy.estimator for one in (agent, copy)]
-        got, want = (getattr(one.rungs if name == "rung" else one, name) for one in source)
+        got, want = (getattr(one.candidates if name == "rung" else one, name) for one in source)
         np.testing.assert_array_equal(got, want, err_msg=name)
     got, want = (expected_rewards(one, ys[-1]) for one in (agent, copy))
     assert np.abs(got - want).max() < 0.1 * np.ptp(rewards)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pykalman import KalmanFilter
 from reference import gaussian
+from reference.peers import model_of
 
 from halfseen.errors import HalfseenError, HalfseenWarning, InvalidInput
 from halfseen.kernels.em import DIAGONAL, FIXED, FULL, em_windows
@@ -134,16 +135,9 @@ def test_noise_free_observations():
 
 @pytest.mark.parametrize("gaps", [False, True])
 def test_a_fit_is_as_likely_as_the_truth(gaps):
-    rng = np.random.default_rng(55)
-    D, Q, A, R, m0, P0 = truth = gaussian.random_system(rng, 4, 2)
-    y = gaussian.simulate(rng, *truth, 600)[1]
-    if gaps:
-        y = gaussian.with_gaps(rng, y, share=0.1)
+    truth, y = gaussian.random_series(55, 4, 2, 600, gaps={"share": 0.1} if gaps else None)
     result = fit(y, latent=4, observation_cov="full", max_iterations=150)
-    true_model = LinearGaussianModel(
-        transition=D, process_cov=Q, observation_cov=R, observation=A, initial_mean=m0, initial_cov=P0
-    )
-    assert result.log_likelihoods[-1] > true_model.filter(y).log_likelihood
+    assert result.log_likelihoods[-1] > model_of(*truth).filter(y).log_likelihood
     assert result.model.filter(y).log_likelihood == pytest.approx(result.log_likelihoods[-1], rel=1e-9)
     assert len(result.log_likelihoods) == result.iterations + 1
     assert result.notes == ()

@@ -6,10 +6,11 @@ from reference import gaussian
 
 import halfseen as hs
 from halfseen.kernels.em import Parameters
-from halfseen.models.identification.gauge import gauge, in_basis
-from halfseen.models.identification.order import aicc, climb, free_numbers, ladder
-from halfseen.models.identification.selection import units
+from halfseen.models.identification.gauge import gauge
+from halfseen.models.identification.order import aicc, candidate_dimensions, free_parameters, search_dimension
+from halfseen.models.identification.selection import centre_and_scale
 from halfseen.models.identification.subspace import subspace_start
+from halfseen.models.linear_gaussian import change_basis
 
 
 def rotating(seed, rounds, latent=5, observed=3):
@@ -46,14 +47,13 @@ def test_fit_stays_at_what_is_seen_where_nothing_is_hidden(memory, seed):
     assert found.model.latent == 3
 
 
-def test_auto_is_the_best_aicc_of_the_ladder(recwarn):
+def test_auto_is_the_best_aicc_of_the_candidates(recwarn):
     ys = rotating(1, 200, latent=3, observed=2)[1][1]
     got = hs.fit(ys, latent="auto", max_iterations=30)
-    scores = {d: aicc(hs.fit(ys, latent=d, max_iterations=30).log_likelihoods[-1], d, 2, 400) for d in ladder(2)[:7]}
+    fits = {d: hs.fit(ys, latent=d, max_iterations=30) for d in candidate_dimensions(2)[:7]}
+    scores = {d: aicc(fit.log_likelihoods[-1], d, 2, 400) for d, fit in fits.items()}
     assert got.model.latent == max(scores, key=scores.get)
-    np.testing.assert_array_equal(
-        got.model.transition, hs.fit(ys, latent=got.model.latent, max_iterations=30).model.transition
-    )
+    np.testing.assert_array_equal(got.model.transition, fits[got.model.latent].model.transition)
 
 
 @pytest.mark.parametrize(
@@ -76,23 +76,23 @@ def test_bad_input(options, line):
 
 
 def test_aicc():
-    assert ladder(4)[:4] == (4, 5, 6, 7)
-    assert free_numbers(5, 3) == 2 * 3 * 5 + 6
+    assert candidate_dimensions(4)[:4] == (4, 5, 6, 7)
+    assert free_parameters(5, 3) == 2 * 3 * 5 + 6
     assert aicc(-100.0, 5, 3, 300) == pytest.approx(-100.0 - 36 * 300 / (300 - 36 - 1))
     assert aicc(-100.0, 5, 3, 37) == -np.inf
     assert aicc(-100.0, 5, 3, 38) > -np.inf
 
 
-def test_climb_stops_when_nothing_gets_better():
+def test_the_search_stops_when_nothing_gets_better():
     tried = []
 
-    def fit_rung(rung):
-        tried.append(rung)
-        return -20 * (rung - 4) ** 2
+    def fit(dimension):
+        tried.append(dimension)
+        return dimension
 
-    assert climb(range(2, 20), fit_rung, lambda fitted, _: float(fitted)) == (0, 4)
+    assert search_dimension(range(2, 20), fit, lambda fitted, _: -20.0 * (fitted - 4) ** 2) == 4
     assert tried == [2, 3, 4, 5, 6, 7]
-    assert climb(range(3), fit_rung, lambda *_: -np.inf) is None
+    assert search_dimension(range(3), fit, lambda *_: -np.inf) is None
 
 
 @pytest.mark.parametrize(("latent", "observed"), [(5, 3), (4, 1), (3, 3)])
@@ -105,7 +105,7 @@ def test_a_gauge_changes_neither_what_is_seen_nor_what_is_predicted(latent, obse
     for _ in range(3):
         root = rng.normal(size=(latent, latent))
         T = gauge(root @ root.T, observed)
-        after = _model(in_basis(model, T)).filter(y)
+        after = _model(change_basis(model, T)).filter(y)
         np.testing.assert_allclose(after.means, before.means @ T.T, rtol=1e-7, atol=1e-8)
         np.testing.assert_allclose(after.means @ np.linalg.solve(T.T, slopes), before.means @ slopes, atol=1e-8)
         assert after.log_likelihood == pytest.approx(before.log_likelihood, rel=1e-9)
@@ -131,7 +131,7 @@ def test_the_gauge_makes_hidden_coordinates_white_and_new():
 
 def test_units_of_what_was_seen():
     y = np.array([[1e6 + 1, 2.0, np.nan, 7.0], [1e6 + 3, np.nan, np.nan, 7.0], [1e6 + 5, 6.0, np.nan, 7.0]])
-    centre, scale = units(y)
+    centre, scale = centre_and_scale(y)
     np.testing.assert_allclose(centre, [1e6 + 3, 4.0, 0.0, 7.0])
     np.testing.assert_allclose(scale, [np.sqrt(8 / 3), 2.0, 1.0, 1.0])
 

@@ -3,27 +3,27 @@
 import numpy as np
 import pytest
 
-from halfseen.models.identification.selection import DOUBT, ENOUGH_REWARDS, find, fresh_fit
+from halfseen.models.identification.selection import DOUBT, ENOUGH_REWARDS, fit_from_scratch, select_model
 
 K, D, N = 2, 3, 200
 
 
-class Told:
+class FakeRewards:
     """Rewards that prefer three dimensions, and predict with the errors given."""
 
     def __init__(self, *, smoothed, filtered, plain, count=ENOUGH_REWARDS):
         self.count = count
         self._errors = {"smoothed": smoothed, "filtered": filtered, "plain": plain}
-        self.asked = []
+        self.calls = []
 
     def evidence(self, features):
         return float(features.shape[1])
 
-    def held_back_error(self, features, asked):
+    def leave_one_out_error(self, features, query):
         if features.shape[1] == K + 1:
             return self._errors["plain"]
-        self.asked.append((features, asked))
-        return self._errors["filtered" if features is asked or np.array_equal(features, asked) else "smoothed"]
+        self.calls.append((features, query))
+        return self._errors["filtered" if features is query or np.array_equal(features, query) else "smoothed"]
 
 
 @pytest.fixture(scope="module")
@@ -35,41 +35,41 @@ def fitted():
         x = turn @ x + 0.3 * rng.normal(size=D)
         ys.append(x[:K] + 0.1 * rng.normal(size=K))
     y = np.array(ys) / np.std(ys, axis=0)
-    return y, fresh_fit(y, D, np.linalg.qr(rng.normal(size=(D, D)))[0], noisy=False)
+    return y, fit_from_scratch(y, D, np.linalg.qr(rng.normal(size=(D, D)))[0], noisy=False)
 
 
 def found(fitted, rewards):
     y, fit = fitted
-    return find(y, {0: fit}, first_gap=np.zeros(K), from_first=True, rewards=rewards)
+    return select_model(y, {0: fit}, first_gap=np.zeros(K), from_first=True, rewards=rewards)
 
 
 def test_a_model_that_predicts_no_worse_is_kept_and_its_arms_learn_on_smoothed_contexts(fitted):
     behind = np.exp(1.9 * DOUBT / ENOUGH_REWARDS)  # by a little less than DOUBT nats
-    told = Told(smoothed=behind, filtered=0.1, plain=1.0)
-    got = found(fitted, told)
+    rewards = FakeRewards(smoothed=behind, filtered=0.1, plain=1.0)
+    got = found(fitted, rewards)
     assert not got.plain
     assert not np.allclose(got.features[:, 1:], got.filtered[1:], atol=1e-3)
-    features, asked = told.asked[0]
+    features, query = rewards.calls[0]
     np.testing.assert_array_equal(features, got.features)
-    np.testing.assert_array_equal(asked[:, 1:], got.filtered[1:])
+    np.testing.assert_array_equal(query[:, 1:], got.filtered[1:])
 
 
 def test_where_arms_learnt_on_smoothed_contexts_predict_worse_they_learn_on_filtered_ones(fitted):
-    got = found(fitted, Told(smoothed=1.5, filtered=0.9, plain=1.0))
+    got = found(fitted, FakeRewards(smoothed=1.5, filtered=0.9, plain=1.0))
     assert not got.plain
     np.testing.assert_array_equal(got.features[:, 1:], got.filtered[1:])
     np.testing.assert_array_equal(got.smooth_cov, got.end_cov)  # the errors of the contexts the arms were learnt on
 
 
 def test_where_those_predict_worse_as_well_the_context_is_y(fitted):
-    got = found(fitted, Told(smoothed=1.5, filtered=1.1, plain=1.0))
+    got = found(fitted, FakeRewards(smoothed=1.5, filtered=1.1, plain=1.0))
     assert got.plain
     np.testing.assert_allclose(got.features[:, 1:], fitted[0], atol=1e-4)
 
 
 def test_few_rewards_cannot_refuse_a_model(fitted):
-    assert not found(fitted, Told(smoothed=9.0, filtered=9.0, plain=1.0, count=ENOUGH_REWARDS - 1)).plain
+    assert not found(fitted, FakeRewards(smoothed=9.0, filtered=9.0, plain=1.0, count=ENOUGH_REWARDS - 1)).plain
 
 
 def test_rewards_without_any_error_are_no_reason_to_stop(fitted):
-    assert not found(fitted, Told(smoothed=0.0, filtered=0.0, plain=0.0)).plain
+    assert not found(fitted, FakeRewards(smoothed=0.0, filtered=0.0, plain=0.0)).plain

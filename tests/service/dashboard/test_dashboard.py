@@ -12,8 +12,8 @@ from service.chromium import Chromium
 from service.dashboard_app import served
 
 from halfseen.journal.journal import Token
-from halfseen.service.dashboard import routes, watch
-from halfseen.service.specs import Ask, StreamSpec, Told
+from halfseen.service.dashboard import queries, routes
+from halfseen.service.schemas import DecisionRequest, RewardRequest, StreamSpec
 
 SHOTS = os.environ.get("HALFSEEN_SCREENSHOTS")  # a folder to keep pictures of the pages in
 READER = Token("1", "reader", b"", ["read"], None, 0)
@@ -62,10 +62,12 @@ def play(service, name, rounds, *, unpaid=0, seed=0):
         for _ in range(min(50, rounds - start)):
             x = turn @ x + 0.25 * rng.normal(size=2)
             xs.append(x)
-            asks.append(Ask([float(x[0]) + 0.4 * rng.normal(), None if rng.random() < 0.1 else rng.normal()]))
+            asks.append(
+                DecisionRequest([float(x[0]) + 0.4 * rng.normal(), None if rng.random() < 0.1 else rng.normal()])
+            )
         decided = service.call(engine.decide_all(name, asks))
         pays = [(arms.index(one.arm) - 1) * x[1] + 0.5 * rng.normal() for one, x in zip(decided, xs, strict=True)]
-        told = [Told(one.id, float(pay)) for one, pay in zip(decided, pays, strict=True)][unpaid:]
+        told = [RewardRequest(one.id, float(pay)) for one, pay in zip(decided, pays, strict=True)][unpaid:]
         service.call(engine.reward_all(name, told))
 
 
@@ -398,7 +400,7 @@ def test_series_follow_the_stream_and_only_what_is_new_is_read(tmp_path):
     with served(tmp_path / "journal.db", identify=False) as service:
         create(service, "long")
         play(service, "long", 300)
-        watcher, read = watch.Watcher(service.engine), []
+        asked, read = queries.DashboardQueries(service.engine), []
 
         async def counted(name, after=0, limit=1000, original=service.engine.events):
             page = await original(name, after=after, limit=limit)
@@ -406,29 +408,29 @@ def test_series_follow_the_stream_and_only_what_is_new_is_read(tmp_path):
             return page
 
         service.engine.events = counted
-        found = service.call(watcher.series("long", 300, 0))
+        found = service.call(asked.series("long", 300, 0))
         assert (found.shown.decisions, found.shown.version, sum(read)) == (300, 601, 601)
         play(service, "long", 50)
         read.clear()
-        again = service.call(watcher.series("long", 300, 0))
+        again = service.call(asked.series("long", 300, 0))
         assert again.shown.decisions == 300, "for a second an answer is the answer"
-        time.sleep(watch._FRESH)
-        later = service.call(watcher.series("long", 300, 0))
+        time.sleep(queries._FRESH)
+        later = service.call(asked.series("long", 300, 0))
         assert (later.shown.decisions, sum(read)) == (350, 100)
         assert later.shown.all
 
 
 def test_few_windows_are_kept(tmp_path):
     with served(tmp_path / "journal.db", identify=False) as service:
-        watcher = watch.Watcher(service.engine)
-        for at in range(watch.MOST_WATCHED + 3):
+        asked = queries.DashboardQueries(service.engine)
+        for at in range(queries.MOST_CACHED + 3):
             create(service, f"s{at}")
-            service.call(watcher.series(f"s{at}", 10, 0))
-        assert len(watcher._watched) == watch.MOST_WATCHED
-        assert "s0" not in watcher._watched
+            service.call(asked.series(f"s{at}", 10, 0))
+        assert len(asked._cached) == queries.MOST_CACHED
+        assert "s0" not in asked._cached
         with pytest.raises(Exception, match="no such stream"):
-            service.call(watcher.series("nobody", 10, 0))
-        assert "nobody" not in watcher._watched
+            service.call(asked.series("nobody", 10, 0))
+        assert "nobody" not in asked._cached
 
 
 def test_health_is_what_the_agent_says(service):

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 import halfseen as hs
+from halfseen.evaluation.estimators import ENOUGH
 from halfseen.journal import events
 from halfseen.journal.events import Event
 from halfseen.service.dashboard import series, window
-from halfseen.service.dashboard.context import Context, context_of
-from halfseen.service.dashboard.window import Window
-from halfseen.service.specs import StreamSpec, StreamView
+from halfseen.service.dashboard.context import ContextFilter, context_filter
+from halfseen.service.dashboard.window import DecisionWindow
+from halfseen.service.schemas import StreamSpec, StreamView
 
 SECOND = 1_000_000
 
@@ -65,7 +66,7 @@ class Record:
         )
 
     def window(self, last=None):
-        return Window(self.view, self.events if last is None else self.events[-last:])
+        return DecisionWindow(self.view, self.events if last is None else self.events[-last:])
 
 
 def paid_rows(n, *, arms=3, seed=0, policy=(0.6, 0.3, 0.1), values=(1.0, 0.0, -2.0)):
@@ -75,7 +76,7 @@ def paid_rows(n, *, arms=3, seed=0, policy=(0.6, 0.3, 0.1), values=(1.0, 0.0, -2
         arm = int(rng.choice(arms, p=policy))
         identity = record.decides(arm, list(policy), expected=list(values))
         record.pays(identity, values[arm] + rng.normal())
-    return list(record.window().rows.values())
+    return list(record.window().decisions.values())
 
 
 # ---------------------------------------------------------------------- the window
@@ -90,16 +91,16 @@ def test_a_window_read_in_parts_is_the_window_read_at_once():
     record.pays(first, 2.0)
     whole = record.window()
     early = Record(["a", "b"])
-    parts = Window(early.view, early.events)
-    parts.add(record.events[1:3])
-    parts.add(record.events[3:])
-    rows = [list(one.rows.values()) for one in (whole, parts)]
-    assert [(r.id, r.place, r.choices, r.reward) for r in rows[0]] == [
-        (r.id, r.place, r.choices, r.reward) for r in rows[1]
+    parts = DecisionWindow(early.view, early.events)
+    parts.fold(record.events[1:3])
+    parts.fold(record.events[3:])
+    rows = [list(one.decisions.values()) for one in (whole, parts)]
+    assert [(r.id, r.arm, r.possible.tolist(), r.reward) for r in rows[0]] == [
+        (r.id, r.arm, r.possible.tolist(), r.reward) for r in rows[1]
     ]
     assert whole.arms == parts.arms == ["a", "b", "c"]
     assert whole.version == parts.version == len(record.events)
-    assert whole.reaches_back
+    assert whole.is_whole_stream
 
 
 def test_arms_active_before_the_window_follow_from_those_active_now():
@@ -109,9 +110,9 @@ def test_arms_active_before_the_window_follow_from_those_active_now():
     record.decides("a", [0.6, 0.0, 0.4])
     record.adds("d")
     record.decides("d", [0.2, 0.0, 0.4, 0.4])
-    choices = [row.choices for row in record.window(last=5).rows.values()]
+    choices = [row.possible.sum() for row in record.window(last=5).decisions.values()]
     assert choices == [3, 2, 3]
-    assert not record.window(last=5).reaches_back
+    assert not record.window(last=5).is_whole_stream
     assert record.window(last=5).arms == ["a", "b", "c", "d"]
 
 
@@ -119,9 +120,8 @@ def test_only_arms_that_were_available_count():
     record = Record(4)
     record.decides(1, [0.0, 0.5, 0.5, 0.0], available=[1, 2])
     record.decides(1, [0.0, 0.5, 0.5, 0.0])
-    rows = list(record.window().rows.values())
-    assert [row.choices for row in rows] == [2, 4]
-    assert [row.uncovered for row in rows] == [0.0, 0.5]
+    rows = list(record.window().decisions.values())
+    assert [np.flatnonzero(row.possible).tolist() for row in rows] == [[1, 2], [0, 1, 2, 3]]
 
 
 def test_a_late_reward_takes_the_place_of_the_default_and_a_stranger_is_passed_over():
@@ -131,7 +131,7 @@ def test_a_late_reward_takes_the_place_of_the_default_and_a_stranger_is_passed_o
     record.happens(events.Expired(two), two)
     record.pays(one, 3.0, "late")
     record.pays("d99", 7.0)
-    rows = record.window().rows
+    rows = record.window().decisions
     assert (rows[one].reward, rows[one].how) == (3.0, "late")
     assert rows[two].expired
     assert rows[two].reward is None
@@ -143,65 +143,55 @@ def test_a_window_is_bounded_in_decisions_and_in_numbers():
     for _ in range(window.MOST_DECISIONS + 10):
         record.decides(0, [1.0, 0.0])
     whole = record.window()
-    assert len(whole.rows) == window.MOST_DECISIONS
-    assert not whole.reaches_back
-    assert window.events_read(record.view) == 2 * window.MOST_DECISIONS
-    assert window.events_read(Record(1000, observed=1000).view) < 400
+    assert len(whole.decisions) == window.MOST_DECISIONS
+    assert not whole.is_whole_stream
+    assert window.most_events(record.view) == 2 * window.MOST_DECISIONS
+    assert window.most_events(Record(1000, observed=1000).view) < 400
 
 
 # ---------------------------------------------------------------------- rewards
 
 
-def test_running_ratios_are_those_of_the_textbook():
-    rng = np.random.default_rng(1)
-    above, below = rng.normal(2.0, 1.0, 90), rng.uniform(0.5, 3.0, 90)
-    ends = series.block_ends(90, 12)
-    line = series.running_ratio(above, below, np.concatenate([[0], ends[:-1]]))
-    from scipy import stats
-
-    for at, end in enumerate(ends):
-        blocks = np.split(np.arange(end), ends[:at])
-        ratio = above[:end].sum() / below[:end].sum()
-        assert line.value[at] == pytest.approx(ratio, rel=1e-12)
-        if at < 2:
-            assert line.low[at] is None
-            continue
-        left = [above[block].sum() - ratio * below[block].sum() for block in blocks]
-        spread = np.sqrt(len(blocks) / (len(blocks) - 1) * np.sum(np.square(left))) / below[:end].sum()
-        half = stats.t.ppf(0.975, len(blocks) - 1) * spread
-        assert line.low[at] == pytest.approx(ratio - half, rel=1e-9)
-        assert line.high[at] == pytest.approx(ratio + half, rel=1e-9)
+def rewards_of(rows, *, arms=3, points=100):
+    return series.reward_series(rows, list(range(arms)), points)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 299, 300, 301, 4999, 5000])
 @pytest.mark.parametrize("points", [1, 10, 300])
 def test_blocks_cover_everything_in_no_more_points_than_asked_for(count, points):
-    ends = series.block_ends(count, points)
+    ends = series.block_ends(count, points, least=round(count ** (1 / 3)))
     assert len(ends) <= points
     assert ends[-1] == count
     assert (np.diff(np.concatenate([[0], ends])) > 0).all()
 
 
-def test_intervals_of_rewards_that_are_alike_hold():
-    """AR(1) rewards: most intervals by blocks hold the mean. Taken one by one, 3 of 5 would."""
-    rng, held, lone = np.random.default_rng(3), 0, 0
-    runs, n, rho = 300, 3000, 0.7
-    for _ in range(runs):
-        noise, values = rng.normal(size=n + 100), np.zeros(n + 100)
-        for t in range(1, n + 100):
-            values[t] = rho * values[t - 1] + noise[t]
-        values = values[100:]
-        ends = series.block_ends(n, 300)
-        line = series.running_ratio(values, np.ones(n), np.concatenate([[0], ends[:-1]]))
-        held += line.low[-1] <= 0 <= line.high[-1]
-        lone += abs(values.mean()) <= 1.96 * values.std() / np.sqrt(n)
-    assert held / runs > 0.87  # blocks of 14 still leave some of it
-    assert lone / runs < 0.7
+def test_the_numbers_are_those_of_evaluate():
+    """The window as a table: the same estimates, intervals and notes, with the agent's expectations as the model."""
+    rows = paid_rows(400, seed=4)
+    table = {
+        "observation": [row.observation.tolist() for row in rows],
+        "arm": [row.arm for row in rows],
+        "propensity": [row.propensity for row in rows],
+        "propensities": [row.propensities for row in rows],
+        "reward": [row.reward for row in rows],
+    }
+    whole = hs.evaluate(table, "uniform")
+    found, uniform = rewards_of(rows), whole.policies["uniform"]
+    for line, estimate in [
+        (found.mean, whole.policies["logged"].values["ips"]),
+        (found.uniform.ips, uniform.values["ips"]),
+        (found.uniform.snips, uniform.values["snips"]),
+    ]:
+        assert (line.value[-1], line.low[-1], line.high[-1]) == pytest.approx(
+            (estimate.value, estimate.low, estimate.high), rel=1e-9
+        )
+    assert found.uniform.effective == pytest.approx(uniform.effective_size)
+    assert found.uniform.told == uniform.sure
 
 
 def test_the_uniform_policy_is_estimated_from_propensities():
     """(1 + 0 − 2)/3, whatever the policy that was logged; all three estimators, within their intervals."""
-    found = series.rewards(paid_rows(4000), 300)
+    found = rewards_of(paid_rows(4000))
     truth = -1 / 3
     for line in (found.uniform.ips, found.uniform.snips, found.uniform.dr):
         assert line.low[-1] < truth < line.high[-1]
@@ -218,36 +208,37 @@ def test_weights_are_by_the_arms_that_could_be_played():
         propensities = [0.25] * 4 if available is None else [0.5, 0.5, 0.0, 0.0]
         assert propensities[arm] == p
         record.pays(record.decides(arm, propensities, available=available), value)
-    found = series.rewards(list(record.window().rows.values()), 10)
+    found = rewards_of(list(record.window().decisions.values()), arms=4)
     assert found.uniform.ips.value[-1] == pytest.approx(3.0)  # both weights are 1
 
 
 def test_what_propensities_do_not_cover_is_said():
-    found = series.rewards(paid_rows(500, policy=(0.7, 0.3, 0.0)), 100)
+    found = rewards_of(paid_rows(500, policy=(0.7, 0.3, 0.0)))
     assert not found.uniform.told
-    assert "33 %" in found.uniform.note
+    assert "33.3 % of its choices had no chance" in found.uniform.note
     assert found.uniform.uncovered == pytest.approx(1 / 3)
     assert found.uniform.dr.value[-1] == pytest.approx(-1 / 3, abs=0.1)  # what is expected is right here
     assert found.uniform.snips.value[-1] > 0.3  # and without it, far off: hence not told
 
 
 def test_arms_that_had_hardly_a_chance_are_said():
-    """Propensities above the least that counts, and still too small ever to be drawn."""
-    found = series.rewards(paid_rows(3000, policy=(0.7 - 1e-5, 0.3, 1e-5)), 100)
+    """Propensities above the smallest that counts, and still too small ever to be drawn."""
+    found = rewards_of(paid_rows(3000, policy=(0.7 - 1e-5, 0.3, 1e-5)))
     assert found.uniform.uncovered == 0.0
     assert not found.uniform.told
     assert "average 0.6" in found.uniform.note
 
 
 def test_few_effective_rewards_are_said():
-    found = series.rewards(paid_rows(200, policy=(0.98, 0.01, 0.01)), 100)
-    assert found.uniform.effective < series.ENOUGH
+    found = rewards_of(paid_rows(200, policy=(0.98, 0.01, 0.01)))
+    assert found.uniform.effective < ENOUGH
     assert "effective" in found.uniform.note
+    assert not found.uniform.told
 
 
 def test_the_recent_mean_is_of_the_last_ones():
     rows = paid_rows(300)
-    found = series.rewards(rows, 300)
+    found = rewards_of(rows)
     assert found.span == 30
     assert found.recent[-1] == pytest.approx(np.mean([row.reward for row in rows[-30:]]))
 
@@ -259,7 +250,7 @@ def test_shares_add_up_to_one_and_many_arms_become_others():
     rng, record = np.random.default_rng(0), Record(30)
     for _ in range(500):
         record.decides(int(rng.integers(30)) if rng.random() < 0.5 else 7, [1 / 30] * 30)
-    found = series.shares(list(record.window().rows.values()), record.arms, 300)
+    found = series.arm_shares(list(record.window().decisions.values()), record.arms, 300)
     assert found.arms[-1] == "18 others"
     assert len(found.arms) == series.MOST_ARMS + 1
     assert np.sum(found.share, axis=0) == pytest.approx(1.0)
@@ -274,7 +265,7 @@ def test_delays_are_those_of_rewards_that_were_given():
     for took in (2.0, 4.0, 6.0):
         record.pays(record.decides(0, [1.0, 0.0, 0.0]), 1.0, after=took)
     record.pays(record.decides(0, [1.0, 0.0, 0.0]), 0.0, "default", after=100.0)
-    found = series.delays(list(record.window().rows.values()), 300)
+    found = series.reward_delays(list(record.window().decisions.values()), 300)
     assert (found.round, found.p50) == ([3], [4.0])
     assert found.p90 == pytest.approx([5.6])
 
@@ -285,14 +276,16 @@ def test_waiting_decisions_by_age():
     record.pays(ids[3], 1.0)
     record.happens(events.Expired(ids[4]), ids[4])
     last = record.events[-1].time
-    found = series.waiting(list(record.window().rows.values()), record.arms, last + 3 * SECOND)
+    found = series.waiting_decisions(list(record.window().decisions.values()), record.arms, last + 3 * SECOND)
     assert found.count == 28
     assert found.counts == [0, 5, 23, 0, 0, 0, 0]  # ages 5 … 9 s, and 10 … 34 s but for two
     assert sum(found.counts) == found.count
     assert found.oldest == 34.0
     assert [one.id for one in found.decisions[:4]] == ["d1", "d2", "d3", "d6"]
     assert len(found.decisions) == series.MOST_LISTED
-    before = series.waiting(list(record.window().rows.values()), record.arms, 0)  # a clock that went backwards
+    before = series.waiting_decisions(
+        list(record.window().decisions.values()), record.arms, 0
+    )  # a clock that went backwards
     assert before.oldest == 0.0
 
 
@@ -313,7 +306,7 @@ def lived(name, n=200, **options):
 
 def test_the_context_is_what_the_model_in_force_filters():
     agent, ys = lived("emkf-ts", latent=3, observation_cov=0.5, window=50)
-    found = context_of(agent, ["price", "rain"])
+    found = context_filter(agent, ["price", "rain"])
     assert found.coordinates == ("price", "rain", "hidden 1")
     state = agent.state()
     model = hs.LinearGaussianModel(
@@ -336,7 +329,7 @@ def test_the_last_value_is_the_belief_of_the_agent_itself():
         observation_cov=np.eye(2) * 0.2,
     )
     agent, ys = lived("kf-ts", model=model)
-    found = context_of(agent, None)
+    found = context_filter(agent, None)
     state = agent.state()
     for at in range(3):
         mean, std = found.filter(ys[-150:], at)
@@ -349,7 +342,7 @@ def test_observed_coordinates_of_adaptive_are_in_the_units_of_the_observations()
     estimator = agent.policy.estimator
     if estimator.plain[0]:  # what it decides on is for its rewards to say; here is what is shown if it filters
         estimator.plain[0] = False
-    found = context_of(agent, None)
+    found = context_filter(agent, None)
     mean, std = found.filter(ys, 0)
     assert np.mean(mean) == pytest.approx(np.nanmean(ys[:, 0]), abs=1.0)
     assert np.corrcoef(mean, ys[:, 0])[0, 1] > 0.9
@@ -365,7 +358,7 @@ def test_observed_coordinates_of_adaptive_are_in_the_units_of_the_observations()
 def test_an_agent_without_a_belief_says_so(name, rounds, said):
     options = {"refit": "manual"} if name == "adaptive" else {}
     agent, _ = lived(name, rounds, **options)
-    found = context_of(agent, None)
+    found = context_filter(agent, None)
     assert found.filter is None
     assert said in found.why
 
@@ -373,7 +366,7 @@ def test_an_agent_without_a_belief_says_so(name, rounds, said):
 def test_adaptive_that_uses_the_observation_says_so():
     agent, _ = lived("adaptive", 300)
     agent.policy.estimator.plain[0] = True
-    assert "as it is" in context_of(agent, None).why
+    assert "as it is" in context_filter(agent, None).why
 
 
 def test_the_context_of_a_large_model_is_shortened_not_refused():
@@ -386,8 +379,8 @@ def test_the_context_of_a_large_model_is_shortened_not_refused():
         seen.append(len(ys))
         return np.zeros(len(ys)), np.ones(len(ys))
 
-    context = Context(tuple(f"x{i}" for i in range(200)), filtered)
-    found = series.estimated(list(record.window().rows.values()), context, 300, 999)
+    context = ContextFilter(tuple(f"x{i}" for i in range(200)), filtered)
+    found = series.context_series(list(record.window().decisions.values()), context, 300, 999)
     assert seen == [100]
     assert len(found.round) == 100
     assert found.coordinate == 199
@@ -404,10 +397,10 @@ def test_everything_goes_out_as_json_however_little_there_is(paid):
         identity = record.decides(0, [1.0, 0.0, 0.0])
         if at < paid:
             record.pays(identity, 1.0)
-    found = series.series(
-        "s", record.window(), Context(), points=300, coordinate=0, now=record.events[-1].time, service={}
+    found = series.stream_series(
+        "s", record.window(), ContextFilter(), points=300, coordinate=0, now=record.events[-1].time, service={}
     )
-    again = msgspec.json.decode(msgspec.json.encode(found), type=series.Series)
+    again = msgspec.json.decode(msgspec.json.encode(found), type=series.StreamSeries)
     assert again == found
     assert found.rewards.count[-1:] == ([paid] if paid else [])
     assert found.shown.all
@@ -418,8 +411,8 @@ def test_answers_are_bounded_however_long_the_stream():
     rows = paid_rows(4000)
     record = Record()
     whole = record.window()
-    whole.rows.update({row.id: row for row in rows})
-    context = Context(("a", "b"), lambda ys, at: (np.zeros(len(ys)), np.ones(len(ys))))
-    found = series.series("s", whole, context, points=300, coordinate=0, now=0, service={})
+    whole.decisions.update({row.id: row for row in rows})
+    context = ContextFilter(("a", "b"), lambda ys, at: (np.zeros(len(ys)), np.ones(len(ys))))
+    found = series.stream_series("s", whole, context, points=300, coordinate=0, now=0, service={})
     assert max(len(found.rewards.round), len(found.context.round), len(found.arms.round)) <= 300
     assert len(msgspec.json.encode(found)) < 200_000

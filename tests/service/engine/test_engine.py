@@ -14,7 +14,7 @@ import halfseen as hs
 from halfseen.journal import events
 from halfseen.service.engine import engine as engine_module
 from halfseen.service.errors import ServiceError
-from halfseen.service.specs import Ask, StreamSpec, Told
+from halfseen.service.schemas import DecisionRequest, RewardRequest, StreamSpec
 
 
 async def refused(doing, code: str, status: int) -> str:
@@ -33,13 +33,13 @@ def test_the_decisions_are_those_of_the_agent(database):
             y = observation(t)
             available = ["a", "c"] if t % 4 == 0 else None
             mine = agent.decide(y, available=available)
-            theirs = await engine.decide("one", Ask(y, available))
+            theirs = await engine.decide("one", DecisionRequest(y, available))
             assert (theirs.arm, theirs.propensity) == (mine.arm, mine.propensity)
             assert theirs.propensities == mine.propensities.tolist()
             assert theirs.expected == mine.expected.tolist()
             assert not theirs.repeated
             if t % 3:
-                rewarded = await engine.reward("one", Told(theirs.id, t / 7))
+                rewarded = await engine.reward("one", RewardRequest(theirs.id, t / 7))
                 assert (rewarded.how, rewarded.folded, rewarded.repeated) == ("given", True, False)
                 agent.learn(mine.id, t / 7)
         view = await engine.stream("one")
@@ -59,10 +59,10 @@ def test_a_stream_folded_again_is_bit_for_bit_the_live_one(tmp_path, name):
         waiting = []
         for t in range(70):
             available = [0, 2, 3] if t % 5 == 0 else None
-            waiting.append((await engine.decide("one", Ask(observation(t, OBSERVED), available))).id)
+            waiting.append((await engine.decide("one", DecisionRequest(observation(t, OBSERVED), available))).id)
             if t % 3 == 2:
                 for identity in reversed(waiting[:-1]):
-                    await engine.reward("one", Told(identity, pay(identity)))
+                    await engine.reward("one", RewardRequest(identity, pay(identity)))
                 del waiting[:]
             if t == 40:
                 await engine.retire_arm("one", 1)
@@ -74,7 +74,7 @@ def test_a_stream_folded_again_is_bit_for_bit_the_live_one(tmp_path, name):
     with_engine(url, scenario)
 
     async def again(engine):
-        await engine.decide("one", Ask(observation(99, OBSERVED)))
+        await engine.decide("one", DecisionRequest(observation(99, OBSERVED)))
         assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
         assert same(held(engine, "one"), refolded(url, "one"))
 
@@ -84,23 +84,25 @@ def test_a_stream_folded_again_is_bit_for_bit_the_live_one(tmp_path, name):
 def test_a_key_gives_the_same_decision_for_ever(database):
     async def scenario(engine):
         await engine.create_stream(spec())
-        first = await engine.decide("one", Ask(observation(1), key="order 17"))
-        again = await engine.decide("one", Ask(observation(2), key="order 17"))
+        first = await engine.decide("one", DecisionRequest(observation(1), key="order 17"))
+        again = await engine.decide("one", DecisionRequest(observation(2), key="order 17"))
         assert again.repeated
         assert again.id == first.id
         assert (again.arm, again.propensities, again.expected) == (first.arm, first.propensities, first.expected)
-        batch = await engine.decide_all("one", [Ask(observation(3), key=key) for key in ("x", "y", "x", "order 17")])
+        batch = await engine.decide_all(
+            "one", [DecisionRequest(observation(3), key=key) for key in ("x", "y", "x", "order 17")]
+        )
         assert batch[0].id == batch[2].id != batch[1].id
         assert [one.repeated for one in batch] == [False, False, True, True]
         assert (await engine.stream("one")).decisions == 3
         for key in ("", "k" * 201, "nul\x00", "new\nline"):
-            await refused(engine.decide("one", Ask(observation(1), key=key)), "invalid", 422)
+            await refused(engine.decide("one", DecisionRequest(observation(1), key=key)), "invalid", 422)
         return first
 
     first = with_engine(database, scenario)
 
     async def later(engine):
-        return await engine.decide("one", Ask(observation(4), key="order 17"))
+        return await engine.decide("one", DecisionRequest(observation(4), key="order 17"))
 
     assert with_engine(database, later).id == first.id
 
@@ -109,13 +111,13 @@ def test_rewards_repeated_conflicting_unknown_and_reordered(database):
     async def scenario(engine):
         await engine.create_stream(spec())
         await engine.create_stream(spec("two"))
-        made = [await engine.decide("one", Ask(observation(t))) for t in range(6)]
+        made = [await engine.decide("one", DecisionRequest(observation(t))) for t in range(6)]
         for decision in reversed(made):
-            await engine.reward("one", Told(decision.id, 0.25))
-        again = await engine.reward("one", Told(made[2].id, 0.25))
+            await engine.reward("one", RewardRequest(decision.id, 0.25))
+        again = await engine.reward("one", RewardRequest(made[2].id, 0.25))
         assert again.repeated
         assert again.folded
-        message = await refused(engine.reward("one", Told(made[2].id, 0.5)), "conflict", 409)
+        message = await refused(engine.reward("one", RewardRequest(made[2].id, 0.5)), "conflict", 409)
         assert "0.25" in message
         for strange in (
             "nothing",
@@ -124,10 +126,10 @@ def test_rewards_repeated_conflicting_unknown_and_reordered(database):
             made[0].id.upper() + "0",
             "0198c0de-0000-7000-8000-000000000000",
         ):
-            await refused(engine.reward("one", Told(strange, 1.0)), "not_found", 404)
-        await refused(engine.reward("two", Told(made[0].id, 0.25)), "not_found", 404)
+            await refused(engine.reward("one", RewardRequest(strange, 1.0)), "not_found", 404)
+        await refused(engine.reward("two", RewardRequest(made[0].id, 0.25)), "not_found", 404)
         for value in (float("nan"), float("inf"), 1e101, 10**400, True, "1.5"):
-            await refused(engine.reward("one", Told(made[0].id, value)), "invalid", 422)
+            await refused(engine.reward("one", RewardRequest(made[0].id, value)), "invalid", 422)
         assert (await engine.stream("one")).rewards == 6
         assert same(held(engine, "one"), refolded(database, "one"))
 
@@ -138,12 +140,25 @@ def test_one_bad_row_does_not_fail_its_batch(database):
     async def scenario(engine):
         await engine.create_stream(spec())
         asks = [
-            Ask(observation(1)), Ask([1.0]), Ask([1e301, 0.0, 0.0]), Ask(observation(1), ["nobody"]), Ask(["1", 2, 3]),
-            Ask({"a": 1.0}), Ask(observation(1), []), Ask([True, 1.0, 2.0]), Ask([10**400, 1, 1]), Ask(observation(2)),
-        ]  # fmt: skip
+            DecisionRequest(observation(1)),
+            DecisionRequest([1.0]),
+            DecisionRequest([1e301, 0.0, 0.0]),
+            DecisionRequest(observation(1), ["nobody"]),
+            DecisionRequest(["1", 2, 3]),
+            DecisionRequest({"a": 1.0}),
+            DecisionRequest(observation(1), []),
+            DecisionRequest([True, 1.0, 2.0]),
+            DecisionRequest([10**400, 1, 1]),
+            DecisionRequest(observation(2)),
+        ]
         answers = await engine.decide_all("one", asks)
         assert [getattr(answer, "code", "fine") for answer in answers] == ["fine", *["invalid"] * 8, "fine"]
-        told_all = [Told(answers[0].id, 1.0), Told("none", 1.0), Told(answers[0].id, 2.0), Told(answers[9].id, 2.0)]
+        told_all = [
+            RewardRequest(answers[0].id, 1.0),
+            RewardRequest("none", 1.0),
+            RewardRequest(answers[0].id, 2.0),
+            RewardRequest(answers[9].id, 2.0),
+        ]
         rewards = await engine.reward_all("one", told_all)
         assert [getattr(one, "code", "fine") for one in rewards] == ["fine", "not_found", "conflict", "fine"]
         agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
@@ -160,7 +175,7 @@ def test_concurrent_callers_share_commits_and_a_failure_of_one_stream_is_its_own
         for name in ("one", "two", "three"):
             await engine.create_stream(spec(name))
         commits = engine.measurements()["counts"]["commits"]
-        asking = [engine.decide(("one", "two", "three")[t % 3], Ask(observation(t))) for t in range(60)]
+        asking = [engine.decide(("one", "two", "three")[t % 3], DecisionRequest(observation(t))) for t in range(60)]
         decisions = await asyncio.gather(*asking)
         assert len({decision.id for decision in decisions}) == 60
         assert engine.measurements()["counts"]["commits"] - commits <= 4
@@ -171,10 +186,11 @@ def test_concurrent_callers_share_commits_and_a_failure_of_one_stream_is_its_own
 
         monkeypatch.setattr(held(engine, "two").agent, "decide", broken)
         answers = await asyncio.gather(
-            *[engine.decide(name, Ask(observation(1))) for name in ("one", "two", "three")], return_exceptions=True
+            *[engine.decide(name, DecisionRequest(observation(1))) for name in ("one", "two", "three")],
+            return_exceptions=True,
         )
         assert [getattr(answer, "code", "fine") for answer in answers] == ["fine", "internal", "fine"]
-        await engine.decide("two", Ask(observation(1)))  # folded anew, without the bug
+        await engine.decide("two", DecisionRequest(observation(1)))  # folded anew, without the bug
         assert held(engine, "two").version == before + 1
         for name in ("one", "two", "three"):
             assert same(held(engine, name), refolded(database, name))
@@ -190,15 +206,15 @@ def test_numbers_at_the_edge_do_not_spoil_the_record(tmp_path, agent, monkeypatc
     async def scenario(engine):
         await engine.create_stream(spec(agent=agent, reward_wait=60.0, default_reward=0.5))
         for value in (1e100, -1e100, 1e-300, 0.0):
-            made = await engine.decide("one", Ask([value, -value, None], key=str(value)))
-            rewarded = await engine.reward("one", Told(made.id, value))
+            made = await engine.decide("one", DecisionRequest([value, -value, None], key=str(value)))
+            rewarded = await engine.reward("one", RewardRequest(made.id, value))
             assert rewarded.folded == (agent == "adaptive" or abs(value) < 1)  # recorded all the same
-        last = await engine.decide("one", Ask([1e100, 1.0, 1.0]))
+        last = await engine.decide("one", DecisionRequest([1e100, 1.0, 1.0]))
         clock[0] += 61_000_000_000
-        await engine.decide("one", Ask([1.0, 1.0, 1.0]))
-        assert (await engine.reward("one", Told(last.id, 0.25))).how == "late"
+        await engine.decide("one", DecisionRequest([1.0, 1.0, 1.0]))
+        assert (await engine.reward("one", RewardRequest(last.id, 0.25))).how == "late"
         assert same(held(engine, "one"), refolded(url, "one"))
-        assert (await engine.decide("one", Ask(observation(1), key="0.0"))).repeated
+        assert (await engine.decide("one", DecisionRequest(observation(1), key="0.0"))).repeated
 
     with_engine(url, scenario)
 
@@ -209,9 +225,9 @@ def test_the_reward_wait_with_a_default(database, monkeypatch):
 
     async def scenario(engine):
         await engine.create_stream(spec(reward_wait=60.0, default_reward=-0.5))
-        first = await engine.decide("one", Ask(observation(1)))
-        second = await engine.decide("one", Ask(observation(2)))
-        await engine.reward("one", Told(second.id, 1.0))
+        first = await engine.decide("one", DecisionRequest(observation(1)))
+        second = await engine.decide("one", DecisionRequest(observation(2)))
+        await engine.reward("one", RewardRequest(second.id, 1.0))
         clock[0] += 59_000_000_000
         await asyncio.sleep(0.2)
         assert (await engine.stream("one")).version == 4
@@ -219,15 +235,15 @@ def test_the_reward_wait_with_a_default(database, monkeypatch):
         await _until_version(engine, "one", 5)  # without any caller
         contents = [event.content for event in await engine.events("one")]
         assert contents[-1] == events.Rewarded(first.id, 1, -0.5, "default", True)
-        late = await engine.reward("one", Told(first.id, 2.0))
+        late = await engine.reward("one", RewardRequest(first.id, 2.0))
         assert (late.how, late.folded, late.repeated) == ("late", False, False)
-        assert (await engine.reward("one", Told(first.id, 2.0))).repeated
-        await refused(engine.reward("one", Told(first.id, 3.0)), "conflict", 409)
+        assert (await engine.reward("one", RewardRequest(first.id, 2.0))).repeated
+        await refused(engine.reward("one", RewardRequest(first.id, 3.0)), "conflict", 409)
         agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
         agent.decide(observation(1)), agent.decide(observation(2))
         agent.learn(2, 1.0), agent.learn(1, -0.5)
         expected = agent.decide(observation(3)).expected.tolist()
-        assert (await engine.decide("one", Ask(observation(3)))).expected == expected
+        assert (await engine.decide("one", DecisionRequest(observation(3)))).expected == expected
         assert same(held(engine, "one"), refolded(database, "one"))
 
     with_engine(database, scenario)
@@ -241,13 +257,13 @@ def test_a_default_comes_in_time_to_a_stream_that_nobody_has_touched_since_the_s
         await engine.create_stream(spec(reward_wait=60.0, default_reward=-0.5))
         await engine.create_stream(spec("other", reward_wait=6000.0, default_reward=-0.5))
         for name in ("one", "other"):
-            await engine.decide(name, Ask(observation(1)))
+            await engine.decide(name, DecisionRequest(observation(1)))
 
     async def after(engine):
         await _until_version(engine, "one", 3)
         assert [event.kind for event in await engine.events("one")] == ["created", "decided", "rewarded"]
         assert (await engine.stream("other")).version == 2
-        assert list(engine._store.residents) == ["one"]
+        assert list(engine._store.loaded) == ["one"]
         assert await engine._read(lambda reader: reader.due(2**62, 10)) == ["other"]  # the first waits no more
 
     with_engine(database, before)
@@ -262,9 +278,11 @@ def test_the_reward_wait_without_a_default(tmp_path, late_rewards, monkeypatch):
 
     async def scenario(engine):
         await engine.create_stream(spec(reward_wait=60.0, late_rewards=late_rewards))
-        decision = await engine.decide("one", Ask(observation(1)))
+        decision = await engine.decide("one", DecisionRequest(observation(1)))
         clock[0] += 61_000_000_000
-        late = await engine.reward("one", Told(decision.id, 2.0))  # expires in the transaction of the reward itself
+        late = await engine.reward(
+            "one", RewardRequest(decision.id, 2.0)
+        )  # expires in the transaction of the reward itself
         assert (late.how, late.folded) == ("late", late_rewards == "fold")
         assert [event.kind for event in await engine.events("one")] == ["created", "decided", "expired", "rewarded"]
         assert held(engine, "one").agent.health().facts["rewards"] == (late_rewards == "fold")
@@ -278,12 +296,12 @@ def test_more_decisions_waiting_than_the_agent_keeps(tmp_path):
 
     async def scenario(engine):
         await engine.create_stream(spec(options={"max_pending": 3}))
-        made = [await engine.decide("one", Ask(observation(t))) for t in range(5)]
-        first = await engine.reward("one", Told(made[0].id, 1.0))
-        last = await engine.reward("one", Told(made[4].id, 1.0))
+        made = [await engine.decide("one", DecisionRequest(observation(t))) for t in range(5)]
+        first = await engine.reward("one", RewardRequest(made[0].id, 1.0))
+        last = await engine.reward("one", RewardRequest(made[4].id, 1.0))
         assert (first.how, first.folded) == ("given", False)
         assert (last.how, last.folded) == ("given", True)
-        assert (await engine.reward("one", Told(made[0].id, 1.0))).repeated
+        assert (await engine.reward("one", RewardRequest(made[0].id, 1.0))).repeated
         assert same(held(engine, "one"), refolded(url, "one"))
 
     with_engine(url, scenario)
@@ -298,14 +316,14 @@ def test_the_agent_keeps_only_decisions_it_may_still_learn_from(tmp_path, late_r
         await engine.create_stream(spec(reward_wait=60.0, late_rewards=late_rewards))
         empty = held(engine, "one").nbytes
         for _ in range(3):
-            made = await engine.decide_all("one", [Ask(observation(t)) for t in range(20)])
-            await engine.reward("one", Told(made[3].id, 1.0))
+            made = await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(20)])
+            await engine.reward("one", RewardRequest(made[3].id, 1.0))
             clock[0] += 61_000_000_000
-        await engine.decide("one", Ask(observation(1)))
+        await engine.decide("one", DecisionRequest(observation(1)))
         here, kept = held(engine, "one"), 3 * 19 * (late_rewards == "fold")
-        assert (len(here.waiting), len(here.agent.pending), here.agent.unrewarded) == (1, 1 + kept, 1 + kept)
+        assert (len(here.open_decisions), len(here.agent.pending), here.agent.unrewarded) == (1, 1 + kept, 1 + kept)
         assert here.nbytes - empty > 700 * (1 + kept)
-        assert (await engine.reward("one", Told(made[5].id, 1.0))).folded == (late_rewards == "fold")
+        assert (await engine.reward("one", RewardRequest(made[5].id, 1.0))).folded == (late_rewards == "fold")
         health = await engine.health("one")
         assert health.facts["decisions dropped"] == 0
         assert health.facts.get("decisions given up", 0) == 57 - kept
@@ -314,7 +332,7 @@ def test_the_agent_keeps_only_decisions_it_may_still_learn_from(tmp_path, late_r
         await engine.snapshot("one")
 
     async def again(engine):
-        await engine.decide("one", Ask(observation(1)))
+        await engine.decide("one", DecisionRequest(observation(1)))
         assert same(held(engine, "one"), refolded(url, "one"))
         assert "loads_without_snapshot" not in engine.measurements()["counts"]
 
@@ -327,8 +345,8 @@ def test_what_cannot_be_learnt_is_not_kept(tmp_path):
 
     async def scenario(engine):
         await engine.create_stream(spec())
-        made = await engine.decide("one", Ask([1e100, -1e100, None]))
-        assert not (await engine.reward("one", Told(made.id, 1e100))).folded
+        made = await engine.decide("one", DecisionRequest([1e100, -1e100, None]))
+        assert not (await engine.reward("one", RewardRequest(made.id, 1e100))).folded
         assert held(engine, "one").agent.pending == ()
         assert same(held(engine, "one"), refolded(url, "one"))
 
@@ -342,11 +360,11 @@ def test_the_wait_is_over_also_for_more_decisions_than_the_agent_keeps(tmp_path,
 
     async def scenario(engine):
         await engine.create_stream(spec(reward_wait=60.0, default_reward=default, options={"max_pending": 5}))
-        made = await engine.decide_all("one", [Ask(observation(t)) for t in range(8)])
-        early = await engine.reward("one", Told(made[1].id, 1.0))
+        made = await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(8)])
+        early = await engine.reward("one", RewardRequest(made[1].id, 1.0))
         assert (early.how, early.folded) == ("given", False)
         clock[0] += 61_000_000_000
-        late = await engine.reward("one", Told(made[0].id, 1.0))
+        late = await engine.reward("one", RewardRequest(made[0].id, 1.0))
         assert (late.how, late.folded) == ("late", False)
         over = [event.content for event in await engine.events("one") if event.kind in ("rewarded", "expired")][1:-1]
         assert [content.decision for content in over] == [made[0].id, *[one.id for one in made[2:]]]
@@ -360,17 +378,17 @@ def test_the_wait_is_over_also_for_more_decisions_than_the_agent_keeps(tmp_path,
 def test_a_reward_in_the_batch_whose_decisions_push_its_own_out(database):
     async def scenario(engine):
         await engine.create_stream(spec(options={"max_pending": 5}))
-        made = await engine.decide_all("one", [Ask(observation(t)) for t in range(5)])
+        made = await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(5)])
         commits = engine.measurements()["counts"]["commits"]
         *_, newest, oldest = await asyncio.gather(
-            *[engine.decide("one", Ask(observation(t))) for t in range(5, 8)],
-            engine.reward("one", Told(made[4].id, 1.0)),
-            engine.reward("one", Told(made[0].id, 2.0)),
+            *[engine.decide("one", DecisionRequest(observation(t))) for t in range(5, 8)],
+            engine.reward("one", RewardRequest(made[4].id, 1.0)),
+            engine.reward("one", RewardRequest(made[0].id, 2.0)),
         )
         assert engine.measurements()["counts"]["commits"] == commits + 1
         assert (newest.how, newest.folded) == ("given", True)
         assert (oldest.how, oldest.folded, oldest.repeated) == ("given", False, False)
-        assert (await engine.reward("one", Told(made[0].id, 2.0))).repeated
+        assert (await engine.reward("one", RewardRequest(made[0].id, 2.0))).repeated
         assert (await engine.stream("one")).rewards == 2
         assert same(held(engine, "one"), refolded(database, "one"))
 
@@ -392,12 +410,12 @@ def test_streams_are_made_once(database):
         assert [one.name for one in await engine.streams()] == ["one", "same"]
         await refused(engine.stream("none"), "not_found", 404)
         await refused(engine.stream("\x00"), "not_found", 404)
-        await refused(engine.decide("none", Ask([1.0])), "not_found", 404)
-        await refused(engine.decide("\x00", Ask([1.0])), "not_found", 404)
-        named = await engine.decide("one", Ask({"y": 2.0}))
+        await refused(engine.decide("none", DecisionRequest([1.0])), "not_found", 404)
+        await refused(engine.decide("\x00", DecisionRequest([1.0])), "not_found", 404)
+        named = await engine.decide("one", DecisionRequest({"y": 2.0}))
         assert (await engine.events("one"))[-1].content.observation == [None, 2.0]
         assert named.arm in view.arms
-        await refused(engine.decide("one", Ask({"z": 2.0})), "invalid", 422)
+        await refused(engine.decide("one", DecisionRequest({"z": 2.0})), "invalid", 422)
 
     with_engine(database, scenario)
 
@@ -433,9 +451,9 @@ def test_waits_beyond_all_times_of_streams_made_before_they_were_refused(databas
             before.setattr(StreamSpec, "check", lambda self: None)
             for name, wait in names.items():
                 await engine.create_stream(spec(name, reward_wait=wait))
-        made = await asyncio.gather(*[engine.decide(name, Ask(observation(1))) for name in names])
+        made = await asyncio.gather(*[engine.decide(name, DecisionRequest(observation(1))) for name in names])
         for name, decision in zip(names, made, strict=True):
-            assert (await engine.reward(name, Told(decision.id, 1.0))).how == "given"
+            assert (await engine.reward(name, RewardRequest(decision.id, 1.0))).how == "given"
             assert same(held(engine, name), refolded(database, name))
 
     with_engine(database, scenario)
@@ -453,7 +471,7 @@ def test_there_are_only_so_many_streams(database):
 def test_arms_come_and_go_and_a_stream_ends(database):
     async def scenario(engine):
         await engine.create_stream(spec())
-        decision = await engine.decide("one", Ask(observation(0)))
+        decision = await engine.decide("one", DecisionRequest(observation(0)))
         assert (await engine.add_arm("one", "d")).arms == ["a", "b", "c", "d"]
         assert (await engine.add_arm("one", "d")).version == 3  # again: nothing
         assert (await engine.retire_arm("one", "a")).active == ["b", "c", "d"]
@@ -465,8 +483,8 @@ def test_arms_come_and_go_and_a_stream_ends(database):
         await engine.retire_arm("one", "b")
         await engine.retire_arm("one", "c")
         await refused(engine.retire_arm("one", "d"), "invalid", 422)
-        await refused(engine.decide("one", Ask(observation(1), ["a"])), "invalid", 422)
-        last = await engine.decide("one", Ask(observation(1)))
+        await refused(engine.decide("one", DecisionRequest(observation(1), ["a"])), "invalid", 422)
+        last = await engine.decide("one", DecisionRequest(observation(1)))
         assert last.arm == "d"
         assert last.propensities == pytest.approx([0.0, 0.0, 0.0, 1.0])
         await engine.create_stream(spec("numbers", arms=2))
@@ -475,9 +493,9 @@ def test_arms_come_and_go_and_a_stream_ends(database):
         await refused(engine.add_arm("numbers", 7), "invalid", 422)
         assert (await engine.retire_stream("one")).retired
         assert (await engine.retire_stream("one")).version == (await engine.stream("one")).version
-        await refused(engine.decide("one", Ask(observation(1))), "conflict", 409)
+        await refused(engine.decide("one", DecisionRequest(observation(1))), "conflict", 409)
         await refused(engine.add_arm("one", "e"), "conflict", 409)
-        assert (await engine.reward("one", Told(decision.id, 1.0))).folded
+        assert (await engine.reward("one", RewardRequest(decision.id, 1.0))).folded
         assert same(held(engine, "one"), refolded(database, "one"))
 
     with_engine(database, scenario)
@@ -486,13 +504,13 @@ def test_arms_come_and_go_and_a_stream_ends(database):
 def test_a_full_queue_is_refused_at_once_and_comes_back(tmp_path):
     async def scenario(engine):
         await engine.create_stream(spec())
-        asking = [asyncio.create_task(engine.decide("one", Ask(observation(t)))) for t in range(50)]
+        asking = [asyncio.create_task(engine.decide("one", DecisionRequest(observation(t)))) for t in range(50)]
         answers = await asyncio.gather(*asking, return_exceptions=True)
         codes = [getattr(answer, "code", "fine") for answer in answers]
         assert codes.count("busy") == 50 - 8
         assert codes.count("fine") == 8
-        await refused(engine.decide_all("one", [Ask(observation(1))] * 9), "too_large", 413)
-        await engine.decide("one", Ask(observation(1)))
+        await refused(engine.decide_all("one", [DecisionRequest(observation(1))] * 9), "too_large", 413)
+        await engine.decide("one", DecisionRequest(observation(1)))
         assert (await engine.stream("one")).decisions == 9
         assert engine.measurements()["waiting_rows"] == 0
 
@@ -505,8 +523,8 @@ def test_a_clock_that_goes_backwards(database, monkeypatch):
         clock = time.time_ns()
         for step in (0, -3_600, -7_200, 5, -1):
             monkeypatch.setattr(time, "time_ns", lambda step=step: clock + step * 1_000_000_000)
-            made = await engine.decide_all("one", [Ask(observation(1)), Ask(observation(2))])
-            await engine.reward("one", Told(made[0].id, 1.0))
+            made = await engine.decide_all("one", [DecisionRequest(observation(1)), DecisionRequest(observation(2))])
+            await engine.reward("one", RewardRequest(made[0].id, 1.0))
         record = await engine.events("one")
         times = [event.time for event in record]
         ids = [event.id for event in record if event.kind == "decided"]
@@ -525,31 +543,31 @@ def test_waits_end_although_the_clock_was_a_day_ahead_for_a_moment(database, def
     async def scenario(engine):
         await engine.create_stream(spec(reward_wait=60.0, default_reward=default))
         clock[0] += day
-        made = [await engine.decide("one", Ask(observation(1)))]
+        made = [await engine.decide("one", DecisionRequest(observation(1)))]
         clock[0] -= day
-        made += [await engine.decide("one", Ask(observation(2)))]
+        made += [await engine.decide("one", DecisionRequest(observation(2)))]
         clock[0] += 30_000_000_000
-        made += [await engine.decide("one", Ask(observation(3)))]
-        assert (await engine.reward("one", Told(made[1].id, 1.0))).how == "given"
+        made += [await engine.decide("one", DecisionRequest(observation(3)))]
+        assert (await engine.reward("one", RewardRequest(made[1].id, 1.0))).how == "given"
         clock[0] += 29_000_000_000
         await asyncio.sleep(0.2)
         assert (await engine.stream("one")).version == 5
         clock[0] += 2_000_000_000
         await _until_version(engine, "one", 6)  # a minute after the clock was right again
         clock[0] += 28_000_000_000
-        assert (await engine.reward("one", Told(made[2].id, 1.0))).how == "given"  # in time
+        assert (await engine.reward("one", RewardRequest(made[2].id, 1.0))).how == "given"  # in time
         record = await engine.events("one")
         assert record[5].id == made[0].id
         assert [event.time for event in record] == sorted(event.time for event in record)
         clock[0] += day
-        await engine.decide("one", Ask(observation(4)))
+        await engine.decide("one", DecisionRequest(observation(4)))
         contents = [event.content for event in await engine.events("one") if event.kind == "decided"]
         assert [content.clock is None for content in contents] == [True, False, False, True]
         assert same(held(engine, "one"), refolded(database, "one"))
         await engine.snapshot("one")
 
     async def again(engine):
-        await engine.decide("one", Ask(observation(5)))
+        await engine.decide("one", DecisionRequest(observation(5)))
         assert same(held(engine, "one"), refolded(database, "one"))
 
     with_engine(database, scenario)
@@ -564,10 +582,10 @@ def test_clocks_that_differ_a_little_leave_no_trace(tmp_path, monkeypatch):
         await engine.create_stream(spec(reward_wait=60.0))
         for step in (0, -900_000_000, 1_000_000, 0):
             clock[0] += step
-            await engine.decide("one", Ask(observation(1)))
+            await engine.decide("one", DecisionRequest(observation(1)))
         record = (await engine.events("one"))[1:]
         assert [event.content.clock for event in record] == [None] * 4
-        assert [one.time for one in held(engine, "one").waiting.values()] == [event.time for event in record]
+        assert [one.time for one in held(engine, "one").open_decisions.values()] == [event.time for event in record]
 
     with_engine(str(tmp_path / "j.db"), scenario)
 
@@ -581,14 +599,14 @@ def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(tmp_path)
             await engine.create_stream(spec(name))
         for t in range(26):
             for name in names:
-                made = await engine.decide(name, Ask(observation(t)))
-                await engine.reward(name, Told(made.id, pay(made.id)))
+                made = await engine.decide(name, DecisionRequest(observation(t)))
+                await engine.reward(name, RewardRequest(made.id, pay(made.id)))
         assert engine.measurements()["resident_streams"] <= 3
         assert engine.measurements()["counts"]["snapshots"] >= 4
         assert engine.measurements()["resident_bytes"] <= 70_000
         assert engine.measurements()["counts"]["evictions"] > 20
         for name in names:
-            await engine.decide(name, Ask(observation(50)))
+            await engine.decide(name, DecisionRequest(observation(50)))
             assert same(held(engine, name), refolded(url, name))
 
     with_engine(url, scenario, resident_bytes=70_000)
@@ -605,7 +623,7 @@ def test_looking_at_streams_makes_room_too(tmp_path):
         for look in (engine.agent, engine.health, engine.snapshot):
             for name in names:
                 await look(name)
-                assert list(engine._store.residents)[-1] == name
+                assert list(engine._store.loaded)[-1] == name
                 assert engine.measurements()["resident_bytes"] <= 70_000
 
     with_engine(url, made)
@@ -618,8 +636,8 @@ def test_the_memory_of_a_stream_is_told_as_it_grows(tmp_path):
         await engine.create_stream(spec("arms", arms=4))
         said = []
         for _ in range(8):
-            made = await engine.decide_all("one", [Ask(observation(t)) for t in range(250)])
-            await engine.reward_all("one", [Told(one.id, 1.0) for one in made])
+            made = await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(250)])
+            await engine.reward_all("one", [RewardRequest(one.id, 1.0) for one in made])
             arrays = sum(array.nbytes for array in held(engine, "one").agent.policy.state().values())
             said.append(engine._store._sizes["one"])
             assert 0.9 * arrays < said[-1] < 1.1 * arrays + 25_000
@@ -636,16 +654,18 @@ def test_a_stream_that_cannot_be_kept_is_let_go_and_nobody_else_hears_of_it(data
     async def scenario(engine):
         for name in ("bad", "one", "two"):
             await engine.create_stream(spec(name))
-        await engine.decide_all("bad", [Ask(observation(t)) for t in range(60)])
-        await engine._on_desk(lambda: engine._store.changed(_from_the_future))
+        await engine.decide_all("bad", [DecisionRequest(observation(t)) for t in range(60)])
+        await engine._on_store_thread(lambda: engine._store.in_transaction(_from_the_future))
         for t in range(30):
             for name in ("one", "two"):
-                made = await engine.decide_all(name, [Ask(observation(t), key=f"{t} {place}") for place in range(10)])
+                made = await engine.decide_all(
+                    name, [DecisionRequest(observation(t), key=f"{t} {place}") for place in range(10)]
+                )
                 assert [one.repeated for one in made] == [False] * 10
-        assert "bad" not in engine._store.residents
+        assert "bad" not in engine._store.loaded
         assert engine.measurements()["counts"]["snapshot_errors"] == 1
         assert (await engine.stream("one")).decisions == 300
-        await refused(engine.decide("bad", Ask(observation(1))), "internal", 500)
+        await refused(engine.decide("bad", DecisionRequest(observation(1))), "internal", 500)
 
     with_engine(database, scenario, resident_bytes=70_000, sweep_seconds=60)
     assert len([record for record in caplog.records if "'bad'" in record.getMessage()]) == 1
@@ -654,14 +674,14 @@ def test_a_stream_that_cannot_be_kept_is_let_go_and_nobody_else_hears_of_it(data
 def test_waits_of_other_streams_end_although_one_cannot_be_read(tmp_path, monkeypatch):
     clock = [time.time_ns()]
     monkeypatch.setattr(time, "time_ns", lambda: clock[0])
-    monkeypatch.setattr(engine_module, "_TOGETHER", 1)
+    monkeypatch.setattr(engine_module, "_SWEEP_STREAMS", 1)
 
     async def scenario(engine):
         for name in ("bad", "one", "two"):
             await engine.create_stream(spec(name, reward_wait=60.0))
-            await engine.decide(name, Ask(observation(1)))
+            await engine.decide(name, DecisionRequest(observation(1)))
             clock[0] += 1_000_000
-        await engine._on_desk(lambda: engine._store.changed(_from_the_future))
+        await engine._on_store_thread(lambda: engine._store.in_transaction(_from_the_future))
         clock[0] += 61_000_000_000
         for name in ("one", "two"):
             await _until_version(engine, name, 3)
@@ -683,13 +703,13 @@ def test_snapshots_are_rarer_where_many_decisions_wait(tmp_path):
         await engine.create_stream(spec())
         store, counts = engine._store, []
         for _ in range(60):
-            await engine.decide_all("one", [Ask(observation(1))] * 10)
-            for name in await engine._on_desk(store.to_keep):
+            await engine.decide_all("one", [DecisionRequest(observation(1))] * 10)
+            for name in await engine._on_store_thread(store.snapshots_due):
                 await engine.snapshot(name)
             counts.append(store.counts["snapshots"])
         assert counts[0] == 1
         assert 5 <= counts[-1] <= 12  # of 60
-        assert store.residents["one"].kept > 300
+        assert store.loaded["one"].snapshot_version > 300
 
     with_engine(str(tmp_path / "j.db"), scenario, snapshot_every=10, sweep_seconds=60)
 
@@ -697,8 +717,8 @@ def test_snapshots_are_rarer_where_many_decisions_wait(tmp_path):
 def test_health_and_measurements(tmp_path):
     async def scenario(engine):
         await engine.create_stream(spec())
-        made = await engine.decide("one", Ask(observation(1)))
-        await engine.reward("one", Told(made.id, 1.0))
+        made = await engine.decide("one", DecisionRequest(observation(1)))
+        await engine.reward("one", RewardRequest(made.id, 1.0))
         health = await engine.health("one")
         assert health.facts["rounds"] == health.facts["rewards"] == 1
         await refused(engine.health("none"), "not_found", 404)
@@ -717,24 +737,24 @@ def test_health_and_measurements(tmp_path):
 
 def test_nobody_waits_for_a_copy_of_an_agent_to_be_unpacked(tmp_path, monkeypatch):
     unpacking, may_end = threading.Event(), threading.Event()
-    unpacked = engine_module.unpacked
+    from_bytes = engine_module.from_bytes
 
     def slowly(*arguments):
         unpacking.set()
         assert may_end.wait(10)
-        return unpacked(*arguments)
+        return from_bytes(*arguments)
 
-    monkeypatch.setattr(engine_module, "unpacked", slowly)
+    monkeypatch.setattr(engine_module, "from_bytes", slowly)
 
     async def scenario(engine):
         await engine.create_stream(spec())
         await engine.create_stream(spec("other"))
-        await engine.decide("one", Ask(observation(1)))
+        await engine.decide("one", DecisionRequest(observation(1)))
         looking = asyncio.create_task(engine.health("one"))
         try:
             assert await asyncio.to_thread(unpacking.wait, 10)
-            await asyncio.wait_for(engine.decide("other", Ask(observation(1))), 5)
-            await asyncio.wait_for(engine.decide("one", Ask(observation(2))), 5)
+            await asyncio.wait_for(engine.decide("other", DecisionRequest(observation(1))), 5)
+            await asyncio.wait_for(engine.decide("one", DecisionRequest(observation(2))), 5)
             assert not looking.done()
         finally:
             may_end.set()
@@ -747,11 +767,11 @@ def test_closing_answers_what_waits_and_refuses_the_rest(tmp_path):
     async def scenario():
         async with opened(str(tmp_path / "j.db")) as engine:
             await engine.create_stream(spec())
-            asking = [asyncio.create_task(engine.decide("one", Ask(observation(t)))) for t in range(20)]
+            asking = [asyncio.create_task(engine.decide("one", DecisionRequest(observation(t)))) for t in range(20)]
             await asyncio.sleep(0)
             await engine.close()
             assert len({decision.id for decision in await asyncio.gather(*asking)}) == 20
-            await refused(engine.decide("one", Ask(observation(1))), "unavailable", 503)
+            await refused(engine.decide("one", DecisionRequest(observation(1))), "unavailable", 503)
 
     asyncio.run(scenario())
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from engine_tools import held, opened, refolded, same, spec, with_engine
 
-from halfseen.service.engine.identification import Identification
-from halfseen.service.specs import Ask, Told
+from halfseen.service.engine.identification import IdentificationProcess
+from halfseen.service.schemas import DecisionRequest, RewardRequest
 
 ADAPTIVE = {"agent": "adaptive", "observed": 2, "options": {"latent": 2, "history": 300}}
 
@@ -24,8 +24,8 @@ async def play(engine, name: str, rounds: int, seed: int = 0) -> None:
     x = 0.0
     for _ in range(rounds):
         x = 0.9 * x + rng.normal()
-        made = await engine.decide(name, Ask([x + 0.1 * rng.normal(), rng.normal()]))
-        await engine.reward(name, Told(made.id, x if made.arm == "a" else -x))
+        made = await engine.decide(name, DecisionRequest([x + 0.1 * rng.normal(), rng.normal()]))
+        await engine.reward(name, RewardRequest(made.id, x if made.arm == "a" else -x))
 
 
 async def until(condition, seconds: float = 120.0) -> None:
@@ -102,16 +102,16 @@ def test_a_process_that_dies_is_started_again(tmp_path):
 def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quiet(tmp_path, monkeypatch):
     died = []
 
-    def find(self, agent):
+    def identify(self, agent):
         if not died:
-            self._started()
+            self._ensure_running()
             died.append(self.pid)
             self._end()  # before it can answer
             return None
         return real(self, agent)
 
-    real = Identification.find
-    monkeypatch.setattr(Identification, "find", find)
+    real = IdentificationProcess.identify
+    monkeypatch.setattr(IdentificationProcess, "identify", identify)
 
     async def scenario(engine):
         await engine.create_stream(spec(**ADAPTIVE))
@@ -145,7 +145,7 @@ def test_two_engines_do_not_look_for_the_same_model(tmp_path):
 
 def test_an_interrupt_from_the_terminal_is_not_for_it():
     """Which goes to all processes of the parent's group; it would end in a traceback."""
-    identification = Identification()
+    identification = IdentificationProcess()
     identification.start()
     try:
         assert os.getpgid(identification.pid) != os.getpgid(0)

@@ -14,15 +14,15 @@ from service.served import serving
 from settings import OBSERVED, told
 
 import halfseen as hs
-from halfseen.agents.catalogue import CATALOG, Entry
+from halfseen.agents.catalogue import CATALOG, CatalogueEntry
 from halfseen.choosers.thompson import Thompson
 from halfseen.estimators.observed import Observed
 from halfseen.journal import events
 from halfseen.learners.ridge import Ridge
-from halfseen.service.dashboard.window import Window
+from halfseen.service.dashboard.window import DecisionWindow
 from halfseen.service.engine import store
 from halfseen.service.errors import ServiceError
-from halfseen.service.specs import Ask, Told
+from halfseen.service.schemas import DecisionRequest, RewardRequest
 
 FOLD = {"reward_wait": 60.0, "default_reward": -0.5, "late_rewards": "fold"}
 MINUTE = 61_000_000_000
@@ -38,35 +38,35 @@ def clock(monkeypatch):
 def test_a_late_reward_is_learnt_in_the_place_of_the_default(database, clock):
     async def scenario(engine):
         await engine.create_stream(spec(**FOLD))
-        made = [await engine.decide("one", Ask(observation(t))) for t in range(3)]
-        await engine.reward("one", Told(made[1].id, 1.0))
+        made = [await engine.decide("one", DecisionRequest(observation(t))) for t in range(3)]
+        await engine.reward("one", RewardRequest(made[1].id, 1.0))
         clock[0] += MINUTE
-        between = await engine.decide("one", Ask(observation(3)))
+        between = await engine.decide("one", DecisionRequest(observation(3)))
         contents = [event.content for event in await engine.events("one")]
         assert contents[5:7] == [events.Rewarded(made[t].id, t + 1, -0.5, "default", True) for t in (0, 2)]
         assert (await engine.stream("one")).rewards == 1
-        late = await engine.reward("one", Told(made[0].id, 2.0))
+        late = await engine.reward("one", RewardRequest(made[0].id, 2.0))
         assert (late.value, late.how, late.folded, late.repeated) == (2.0, "late", True, False)
         assert (await engine.events("one"))[-1].content == events.Rewarded(made[0].id, 1, 2.0, "late", True)
-        again = await engine.reward("one", Told(made[0].id, 2.0))
+        again = await engine.reward("one", RewardRequest(made[0].id, 2.0))
         assert (again.how, again.folded, again.repeated) == ("late", True, True)
         with pytest.raises(ServiceError) as refused:
-            await engine.reward("one", Told(made[0].id, 3.0))
+            await engine.reward("one", RewardRequest(made[0].id, 3.0))
         assert (refused.value.status, refused.value.code) == (409, "conflict")
         view = await engine.stream("one")
         assert (view.decisions, view.rewards) == (4, 2)
 
         agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
         for t, one in enumerate([*made, between]):
-            agent.retrace(np.array(observation(t), dtype=float), one.arm)
+            agent.replay(np.array(observation(t), dtype=float), one.arm)
         for number, value in ((2, 1.0), (1, 2.0), (3, -0.5)):
             agent.learn(number, value)
-        got = await engine.decide("one", Ask(observation(9)))
+        got = await engine.decide("one", DecisionRequest(observation(9)))
         np.testing.assert_allclose(got.expected, agent.decide(observation(9)).expected, rtol=1e-9, atol=1e-12)
         assert same(held(engine, "one"), refolded(database, "one"))
         facts = (await engine.health("one")).facts
         assert (facts["rewards"], facts["provisional rewards"], facts["decisions dropped"]) == (3, 1, 0)
-        window = Window(view, [event for event in await engine.events("one") if event.seq <= view.version])
+        window = DecisionWindow(view, [event for event in await engine.events("one") if event.seq <= view.version])
         paid = [(row.reward, row.how) for row in window.rows.values()]
         assert paid == [(2.0, "late"), (1.0, "given"), (-0.5, "default"), (None, None)]
         await engine.snapshot("one")
@@ -75,11 +75,11 @@ def test_a_late_reward_is_learnt_in_the_place_of_the_default(database, clock):
     made = with_engine(database, scenario, sweep_seconds=60)
 
     async def restarted(engine):
-        late = await engine.reward("one", Told(made[2].id, 0.25))
+        late = await engine.reward("one", RewardRequest(made[2].id, 0.25))
         assert (late.how, late.folded) == ("late", True)
         assert "loads_without_snapshot" not in engine.measurements()["counts"]
         assert same(held(engine, "one"), refolded(database, "one"))
-        assert (await engine.reward("one", Told(made[0].id, 2.0))).repeated
+        assert (await engine.reward("one", RewardRequest(made[0].id, 2.0))).repeated
 
     with_engine(database, restarted, sweep_seconds=60)
 
@@ -89,9 +89,14 @@ def test_the_default_and_the_late_reward_in_one_transaction(database, clock):
 
     async def scenario(engine):
         await engine.create_stream(spec(**FOLD))
-        made = await engine.decide_all("one", [Ask(observation(t)) for t in range(3)])
+        made = await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(3)])
         clock[0] += MINUTE
-        told_of = [Told(made[1].id, 1.0), Told(made[0].id, 0.5), Told(made[1].id, 1.0), Told(made[0].id, 0.75)]
+        told_of = [
+            RewardRequest(made[1].id, 1.0),
+            RewardRequest(made[0].id, 0.5),
+            RewardRequest(made[1].id, 1.0),
+            RewardRequest(made[0].id, 0.75),
+        ]
         first, second, again, refused = await engine.reward_all("one", told_of)
         assert [(one.how, one.folded) for one in (first, second, again)] == [("late", True)] * 3
         assert again.repeated
@@ -106,33 +111,33 @@ def test_the_default_and_the_late_reward_in_one_transaction(database, clock):
 
 @pytest.mark.parametrize("rest", [FOLD, FOLD | {"late_rewards": "record"}, FOLD | {"default_reward": None}])
 def test_much_that_is_overdue_is_seen_to_in_parts(database, clock, monkeypatch, rest):
-    monkeypatch.setattr(store, "_MOST_EXPIRED", 5)
+    monkeypatch.setattr(store, "_MAX_EXPIRED", 5)
 
     async def scenario(engine):
         await engine.create_stream(spec(**rest))
-        made = await engine.decide_all("one", [Ask(observation(t)) for t in range(12)])
+        made = await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(12)])
         clock[0] += MINUTE
-        await engine.decide("one", Ask(observation(12)))
-        assert list(held(engine, "one").waiting)[:-1] == [one.id for one in made[5:]]
-        late, again = await engine.reward_all("one", [Told(made[11].id, 1.0)] * 2)  # its turn has not come
+        await engine.decide("one", DecisionRequest(observation(12)))
+        assert list(held(engine, "one").open_decisions)[:-1] == [one.id for one in made[5:]]
+        late, again = await engine.reward_all("one", [RewardRequest(made[11].id, 1.0)] * 2)  # its turn has not come
         assert (late.how, late.folded) == ("late", rest["late_rewards"] == "fold")
         assert again.repeated
         ended = [event for event in await engine.events("one") if event.kind in ("rewarded", "expired")]
         assert [event.id for event in ended] == [one.id for one in [*made[:10], made[11], made[11]]]
-        assert [one.id for one in made[10:11]] == list(held(engine, "one").waiting)[:-1]
+        assert [one.id for one in made[10:11]] == list(held(engine, "one").open_decisions)[:-1]
         assert same(held(engine, "one"), refolded(database, "one"))
 
     with_engine(database, scenario, sweep_seconds=60)
 
 
 def test_the_sweep_comes_again_at_once_and_others_wait_for_a_part_only(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr(store, "_MOST_EXPIRED", 5)
+    monkeypatch.setattr(store, "_MAX_EXPIRED", 5)
     parts, names = [], ("one", "two", "three")
 
     async def scenario(engine):
         for name in names:
             await engine.create_stream(spec(name, **FOLD))
-            await engine.decide_all(name, [Ask(observation(t)) for t in range(20)])
+            await engine.decide_all(name, [DecisionRequest(observation(t)) for t in range(20)])
         append = engine._store._journal.append
         monkeypatch.setattr(
             engine._store._journal, "append", lambda rows, entries: (parts.append(len(entries)), append(rows, entries))
@@ -157,15 +162,15 @@ def test_a_stream_folded_again_is_bit_for_bit_the_live_one(tmp_path, name, clock
     async def scenario(engine):
         await engine.create_stream(spec(agent=name, observed=OBSERVED, arms=4, options=options, **FOLD))
         for t in range(60):
-            made = await engine.decide("one", Ask(observation(t, OBSERVED)))
+            made = await engine.decide("one", DecisionRequest(observation(t, OBSERVED)))
             if t % 3 == 0:
-                await engine.reward("one", Told(made.id, pay(made.id)))
+                await engine.reward("one", RewardRequest(made.id, pay(made.id)))
             elif t % 3 == 1:
                 late.append(made.id)
             clock[0] += 7_000_000_000
             if t % 10 == 9:
                 for identity in (late.pop(0), late.pop(1)):
-                    assert (await engine.reward("one", Told(identity, pay(identity)))).how in ("given", "late")
+                    assert (await engine.reward("one", RewardRequest(identity, pay(identity)))).how in ("given", "late")
             if t == 30:
                 await engine.retire_arm("one", 1)
                 await engine.snapshot("one")
@@ -177,7 +182,7 @@ def test_a_stream_folded_again_is_bit_for_bit_the_live_one(tmp_path, name, clock
 
     async def again(engine):
         for identity in late:
-            answer = await engine.reward("one", Told(identity, pay(identity)))
+            answer = await engine.reward("one", RewardRequest(identity, pay(identity)))
             assert answer.folded
         assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
         assert same(held(engine, "one"), refolded(url, "one"))
@@ -191,16 +196,16 @@ def test_what_the_agent_has_let_go_of_is_recorded_and_not_learnt(tmp_path, clock
     async def scenario(engine):
         await engine.create_stream(spec(**FOLD, options={"max_pending": 5}))
         empty = held(engine, "one").nbytes
-        made = await engine.decide_all("one", [Ask(observation(t)) for t in range(4)])
+        made = await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(4)])
         clock[0] += MINUTE
-        made += await engine.decide_all("one", [Ask(observation(t)) for t in range(4, 7)])
+        made += await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(4, 7)])
         assert held(engine, "one").agent.pending == (3, 4, 5, 6, 7)
         assert held(engine, "one").nbytes - empty > 700 * 5
         before = held(engine, "one").agent.state()["learner.mean"]
-        late = await engine.reward("one", Told(made[0].id, 9.0))
+        late = await engine.reward("one", RewardRequest(made[0].id, 9.0))
         assert (late.how, late.folded) == ("late", False)
         np.testing.assert_array_equal(held(engine, "one").agent.state()["learner.mean"], before)
-        kept = await engine.reward("one", Told(made[2].id, 9.0))
+        kept = await engine.reward("one", RewardRequest(made[2].id, 9.0))
         assert (kept.how, kept.folded) == ("late", True)
         facts = (await engine.health("one")).facts
         assert (facts["decisions dropped"], facts["decisions waiting"], facts["provisional rewards"]) == (0, 3, 1)
@@ -214,9 +219,9 @@ def test_a_context_that_cannot_be_learnt_from(tmp_path, clock):
 
     async def scenario(engine):
         await engine.create_stream(spec(**FOLD))
-        made = await engine.decide("one", Ask([1e100, -1e100, None]))
+        made = await engine.decide("one", DecisionRequest([1e100, -1e100, None]))
         clock[0] += MINUTE
-        late = await engine.reward("one", Told(made.id, 1.0))
+        late = await engine.reward("one", RewardRequest(made.id, 1.0))
         assert (late.how, late.folded) == ("late", False)
         contents = [event.content for event in await engine.events("one") if event.kind == "rewarded"]
         assert [(content.how, content.folded) for content in contents] == [("default", False), ("late", False)]
@@ -236,11 +241,11 @@ def test_models_found_in_between_fold_exactly(database, clock):
         draw, late = np.random.default_rng(3), {}
         for t in range(60):
             x = draw.normal(size=2)
-            made = await engine.decide("one", Ask(x.tolist()))
+            made = await engine.decide("one", DecisionRequest(x.tolist()))
             if t % 4:
                 late[made.id] = float(x[0] if made.arm == "a" else -x[1])
             else:
-                await engine.reward("one", Told(made.id, 1.0 + float(x[0])))
+                await engine.reward("one", RewardRequest(made.id, 1.0 + float(x[0])))
             clock[0] += 2_000_000_000
             end = time.monotonic() + 120
             while held(engine, "one").agent.refit_due:
@@ -249,9 +254,9 @@ def test_models_found_in_between_fold_exactly(database, clock):
         agent = held(engine, "one").agent
         assert agent.policy.learner.fitted_to[0] >= 30
         before = agent.policy.learner.mean.copy()
-        overdue = [identity for identity in late if identity not in held(engine, "one").waiting]
+        overdue = [identity for identity in late if identity not in held(engine, "one").open_decisions]
         for identity in overdue[::2]:
-            answer = await engine.reward("one", Told(identity, late[identity]))
+            answer = await engine.reward("one", RewardRequest(identity, late[identity]))
             assert (answer.how, answer.folded) == ("late", True)
         assert not np.array_equal(agent.policy.learner.mean, before)
         assert same(held(engine, "one"), refolded(database, "one"))
@@ -267,7 +272,7 @@ class OfItsOwn(Ridge):
 
 
 def test_an_agent_that_cannot_take_a_default_back_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setitem(CATALOG._entries, "stubborn", Entry("stubborn", Observed, OfItsOwn, Thompson, "", ""))
+    monkeypatch.setitem(CATALOG._entries, "stubborn", CatalogueEntry("stubborn", Observed, OfItsOwn, Thompson, "", ""))
 
     async def scenario(engine):
         with pytest.raises(ServiceError) as refused:
@@ -310,7 +315,7 @@ def test_over_http_and_through_a_kill(tmp_path):
     assert resident.version in (8, 9)  # the last decision may have had its default
     agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
     for t, line in enumerate(record[:2]):
-        agent.retrace(np.array(observation(t), dtype=float), json.loads(line)["arm"])
+        agent.replay(np.array(observation(t), dtype=float), json.loads(line)["arm"])
     agent.learn(1, 2.5)
     agent.learn(2, -1.5)
     np.testing.assert_allclose(last["expected"], agent.decide(observation(7)).expected, rtol=1e-9, atol=1e-12)

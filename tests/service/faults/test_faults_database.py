@@ -13,9 +13,9 @@ from engine_tools import held, observation, opened, pay, refolded, same, spec, w
 
 from halfseen.agents import saving as savefile
 from halfseen.journal import postgres
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import open_journal
 from halfseen.service.errors import ServiceError
-from halfseen.service.specs import Ask, Told
+from halfseen.service.schemas import DecisionRequest, RewardRequest
 
 
 def test_a_server_that_goes_away_and_comes_back(server):
@@ -33,8 +33,10 @@ def test_a_server_that_goes_away_and_comes_back(server):
                 while going:
                     number += 1
                     try:
-                        decision = await engine.decide("one", Ask(observation(number), key=f"{caller}.{number}"))
-                        await engine.reward("one", Told(decision.id, pay(decision.id)))
+                        decision = await engine.decide(
+                            "one", DecisionRequest(observation(number), key=f"{caller}.{number}")
+                        )
+                        await engine.reward("one", RewardRequest(decision.id, pay(decision.id)))
                         acknowledged[decision.id] = decision.arm
                     except ServiceError as error:
                         refused.append(error)
@@ -47,7 +49,7 @@ def test_a_server_that_goes_away_and_comes_back(server):
                 await asyncio.to_thread(server.stop, how)
                 await until(lambda: not engine.ready())
                 with pytest.raises(ServiceError) as raised:
-                    await engine.decide("one", Ask(observation(0)))
+                    await engine.decide("one", DecisionRequest(observation(0)))
                 assert (raised.value.status, raised.value.code) == (503, "unavailable")
                 await asyncio.to_thread(server.start)
                 await until(engine.ready)
@@ -58,7 +60,9 @@ def test_a_server_that_goes_away_and_comes_back(server):
             assert {error.code for error in refused} == {"unavailable"}
             assert same(held(engine, "one"), refolded(url, "one"))
             first = next(iter(acknowledged))
-            assert (await idle.reward("one", Told(first, pay(first)))).repeated  # at once: it was asked nothing before
+            assert (
+                await idle.reward("one", RewardRequest(first, pay(first)))
+            ).repeated  # at once: it was asked nothing before
             record = await idle.events("one", limit=100_000)
             decided = {event.id: event.content.arm for event in record if event.kind == "decided"}
             rewarded = {event.id: event.content.value for event in record if event.kind == "rewarded"}
@@ -77,7 +81,7 @@ def test_an_engine_whose_server_is_away_idles_and_serves_again(server):
         await engine.create_stream(spec())
         await asyncio.to_thread(server.stop)
         await asyncio.to_thread(server.start)
-        assert (await engine.decide("one", Ask(observation(1)))).arm in ("a", "b", "c")
+        assert (await engine.decide("one", DecisionRequest(observation(1)))).arm in ("a", "b", "c")
 
     with_engine(url, scenario)
 
@@ -89,14 +93,14 @@ def test_a_server_that_stalls_is_told_and_waited_for_no_longer(server, monkeypat
 
     async def scenario(engine):
         await engine.create_stream(spec())
-        first = await engine.decide("one", Ask(observation(1), key="first"))
+        first = await engine.decide("one", DecisionRequest(observation(1), key="first"))
         stopped = server.processes()
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
         try:
             began = time.monotonic()
             with pytest.raises(ServiceError) as raised:
-                await asyncio.wait_for(engine.decide("one", Ask(observation(2), key="second")), 30)
+                await asyncio.wait_for(engine.decide("one", DecisionRequest(observation(2), key="second")), 30)
             assert (raised.value.status, raised.value.code) == (503, "unavailable")
             assert time.monotonic() - began < 15
             assert not engine.ready()
@@ -104,9 +108,9 @@ def test_a_server_that_stalls_is_told_and_waited_for_no_longer(server, monkeypat
             for pid in reversed(stopped):
                 os.kill(pid, signal.SIGCONT)
         await until(engine.ready)
-        assert (await engine.decide("one", Ask(observation(1), key="first"))).id == first.id
-        second = await engine.decide("one", Ask(observation(2), key="second"))
-        assert (await engine.decide("one", Ask(observation(3), key="second"))).id == second.id
+        assert (await engine.decide("one", DecisionRequest(observation(1), key="first"))).id == first.id
+        second = await engine.decide("one", DecisionRequest(observation(2), key="second"))
+        assert (await engine.decide("one", DecisionRequest(observation(3), key="second"))).id == second.id
         assert (await engine.stream("one")).decisions == 2
         assert same(held(engine, "one"), refolded(url, "one"))
 
@@ -133,13 +137,13 @@ def test_a_backend_that_stalls_in_a_commit_commits_once(server, monkeypatch):
         try:
             for t in range(2):
                 with pytest.raises(ServiceError) as raised:
-                    await asyncio.wait_for(engine.decide("one", Ask(observation(t), key="first")), 30)
+                    await asyncio.wait_for(engine.decide("one", DecisionRequest(observation(t), key="first")), 30)
                 assert (raised.value.status, raised.value.code) == (503, "unavailable")
-            assert (await engine.decide("two", Ask(observation(1)))).arm in ("a", "b", "c")
+            assert (await engine.decide("two", DecisionRequest(observation(1)))).arm in ("a", "b", "c")
             assert (await engine.stream("one")).decisions == 0
         finally:
             os.kill(pid, signal.SIGCONT)
-        first = await eventually(lambda: engine.decide("one", Ask(observation(1), key="first")))
+        first = await eventually(lambda: engine.decide("one", DecisionRequest(observation(1), key="first")))
         assert first.repeated
         assert (await engine.stream("one")).decisions == 1
         assert same(held(engine, "one"), refolded(url, "one"))
@@ -176,8 +180,8 @@ def test_a_corrupted_snapshot_falls_back_to_the_journal(database, how):
     async def play(engine):
         await engine.create_stream(spec())
         for t in range(60):
-            made = await engine.decide("one", Ask(observation(t)))
-            await engine.reward("one", Told(made.id, pay(made.id)))
+            made = await engine.decide("one", DecisionRequest(observation(t)))
+            await engine.reward("one", RewardRequest(made.id, pay(made.id)))
         await engine.snapshot("one")
 
     with_engine(database, play)
@@ -192,13 +196,13 @@ def test_a_corrupted_snapshot_falls_back_to_the_journal(database, how):
         elif how == "of the future":
             journal._rows("UPDATE snapshots SET seq = ? RETURNING seq", (seq + 7,))
         else:
-            other = b"something else" if how == "of another package" else zlib.compress(savefile.packed({"a": 1}, {}))
+            other = b"something else" if how == "of another package" else zlib.compress(savefile.to_bytes({"a": 1}, {}))
             journal._rows("DELETE FROM snapshots RETURNING seq")
             journal.keep_snapshot(row.id, seq, other)
     journal.close()
 
     async def again(engine):
-        await engine.decide("one", Ask(observation(61)))
+        await engine.decide("one", DecisionRequest(observation(61)))
         assert engine.measurements()["counts"]["loads_without_snapshot"] == 1
         assert same(held(engine, "one"), refolded(database, "one"))
         if how != "of the future":

@@ -20,9 +20,9 @@ import pytest
 from engine_tools import held, opened, refolded, same
 
 from halfseen.journal import events
-from halfseen.journal.opening import open_journal
+from halfseen.journal.journal import open_journal
 from halfseen.service.engine.loaded_stream import make_agent
-from halfseen.service.specs import StreamSpec
+from halfseen.service.schemas import StreamSpec
 
 KILLS = 25  # on each database
 

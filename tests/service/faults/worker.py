@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from engine_tools import observation, opened, pay, spec
 
 from halfseen.service.errors import ServiceError
-from halfseen.service.specs import Ask, Told
+from halfseen.service.schemas import DecisionRequest, RewardRequest
 
 CALLERS = 6
 STREAMS = {
@@ -49,10 +49,10 @@ async def call(engine, caller: str, each: int, note) -> None:
         name = "two" if number % 4 == 3 else "one"
         key = f"{caller}.{number}"
         available = [0, 1] if number % 7 == 0 else None
-        decision = await engine.decide(name, Ask(observation(number), available, key))
+        decision = await engine.decide(name, DecisionRequest(observation(number), available, key))
         note("decided", name, decision.id, decision.arm, key)
         if number % 5:
-            rewarded = await engine.reward(name, Told(decision.id, pay(decision.id)))
+            rewarded = await engine.reward(name, RewardRequest(decision.id, pay(decision.id)))
             note("rewarded", name, decision.id, rewarded.value)
 
 
@@ -63,7 +63,7 @@ async def run_out(engine, most_bytes: int, note) -> None:
     refused = 0
     for number in range(5000):
         try:
-            decision = await engine.decide("one", Ask(observation(number)))
+            decision = await engine.decide("one", DecisionRequest(observation(number)))
         except ServiceError as error:
             if error.code != "unavailable":
                 raise
@@ -78,10 +78,10 @@ async def run_out(engine, most_bytes: int, note) -> None:
 
 def main() -> None:
     async def load() -> None:  # compiled code, before the first fork; no thread is left when it ends
-        from halfseen.service.engine.work import Create
+        from halfseen.service.engine.transaction import StreamCreation
 
         for name, changes in STREAMS.items():
-            Create.checked(spec(name, **changes))
+            StreamCreation.prepare(spec(name, **changes))
 
     asyncio.run(load())
     print("loaded", flush=True)

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import Stateful, Streams
+from halfseen.components import State, Stateful, StreamBatch
+from halfseen.errors import invalid
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.random import Floats, Purpose, orthogonal_matrices
-from halfseen.models.identification.order import ladder
-from halfseen.models.identification.selection import Fitted, fresh_fit, run_em
+from halfseen.models.identification.em import FittedModel
+from halfseen.models.identification.order import candidate_dimensions
+from halfseen.models.identification.selection import fit_from_scratch, run_em
 
 NOISY_STEPS = (0,)  # hidden coordinates tried from a start that puts what has no memory into the sensors
-SPAN = 2  # rungs tried to either side
+SPAN = 2  # candidates tried to either side
 SETTLED, LONG_ENOUGH = 3, 500  # identifications of one outcome, and rounds, after which only it is refined
 LOOK_AROUND = 4  # of those, how often the neighbours are tried all the same
 
 
-class Rungs(Stateful):
-    """A ladder of dimensions from `latent` ("auto": all of it), then rungs with noisy starts of their own."""
+class CandidateModels(Stateful):
+    """One candidate per dimension of a ladder (one only, if `latent` is given), then some with noisy starts."""
 
     state_names = (
         "rung_transition", "rung_process_cov", "rung_noise", "rung_scale", "rung_known", "rung", "settled",
     )  # fmt: skip
 
-    def __init__(self, streams: Streams, latent: int | None) -> None:
+    def __init__(self, streams: StreamBatch, latent: int | None) -> None:
         count, k = streams.count, streams.observed
         self._streams = streams
-        regular = ladder(k) if latent is None else (latent,)
+        regular = candidate_dimensions(k) if latent is None else (latent,)
         noisy = tuple(k + step for step in NOISY_STEPS) if latent is None else (latent,)
         self._regular, self.dimensions = len(regular), regular + noisy
         self.most = max(self.dimensions)
@@ -35,8 +37,18 @@ class Rungs(Stateful):
         self.rung_process_cov = np.zeros((*shape, self.most * self.most))
         self.rung_noise, self.rung_scale = np.zeros((*shape, k)), np.ones((*shape, k))
         self.rung_known = np.zeros(shape, dtype=np.bool_)
-        self.rung = np.full(count, -1)  # the one in use
+        self.rung = np.full(count, -1)  # the candidate in use, −1 before there is one
         self.settled = np.zeros(count, dtype=np.int64)
+
+    def check_consistency(self, state: State) -> None:
+        if not ((state["rung"] >= -1) & (state["rung"] < len(self.dimensions))).all():
+            raise invalid(
+                "state 'rung'", f"{state['rung'].min()} to {state['rung'].max()}", "candidate models there are"
+            )
+
+    def resize(self, streams: StreamBatch) -> None:
+        super().resize(streams)
+        self._streams = streams
 
     def is_noisy(self, rung: int) -> bool:
         return rung >= self._regular
@@ -45,27 +57,27 @@ class Rungs(Stateful):
         self.rung_known[row], self.rung[row], self.settled[row] = False, -1, 0
 
     def choose(self, row: int, rung: int, *, as_before: bool) -> None:
-        """The rung that identification preferred; `as_before` says whether all else came out as the last time."""
+        """The candidate that identification preferred; `as_before` says whether all else came out as the last time."""
         same = as_before and rung == self.rung[row]
         self.settled[row] = self.settled[row] + 1 if same else 0
         self.rung[row] = rung
 
-    def fit(self, row: int, y: Floats, scale: Floats) -> dict[int, Fitted]:
-        """EM on y (n, k), in units of `scale`, for the rungs worth trying now; by rung."""
-        fits: dict[int, Fitted] = {}
-        for rung in self._worth_trying(row, len(y)):
+    def fit(self, row: int, y: Floats, scale: Floats) -> dict[int, FittedModel]:
+        """EM on y (n, k), in units of `scale`, for the candidates to refit now; the fits by candidate."""
+        fits: dict[int, FittedModel] = {}
+        for rung in self._candidates_to_refit(row, len(y)):
             if self.rung_known[row, rung]:
-                fit = run_em(self._warm_start(row, rung, scale), y)
+                fit = run_em(self.warm_start(row, rung, scale), y)
             else:
                 keys, d = self._streams.keys[row : row + 1], self.dimensions[rung]
                 start = orthogonal_matrices(keys, Purpose.INITIAL_MODEL, d)[0]
-                fit = fresh_fit(y, d, start, noisy=self.is_noisy(rung))
+                fit = fit_from_scratch(y, d, start, noisy=self.is_noisy(rung))
             if fit is not None:
                 fits[rung] = fit
                 self._keep(row, rung, fit.model, scale)
         return fits
 
-    def _worth_trying(self, row: int, rounds: int) -> list[int]:
+    def _candidates_to_refit(self, row: int, rounds: int) -> list[int]:
         """All at first; then the neighbours of the one in use; once settled, now and then only that one."""
         at, settled = int(self.rung[row]), int(self.settled[row])
         if at < 0:
@@ -83,8 +95,8 @@ class Rungs(Stateful):
         self.rung_noise[row, rung], self.rung_scale[row, rung] = np.diag(model.R), scale
         self.rung_known[row, rung] = True
 
-    def _warm_start(self, row: int, rung: int, scale: Floats) -> Parameters:
-        """The rung's last model, in the units of now."""
+    def warm_start(self, row: int, rung: int, scale: Floats) -> Parameters:
+        """The candidate's last model, in the units of now."""
         d, k = self.dimensions[rung], self._streams.observed
         unit = np.ones(d)
         unit[:k] = self.rung_scale[row, rung] / scale

@@ -11,45 +11,214 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from halfseen.components import Learner, Mask, State, Stateful
+from halfseen.components import Estimator, Learner, Mask, State, Stateful, StreamBatch
 from halfseen.errors import invalid
-from halfseen.estimators.adaptive.candidate_models import LONG_ENOUGH, Rungs
-from halfseen.estimators.adaptive.online import FIRST_TICK, AdaptiveRound
-from halfseen.kernels.belief import advance
+from halfseen.estimators.adaptive.candidate_models import LONG_ENOUGH, CandidateModels
+from halfseen.estimators.adaptive.history import History
+from halfseen.kernels.belief import advance, hear, open_round
 from halfseen.kernels.em import Parameters
 from halfseen.kernels.random import Floats, Ints
-from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, KeptRewards
-from halfseen.models.identification.order import free_numbers
-from halfseen.models.identification.selection import RECENT, Found, find, resume, units
+from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, KeptRewards, refuse_sizes
+from halfseen.models.identification.order import free_parameters
+from halfseen.models.identification.selection import (
+    PLAIN_NOISE,
+    RECENT,
+    IdentifiedModel,
+    centre_and_scale,
+    rebuild_model,
+    select_model,
+)
+from halfseen.validation import at_least
 
+FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
+FIRST_ARM_FIT = 8  # rewards at which the arms' hyperparameters are found for the first time
+ORIGIN_ROUNDS = 10  # whose mean is where the stream began
+MEMORY = 40  # rounds of mean surprise
 GROWTH, LATE_GROWTH, LEAST_STEP = 1.3, 1.5, 10  # from one identification to the next
 LATE = 1000  # rounds
-TICK_GROWTH = 1.25  # of the rewards at which the arms' hyperparameters are found again
+ARM_FIT_GROWTH = 1.25  # of the rewards at which the arms' hyperparameters are found again
 ALARM, TRUSTED = 2.5, 300  # the mean surprise that is a change, rounds of a model it takes
 KEPT_AT_CHANGE = 10  # rounds before the alarm that are taken to be after the change
 
-_OF_THE_START = ("began", "first_sum", "first_count")  # which identification moves only when it starts again
+_RESTARTED = ("began", "first_sum", "first_count")  # which identification moves only when it starts again
 _DECIDED = (  # what identification decides; all other state is folded from the history
     "sizes", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "from_first", "plain",
-    "on_filtered", "identified", "epochs", "next_epoch", "next_tick", "changes", "failures", *_OF_THE_START,
+    "on_filtered", "identified", "epochs", "next_epoch", "next_tick", "changes", "failures", *_RESTARTED,
 )  # fmt: skip
 
 
-class Adaptive(AdaptiveRound):
+class Adaptive(Estimator):
     """`latent` is d, or "auto"; `history` how many rounds are kept; `refit` is "inline" or "manual".
 
     Inline, identification is part of the round in which it falls due. With "manual" it waits for `Agent.refit()`, and
     so do the hyperparameters of the arms: no decision takes long, and before the first refit all arms look the same.
     """
 
-    def due(self, rows: Ints) -> Ints:
-        return rows[self._wanting(rows)] if self._inline else rows[:0]
+    coordinates = "none"  # its coordinates are its own
+    state_names = (
+        "sizes", "transition", "process_cov", "observation_cov", "x", "centre", "scale", "shift", "from_first",
+        "first_sum", "first_count", "plain", "identified", "epochs", "next_epoch", "next_tick", "surprise", "began",
+        "changes", "failures", "forgotten", "unheard", "on_filtered",
+    )  # fmt: skip
+    parts = ("candidates", "history")
 
-    def _wanting(self, rows: Ints) -> Mask:
+    def __init__(
+        self, streams: StreamBatch, *, latent: int | str = "auto", history: int = 9000, refit: str = "inline"
+    ) -> None:
+        count, k = streams.count, streams.observed
+        if isinstance(latent, str) and latent != "auto":
+            raise invalid("latent", repr(latent), f"an integer of at least {k}, or 'auto'")
+        self._latent = None if isinstance(latent, str) else at_least("latent", latent, k)
+        if refit not in ("inline", "manual"):
+            raise invalid("refit", repr(refit), "'inline' or 'manual'")
+        self._inline, self._streams = refit == "inline", streams
+        self._first = max(LEAST_FIRST_ROUNDS, FIRST_ROUNDS_A_FEATURE * k)
+        self.candidates = CandidateModels(streams, self._latent)
+        most = self.candidates.most
+        self.dimension = most + 1
+        self.history = History(streams, at_least("history", history, 4 * self._first), self.dimension)
+        self.sizes = np.full(count, k)
+        self.transition, self.process_cov = np.zeros((count, most * most)), np.zeros((count, most * most))
+        self.observation_cov = np.zeros((count, k * k))
+        self.x = np.zeros((count, most))
+        self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))
+        self.shift = np.zeros((count, most))
+        self.from_first = np.ones(count, dtype=np.bool_)
+        self.on_filtered = np.zeros(count, dtype=np.bool_)  # arms learn on filtered contexts, not on smoothed ones
+        self.first_sum, self.first_count = np.zeros((count, k)), np.zeros((count, k))
+        self.epochs = np.zeros(count, dtype=np.int64)
+        self.plain, self.identified = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+        self.next_epoch, self.next_tick = np.full(count, self._first), np.full(count, FIRST_ARM_FIT)
+        self.surprise, self.began = np.ones(count), np.zeros(count, dtype=np.int64)
+        self.changes, self.failures = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self.forgotten, self.unheard = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        for row in range(count):
+            self._use_raw_observation(row)
+
+    def check(self, state: State, count: int) -> None:
+        super().check(state, count)
+        refuse_sizes(state["sizes"], self.candidates.most)
+        if not ((state["arm"] >= 0) & (state["arm"] < self._learner.arms)).all():
+            raise invalid("state 'arm'", "arms that are not there", f"those of {self._learner.arms} arms")
+
+    def resize(self, streams: StreamBatch) -> None:
+        super().resize(streams)
+        self._streams = streams
+
+    def bind_learner(self, learner: Learner) -> None:
+        if not isinstance(learner, Calibrated):
+            raise invalid("learner", type(learner).__name__, "Calibrated: it is refitted with the model")
+        self._learner = learner
+        self._share_covariances()
+
+    def _share_covariances(self) -> None:
+        """The covariance of the belief is one array: the filter's, and that by which the learner judges a reward."""
+        self._cov = self._learner.belief_cov
+
+    def observe(
+        self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
+    ) -> Floats:
+        self._share_covariances()
+        self._update_from_last_reward(rows)
+        early = rounds - self.began[rows] <= ORIGIN_ROUNDS
+        if early.any():
+            self.first_sum[rows[early]] += np.nan_to_num(observations[early])
+            self.first_count[rows[early]] += ~np.isnan(observations[early])
+        history, features = self.history, np.empty((len(rows), self.dimension))
+        history.make_room(rows)
+        open_round(
+            rows, observations, self.centre, self.scale, history.ys, history.reward, history.belief, history.count,
+            self.sizes, self.transition, self.process_cov, self.observation_cov, self.x, self._cov, self.shift,
+            self.surprise, MEMORY, features,
+        )  # fmt: skip
+        return features
+
+    def _features(self, rows: Ints) -> Floats:
+        features = np.empty((len(rows), self.dimension))
+        features[:, 0] = 1.0
+        features[:, 1:] = self.x[rows] + self.shift[rows]
+        return features
+
+    def _update_from_last_reward(self, rows: Ints) -> None:
+        """The rewards of the round that ends now, as a sensor of its context. Those that come later are not heard."""
+        listens = self._learner.fitted[rows] & ~self.plain[rows]
+        if listens.any():
+            self._update_beliefs(rows[listens], self.history.count[rows[listens]] - 1)
+
+    def _update_beliefs(self, rows: Ints, slots: Ints) -> None:
+        learner, history = self._learner, self.history
+        hear(
+            rows, slots, history.arm, history.reward, learner.origin, self.sizes, learner.mean, learner.cov,
+            learner.slopes, learner.noise_var, learner.smooth_cov, self.x, self._cov, self.shift,
+        )  # fmt: skip
+
+    def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
+        slots = self.history.slots(rows, rounds)
+        known = self.history.belief[rows, np.maximum(slots, 0)]
+        known[~self.history.remembers(rows, slots)] = np.nan
+        return known
+
+    def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
+        slots = self.history.slots(rows, rounds)
+        kept = self.history.remembers(rows, slots)
+        if not kept.all():
+            np.add.at(self.forgotten, rows[~kept], 1)
+            rows, slots, arms, rewards = rows[kept], slots[kept], arms[kept], rewards[kept]
+        np.add.at(self.unheard, rows, 1)
+        self.history.arm[rows, slots] = arms
+        self.history.reward[rows, slots] = rewards
+
+    def replace_rewards(
+        self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
+    ) -> Floats:
+        """Rounds that the next fit will not look at stay as they are. What was heard of the context stays heard."""
+        slots = self.history.slots(rows, rounds)
+        kept = self.history.remembers(rows, slots) & (slots >= self.history.count[rows] - self.history.rounds)
+        known = self.features_of(rows, rounds, features)
+        known[~kept] = np.nan
+        np.add.at(self.forgotten, rows[~kept], 1)
+        self.history.reward[rows[kept], slots[kept]] = rewards[kept]
+        return known
+
+    def _use_raw_observation(self, row: int) -> None:
+        """y in running units is the context: what is done until there is enough to identify a model from."""
+        k = self._streams.observed
+        count = int(self.history.count[row])
+        self.sizes[row], self.plain[row] = k, True
+        self.transition[row] = self.process_cov[row] = self.observation_cov[row] = 0.0
+        self.process_cov[row, : k * k] = np.eye(k).ravel()
+        self.observation_cov[row] = (PLAIN_NOISE * np.eye(k)).ravel()
+        self.x[row], self.shift[row] = 0.0, 0.0
+        if count:
+            ys = self.history.ys[row, :count]
+            self.centre[row], self.scale[row] = centre_and_scale(ys)
+            scaled = np.nan_to_num((ys - self.centre[row]) / self.scale[row])
+            self.shift[row, :k] = self._first_gap(row)
+            self.x[row, :k] = scaled[-1]
+            variances = np.where(np.isnan(ys[-1]), 1.0, PLAIN_NOISE / (1.0 + PLAIN_NOISE))
+            self._cov[row] = 0.0
+            self._cov[row, : k * k] = np.diag(variances).ravel()
+            self.history.belief[row, :count] = 0.0
+            self.history.belief[row, :count, 0] = 1.0
+            self.history.belief[row, :count, 1 : k + 1] = scaled + self.shift[row, :k]
+            self._learner.sizes[row] = k
+
+    def _first_gap(self, row: int) -> Floats:
+        """From where the stream began to its centre, in units."""
+        known = self.first_count[row] > 0
+        began = self.first_sum[row] / np.maximum(self.first_count[row], 1)
+        return np.asarray(np.where(known, (self.centre[row] - began) / self.scale[row], 0.0))
+
+    # ------------------------------------------------------------------ when to refit
+
+    def due_for_refit(self, rows: Ints) -> Ints:
+        return rows[self._refit_due(rows)] if self._inline else rows[:0]
+
+    def _refit_due(self, rows: Ints) -> Mask:
         age = self.history.offset[rows] + self.history.count[rows] - self.began[rows]
-        wanting = (age >= self.next_epoch[rows]) | (self.unheard[rows] >= self.next_tick[rows])
+        due = (age >= self.next_epoch[rows]) | (self.unheard[rows] >= self.next_tick[rows])
         loud = self.surprise[rows] > ALARM  # seldom: the rest of the question is then not asked
-        return np.asarray(wanting | self._alarmed(rows) if loud.any() else wanting)
+        return np.asarray(due | self._alarmed(rows) if loud.any() else due)
 
     def _alarmed(self, rows: Ints) -> Mask:
         return np.asarray((self.surprise[rows] > ALARM) & self.identified[rows] & (self.history.count[rows] >= TRUSTED))
@@ -58,19 +227,19 @@ class Adaptive(AdaptiveRound):
         """Whatever is due for the streams: identification, or only the arms' hyperparameters. Never raises."""
         for row in map(int, rows):
             if self._alarmed(np.array([row]))[0]:
-                self._start_again(row)
+                self._restart(row)
             elif self._age(row) >= self.next_epoch[row]:
                 self._identify(row)
             else:
-                self._tick(row)
+                self._fit_hyperparameters(row)
 
-    def renew(self, row: int) -> None:
+    def refit_now(self, row: int) -> None:
         """Identify now, whether it is due or not; where that is too early or fails, the arms' hyperparameters only."""
         self._share_covariances()
         if self._alarmed(np.array([row]))[0]:
-            self._start_again(row)
+            self._restart(row)
         elif self._age(row) < self._first or not self._identify(row):
-            self._tick(row)
+            self._fit_hyperparameters(row)
 
     def _age(self, row: int) -> int:
         return int(self.history.offset[row] + self.history.count[row] - self.began[row])
@@ -80,32 +249,32 @@ class Adaptive(AdaptiveRound):
         kept = slice(max(0, count - self.history.rounds), count)
         return self.history.ys[row, kept], self.history.arm[row, kept], self.history.reward[row, kept], kept
 
-    def _tick(self, row: int) -> None:
+    def _fit_hyperparameters(self, row: int) -> None:
         """New hyperparameters for the arms; before the first identification, new units as well."""
         _, arms, rewards, kept = self._window(row)
         if not self.identified[row]:
-            self._filter_plainly(row)
+            self._use_raw_observation(row)
         size = int(self.sizes[row])
         features = self.history.belief[row, kept, : size + 1]
         found = self._learner.fit(row, features, arms, rewards, warm=bool(self.identified[row]))
         if found is not None:
             self._learner.adopt(row, size, found)
-        self.next_tick[row] = max(int(np.ceil(self.unheard[row] * TICK_GROWTH)), FIRST_TICK)
+        self.next_tick[row] = max(int(np.ceil(self.unheard[row] * ARM_FIT_GROWTH)), FIRST_ARM_FIT)
 
-    def _start_again(self, row: int) -> None:
+    def _restart(self, row: int) -> None:
         """The model has stopped predicting: what was before the change is forgotten."""
         self.history.forget(row, max(0, int(self.history.count[row]) - KEPT_AT_CHANGE))
         self.began[row] = self.history.offset[row]
         self.changes[row] += 1
         ys = self.history.ys[row, : self.history.count[row]]
         self.first_sum[row], self.first_count[row] = np.nansum(ys, axis=0), (~np.isnan(ys)).sum(axis=0)
-        self.rungs.forget(row)
+        self.candidates.forget(row)
         self.identified[row], self.from_first[row], self.surprise[row] = False, True, 1.0
         self.next_epoch[row] = self._first
         self.unheard[row] = int((~np.isnan(self.history.reward[row, : self.history.count[row]])).sum())
-        self._filter_plainly(row)
+        self._use_raw_observation(row)
         self._learner.adopt(row, self._streams.observed, None)
-        self._tick(row)
+        self._fit_hyperparameters(row)
 
     # ------------------------------------------------------------------ identification
 
@@ -115,21 +284,21 @@ class Adaptive(AdaptiveRound):
         age = self._age(row)
         later = int(age * (GROWTH if age < LATE else LATE_GROWTH))
         self.next_epoch[row] = age + self.history.rounds // 2 if full else max(later, age + LEAST_STEP)
-        centre, scale = units(ys)
+        centre, scale = centre_and_scale(ys)
         before = self.centre[row].copy(), self.scale[row].copy()
         self.centre[row], self.scale[row] = centre, scale
         y = np.ascontiguousarray((ys - centre) / scale)
-        fits = self.rungs.fit(row, y, scale)
+        fits = self.candidates.fit(row, y, scale)
         told = KeptRewards(arms, rewards, self._learner.arms)
         gap, preferred = self._first_gap(row), bool(self.from_first[row])
         try:
-            found = find(
+            found = select_model(
                 y,
                 fits,
                 first_gap=gap,
                 from_first=preferred,
-                rewards=told if told.count >= FIRST_TICK else None,
-                noisy=self.rungs.is_noisy,
+                rewards=told if told.count >= FIRST_ARM_FIT else None,
+                noisy=self.candidates.is_noisy,
             )
         except np.linalg.LinAlgError:
             found = None
@@ -141,12 +310,12 @@ class Adaptive(AdaptiveRound):
         self._adopt(row, found, kept, y, arms, rewards)
         return True
 
-    def _adopt(self, row: int, found: Found, kept: slice, y: Floats, arms: Ints, rewards: Floats) -> None:
+    def _adopt(self, row: int, found: IdentifiedModel, kept: slice, y: Floats, arms: Ints, rewards: Floats) -> None:
         """Go on as if the model found had been known all along."""
         model, learner = found.model, self._learner
         d, k = len(model.D), self._streams.observed
-        if found.rung >= 0:
-            self.rungs.choose(row, found.rung, as_before=bool(self.plain[row]) == found.plain)
+        if found.candidate >= 0:
+            self.candidates.choose(row, found.candidate, as_before=bool(self.plain[row]) == found.plain)
         self.sizes[row], self.plain[row], self.identified[row] = d, found.plain, True
         self.failures[row] = 0
         self.from_first[row], self.on_filtered[row] = found.from_first, found.on_filtered
@@ -158,21 +327,21 @@ class Adaptive(AdaptiveRound):
         self.shift[row, :d] = found.shift
         learner.smooth_cov[row] = 0.0
         learner.smooth_cov[row, : d * d] = found.smooth_cov.ravel()
-        self.next_tick[row] = max(int(np.ceil(self.unheard[row] * TICK_GROWTH)), FIRST_TICK)
+        self.next_tick[row] = max(int(np.ceil(self.unheard[row] * ARM_FIT_GROWTH)), FIRST_ARM_FIT)
         self._fold_under(row, found, kept, y, learner.fit(row, found.features, arms, rewards, warm=False))
 
-    def _fold_under(self, row: int, found: Found, kept: slice, y: Floats, arms: ArmFit | None) -> None:
+    def _fold_under(self, row: int, found: IdentifiedModel, kept: slice, y: Floats, arms: ArmFit | None) -> None:
         """Beliefs and arms as they would be had the model been in force from the first round kept."""
         d = len(found.model.D)
         self.x[row], self._cov[row], self.surprise[row] = 0.0, 0.0, 1.0
         self.history.belief[row] = 0.0
         self.history.belief[row, kept, : d + 1] = found.features
         self._learner.adopt(row, d, arms)
-        self._hear_again(row, found, kept, y)
+        self._replay_rewards(row, found, kept, y)
         if np.isnan(self.history.reward[row, kept.stop - 1]):  # a reward there was fitted on what it was found with
             self.history.belief[row, kept.stop - 1] = self._features(np.array([row]))[0]
 
-    def _hear_again(self, row: int, found: Found, kept: slice, y: Floats) -> None:
+    def _replay_rewards(self, row: int, found: IdentifiedModel, kept: slice, y: Floats) -> None:
         """Filter the last rounds once more, now with their rewards as a sensor."""
         d, n, rows = len(found.model.D), len(y), np.array([row])
         start, cov = n, found.end_cov
@@ -182,19 +351,19 @@ class Adaptive(AdaptiveRound):
         self._cov[row, : d * d] = (0.5 * (cov + cov.T)).ravel()
         for t in range(start, n):
             if t > start:
-                self._sense(rows, np.array([kept.start + t - 1]))
+                self._update_beliefs(rows, np.array([kept.start + t - 1]))
             advance(row, d, self.transition, self.process_cov, self.observation_cov, self.x, self._cov, y[t])
 
     # ------------------------------------------------------------------ a model from elsewhere
 
     def is_due(self, row: int) -> bool:
-        return bool(self._wanting(np.array([row]))[0])
+        return bool(self._refit_due(np.array([row]))[0])
 
     def _decided(self) -> dict[str, tuple[Stateful, str]]:
         """Where each array lies that identification decides on, by the name it travels under."""
         holders = (
             (self, "", _DECIDED),
-            (self.rungs, "", Rungs.state_names),
+            (self.candidates, "", CandidateModels.state_names),
             (self._learner, "learner.", HYPERPARAMETERS),
         )
         return {f"{prefix}{name}": (holder, name) for holder, prefix, names in holders for name in names}
@@ -214,9 +383,9 @@ class Adaptive(AdaptiveRound):
             self.history.forget(row, max(0, int(given["began"]) - int(self.history.offset[row])))
             self.unheard[row] = int((~np.isnan(self.history.reward[row, : self.history.count[row]])).sum())
         for key, (holder, name) in self._decided().items():
-            if restarted or key not in _OF_THE_START:
+            if restarted or key not in _RESTARTED:
                 getattr(holder, name)[row] = given[key]
-        self._refold(row)
+        self._fold_history(row)
 
     def _noise_of_all(self, model: State) -> NDArray[np.generic]:
         """The noise of every arm there is now: of those that came since, what is said of an arm without a reward."""
@@ -228,11 +397,11 @@ class Adaptive(AdaptiveRound):
             else noise
         )
 
-    def _refold(self, row: int) -> None:
+    def _fold_history(self, row: int) -> None:
         """Beliefs and arms of the kept history under the model and the hyperparameters in force."""
         ys, arms, rewards, kept = self._window(row)
         if not self.identified[row]:
-            self._filter_plainly(row)
+            self._use_raw_observation(row)
             features = self.history.belief[row, kept, : self._streams.observed + 1]
             held = self._learner.fit(row, features, arms, rewards, warm=True, held=True)
             self._learner.adopt(row, self._streams.observed, held if self._learner.fitted[row] else None)
@@ -241,7 +410,7 @@ class Adaptive(AdaptiveRound):
         D, Q = (matrix[row, : d * d].reshape(d, d).copy() for matrix in (self.transition, self.process_cov))
         R = self.observation_cov[row, : k * k].reshape(k, k).copy()
         y = np.ascontiguousarray((ys - self.centre[row]) / self.scale[row])
-        found = resume(
+        found = rebuild_model(
             Parameters(D, Q, R, np.zeros(d), np.eye(d)),
             y,
             shift=self.shift[row, :d].copy(),
@@ -268,19 +437,19 @@ class Adaptive(AdaptiveRound):
         if self.forgotten[row]:
             notes.append(f"{int(self.forgotten[row])} rewards came after their round was forgotten and taught nothing")
         numbers = int(np.isfinite(self.history.ys[row, : self.history.count[row]]).sum())
-        wanted = 0 if self._latent is None else 2 * free_numbers(self._latent, self._streams.observed)
+        wanted = 0 if self._latent is None else 2 * free_parameters(self._latent, self._streams.observed)
         if self.identified[row] and numbers < wanted:
             notes.append(f"latent={self._latent} asks for more than {numbers} numbers can support yet")
         return facts, notes + self.history.remarks(row)
 
     def _facts(self, row: int) -> dict[str, object]:
-        rung = int(self.rungs.rung[row])
+        rung = int(self.candidates.rung[row])
         return {
             "rounds kept": int(self.history.count[row]),
             "identifications": int(self.epochs[row]),
             "rounds to the next": max(0, int(self.next_epoch[row]) - self._age(row)),
             "hidden coordinates": int(self.sizes[row]) - self._streams.observed,
-            "dimension that fits the observations best": self.rungs.dimensions[rung] if rung >= 0 else None,
+            "dimension that fits the observations best": self.candidates.dimensions[rung] if rung >= 0 else None,
             "context": "the observation itself" if self.plain[row] else "filtered",
             "surprise (1 is as expected)": float(self.surprise[row]),
             "changes of the dynamics noticed": int(self.changes[row]),

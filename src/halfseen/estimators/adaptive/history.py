@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfseen.components import Mask, State, Stateful, Streams
+from halfseen.components import Mask, State, Stateful, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.random import Ints
 
 ENOUGH_TO_TELL = 10  # rounds, or rewards
-
-
 FIRST_SLOTS = 64
 
 
@@ -24,9 +22,10 @@ class History(Stateful):
     """
 
     state_names = ("ys", "arm", "reward", "belief", "count", "offset")
+    # What has a slot per round, and what fills the slots that are not used.
     unused: ClassVar[Mapping[str, float]] = {"ys": np.nan, "arm": 0, "reward": np.nan, "belief": 0.0}
 
-    def __init__(self, streams: Streams, rounds: int, width: int) -> None:
+    def __init__(self, streams: StreamBatch, rounds: int, width: int) -> None:
         count = streams.count
         self.rounds = rounds  # that are used at most
         self._most = rounds + rounds // 2
@@ -68,22 +67,34 @@ class History(Stateful):
         self.count[row] = kept
         self.offset[row] += slots
 
-    def state(self) -> State:
-        """Without the slots that no stream has used yet: how many there are is nobody's concern."""
-        used = int(self.count.max(initial=0))
-        return super().state() | {name: getattr(self, name)[:, :used] for name in self.unused}
+    def _own_state(self, rows: Ints | None) -> State:
+        """Without the slots that no stream has used yet."""
+        state = super()._own_state(rows)
+        used = int(state["count"].max(initial=0))
+        return state | {name: state[name][:, :used] for name in self.unused}
 
-    def agree(self, state: State) -> None:
+    def _state_shape(self, name: str, mine: NDArray[Any], given: NDArray[Any], count: int) -> tuple[int, ...]:
+        slots = given.shape[1:2] if name in self.unused and given.ndim == mine.ndim else mine.shape[1:2]
+        return (count, *slots, *mine.shape[2:])
+
+    def check_consistency(self, state: State) -> None:
         slots = [state[name].shape[1] for name in self.unused]
         taken = int(state["count"].max(initial=0))
         if len(set(slots)) != 1 or not taken <= slots[0] <= self._most or int(state["count"].min(initial=0)) < 0:
             raise invalid("state 'count'", f"{taken} rounds in slots {slots}", f"as many as slots, up to {self._most}")
+        if (state["offset"] < 0).any():
+            raise invalid("state 'offset'", "a number below 0", "rounds from 0")
 
-    def _fits(self, mine: NDArray[np.generic], given: NDArray[np.generic]) -> bool:
-        if mine.ndim < 2 or given.ndim != mine.ndim:
-            return super()._fits(mine, given)
-        rows, _slots, *width = given.shape
-        return mine.dtype == given.dtype and (rows, *width) == (len(mine), *mine.shape[2:])
+    def restore(self, state: State, rows: Ints | None = None) -> None:
+        if rows is None:
+            super().restore(state)
+            return
+        slots = state["arm"].shape[1]
+        self.lengthen(slots)
+        for name, value in self.unused.items():
+            array = getattr(self, name)
+            array[rows, :slots], array[rows, slots:] = state[name], value
+        self.count[rows], self.offset[rows] = state["count"], state["offset"]
 
     def slots(self, rows: Ints, rounds: Ints) -> Ints:
         """Where the rounds lie; negative when they are forgotten."""

@@ -1,1 +1,30 @@
-"""Where the work of an experiment is done: this process, several processes, or a cluster."""
+"""Where the slices of an experiment are played: in this process, in several processes, or on a cluster."""
+
+from __future__ import annotations
+
+import re
+
+from halfseen.errors import invalid
+from halfseen.experiments.engines.executor import ParallelExecutor, SerialExecutor
+from halfseen.experiments.engines.local import ProcessExecutor
+from halfseen.validation import at_least
+
+_LOCAL = re.compile(r"local:([0-9]+)")
+_ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss)://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):([0-9]{1,5})")
+
+
+def choose_executor(jobs: int, cluster: str | None, most: int) -> SerialExecutor | ParallelExecutor:
+    """Return the executor asked for, with at most as many processes as there are tasks (`most`)."""
+    jobs = at_least("jobs", jobs, 1)
+    if cluster is None:
+        return ProcessExecutor(min(jobs, most)) if min(jobs, most) > 1 else SerialExecutor()
+    if jobs != 1:
+        raise invalid("jobs", f"{jobs}, with a cluster", "only one of them")
+    from halfseen.experiments.engines.dask import LocalDaskExecutor, RemoteDaskExecutor  # an optional dependency
+
+    local, address = _LOCAL.fullmatch(str(cluster)), _ADDRESS.fullmatch(str(cluster))
+    if local is not None and int(local[1]) > 0:
+        return LocalDaskExecutor(min(int(local[1]), most))
+    if local is None and address is not None and 0 < int(address[1]) < 65536:
+        return RemoteDaskExecutor(str(cluster))
+    raise invalid("cluster", repr(cluster), "'local:N', or the address of a scheduler such as tcp://host:8786")

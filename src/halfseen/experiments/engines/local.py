@@ -1,76 +1,75 @@
-"""The engine for one machine: several processes."""
+"""Several processes on this machine."""
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from typing import Any
 
 from halfseen.compiler.notice import QUIET
 from halfseen.errors import HalfseenError
-from halfseen.experiments.engines.engine import Done, Engine, Tick, Work, check_source
-from halfseen.experiments.play import Stopped
-from halfseen.experiments.source import source_hash
+from halfseen.experiments.cache import source_hash
+from halfseen.experiments.engines.executor import Outcome, ParallelExecutor, Play
+from halfseen.experiments.plan import Slice
+from halfseen.experiments.play import Cancelled
 
 CHILD_ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", QUIET), "1")
 NO_GUARD = "asked for by a script without `if __name__ == '__main__':`"
-_POLL_SECONDS = 0.1
 
 
-class Processes(Engine):
-    """Processes that live as long as the work, and no longer than this one."""
+class ProcessExecutor(ParallelExecutor):
+    """Plays slices in processes that live no longer than this one."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
 
-    def work_through(
-        self,
-        work: Callable[[Work, Tick], Done],
-        pieces: Iterable[Work],
-        tick: Tick,
-        heard: Callable[[int, Done], None],
-    ) -> None:
+    def _start(self, stack: contextlib.ExitStack) -> None:
         context = multiprocessing.get_context("spawn")
-        done, stop = context.Value("q", 0), context.Value("b", 0)
-        start = (done, stop, os.getpid(), source_hash())
-        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_start_worker, initargs=start)
-        told = 0
-        todo = enumerate(pieces)
-        running: dict[Future[Done], int] = {}
-        try:
-            while True:
-                wanted = self.workers + 1 - len(running)  # one more than can play, so that nobody waits
-                if taken := list(itertools.islice(todo, wanted)):
-                    with starting_children():  # within the `try` that ends them
-                        running |= {pool.submit(_in_worker, work, piece): number for number, piece in taken}
-                if not running:
-                    return
-                for future in wait(running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED).done:
-                    heard(running.pop(future), future.result())
-                now = done.value
-                tick(now - told)
-                told = now
-        except BrokenProcessPool:
-            raise HalfseenError(
-                f"a worker process ended before its work was done: killed, out of memory, or jobs > 1 was {NO_GUARD}"
-            ) from None
-        finally:
-            stop.value = 1
-            pool.shutdown(wait=True, cancel_futures=True)
+        self._played, cancelled = context.Value("q", 0), context.Event()
+        self._pool = ProcessPoolExecutor(
+            self.workers,
+            mp_context=context,
+            initializer=_start_worker,
+            initargs=(self._played, cancelled, source_hash()),
+        )
+        stack.callback(self._pool.shutdown, wait=True, cancel_futures=True)
+        stack.callback(cancelled.set)
+
+    def _capacity(self) -> int:
+        return self.workers + 1
+
+    def _submit(self, function: Play[Any], task: Slice) -> Future[Any]:
+        with starting_children(), _reporting_lost_workers():
+            return self._pool.submit(_run_in_worker, function, task)
+
+    def _outcome(self, future: Future[Any], task: Slice) -> Any:
+        with _reporting_lost_workers():
+            return future.result()
+
+    def _rounds_played(self) -> int:
+        return int(self._played.value)
 
 
-@contextmanager
+@contextlib.contextmanager
+def _reporting_lost_workers() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool:
+        raise HalfseenError(
+            f"a worker process ended before its work was done: killed, out of memory, or jobs > 1 was {NO_GUARD}"
+        ) from None
+
+
+@contextlib.contextmanager
 def starting_children() -> Iterator[None]:
-    """Children start with one BLAS thread each, because the processes are the parallelism, and deaf to Ctrl-C."""
+    """Start children with one BLAS thread each, as the processes are the parallelism, and with Ctrl-C blocked."""
     before = {name: os.environ.get(name) for name in CHILD_ENVIRONMENT}
     os.environ.update(CHILD_ENVIRONMENT)
     can_block = hasattr(signal, "pthread_sigmask")  # not on Windows
@@ -89,29 +88,31 @@ def starting_children() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_worker: dict[str, Any] = {}
+_worker: dict[str, Any] = {}  # what this process was started with, if it is a worker
 
 
-def _start_worker(done: Any, stop: Any, parent: int, source: str) -> None:
+def _start_worker(played: Any, cancelled: Any, source: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    _worker.update(done=done, stop=stop, source=source)
-    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    _worker.update(played=played, cancelled=cancelled, source=source)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _end_with_parent(parent: int) -> None:
-    """A worker whose parent was killed has nobody to work for, and would wait for ever to be told so."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
+def _exit_with_parent() -> None:
+    """End a worker whose parent was killed: nobody else would."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(1)
 
 
-def _tick_in_worker(rounds: int) -> None:
-    if _worker["stop"].value:
-        raise Stopped
-    with _worker["done"].get_lock():
-        _worker["done"].value += rounds
+def _count_rounds(rounds: int) -> None:
+    if _worker["cancelled"].is_set():
+        raise Cancelled
+    with _worker["played"].get_lock():
+        _worker["played"].value += rounds
 
 
-def _in_worker(work: Callable[[Work, Tick], Done], piece: Work) -> Done:
-    check_source(_worker["source"])
-    return work(piece, _tick_in_worker)
+def _run_in_worker(function: Play[Outcome], task: Slice) -> Outcome:
+    if source_hash() != _worker["source"]:  # the files may have changed between the start of the parent and ours
+        raise HalfseenError("the code was changed while it was being played; start again to play the new one")
+    return function(task, _count_rounds)

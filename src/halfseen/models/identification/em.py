@@ -1,25 +1,29 @@
-"""Full EM for D, Q and Σ of one series (Shumway & Stoffer 1982; docs/mathematics.md, "Full EM")."""
+"""Full EM for D, Q and Σ of one series (Shumway & Stoffer 1982; docs/mathematics.md, "Full EM").
+
+`fit` is the public function, with checks and notes; `em_iterates` is the bare loop for identification on the way.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from halfseen.errors import HalfseenWarning, invalid
-from halfseen.kernels.em import DIAGONAL, FIXED, FULL, RELATIVE_FLOOR, Parameters, em_path
+from halfseen.kernels.em import DIAGONAL, FIXED, FULL, RELATIVE_FLOOR, Parameters, Passed, em_path
 from halfseen.kernels.random import Purpose, orthogonal_matrices, stream_keys
-from halfseen.models.identification.order import aicc, climb, ladder
+from halfseen.models.identification.order import aicc, candidate_dimensions, free_parameters, search_dimension
 from halfseen.models.linear_gaussian import LinearGaussianModel
-from halfseen.validation import LIMIT, real_numbers
-
-Array = NDArray[np.float64]
+from halfseen.models.results import Array
+from halfseen.validation import LIMIT, at_least, real_numbers
 
 NOISE_FLOOR = 1e-6  # Σ is kept above this share of each feature's variance
 STABLE = 1.0 + 1e-6
+PROCESS_FLOOR, SENSOR_FLOOR = 1e-9, 1e-5  # of `em_iterates`, relative to the variances of the features
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +54,8 @@ def fit(
 ) -> FitResult:
     """The model with `latent` dimensions that EM finds for ys (rounds, features), nan = not seen.
 
-    latent="auto" fits a ladder of dimensions from the number of features up and returns the fit with the best AICc
-    (docs/mathematics.md, "How many hidden coordinates"); it takes no `start`.
+    latent="auto" fits models of several dimensions, from the number of features up, and returns the fit with the best
+    AICc (docs/mathematics.md, "How many hidden coordinates"); it takes no `start`.
 
     observation_cov: "diagonal" or "full" to estimate Σ so, or a covariance to hold it at. start: where to
     begin, whose observation matrix is kept; left out, D = 0.9 × a random orthogonal matrix drawn from `seed`,
@@ -61,18 +65,47 @@ def fit(
     change of the hidden coordinates is identified, so compare models by likelihood or prediction, not by D.
     """
     y = _series(ys)
-    n, k = y.shape
-    if isinstance(latent, str):
-        return _fit_order(y, latent, start, observation_cov, seed, max_iterations, tolerance, progress)
-    latent = _integer("latent", latent, k, f"an integer of at least {k}, the number of features, or 'auto'")
-    max_iterations = _integer("max_iterations", max_iterations, 1, "an integer of at least 1")
-    seed = _integer("seed", seed, 0, "an integer of at least 0")
+    k, entries = y.shape[1], int(np.isfinite(y).sum())
+    automatic = isinstance(latent, str) and latent == "auto"
+    if not automatic and (isinstance(latent, bool) or not isinstance(latent, int | np.integer) or latent < k):
+        raise invalid("latent", repr(latent), f"an integer of at least {k}, the number of features, or 'auto'")
+    if automatic and start is not None:
+        raise invalid("start", "a model", "nothing with latent='auto', which tries several dimensions")
+    max_iterations, seed = at_least("max_iterations", max_iterations, 1), at_least("seed", seed, 0)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0.0:
         raise invalid("tolerance", tolerance, "a number of at least 0")
+
+    def fit_dimension(d: int) -> FitResult:
+        return _fit(y, d, observation_cov, start, seed, max_iterations, tolerance, progress)
+
+    def score(result: FitResult, d: int) -> float:
+        return aicc(float(result.log_likelihoods[-1]), d, k, entries)
+
+    if automatic:
+        result = search_dimension(candidate_dimensions(k), fit_dimension, score) or fit_dimension(k)
+    else:
+        result = fit_dimension(int(latent))
+    for note in result.notes:
+        warnings.warn(note, HalfseenWarning, stacklevel=2)
+    return result
+
+
+def _fit(
+    y: Array,
+    latent: int,
+    observation_cov: str | ArrayLike,
+    start: LinearGaussianModel | None,
+    seed: int,
+    max_iterations: int,
+    tolerance: float,
+    progress: Callable[[int, float], None] | None,
+) -> FitResult:
+    """The fit of one dimension."""
+    n, k = y.shape
     scale, notes = _scales(y)
-    numbers, parameters = int(np.isfinite(y).sum()), 2 * k * latent + k * (k + 1) // 2
-    if numbers < 2 * parameters:
-        notes.append(f"{numbers} numbers for a model of {parameters} parameters: too few to trust the fit.")
+    entries, parameters = int(np.isfinite(y).sum()), free_parameters(latent, k)
+    if entries < 2 * parameters:
+        notes.append(f"{entries} numbers for a model of {parameters} parameters: too few to trust the fit.")
     if start is None:
         start = _first_guess(scale, latent, seed)
     elif not isinstance(start, LinearGaussianModel):
@@ -85,13 +118,14 @@ def fit(
         update_R = DIAGONAL if observation_cov == "diagonal" else FULL
     else:
         update_R = FIXED
-        start = _replaced(start, observation_cov)
+        start = replace(start, observation_cov=observation_cov)  # type: ignore[arg-type]  # as given to the model
 
-    units = _units(scale, latent)
-    given = _in_units(start.canonical().model.arrays(), units)
-    q_floor = RELATIVE_FLOOR * np.maximum(np.diag(given.Q), RELATIVE_FLOOR)
+    # Powers of two: exact to undo.
+    units: Array = np.asarray(2.0 ** np.round(np.log2(_coordinate_scales(scale, latent))))
+    scaled = _in_units(start.canonical().model.arrays(), units)
+    q_floor = RELATIVE_FLOOR * np.maximum(np.diag(scaled.Q), RELATIVE_FLOOR)
     r_floor = NOISE_FLOOR * (scale / units[:k]) ** 2
-    path = em_path(given, y / units[:k], update_R=update_R, update_initial=True, q_floor=q_floor, r_floor=r_floor)
+    path = em_path(scaled, y / units[:k], update_R=update_R, update_initial=True, q_floor=q_floor, r_floor=r_floor)
     jacobian = float(np.log(units[:k]) @ np.isfinite(y).sum(axis=0))
     trace: list[float] = []
     converged = False
@@ -109,53 +143,55 @@ def fit(
         fitted, trace, converged = start, [start_loglik], False
         notes.append("No iteration improved on the start, which is returned as it was.")
     notes += _faults(fitted, trace, update_R, q_floor * units**2, r_floor * units[:k] ** 2)
-    for note in notes:
-        warnings.warn(note, HalfseenWarning, stacklevel=2)
     return FitResult(fitted, np.array(trace), len(trace) - 1, converged, tuple(notes))
 
 
-def _fit_order(
+class FittedModel(NamedTuple):
+    """A canonical model with its filter pass over the observations."""
+
+    model: Parameters
+    log_likelihood: float
+    filtered: Passed
+
+
+def em_iterates(
+    start: Parameters,
     y: Array,
-    latent: str,
-    start: LinearGaussianModel | None,
-    observation_cov: str | ArrayLike,
-    seed: int,
-    max_iterations: int,
+    *,
+    iterations: int,
     tolerance: float,
-    progress: Callable[[int, float], None] | None,
-) -> FitResult:
-    """The fit of the dimension that AICc prefers, with that fit's own warnings."""
-    k, numbers = y.shape[1], int(np.isfinite(y).sum())
-    if latent != "auto":
-        raise invalid("latent", repr(latent), f"an integer of at least {k}, the number of features, or 'auto'")
-    if start is not None:
-        raise invalid("start", "a model", "nothing with latent='auto', which tries several dimensions")
+    feature_var: Array | None = None,
+    fixed_noise: bool = False,
+    update_initial: bool = True,
+) -> Iterator[FittedModel]:
+    """The start, then the model after each iteration of EM on y (n, k), whose features have variances `feature_var`.
 
-    def fit_rung(rung: int) -> FitResult:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HalfseenWarning)
-            return fit(
-                y,
-                latent=rung,
-                observation_cov=observation_cov,
-                seed=seed,
-                max_iterations=max_iterations,
-                tolerance=tolerance,
-                progress=progress,
-            )
-
-    best = climb(ladder(k), fit_rung, lambda found, rung: aicc(float(found.log_likelihoods[-1]), rung, k, numbers))
-    result = fit_rung(k) if best is None else best[0]
-    for note in result.notes:
-        warnings.warn(note, HalfseenWarning, stacklevel=3)
-    return result
+    Ends after `iterations`, when an iteration gains less than `tolerance` of log-likelihood per round, or where the
+    numbers break down, which may be before the first model.
+    """
+    variances = np.ones(y.shape[1]) if feature_var is None else feature_var
+    q_floor = np.full(len(start.D), PROCESS_FLOOR * float(np.nanmean(variances)))
+    r_floor = SENSOR_FLOOR * np.nan_to_num(variances)
+    update_R = FIXED if fixed_noise else DIAGONAL
+    path = em_path(start, y, update_R=update_R, update_initial=update_initial, q_floor=q_floor, r_floor=r_floor)
+    previous = -np.inf
+    try:
+        for step, (model, log_likelihood, filtered) in enumerate(path):
+            if not (np.isfinite(log_likelihood) and np.isfinite(filtered[0]).all()):
+                return
+            yield FittedModel(model, log_likelihood, filtered)
+            if step == iterations or log_likelihood - previous < tolerance * len(y):
+                return
+            previous = log_likelihood
+    except np.linalg.LinAlgError:
+        return
 
 
-def _units(scale: Array, latent: int) -> Array:
-    """A unit for each coordinate, of the size of its feature (hidden: of their mean). Powers of two: exact to undo."""
-    units = np.full(latent, np.exp(np.log(scale).mean()))
-    units[: len(scale)] = scale
-    return np.asarray(2.0 ** np.round(np.log2(units)))
+def _coordinate_scales(scale: Array, latent: int) -> Array:
+    """The scale of each coordinate: that of its feature, or for hidden ones the geometric mean."""
+    scales = np.full(latent, np.exp(np.log(scale).mean()))
+    scales[: len(scale)] = scale
+    return scales
 
 
 def _in_units(model: Parameters, units: Array) -> Parameters:
@@ -163,12 +199,6 @@ def _in_units(model: Parameters, units: Array) -> Parameters:
     squares, k = np.outer(units, units), len(model.R)
     D = model.D / units[:, None] * units
     return Parameters(D, model.Q / squares, model.R / squares[:k, :k], model.m0 / units, model.P0 / squares)
-
-
-def _integer(argument: str, value: object, least: int, wanted: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise invalid(argument, repr(value), wanted)
-    return int(value)
 
 
 def _series(ys: ArrayLike) -> Array:
@@ -223,24 +253,12 @@ def _first_guess(scale: Array, latent: int, seed: int) -> LinearGaussianModel:
     would leave the hidden ones at 0 for ever.
     """
     orthogonal = orthogonal_matrices(stream_keys(seed), Purpose.INITIAL_MODEL, latent)[0]
-    units = np.full(latent, np.exp(np.log(scale).mean()))
-    units[: len(scale)] = scale
+    units = _coordinate_scales(scale, latent)
     return LinearGaussianModel(
         transition=0.9 * orthogonal * np.outer(units, 1.0 / units),
         process_cov=0.2 * units**2,
         observation_cov=0.1 * scale**2,
         initial_cov=units**2,
-    )
-
-
-def _replaced(model: LinearGaussianModel, observation_cov: ArrayLike) -> LinearGaussianModel:
-    return LinearGaussianModel(
-        transition=model.transition,
-        process_cov=model.process_cov,
-        observation_cov=observation_cov,
-        observation=model.observation,
-        initial_mean=model.initial_mean,
-        initial_cov=model.initial_cov,
     )
 
 

@@ -1,21 +1,21 @@
-"""A model by regression: what the past of y tells of its future (in the manner of Larimore 1983; Van Overschee &
-De Moor 1994). It is no maximum of anything and serves EM as a start beside the random one.
+"""Subspace identification: a model by regression of the future of y on its past.
+
+It follows Larimore (1983) and Van Overschee & De Moor (1994), and serves EM as a start beside the random one.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halfseen.kernels.em import Parameters
+from halfseen.models.results import Array
 
-Array = NDArray[np.float64]
 _RIDGE, _STABLE = 1e-2, 0.99
 _LEAST_ROWS = 8
 
 
 def subspace_start(y: Array, latent: int) -> Parameters | None:
-    """A model of y (n, k), in units of its standard deviations, nan = not seen; None if y is too short for one.
+    """A model of y (n, k), in units of its standard deviations, nan = not observed; None if y is too short for one.
 
     Stacked futures (y_{t+1}, y_{t+2}, ..) are regressed on stacked pasts (y_t, y_{t−1}, ..); the hidden coordinates
     are the leading principal components of the predicted future beyond what y_t alone predicts.
@@ -45,6 +45,7 @@ def subspace_start(y: Array, latent: int) -> Parameters | None:
     return Parameters(np.ascontiguousarray(D), Q, 0.05 * np.eye(k), np.zeros(latent), np.eye(latent))
 
 
-def _regress(given: Array, wanted: Array) -> Array:
-    ridge = _RIDGE * len(given) * np.eye(given.shape[1])
-    return np.asarray(np.linalg.solve(given.T @ given + ridge, given.T @ wanted))
+def _regress(x: Array, target: Array) -> Array:
+    """Slopes of a ridge regression."""
+    ridge = _RIDGE * len(x) * np.eye(x.shape[1])
+    return np.asarray(np.linalg.solve(x.T @ x + ridge, x.T @ target))

@@ -1,8 +1,7 @@
 // Which page is shown, and what all pages share: the token, the pause, and what to say when something goes wrong.
 
-import { token } from "./api.js";
+import { Poll, token } from "./requests.js";
 import { setText } from "./dom.js";
-import { Poll } from "./poll.js";
 import { overviewPage } from "./overview.js";
 import { streamPage } from "./stream.js";
 

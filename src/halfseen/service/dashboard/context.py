@@ -1,4 +1,4 @@
-"""The context as an agent's model sees it: which coordinates there are, and how to filter observations into them."""
+"""The context as the model in force of an agent estimates it from observations."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from halfseen.estimators.adaptive.estimator import Adaptive
 from halfseen.kernels.random import Floats
 from halfseen.models.linear_gaussian import LinearGaussianModel
 
-# From observations (n, k) to mean (n,) and standard deviation (n,) of one coordinate.
-Filter = Callable[[Floats, int], tuple[Floats, Floats]]
-
 
 @dataclass(frozen=True)
-class Context:
-    """`filter` None: the agent has no Gaussian belief to show, and `why` says why."""
+class ContextFilter:
+    """From observations (n, k) to mean (n,) and standard deviation (n,) of one of the `coordinates`.
+
+    Without a `filter` the agent has no Gaussian belief, and `why` says why.
+    """
 
     coordinates: tuple[str, ...] = ()
-    filter: Filter | None = None
+    filter: Callable[[Floats, int], tuple[Floats, Floats]] | None = None
     why: str | None = None
 
 
-def context_of(agent: Agent, features: Sequence[str] | None) -> Context:
+def context_filter(agent: Agent, features: Sequence[str] | None) -> ContextFilter:
     """The model in force of `agent`, whose observed entries may have names."""
     k = agent.policy.streams.observed
     seen = tuple(features) if features is not None else tuple(f"entry {i}" for i in range(k))
@@ -36,32 +36,31 @@ def context_of(agent: Agent, features: Sequence[str] | None) -> Context:
         if not estimator.identified[0]:
             facts = agent.health().facts if agent.rounds else {}
             left = facts.get("rounds to the next", "some")
-            return Context(why=f"No model yet: the agent looks for one after {left} more decisions.")
+            return ContextFilter(why=f"No model yet: the agent looks for one after {left} more decisions.")
         if estimator.plain[0]:
-            return Context(why="The agent uses each observation as it is: so far, filtering would not pay.")
+            return ContextFilter(why="The agent uses each observation as it is: so far, filtering would not pay.")
         subject = agent.subject()
         model = None if subject is None else subject.model
         centre, scale = estimator.centre[0].copy(), estimator.scale[0].copy()
     else:
-        model = _filtered_with(agent)
+        model = _filter_model(agent)
         if model is None:
-            return Context(why=f"'{agent.name}' keeps no belief about a hidden context. 'adaptive' does.")
+            return ContextFilter(why=f"'{agent.name}' keeps no belief about a hidden context. 'adaptive' does.")
     if model is None:
-        return Context(why="The model in force cannot be filtered with; model health says more.")
+        return ContextFilter(why="The model in force cannot be filtered with; model health says more.")
     hidden = tuple(f"hidden {i + 1}" for i in range(model.latent - k))
-    found = model
 
-    def filtered(ys: Floats, coordinate: int) -> tuple[Floats, Floats]:
-        result = found.filter((ys - centre) / scale)
+    def filtered(ys: Floats, coordinate: int, model: LinearGaussianModel = model) -> tuple[Floats, Floats]:
+        result = model.filter((ys - centre) / scale)
         mean, var = result.means[:, coordinate], result.covs[:, coordinate, coordinate]
         if coordinate < k:
             mean, var = mean * scale[coordinate] + centre[coordinate], var * scale[coordinate] ** 2
         return mean, np.sqrt(np.maximum(0.0, var))
 
-    return Context(seen + hidden, filtered)
+    return ContextFilter(seen + hidden, filtered)
 
 
-def _filtered_with(agent: Agent) -> LinearGaussianModel | None:
+def _filter_model(agent: Agent) -> LinearGaussianModel | None:
     """The matrices of a filter in canonical coordinates, as they are in the agent's state; None if it has no filter."""
     state = agent.state()
     try:

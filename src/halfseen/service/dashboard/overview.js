@@ -1,6 +1,6 @@
 // All streams at a glance.
 
-import { ask } from "./api.js";
+import { ask } from "./requests.js";
 import { ago, count, duration, make, number, percent, setText } from "./dom.js";
 
 const LIMIT = 100;

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from halfseen.journal.journal import Token
+from halfseen.service.dashboard.queries import DashboardQueries
 from halfseen.service.dashboard.series import MOST_POINTS
-from halfseen.service.dashboard.watch import Watcher
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError, refusal
 
@@ -38,25 +38,25 @@ _ENCODE = msgspec.json.Encoder().encode
 
 def dashboard_routes(engine: Engine, guard: ReadGuard) -> list[Route]:
     """Routes for an application that answers a ServiceError; files need no token, numbers do."""
-    watcher = Watcher(engine)
+    queries = DashboardQueries(engine)
 
     async def overview(request: Request) -> Response:
         token = await guard(request, None)
         limit = _number(request, "limit", 100, 1, _MOST_LISTED)
         after = request.query_params.get("after", "")
-        return _reply(await watcher.overview(after, limit, token.streams if token is not None else None))
+        return _reply(await queries.overview(after, limit, token.streams if token is not None else None))
 
     async def stream_series(request: Request) -> Response:
         name = request.path_params["name"]
         await guard(request, name)
         points = _number(request, "points", 300, 1, MOST_POINTS)
         coordinate = _number(request, "coordinate", 0, 0, 1_000_000)
-        return _reply(await watcher.series(name, points, coordinate))
+        return _reply(await queries.series(name, points, coordinate))
 
     async def stream_health(request: Request) -> Response:
         name = request.path_params["name"]
         await guard(request, name)
-        return _reply(await watcher.health(name))
+        return _reply(await queries.health(name))
 
     async def page(request: Request) -> Response:
         return await _file(request, "index.html")

@@ -1,10 +1,9 @@
 // One stream, live.
 
-import { ask } from "./api.js";
-import { Card } from "./card.js";
+import { ask } from "./requests.js";
+import { ChartCard, HealthCard } from "./cards.js";
 import { banded, bars, lined, settledRange, stacked, theme } from "./charts.js";
 import { ago, count, duration, make, moment, number, percent, setText } from "./dom.js";
-import { HealthCard } from "./health.js";
 
 const POINTS = 300;
 const MOST_SAMPLES = 300;
@@ -15,11 +14,11 @@ export function streamPage(name) {
   const tiles = new Tiles(["Decisions shown", "Mean reward", "Uniform policy", "Waiting", "Decide, p99"]);
   const select = make("select", { id: "coordinate" });
   const choice = make("div", { class: "choice", hidden: true }, make("label", { for: "coordinate" }, "Coordinate"), select);
-  const rewards = new Card("Rewards", "Mean of all rewards shown, with its 95 % interval, against what choosing at random would have earned by the propensities.", { wide: true });
-  const arms = new Card("Share of each arm", "How often each arm was chosen, decision by decision.");
-  const context = new Card("Estimated context", "The last decisions as the model in force now sees them from the observations, with its 95 % band; dots are what was seen.", { choice });
-  const waiting = new Card("Waiting for rewards", "Decisions shown that have no reward yet, by age.");
-  const latency = new Card("Latency", "Time from a decision asked for to its answer on disk: all streams of the worker that answers, since this page was opened.");
+  const rewards = new ChartCard("Rewards", "Mean of all rewards shown, with its 95 % interval, against what choosing at random would have earned by the propensities.", { wide: true });
+  const arms = new ChartCard("Share of each arm", "How often each arm was chosen, decision by decision.");
+  const context = new ChartCard("Estimated context", "The last decisions as the model in force now sees them from the observations, with its 95 % band; dots are what was seen.", { choice });
+  const waiting = new ChartCard("Waiting for rewards", "Decisions shown that have no reward yet, by age.");
+  const latency = new ChartCard("Latency", "Time from a decision asked for to its answer on disk: all streams of the worker that answers, since this page was opened.");
   const health = new HealthCard();
   const cards = make("div", { class: "cards" }, [rewards, arms, context, waiting, latency, health].map((card) => card.element));
   const samples = [];

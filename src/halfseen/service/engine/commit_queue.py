@@ -1,4 +1,4 @@
-"""The queue, and the task that empties it: all that waits is one batch, and one commit."""
+"""Group commit: all operations that wait are run as one batch, with one commit."""
 
 from __future__ import annotations
 
@@ -12,163 +12,160 @@ from typing import Any
 
 from halfseen.errors import HalfseenError
 from halfseen.journal.events import JournalAway
-from halfseen.service.engine.store import Store
-from halfseen.service.engine.work import Work
+from halfseen.service.engine.store import StreamStore, as_service_error
+from halfseen.service.engine.transaction import Operation
 from halfseen.service.errors import ServiceError, refusal
-from halfseen.service.measured import Latencies
-from halfseen.service.specs import Settings
+from halfseen.service.metrics import Latencies
+from halfseen.service.schemas import EngineSettings
 
 _LOG = logging.getLogger("halfseen.service")
-_LONGEST = 0.02  # seconds that requests on their way are waited for
-_IDLE_TURNS = 3  # of the event loop that bring nothing new, after which they are not
+_LONGEST_WAIT = 0.02  # seconds to wait for more operations
+_IDLE_TURNS = 3  # turns of the event loop without new operations, after which none are waited for
 
 
-class Drain:
-    """Work in, answers out, once they are on disk. `thread` is the one that owns the store."""
+class CommitQueue:
+    """Operations in, results out, once they are on disk. `thread` is the only one that uses the store."""
 
-    def __init__(self, store: Store, thread: Executor, settings: Settings) -> None:
+    def __init__(self, store: StreamStore, thread: Executor, settings: EngineSettings) -> None:
         self._store, self._thread, self._settings = store, thread, settings
-        self._queue: deque[Work] = deque()
+        self._queue: deque[Operation] = deque()
         self._wake = asyncio.Event()
         self.rows_waiting = 0
         self.closing = False
-        self.available = True  # whether the database was there when last asked
+        self.available = True  # whether the database answered last time
         self._away_since = 0.0
         self.stalled = False  # whether the thread does not come back: no database, no disk, or very much to fold
-        self.wanted = asyncio.Event()  # set when a stream wants a model, and once before, when the first will
-        self._expected = False
+        self.refit_wanted = asyncio.Event()  # set when a stream needs a model, and once before, when the first will
+        self._identification_announced = False
         self.counts: Counter[str] = Counter()
         self.commits = Latencies()
         self.latencies = {"decide": Latencies(), "reward": Latencies()}
 
-    def submit(self, work: Work) -> asyncio.Future[list[Any]]:
-        """The answers of a work to come, each a result or a refusal; refused altogether if too much is waiting."""
+    def submit(self, operation: Operation) -> asyncio.Future[list[Any]]:
+        """Queue an operation; the future has a reply or an error per row. Raises an error if the queue is full."""
         if self.closing:
             raise refusal("unavailable", "service: it is shutting down; try another worker, or again later")
         if self.stalled:
-            raise self.no_answer()
-        if self.rows_waiting + work.size > self._settings.queue_rows:
-            self.counts["busy"] += work.size
-            if work.size > self._settings.queue_rows:
-                raise refusal("too_large", f"rows: got {work.size} at once; want at most {self._settings.queue_rows}")
+            raise self.stall_error()
+        size, most = operation.size, self._settings.queue_rows
+        if self.rows_waiting + size > most:
+            self.counts["busy"] += size
+            if size > most:
+                raise refusal("too_large", f"rows: got {size} at once; want at most {most}")
             raise refusal("busy", f"service: {self.rows_waiting} rows are waiting; try again later")
-        self.rows_waiting += work.size
-        self._queue.append(work)
+        self.rows_waiting += size
+        self._queue.append(operation)
         self._wake.set()
-        return work.future
+        return operation.future
 
     async def run(self) -> None:
-        """Take all that waits, have it done, answer. For ever."""
+        """Commit batch after batch, until cancelled."""
         loop, lasted = asyncio.get_running_loop(), 0.0
         while True:
             await self._wake.wait()
-            await self._gather(lasted)
-            batch = self._taken()
+            await self._wait_for_more(lasted)
+            batch = self._next_batch()
             if not batch:
                 self._wake.clear()
                 continue
             began = time.perf_counter()
-            watch = loop.call_later(self._settings.stall_seconds, self._stall, batch)
+            timeout = loop.call_later(self._settings.stall_seconds, self._stall, batch)
             try:
-                results = await loop.run_in_executor(self._thread, self._store.step, batch)
-                self.back()
+                results = await loop.run_in_executor(self._thread, self._store.commit_batch, batch)
+                self.mark_available()
             except Exception as error:
                 results = [self.failure(error)] * len(batch)
-            watch.cancel()
+            timeout.cancel()
             self.stalled = False
             ended = time.perf_counter()
             lasted = ended - began
             self.commits.add(lasted)
             self.counts["commits"] += 1
-            if self._store.due or (self._store.identifies and not self._expected):
-                self._expected = True
-                self.wanted.set()
-            for work, result in zip(batch, results, strict=True):
-                self.rows_waiting -= work.size
-                future = work.future
-                if isinstance(result, BaseException):
-                    if not future.done():
-                        future.set_exception(result)
-                    continue
-                if work.what is not None:
-                    self._measure(work, result, ended)
-                if not future.done():  # or the caller has gone
-                    future.set_result(result)
+            if self._store.refit_due or (self._store.may_identify and not self._identification_announced):
+                self._identification_announced = True
+                self.refit_wanted.set()
+            for operation, result in zip(batch, results, strict=True):
+                self.rows_waiting -= operation.size
+                if not isinstance(result, BaseException) and operation.kind is not None:
+                    self._measure(operation.kind, ended - operation.began, result)
+                _set_result(operation.future, result)
 
-    def _stall(self, batch: list[Work]) -> None:
-        """Let nobody wait for a thread that does not come back, until it does. What it has begun may still be done."""
+    def _stall(self, batch: list[Operation]) -> None:
+        """Fail everything that waits for a thread that does not come back. What it has begun may still be done."""
         self.stalled = True
-        self.away(self.no_answer().message)
+        self._mark_away(self.stall_error().message)
         self.counts["stalls"] += 1
         queued = list(self._queue)
         self._queue.clear()
-        self.rows_waiting -= sum(work.size for work in queued)
-        for work in batch + queued:
-            if not work.future.done():
-                work.future.set_exception(self.no_answer())
+        self.rows_waiting -= sum(operation.size for operation in queued)
+        for operation in batch + queued:
+            _set_result(operation.future, self.stall_error())
 
-    def away(self, why: str) -> None:
-        """The database cannot be used. It is said once, and not for every request that is refused for it."""
+    def _mark_away(self, why: str) -> None:
+        """The database cannot be used. This is logged once, and not for every request that fails."""
         if self.available:
             self.available, self._away_since = False, time.monotonic()
             _LOG.error("worker %d: %s; until it is back requests get 503", os.getpid(), why)
 
-    def back(self) -> None:
+    def mark_available(self) -> None:
         if not self.available:
             self.available = True
             seconds = time.monotonic() - self._away_since
             _LOG.warning("worker %d: database: it is back, after %.1f seconds", os.getpid(), seconds)
 
-    def no_answer(self) -> ServiceError:
+    def stall_error(self) -> ServiceError:
         seconds = self._settings.stall_seconds
         return refusal("unavailable", f"database: no answer within {seconds:g} seconds; try again later")
 
-    async def _gather(self, lasted: float) -> None:
-        """Let requests that are on their way share the commit: wait as long as every turn of the loop brings more.
+    async def _wait_for_more(self, lasted: float) -> None:
+        """Let operations that are about to come share the commit: wait while every turn of the loop brings more.
 
-        But no longer than the last commit `lasted`. One that comes alone waits for a few turns, which is microseconds;
-        many at once are all answered, all ask again and are all committed together, and no thread waits for another.
+        The wait is never longer than the last commit, which took `lasted` seconds. A lone operation waits for a few
+        turns, which is microseconds. Many concurrent clients are all answered together, so they ask again together and
+        share the next commit too.
         """
-        until, before, idle = time.perf_counter() + min(lasted, _LONGEST), -1, 0
+        until, before, idle = time.perf_counter() + min(lasted, _LONGEST_WAIT), -1, 0
         while idle < _IDLE_TURNS and self.rows_waiting < self._settings.batch_rows and time.perf_counter() < until:
             idle = idle + 1 if self.rows_waiting == before else 0
             before = self.rows_waiting
             await asyncio.sleep(0)
 
-    def _measure(self, work: Work, results: list[Any], now: float) -> None:
-        assert work.what is not None
-        refused = sum(map(_is_refusal, results))
-        self.counts[f"{work.what}s"] += len(results) - refused
-        if refused:
-            self.counts["refused"] += refused
-        self.latencies[work.what].add(now - work.began)
-
-    def _taken(self) -> list[Work]:
-        batch: list[Work] = []
+    def _next_batch(self) -> list[Operation]:
+        batch: list[Operation] = []
         rows = 0
         while self._queue and (not batch or rows + self._queue[0].size <= self._settings.batch_rows):
             batch.append(self._queue.popleft())
             rows += batch[-1].size
         return batch
 
+    def _measure(self, kind: str, seconds: float, results: list[Any]) -> None:
+        refused = sum(isinstance(result, ServiceError) for result in results)
+        self.counts[f"{kind}s"] += len(results) - refused
+        if refused:
+            self.counts["refused"] += refused
+        self.latencies[kind].add(seconds)
+
     async def close(self) -> None:
-        """Take nothing more, and wait until all is answered."""
+        """Accept no more operations, and wait until those in the queue are done."""
         self.closing = True
         while self._queue or self.rows_waiting:
             self._wake.set()
             await asyncio.sleep(0.005)
 
     def failure(self, error: Exception) -> ServiceError:
-        """What callers are told when a whole batch, or something beside the batches, went wrong."""
-        if isinstance(error, ServiceError):
-            return error
+        """The error for callers when a whole batch, or something beside the batches, has failed."""
         if isinstance(error, JournalAway):
-            self.away(str(error))
+            self._mark_away(str(error))
             return refusal("unavailable", str(error))
-        if isinstance(error, HalfseenError):
+        if isinstance(error, HalfseenError) and not isinstance(error, ServiceError):
             return refusal("internal", str(error))
-        return refusal("internal", f"service: {type(error).__name__}: {error}")
+        return as_service_error(error)
 
 
-def _is_refusal(result: object) -> bool:
-    return isinstance(result, ServiceError)
+def _set_result(future: asyncio.Future[list[Any]], result: list[Any] | BaseException) -> None:
+    if future.done():  # the caller has gone, or the batch has stalled
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

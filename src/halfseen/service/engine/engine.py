@@ -1,7 +1,7 @@
-"""The engine: many callers, one journal. An answer is given when its event is on disk, and commits are shared.
+"""The engine: many callers, one journal. A caller gets an answer when its event is on disk, and commits are shared.
 
-One task (drain.py) takes all that waits and hands it to one thread (store.py), which locks the streams concerned, folds
-what other processes have added, steps the batch and commits. While it does, the next batch gathers.
+The commit queue hands all operations that wait to one thread, which locks their streams, folds the events that other
+processes have added, runs the operations and commits. Meanwhile the next batch collects in the queue.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,47 +17,54 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from halfseen.agents.agent import Agent
-from halfseen.agents.catalogue import unpacked
+from halfseen.agents.catalogue import from_bytes
 from halfseen.diagnostics.health import Health
 from halfseen.errors import HalfseenError
 from halfseen.journal import transfer
 from halfseen.journal.events import Event, JournalAway, StreamExists
-from halfseen.journal.journal import Journal, StreamRow, Token
-from halfseen.journal.opening import open_journal
-from halfseen.service.engine.commit_queue import Drain
-from halfseen.service.engine.identification import Identification
-from halfseen.service.engine.loaded_stream import bring_up, snapshot
-from halfseen.service.engine.store import Store, view_of
-from halfseen.service.engine.transaction import Desk
-from halfseen.service.engine.work import Create, Work
+from halfseen.journal.journal import Journal, StreamRow, Token, open_journal
+from halfseen.service.engine.commit_queue import CommitQueue
+from halfseen.service.engine.identification import IdentificationProcess
+from halfseen.service.engine.loaded_stream import compress_snapshot, fold_imported_stream, read_spec
+from halfseen.service.engine.store import StreamStore, find_row
+from halfseen.service.engine.transaction import Operation, StreamCreation, StreamTransaction
 from halfseen.service.errors import ServiceError, refusal
-from halfseen.service.specs import Arm, Ask, Decided, Rewarded, Settings, StreamSpec, StreamView, Told
+from halfseen.service.schemas import (
+    Arm,
+    DecisionReply,
+    DecisionRequest,
+    EngineSettings,
+    RewardReply,
+    RewardRequest,
+    StreamSpec,
+    StreamView,
+)
 
 T = TypeVar("T")
-_TOGETHER = 200  # streams that are looked through in one transaction
+_SWEEP_STREAMS = 200  # overdue streams that share one transaction
 _TIDY_SECONDS = 0.25
-_BEFORE_ANOTHER = 1.0  # seconds from the death of the process that identifies to the start of another
+_RESTART_SECONDS = 1.0  # from the death of the identification process to the start of another
 _LOG = logging.getLogger("halfseen.service")
 
 
 class Engine:
     """Streams of decisions on one journal. Open one with `await Engine.open(url)`, and close it."""
 
-    def __init__(self, store: Store, reader: Journal, settings: Settings) -> None:
+    def __init__(self, store: StreamStore, reader: Journal, settings: EngineSettings) -> None:
         self._store, self._reader, self._settings = store, reader, settings
-        self._desk_thread = ThreadPoolExecutor(1, "halfseen-desk")
+        self._store_thread = ThreadPoolExecutor(1, "halfseen-store")
         self._reader_thread = ThreadPoolExecutor(1, "halfseen-reader")
-        self._drain = Drain(store, self._desk_thread, settings)
+        self._queue = CommitQueue(store, self._store_thread, settings)
         self._counts: Counter[str] = Counter()
-        self._identification = Identification() if settings.identify else None
-        self._tasks = [asyncio.create_task(task) for task in (self._drain.run(), self._sweep(), self._tidy())]
+        self._identification = IdentificationProcess() if settings.identify else None
+        self._tasks = [asyncio.create_task(task) for task in (self._queue.run(), self._sweep(), self._tidy())]
         if self._identification is not None:
             self._tasks.append(asyncio.create_task(self._identify(self._identification)))
 
     @classmethod
-    async def open(cls, url: str | Path, settings: Settings | None = None) -> Engine:
-        """The engine on the journal at `url`: the path of an SQLite file, or postgresql://…"""
-        chosen = Settings() if settings is None else settings
+    async def open(cls, url: str | Path, settings: EngineSettings | None = None) -> Engine:
+        """Open the journal at `url`: the path of an SQLite file, or postgresql://…"""
+        chosen = EngineSettings() if settings is None else settings
 
         def connect() -> tuple[Journal, Journal]:
             journal = open_journal(url, lock_seconds=chosen.lock_seconds)
@@ -69,96 +75,95 @@ class Engine:
                 raise
 
         journal, reader = await asyncio.to_thread(connect)
-        return cls(Store(journal, chosen), reader, chosen)
+        return cls(StreamStore(journal, chosen), reader, chosen)
 
     # ------------------------------------------------------------------ decisions and rewards
 
-    async def decide(self, name: str, ask: Ask) -> Decided:
+    async def decide(self, name: str, request: DecisionRequest) -> DecisionReply:
         """Choose an arm."""
-        answers: list[Decided | ServiceError] = await self.asked("decide", name, (ask,))
-        return _raised(answers[0])
+        (reply,) = await self.decide_all(name, (request,))
+        return _raise_error(reply)
 
-    async def decide_all(self, name: str, asks: Sequence[Ask]) -> list[Decided | ServiceError]:
-        """Choose many arms of one stream, in order; each is an answer or a refusal of its own."""
-        return await self.asked("decide", name, asks) if asks else []
+    async def decide_all(self, name: str, requests: Sequence[DecisionRequest]) -> list[DecisionReply | ServiceError]:
+        """Choose many arms of one stream, in order; each has a reply or an error of its own."""
+        return await self._queue.submit(Operation.decide(name, requests, _future())) if requests else []
 
-    async def reward(self, name: str, told: Told) -> Rewarded:
+    async def reward(self, name: str, request: RewardRequest) -> RewardReply:
         """Credit a reward."""
-        answers: list[Rewarded | ServiceError] = await self.asked("reward", name, (told,))
-        return _raised(answers[0])
+        (reply,) = await self.reward_all(name, (request,))
+        return _raise_error(reply)
 
-    async def reward_all(self, name: str, told: Sequence[Told]) -> list[Rewarded | ServiceError]:
-        """Credit many rewards of one stream, in order; each is an answer or a refusal of its own."""
-        return await self.asked("reward", name, told) if told else []
-
-    def asked(self, what: str, name: str, rows: Sequence[Any]) -> asyncio.Future[list[Any]]:
-        """The answers to come of at least one row to "decide" or "reward": what is above, without a coroutine."""
-        return self._drain.submit(Work.of(what, name, rows, self._future()))
+    async def reward_all(self, name: str, requests: Sequence[RewardRequest]) -> list[RewardReply | ServiceError]:
+        """Credit many rewards of one stream, in order; each has a reply or an error of its own."""
+        return await self._queue.submit(Operation.reward(name, requests, _future())) if requests else []
 
     # ------------------------------------------------------------------ streams
 
     async def create_stream(self, spec: StreamSpec) -> StreamView:
-        """Make a stream. The same specification again gives the stream there is; another of that name is refused."""
-        create = await asyncio.to_thread(Create.checked, spec)
-        return await self._one(Work(spec.name, create.act, self._future(), creates=create))
-
-    async def streams(self, after: str = "", limit: int = 100) -> list[StreamView]:
-        """Streams by name, those after `after`."""
-        rows = await self._read(lambda reader: reader.streams(after, limit))
-        return [view_of(row) for row in rows]
-
-    async def stream(self, name: str) -> StreamView:
-        return view_of(await self._read(lambda reader: _row(reader, name)))
+        """Create a stream. The same specification again gives the same stream, another of that name is a conflict."""
+        creation = await asyncio.to_thread(StreamCreation.prepare, spec)
+        return await self._change(spec.name, creation.check, creates=creation)
 
     async def retire_stream(self, name: str) -> StreamView:
-        """No more decisions; rewards of earlier ones are still taken."""
-        return await self._one(Work.alone(name, Desk.retire, self._future()))
+        """End the stream: no more decisions, but rewards of earlier ones are still accepted."""
+        return await self._change(name, StreamTransaction.retire)
 
-    async def add_arm(self, name: str, arm: Arm | None = None, params: list[float] | None = None) -> StreamView:
-        """One more arm: a new name, or where arms are numbers the next of them. An arm that is there is left alone."""
-        return await self._one(Work.alone(name, partial(Desk.add_arm, arm=arm, params=params), self._future()))
+    async def add_arm(self, name: str, arm: Arm | None = None) -> StreamView:
+        """Add an arm: a new name, or where arms are numbers the next one. Adding an arm again changes nothing."""
+        return await self._change(name, partial(StreamTransaction.add_arm, arm=arm))
 
     async def retire_arm(self, name: str, arm: Arm) -> StreamView:
         """Never choose an arm again."""
-        return await self._one(Work.alone(name, partial(Desk.retire_arm, arm=arm), self._future()))
+        return await self._change(name, partial(StreamTransaction.retire_arm, arm=arm))
 
-    async def _one(self, work: Work) -> StreamView:
-        """Submit work on a stream itself; the stream afterwards."""
-        (result,) = await self._drain.submit(work)
-        _raised(result)
-        return await self.stream(work.name)
+    async def _change(
+        self, name: str, act: Callable[[StreamTransaction], None], creates: StreamCreation | None = None
+    ) -> StreamView:
+        (result,) = await self._queue.submit(Operation.single(name, act, _future(), creates=creates))
+        _raise_error(result)
+        return await self.stream(name)
+
+    async def streams(self, after: str = "", limit: int = 100) -> list[StreamView]:
+        """Streams by name, those after `after`."""
+        return [_view(row) for row in await self._read(lambda reader: reader.streams(after, limit))]
+
+    async def streams_named(self, names: Sequence[str]) -> list[StreamView]:
+        """Those of the named streams that exist."""
+        rows = await self._read(lambda reader: [reader.stream(name) for name in names])
+        return [_view(row) for row in rows if row is not None]
+
+    async def stream(self, name: str) -> StreamView:
+        return _view(await self._read(lambda reader: find_row(reader, name)))
 
     async def health(self, name: str) -> Health:
-        """What the agent of a stream has to say about itself."""
+        """The health of the agent of a stream."""
         return await asyncio.to_thread((await self.agent(name)).health)
 
     async def agent(self, name: str) -> Agent:
-        """A copy of the agent of a stream as it is now, to look at."""
-        packed = await self._on_desk(lambda: self._store.copy(name))
-        return await self._guarded(asyncio.to_thread(unpacked, packed, "copy"))
+        """A copy of the agent of a stream as it is now."""
+        content = await self._on_store_thread(lambda: self._store.copy_agent(name))
+        return await self._convert_errors(asyncio.to_thread(from_bytes, content, "copy"))
 
     async def events(self, name: str, after: int = 0, limit: int = 1000) -> list[Event]:
         """The next events of a stream, in order."""
-        return await self._read(lambda reader: reader.events(_row(reader, name).id, after, limit))
+        return await self._read(lambda reader: reader.events(find_row(reader, name).id, after, limit))
 
     async def snapshot(self, name: str) -> None:
-        """Keep the state of a stream as it is, so that it need not be folded from further back."""
-        stream_id, version, packed = await self._on_desk(lambda: self._store.packed(name))
-        state = await asyncio.to_thread(snapshot, packed)
-        await self._on_desk(lambda: self._store.keep(name, stream_id, version, state))
+        """Store the state of a stream, so that it need not be folded from further back."""
+        stream_id, version, state = await self._on_store_thread(lambda: self._store.copy_state(name))
+        snapshot = await asyncio.to_thread(compress_snapshot, state)
+        await self._on_store_thread(lambda: self._store.save_snapshot(name, stream_id, version, snapshot))
 
-    async def export(self, path: Path, names: Sequence[str] = ()) -> int:
+    async def export_streams(self, path: Path, names: Sequence[str] = ()) -> int:
         """Write streams (all, if none are named) to a file, .ndjson or .parquet; the number of them."""
-        return await self._guarded(
-            asyncio.to_thread(self._beside, lambda journal: transfer.export(journal, path, names))
-        )
+        return await self._on_own_connection(lambda journal: transfer.export(journal, path, names))
 
-    async def bring_in(self, path: Path) -> dict[str, int]:
-        """Add the streams of such a file, all or none; events of each. Decisions of others wait for it to be done."""
+    async def import_streams(self, path: Path) -> dict[str, int]:
+        """Add the streams of such a file, all or none; the number of events of each. Decisions wait meanwhile."""
 
-        def added(journal: Journal) -> dict[str, int]:
+        def add(journal: Journal) -> dict[str, int]:
             try:
-                return transfer.bring_in(journal, transfer.read(path), bring_up)
+                return transfer.import_streams(journal, transfer.read_events(path), fold_imported_stream)
             except JournalAway:
                 raise
             except StreamExists as error:
@@ -166,53 +171,33 @@ class Engine:
             except HalfseenError as error:
                 raise refusal("invalid", str(error)) from None
 
-        return await self._guarded(asyncio.to_thread(self._beside, added))
-
-    def _beside(self, act: Callable[[Journal], T]) -> T:
-        """Do something that takes long on a connection of its own."""
-        journal = self._reader.another()
-        try:
-            return act(journal)
-        finally:
-            journal.close()
-
-    # ------------------------------------------------------------------ tokens
+        return await self._on_own_connection(add)
 
     async def tokens(self) -> list[Token]:
         return await self._read(lambda reader: reader.tokens())
 
-    async def add_token(self, token: Token) -> None:
-        await self._on_desk(lambda: self._store.changed(lambda journal: journal.add_token(token)))
-
-    async def revoke_token(self, identity: str) -> bool:
-        """Whether there was such a token that was still in force."""
-        now = time.time_ns() // 1000
-        return await self._on_desk(lambda: self._store.changed(lambda journal: journal.revoke_token(identity, now)))
-
     # ------------------------------------------------------------------ the engine itself
 
     def ready(self) -> bool:
-        """Whether the database was there when last asked."""
-        return self._drain.available and not self._drain.closing
+        """Whether the database answered last time."""
+        return self._queue.available and not self._queue.closing
 
     def measurements(self) -> dict[str, Any]:
-        """Counters since the engine was opened, what is the case now, and latencies in seconds."""
+        """Counts since the engine was opened, gauges, and latencies in seconds."""
+        latencies = {**self._queue.latencies, "commit": self._queue.commits}
         return {
-            "counts": self._counts + self._drain.counts + self._store.counts,
-            "waiting_rows": self._drain.rows_waiting,
-            "resident_streams": len(self._store.residents),
+            "counts": self._counts + self._queue.counts + self._store.counts,
+            "waiting_rows": self._queue.rows_waiting,
+            "resident_streams": len(self._store.loaded),
             "resident_bytes": self._store.nbytes,
-            "latencies": {
-                name: latencies.summary()
-                for name, latencies in {**self._drain.latencies, "commit": self._drain.commits}.items()
-            },
+            "latencies": {name: one.summary() for name, one in latencies.items()},
         }
 
     async def close(self) -> None:
-        """Answer what waits, keep snapshots, let go of the database."""
-        if self._drain.closing:
+        """Answer what waits, save snapshots and close the database."""
+        if self._queue.closing:
             return
-        await self._drain.close()
+        await self._queue.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -220,104 +205,121 @@ class Engine:
             await asyncio.to_thread(self._identification.close)
         loop = asyncio.get_running_loop()
         with contextlib.suppress(HalfseenError):
-            await loop.run_in_executor(self._desk_thread, self._store.keep_all)
-        await loop.run_in_executor(self._desk_thread, self._store.close)
+            await loop.run_in_executor(self._store_thread, self._store.save_all_snapshots)
+        await loop.run_in_executor(self._store_thread, self._store.close)
         await loop.run_in_executor(self._reader_thread, self._reader.close)
-        self._desk_thread.shutdown()
+        self._store_thread.shutdown()
         self._reader_thread.shutdown()
 
-    # ------------------------------------------------------------------ inside
-
-    def _future(self) -> asyncio.Future[list[Any]]:
-        return asyncio.get_running_loop().create_future()
+    # ------------------------------------------------------------------ background tasks
 
     async def _sweep(self) -> None:
-        """Now and then: reward waits that are over, snapshots, and whether a database that was away is back."""
-        more = False  # is overdue than one look sees to
+        """Expire overdue decisions, save snapshots, and notice when a database that was away is back."""
+        more = False  # decisions are overdue than were expired
         while True:
             await asyncio.sleep(0 if more else self._settings.sweep_seconds)
             more = False
             try:
-                if not self._drain.available:
-                    await self._on_desk(self._store.ping)
-                    self._drain.back()
-                overdue = await self._on_desk(self._store.overdue)
-                for start in range(0, len(overdue), _TOGETHER):
-                    names = overdue[start : start + _TOGETHER]
-                    looks = [Work.alone(name, Desk.look_around, self._future(), size=0) for name in names]
-                    found = await asyncio.gather(*[self._drain.submit(look) for look in looks], return_exceptions=True)
-                    for result in found:
-                        if isinstance(result, Exception):  # of one stream: the others are looked at all the same
+                if not self._queue.available:
+                    await self._on_store_thread(self._store.ping)
+                    self._queue.mark_available()
+                overdue = await self._on_store_thread(self._store.overdue)
+                for start in range(0, len(overdue), _SWEEP_STREAMS):
+                    # Every transaction expires overdue decisions; these do nothing else.
+                    sweeps = [
+                        self._queue.submit(Operation.single(name, StreamTransaction.has_overdue, _future(), size=0))
+                        for name in overdue[start : start + _SWEEP_STREAMS]
+                    ]
+                    for result in await asyncio.gather(*sweeps, return_exceptions=True):
+                        if isinstance(result, Exception):  # of one stream: the others are swept all the same
                             self._report("sweep", result)
                         more = more or result == [True]
-                for name in await self._on_desk(self._store.to_keep):
+                for name in await self._on_store_thread(self._store.snapshots_due):
                     await self.snapshot(name)
             except Exception as error:
                 self._report("sweep", error)
 
     async def _tidy(self) -> None:
-        """Look after the database beside its commits, as long as there are any."""
+        """Let the database do its housekeeping beside the commits, as long as there are any."""
         seen = 0
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
-            if (commits := self._drain.counts["commits"]) != seen:
+            if (commits := self._queue.counts["commits"]) != seen:
                 seen = commits
                 try:
                     await self._read(Journal.tidy)
                 except Exception as error:
                     self._report("tidy", error)
 
-    async def _identify(self, identification: Identification) -> None:
-        """One model after another, of the streams that want one, in turn."""
+    async def _identify(self, process: IdentificationProcess) -> None:
+        """Identify one model after another, of the streams that need one, in turn."""
         while True:
-            await self._drain.wanted.wait()
-            self._drain.wanted.clear()
+            await self._queue.refit_wanted.wait()
+            self._queue.refit_wanted.clear()
             try:
-                await asyncio.to_thread(identification.start)
-                while (job := await self._on_desk(self._store.claim_next)) is not None:
-                    model = await asyncio.to_thread(identification.find, job.agent)
+                await asyncio.to_thread(process.start)
+                while (task := await self._on_store_thread(self._store.claim_identification)) is not None:
+                    model = await asyncio.to_thread(process.identify, task.agent)
                     if not model:
                         self._counts["identifications_failed"] += 1
-                        if model is None:  # nobody else will ask for it again if the stream is quiet
-                            await asyncio.sleep(_BEFORE_ANOTHER)
-                            await self._on_desk(partial(self._store.release, job.name))
+                        if model is None:  # the process died; the stream may be too quiet to ask for a model again
+                            await asyncio.sleep(_RESTART_SECONDS)
+                            await self._on_store_thread(partial(self._store.release_claim, task.name))
                         continue
-                    accept = partial(Desk.accept, model=model, seen=job.seen, after=job.after)
-                    (accepted,) = await self._drain.submit(Work.alone(job.name, accept, self._future(), size=0))
+                    accept = partial(StreamTransaction.accept_model, model=model, seen=task.seen, after=task.after)
+                    (accepted,) = await self._queue.submit(Operation.single(task.name, accept, _future(), size=0))
                     self._counts["models_accepted"] += accepted is True
             except Exception as error:
                 self._report("identification", error)
 
     def _report(self, task: str, error: Exception) -> None:
-        """Something that nobody waits for went wrong: it is counted, and tried again later."""
+        """Count, and log if it is unexpected, an error of a background task, which tries again later."""
         self._counts[f"{task}_errors"] += 1
         if not isinstance(error, ServiceError) or error.code == "internal":
             _LOG.error("%s: %s: %s", task, type(error).__name__, error)
 
-    async def _on_desk(self, act: Callable[[], T]) -> T:
-        """Do something in the thread that owns the agents."""
-        if self._drain.stalled:
-            raise self._drain.no_answer()
-        return await self._guarded(asyncio.get_running_loop().run_in_executor(self._desk_thread, act))
+    # ------------------------------------------------------------------ threads
+
+    async def _on_store_thread(self, act: Callable[[], T]) -> T:
+        if self._queue.stalled:
+            raise self._queue.stall_error()
+        return await self._convert_errors(asyncio.get_running_loop().run_in_executor(self._store_thread, act))
 
     async def _read(self, act: Callable[[Journal], T]) -> T:
-        return await self._guarded(asyncio.get_running_loop().run_in_executor(self._reader_thread, act, self._reader))
+        loop = asyncio.get_running_loop()
+        return await self._convert_errors(loop.run_in_executor(self._reader_thread, act, self._reader))
 
-    async def _guarded(self, doing: Awaitable[T]) -> T:
+    async def _on_own_connection(self, act: Callable[[Journal], T]) -> T:
+        """Do something that takes long on a connection of its own."""
+
+        def run() -> T:
+            with contextlib.closing(self._reader.another()) as journal:
+                return act(journal)
+
+        return await self._convert_errors(asyncio.to_thread(run))
+
+    async def _convert_errors(self, result: Awaitable[T]) -> T:
         try:
-            return await doing
+            return await result
         except HalfseenError as error:
-            raise self._drain.failure(error) from None
+            raise self._queue.failure(error) from None
 
 
-def _row(reader: Journal, name: str) -> StreamRow:
-    row = reader.stream(name) if name.isprintable() else None
-    if row is None:
-        raise refusal("not_found", f"stream: got '{name[:100]}'; there is no such stream")
-    return row
+def _future() -> asyncio.Future[list[Any]]:
+    return asyncio.get_running_loop().create_future()
 
 
-def _raised(result: T | ServiceError) -> T:
+def _raise_error(result: T | ServiceError) -> T:
     if isinstance(result, ServiceError):
         raise result
     return result
+
+
+def _view(row: StreamRow) -> StreamView:
+    same = ("name", "version", "decisions", "rewards", "created", "updated", "retired")
+    return StreamView(
+        spec=read_spec(row),
+        arms=[arm for arm, _ in row.arms],
+        active=[arm for arm, active in row.arms if active],
+        **{field: getattr(row, field) for field in same},
+    )

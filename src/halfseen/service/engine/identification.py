@@ -1,7 +1,7 @@
-"""Finding models in a process of its own, started once and gone with its parent.
+"""Identification of models in a process of its own, which is started once and ends with its parent.
 
-Frames go both ways through its standard input and output: eight bytes of length, then a packed agent there, a packed
-model back (nothing if there was none to be found).
+Messages go through its standard input and output: eight bytes of length, then an agent as bytes in one direction and
+its model as bytes in the other (nothing if none could be identified).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import IO
 _LENGTH = struct.Struct(">Q")
 
 
-class Identification:
-    """The parent's end. `find` is for one caller at a time."""
+class IdentificationProcess:
+    """The parent's end. `identify` is for one caller at a time."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    def find(self, agent: bytes) -> bytes | None:
-        """The model of a packed agent, empty if none was found; None if the process did not live to tell."""
+    def identify(self, agent: bytes) -> bytes | None:
+        """The model of an agent, both as bytes; empty if there is none, None if the process died."""
         try:
-            process = self._started()
+            process = self._ensure_running()
             assert process.stdin is not None
             assert process.stdout is not None
             _write(process.stdin, agent)
@@ -38,15 +38,15 @@ class Identification:
             return None
 
     def start(self) -> None:
-        """Have the process there, and warm, before it is needed: until a first model a stream decides by lot."""
+        """Start the process before it is needed: until its first model a stream decides at random."""
         with contextlib.suppress(OSError, EOFError):
-            self._started()
+            self._ensure_running()
 
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _ensure_running(self) -> subprocess.Popen[bytes]:
         if self._closed:
             raise EOFError
         if self._process is None or self._process.poll() is not None:
@@ -93,18 +93,17 @@ def _read(pipe: IO[bytes]) -> bytes:
     return content
 
 
-def _found(content: bytes) -> bytes:
-    """The packed model of a packed agent."""
-    from halfseen.agents.catalogue import unpacked
+def _identify(content: bytes) -> bytes:
+    from halfseen.agents.catalogue import from_bytes
     from halfseen.service.engine.loaded_stream import pack_model
 
-    agent = unpacked(content, "copy")
+    agent = from_bytes(content, "copy")
     agent.refit()
     return pack_model(agent.model())
 
 
 def _warm_up() -> None:
-    """One identification, so that the first that is waited for finds all kernels compiled and loaded."""
+    """Identify a small model, so that all kernels are compiled and loaded before the first request."""
     import numpy as np
 
     from halfseen.agents.catalogue import make
@@ -116,30 +115,30 @@ def _warm_up() -> None:
 
 
 def main() -> None:
-    """The child's end: one job after another until the parent closes the pipe, or dies, which closes it too."""
+    """The child's end: one task after another until the parent closes the pipe, or dies, which closes it too."""
     if hasattr(os, "nice"):
         os.nice(10)  # decisions first
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what anything prints is no frame
-    jobs: queue.Queue[bytes] = queue.Queue()
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # anything printed goes to standard error, and not between the replies
+    tasks: queue.Queue[bytes] = queue.Queue()
 
     def listen() -> None:
         try:
             while True:
-                jobs.put(_read(sys.stdin.buffer))
+                tasks.put(_read(sys.stdin.buffer))
         except (EOFError, OSError):
-            os._exit(0)  # in the middle of a job too: nobody waits for it
+            os._exit(0)  # in the middle of a task too: nobody waits for it
 
     threading.Thread(target=listen, daemon=True).start()
     _warm_up()
     while True:
-        job = jobs.get()
+        task = tasks.get()
         try:
-            model = _found(job)
+            model = _identify(task)
         except Exception as error:
             print(f"identification: {type(error).__name__}: {error}", file=sys.stderr)
             model = b""
-        _write(answers, model)
+        _write(replies, model)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The streams in memory and the journal they are folded from. One thread owns both."""
+"""The streams in memory, and the journal they are folded from. A single thread uses both."""
 
 from __future__ import annotations
 
@@ -14,185 +14,234 @@ import msgspec
 from halfseen.errors import HalfseenError
 from halfseen.journal.events import JournalAway, JournalError
 from halfseen.journal.journal import Journal, StreamRow
-from halfseen.service.engine.loaded_stream import Resident, snapshot
-from halfseen.service.engine.transaction import Desk, Made
-from halfseen.service.engine.work import Work
+from halfseen.service.engine.loaded_stream import LoadedStream, compress_snapshot, read_spec
+from halfseen.service.engine.transaction import Operation, StreamTransaction, UnrecordedDecision
 from halfseen.service.errors import ServiceError, refusal
-from halfseen.service.specs import Settings, StreamSpec, StreamView
+from halfseen.service.schemas import EngineSettings
 
 T = TypeVar("T")
 _LOG = logging.getLogger("halfseen.service")
-_CLAIM = 60_000_000  # microseconds that a process has to find a model before another may try
-_PATIENCE = 5_000_000  # before it looks again whether another process has found one
-_MOST_OVERDUE = 2_000  # streams that one look finds
-_MOST_EXPIRED = 2_000  # waits that are ended in one transaction, for which others wait
-_WORTH_KEEPING = 50  # events since the last snapshot, below which folding them is as quick as writing one
+_CLAIM = 60_000_000  # microseconds that a process has to identify a model before another may try
+_CLAIM_CHECK = 5_000_000  # microseconds before it is checked again whether another process has identified one
+_MAX_OVERDUE = 2_000  # streams that one sweep looks at
+_MAX_EXPIRED = 2_000  # decisions that are expired in one transaction, for which others wait
+_MIN_SNAPSHOT_EVENTS = 50  # since the last snapshot; folding fewer is as quick as writing one
 
 
-class Job(NamedTuple):
-    """A copy of an agent whose model is to be found."""
+class IdentificationTask(NamedTuple):
+    """A copy of an agent whose model is to be identified."""
 
     name: str
     agent: bytes
-    seen: int  # events it has lived through
-    after: int  # the last model it has
+    seen: int  # version of the stream
+    after: int  # sequence number of the last model it accepted
 
 
-class Store:
-    """Agents by the names of their streams, the least recently used first."""
+class StreamStore:
+    """The streams in memory by name, the least recently used first."""
 
-    def __init__(self, journal: Journal, settings: Settings) -> None:
+    def __init__(self, journal: Journal, settings: EngineSettings) -> None:
         self._journal, self._settings = journal, settings
-        self.residents: OrderedDict[str, Resident] = OrderedDict()
+        self.loaded: OrderedDict[str, LoadedStream] = OrderedDict()
         self.nbytes = 0
         self._sizes: dict[str, int] = {}
-        self.due: OrderedDict[str, None] = OrderedDict()  # streams that want a model
-        self.identifies = False  # whether there has been a stream that will
-        self._patience: dict[str, int] = {}  # until when another process is left to find one
-        self._may_expire = 0  # reward waits, in the transaction that is going on
+        self.refit_due: OrderedDict[str, None] = OrderedDict()  # names of streams whose agents need a model
+        self.may_identify = False  # whether there has been a stream whose agent will need one
+        self._claimed_until: dict[str, int] = {}  # when to look again at streams claimed by another process
+        self._may_expire = 0  # decisions, in the current transaction
         self.counts: Counter[str] = Counter()
-        self._reported: set[str] = set()  # streams whose snapshots fail, once each
+        self._reported: set[str] = set()  # streams whose snapshots failed, which is logged once
 
-    # ------------------------------------------------------------------ a batch
+    # ------------------------------------------------------------------ transactions
 
-    def step(self, batch: Sequence[Work]) -> list[Any]:
-        """Do all of it in one transaction; results a work, after the commit. If that fails, nothing has happened."""
+    def commit_batch(self, batch: Sequence[Operation]) -> list[Any]:
+        """Run operations in one transaction and return the results of each after the commit.
+
+        If that fails nothing has happened, and the streams concerned are folded again when they are next used.
+        """
         now = _now()
-        self._may_expire = _MOST_EXPIRED
+        self._may_expire = _MAX_EXPIRED
         by_name: dict[str, list[int]] = {}
-        for place, work in enumerate(batch):
-            by_name.setdefault(work.name, []).append(place)
+        for index, operation in enumerate(batch):
+            by_name.setdefault(operation.name, []).append(index)
         results: list[Any] = [None] * len(batch)
-        desks: dict[str, Desk] = {}
+        transactions: dict[str, StreamTransaction] = {}
         try:
             with self._journal.transaction():
-                fresh = self._create(batch, now)
+                created = self._create(batch, now)
                 rows = self._journal.lock(name for name in by_name if name.isprintable())
-                for name, places in by_name.items():
-                    works = [batch[place] for place in places]
+                for name, indices in by_name.items():
+                    operations = [batch[index] for index in indices]
                     try:
-                        answers = self._serve(name, rows.get(name), fresh.get(name), works, desks, now)
+                        answers = self._run(name, rows.get(name), created.get(name), operations, transactions, now)
                     except JournalAway:
                         raise
-                    except Exception as error:  # this stream only: the others of the batch have done nothing wrong
+                    except Exception as error:  # of this stream only: the others of the batch are not affected
                         self._forget(name)
-                        desks.pop(name, None)
-                        if name in fresh:
+                        transactions.pop(name, None)
+                        if name in created:
                             raise
-                        answers = [_failure(error)] * len(works)
-                    for place, answer in zip(places, answers, strict=True):
-                        results[place] = answer
-                changed = [desk for desk in desks.values() if desk.new or desk.row.due != desk.resident.due]
-                entries = [(desk.row.id, event) for desk in changed for event in desk.new]
-                self._journal.append([desk.settled() for desk in changed], entries)
+                        answers = [as_service_error(error)] * len(operations)
+                    for index, answer in zip(indices, answers, strict=True):
+                        results[index] = answer
+                changed = [transaction for transaction in transactions.values() if transaction.changed]
+                entries = [(one.row.id, event) for one in changed for event in one.new_events]
+                self._journal.append([one.row for one in changed], entries)
         except BaseException:
             for name in by_name:
                 self._forget(name)
             raise
         self.counts["events"] += len(entries)
-        for name, desk in desks.items():
-            self._use(name, desk.resident)
-        self._make_room()
+        for name, transaction in transactions.items():
+            self._mark_used(name, transaction.stream)
+        self._evict()
         return results
 
-    def _create(self, batch: Sequence[Work], now: int) -> dict[str, Resident]:
-        """Add the streams that are to be made and are not there; their states, before their first event."""
-        wanted = {work.name: work.creates for work in batch if work.creates is not None}
-        made: dict[str, Resident] = {}
+    def _create(self, batch: Sequence[Operation], now: int) -> dict[str, LoadedStream]:
+        """Add the streams that are to be created and do not exist; their initial states."""
+        wanted = {operation.name: operation.creates for operation in batch if operation.creates is not None}
+        created: dict[str, LoadedStream] = {}
         room = self._settings.max_streams - self._journal.count() if wanted else 0
-        for name in sorted(wanted):
-            create = wanted[name]
-            if create is None or len(made) >= room:
-                continue
-            spec = msgspec.json.encode(create.spec).decode()
-            row = StreamRow(0, name, spec, create.resident.arms, 0, 0, 0, now, now)
-            if self._journal.create(row):
-                made[name] = create.resident
-        return made
+        for name, creation in sorted(wanted.items()):
+            if len(created) < room:
+                spec = msgspec.json.encode(creation.spec).decode()
+                if self._journal.create(StreamRow(0, name, spec, creation.stream.arms, 0, 0, 0, now, now)):
+                    created[name] = creation.stream
+        return created
 
-    def _serve(
+    def _run(
         self,
         name: str,
         row: StreamRow | None,
-        fresh: Resident | None,
-        works: Sequence[Work],
-        desks: dict[str, Desk],
+        created: LoadedStream | None,
+        operations: Sequence[Operation],
+        transactions: dict[str, StreamTransaction],
         now: int,
     ) -> list[Any]:
-        """The answers of one stream, which is locked."""
+        """The results of the operations on one stream, which is locked."""
         if row is None:
-            missing = refusal("not_found", f"stream: got '{name[:100]}'; there is no such stream")
             full = refusal("too_large", f"streams: there are {self._settings.max_streams} already, as many as may be")
-            return [[full if work.creates else missing] * max(1, work.size) for work in works]
-        resident = fresh or self._caught_up(row)
-        desk = desks[name] = Desk(row, resident, self._journal, now, self._may_expire)
-        self._may_expire -= desk.expired
-        if fresh is not None:
-            desk.begin()
-        desk.look_up(
-            [key for work in works for key in work.keys], [one for work in works for one in work.decisions]
-        )  # fmt: skip
-        answers = [work.act(desk) for work in works]
-        desk.settle()
-        return [[one.answer if type(one) is Made else one for one in rows] for rows in answers]
+            missing = stream_not_found(name)
+            return [[full if operation.creates else missing] * max(1, operation.size) for operation in operations]
+        stream = created or self._up_to_date(row)
+        transaction = transactions[name] = StreamTransaction(row, stream, self._journal, now, self._may_expire)
+        self._may_expire -= transaction.expired
+        if created is not None:
+            transaction.create()
+        keys = [key for operation in operations for key in operation.keys]
+        transaction.find_decisions(keys, [one for operation in operations for one in operation.decisions])
+        answers = [operation.run(transaction) for operation in operations]
+        transaction.commit()
+        return [[one.reply if type(one) is UnrecordedDecision else one for one in rows] for rows in answers]
 
-    # ------------------------------------------------------------------ residents
+    def in_transaction(self, act: Callable[[Journal], T]) -> T:
+        """Change something in the journal that is not an event."""
+        with self._journal.transaction():
+            return act(self._journal)
 
-    def _caught_up(self, row: StreamRow) -> Resident:
-        """The stream as it is now: what is in memory, or a snapshot, and the events since."""
-        resident = self.residents.get(row.name) or self._loaded(row)
-        if resident.version != row.version:
-            if resident.version > row.version:  # a database that was put back to an earlier day
-                resident = self._loaded(row)
-            resident.fold(self._journal.all_events(row.id, resident.version))
-            if resident.version < row.version:
-                raise JournalError(f"journal: stream '{row.name}' has {resident.version} events; want {row.version}")
-        return resident
+    # ------------------------------------------------------------------ streams in memory
 
-    def _loaded(self, row: StreamRow) -> Resident:
+    def _up_to_date(self, row: StreamRow) -> LoadedStream:
+        """The stream with all its events, from memory or a snapshot."""
+        stream = self.loaded.get(row.name) or self._load(row)
+        if stream.version != row.version:
+            if stream.version > row.version:  # the database was restored from a backup
+                stream = self._load(row)
+            stream.fold(self._journal.all_events(row.id, stream.version))
+            if stream.version < row.version:
+                raise JournalError(f"journal: stream '{row.name}' has {stream.version} events; want {row.version}")
+        return stream
+
+    def _load(self, row: StreamRow) -> LoadedStream:
         self.counts["loads"] += 1
-        spec = msgspec.json.decode(row.spec, type=StreamSpec)
-        kept = self._journal.snapshot(row.id)
-        if kept is not None:
+        spec, snapshot = read_spec(row), self._journal.snapshot(row.id)
+        if snapshot is not None:
             try:
-                resident = Resident.unpacked(spec, kept[1])
-                if resident.version == kept[0] <= row.version:
-                    return resident
+                stream = LoadedStream.from_snapshot(spec, snapshot[1])
+                if stream.version == snapshot[0] <= row.version:
+                    return stream
             except HalfseenError:
-                pass  # of another version of this package: the journal has it all
+                pass  # damaged, or of another version of this package: the journal has everything
         self.counts["loads_without_snapshot"] += 1
-        return Resident(spec)
+        return LoadedStream(spec)
 
-    def _use(self, name: str, resident: Resident) -> None:
-        self.residents[name] = resident
-        self.residents.move_to_end(name)
-        self.nbytes += resident.nbytes - self._sizes.get(name, 0)
-        self._sizes[name] = resident.nbytes
-        self.identifies = self.identifies or resident.agent.policy.renews
-        if resident.agent.refit_due and not resident.retired and self._patience.get(name, 0) <= _now():
-            self.due.setdefault(name)
+    def _find(self, name: str) -> tuple[StreamRow, LoadedStream]:
+        """A stream with all its events, to be read and not changed."""
+        row = find_row(self._journal, name)
+        try:
+            stream = self._up_to_date(row)
+        except BaseException:  # half of the events may have been folded
+            self._forget(name)
+            raise
+        self._mark_used(name, stream)
+        return row, stream
+
+    def _mark_used(self, name: str, stream: LoadedStream) -> None:
+        self.loaded[name] = stream
+        self.loaded.move_to_end(name)
+        self.nbytes += stream.nbytes - self._sizes.get(name, 0)
+        self._sizes[name] = stream.nbytes
+        self.may_identify = self.may_identify or stream.agent.policy.can_refit
+        if stream.agent.refit_due and not stream.retired and self._claimed_until.get(name, 0) <= _now():
+            self.refit_due.setdefault(name)
 
     def _forget(self, name: str) -> None:
-        if self.residents.pop(name, None) is not None:
+        if self.loaded.pop(name, None) is not None:
             self.nbytes -= self._sizes.pop(name)
 
-    def _make_room(self) -> None:
-        """Let go of agents that were not used for longest; what they are is in the journal.
+    def _evict(self) -> None:
+        """Drop the least recently used streams until the others fit into memory; they are all in the journal.
 
-        It never raises: whoever is waiting for an answer has asked for another stream, and what he did is committed.
+        This never raises: whoever waits for a reply used another stream, and that is committed.
         """
-        while self.nbytes > self._settings.resident_bytes and len(self.residents) > 1:
-            name, resident = next(iter(self.residents.items()))
-            if resident.version - resident.kept >= _WORTH_KEEPING and not self._kept(name):
+        while self.nbytes > self._settings.resident_bytes and len(self.loaded) > 1:
+            name, stream = next(iter(self.loaded.items()))
+            if stream.version - stream.snapshot_version >= _MIN_SNAPSHOT_EVENTS and not self._try_snapshot(name):
                 return
             self._forget(name)
             self.counts["evictions"] += 1
 
-    def _kept(self, name: str) -> bool:
-        """Keep a snapshot of a stream, if one can be made; False if the database is away, and trying later helps."""
+    def copy_agent(self, name: str) -> bytes:
+        """A copy of the agent as bytes, which another thread can load."""
+        agent = self._find(name)[1].agent.packed(small=False)
+        self._evict()
+        return agent
+
+    # ------------------------------------------------------------------ snapshots
+
+    def copy_state(self, name: str) -> tuple[int, int, bytes]:
+        """The id and version of a stream, and its state as bytes, which another thread can compress."""
+        row, stream = self._find(name)
+        state = stream.to_bytes()
+        self._evict()
+        return row.id, stream.version, state
+
+    def save_snapshot(self, name: str, stream_id: int, version: int, snapshot: bytes) -> None:
+        self.in_transaction(lambda journal: journal.keep_snapshot(stream_id, version, snapshot))
+        if name in self.loaded:
+            self.loaded[name].snapshot_version = version
+        self.counts["snapshots"] += 1
+
+    def snapshots_due(self) -> list[str]:
+        """Streams that need a snapshot: the more open decisions, the rarer, as each snapshot contains all of them."""
+        every = self._settings.snapshot_every
+        return [
+            name
+            for name, stream in self.loaded.items()
+            if stream.version - stream.snapshot_version >= max(every, stream.unrewarded // 2)
+        ]
+
+    def save_all_snapshots(self) -> None:
+        """Write the snapshots that are quicker to load than the events since the last one are to fold."""
+        for name, stream in list(self.loaded.items()):
+            if stream.version - stream.snapshot_version >= _MIN_SNAPSHOT_EVENTS and not self._try_snapshot(name):
+                return
+
+    def _try_snapshot(self, name: str) -> bool:
+        """Save a snapshot, or log why it cannot be made; False if the database is away, and it may work later."""
         try:
-            stream_id, version, packed = self._packed(name)
-            self.keep(name, stream_id, version, snapshot(packed))
+            row, stream = self._find(name)
+            self.save_snapshot(name, row.id, stream.version, compress_snapshot(stream.to_bytes()))
         except JournalAway:
             return False
         except Exception as error:
@@ -202,122 +251,59 @@ class Store:
                 _LOG.error("stream '%s' cannot be kept: %s: %s", name, type(error).__name__, error)
         return True
 
-    def _packed(self, name: str) -> tuple[int, int, bytes]:
-        row, resident = self._present(name)
-        return row.id, resident.version, resident.packed()
-
-    def _present(self, name: str) -> tuple[StreamRow, Resident]:
-        """A stream as it is now, without changing it."""
-        row = self._journal.stream(name) if name.isprintable() else None
-        if row is None:
-            raise refusal("not_found", f"stream: got '{name[:100]}'; there is no such stream")
-        try:
-            resident = self._caught_up(row)
-        except BaseException:  # it may have folded half of it
-            self._forget(name)
-            raise
-        self._use(name, resident)
-        return row, resident
-
-    def copy(self, name: str) -> bytes:
-        """The agent of a stream as it is now, packed, to be used elsewhere: to unpack it keeps nobody waiting."""
-        _, resident = self._present(name)
-        packed = resident.agent.packed(small=False)
-        self._make_room()
-        return packed
-
-    # ------------------------------------------------------------------ now and then
-
-    def packed(self, name: str) -> tuple[int, int, bytes]:
-        """For a snapshot of a stream as it is now: its number, version and content."""
-        packed = self._packed(name)
-        self._make_room()
-        return packed
-
-    def keep(self, name: str, stream_id: int, version: int, state: bytes) -> None:
-        """Write a snapshot."""
-        with self._journal.transaction():
-            self._journal.keep_snapshot(stream_id, version, state)
-        if name in self.residents:
-            self.residents[name].kept = version
-        self.counts["snapshots"] += 1
-
-    def to_keep(self) -> list[str]:
-        """The streams whose snapshots are due: the rarer, the more decisions wait, as all of them are in each."""
-        every = self._settings.snapshot_every
-        return [
-            name
-            for name, resident in self.residents.items()
-            if resident.version - resident.kept >= max(every, resident.held // 2)
-        ]
-
-    def keep_all(self) -> None:
-        """Write the snapshots that save a fold."""
-        for name in [name for name, one in self.residents.items() if one.version - one.kept >= _WORTH_KEEPING]:
-            if not self._kept(name):
-                return
+    # ------------------------------------------------------------------ background work
 
     def overdue(self) -> list[str]:
         """The streams with a decision whose reward wait is over, in memory or not."""
-        return self._journal.due(_now(), _MOST_OVERDUE)
+        return self._journal.due(_now(), _MAX_OVERDUE)
 
-    def claim_next(self) -> Job | None:
-        """A copy of the agent that has waited longest for a model, if no other process is looking for it."""
-        while self.due:
-            name = self.due.popitem(last=False)[0]
-            row, resident = self._present(name)
-            now = _now()
+    def claim_identification(self) -> IdentificationTask | None:
+        """Claim the stream that has waited longest for a model, of those that no other process has claimed."""
+        while self.refit_due:
+            name = self.refit_due.popitem(last=False)[0]
+            row, stream = self._find(name)
+            now, task = _now(), None
             if row.identifying > now:
-                self._patience[name] = min(row.identifying, now + _PATIENCE)
-            elif resident.agent.refit_due and not resident.retired:
-                self._patience.pop(name, None)
-                if self.changed(partial(Journal.claim, stream_id=row.id, now=now, until=now + _CLAIM)):
-                    job = Job(name, resident.agent.packed(small=False), resident.version, resident.model_seq)
-                    self._make_room()
-                    return job
-            self._make_room()
+                self._claimed_until[name] = min(row.identifying, now + _CLAIM_CHECK)
+            elif stream.agent.refit_due and not stream.retired:
+                self._claimed_until.pop(name, None)
+                if self.in_transaction(partial(Journal.claim, stream_id=row.id, now=now, until=now + _CLAIM)):
+                    task = IdentificationTask(name, stream.agent.packed(small=False), stream.version, stream.model_seq)
+            self._evict()
+            if task is not None:
+                return task
         return None
 
-    def release(self, name: str) -> None:
-        """Give up a claim of `claim_next` and let the stream wait for a model again."""
-        row, _ = self._present(name)
-        self.changed(partial(Journal.claim, stream_id=row.id, now=_now() + _CLAIM, until=0))
-        self.due.setdefault(name)
-        self._make_room()
+    def release_claim(self, name: str) -> None:
+        """Undo `claim_identification`: the stream needs a model again."""
+        row, _ = self._find(name)
+        self.in_transaction(partial(Journal.claim, stream_id=row.id, now=_now() + _CLAIM, until=0))
+        self.refit_due.setdefault(name)
+        self._evict()
 
     def ping(self) -> None:
         self._journal.ping()
 
-    def changed(self, act: Callable[[Journal], T]) -> T:
-        """Change something of the journal that is no event."""
-        with self._journal.transaction():
-            return act(self._journal)
-
     def close(self) -> None:
         self._journal.close()
+
+
+def find_row(journal: Journal, name: str) -> StreamRow:
+    row = journal.stream(name) if name.isprintable() else None
+    if row is None:
+        raise stream_not_found(name)
+    return row
+
+
+def stream_not_found(name: str) -> ServiceError:
+    return refusal("not_found", f"stream: got '{name[:100]}'; there is no such stream")
 
 
 def _now() -> int:
     return time.time_ns() // 1000
 
 
-def view_of(row: StreamRow) -> StreamView:
-    """A row of the journal for callers."""
-    return StreamView(
-        name=row.name,
-        spec=msgspec.json.decode(row.spec, type=StreamSpec),
-        arms=[arm for arm, _ in row.arms],
-        active=[arm for arm, active in row.arms if active],
-        version=row.version,
-        decisions=row.decisions,
-        rewards=row.rewards,
-        created=row.created,
-        updated=row.updated,
-        retired=row.retired,
-    )
-
-
-def _failure(error: Exception) -> ServiceError:
+def as_service_error(error: Exception) -> ServiceError:
     if isinstance(error, ServiceError):
         return error
     return refusal("internal", f"service: {type(error).__name__}: {error}")

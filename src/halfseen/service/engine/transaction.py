@@ -1,9 +1,13 @@
-"""Where requests become events: one stream, for the time of one transaction that has it locked."""
+"""Requests become events: operations on one stream, and the transaction in which they run."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Iterable
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
@@ -14,158 +18,170 @@ from halfseen.agents.decision import Decision, weighed
 from halfseen.errors import HalfseenError
 from halfseen.errors import unknown as unknown_name
 from halfseen.journal import events
-from halfseen.journal.events import Event
-from halfseen.journal.ids import next_ids
+from halfseen.journal.events import Event, next_ids
 from halfseen.journal.journal import Journal, StreamRow
 from halfseen.kernels.random import Floats
-from halfseen.service.engine.loaded_stream import Resident, Waiting, unpack_model
+from halfseen.service.engine.loaded_stream import LoadedStream, OpenDecision, make_agent, unpack_model
 from halfseen.service.errors import ServiceError, refusal
-from halfseen.service.specs import MOST_KEY, Arm, Ask, Decided, Rewarded, Told
+from halfseen.service.schemas import (
+    MAX_KEY_LENGTH,
+    Arm,
+    DecisionReply,
+    DecisionRequest,
+    RewardReply,
+    RewardRequest,
+    StreamSpec,
+)
 from halfseen.validation import LIMIT
 
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MOST_NAMED = 20  # arms, in a message
-_SLACK = 1_000_000  # microseconds that clocks of several machines may differ by, of which nothing is recorded
+_MAX_NAMED_ARMS = 20  # in a message
+_CLOCK_TOLERANCE = 1_000_000  # microseconds by which the clocks of several machines may differ without a record of it
 
 
-class Outcome(NamedTuple):
-    """What the record says of a decision."""
+class DecisionOutcome(NamedTuple):
+    """What the journal says about a decision that is no longer open."""
 
     round: int
     reward: events.Rewarded | None = None  # the last one
     expired: bool = False
 
 
-class Made:
-    """A decision whose answer waits for its propensities, which are worked out for many at once."""
+class UnrecordedDecision:
+    """A decision without propensities, which are computed for many decisions at once when they are recorded."""
 
-    __slots__ = ("answer", "ask", "decision", "observation")
-    answer: Decided
+    __slots__ = ("decision", "observation", "reply", "request")
+    reply: DecisionReply
 
-    def __init__(self, ask: Ask, observation: Floats, decision: Decision) -> None:
-        self.ask, self.observation, self.decision = ask, observation, decision
+    def __init__(self, request: DecisionRequest, observation: Floats, decision: Decision) -> None:
+        self.request, self.observation, self.decision = request, observation, decision
 
 
-class Desk:
-    """Requests of one stream in, answers out; what happened is in `new`, which is to be committed before any answer.
+class StreamTransaction:
+    """Turns the requests of one batch into journal events, for a single stream that is locked.
 
-    A request that is refused changes nothing. If anything else is raised the resident is to be thrown away.
-    Of what is overdue, `most` are seen to at once, and the rest when the stream is looked at again.
+    The events are collected in `new_events` and have to be on disk before any reply is sent. A request that is refused
+    changes nothing; after any other exception the stream in memory has to be thrown away. At most `max_expired` overdue
+    decisions are expired, the others in a later transaction.
     """
 
-    def __init__(self, row: StreamRow, resident: Resident, journal: Journal, now: int, most: int) -> None:
-        self.row, self.resident, self._journal = row, resident, journal
-        self.now = max(now, resident.time)  # the clock may have gone backwards; the record does not
-        self._clock = now  # by which waits are measured: if it was ahead once, they end all the same
-        self._told_clock = now if self.now - now > _SLACK else None
-        self.new: list[Event] = []
+    def __init__(self, row: StreamRow, stream: LoadedStream, journal: Journal, now: int, max_expired: int) -> None:
+        self.row, self.stream, self._journal = row, stream, journal
+        self.now = max(now, stream.time)  # times in the journal never decrease, although the clock may be put back
+        self._recorded_clock = now if self.now - now > _CLOCK_TOLERANCE else None
+        self.new_events: list[Event] = []
+        self.changed = False  # whether there is anything to write; known after `commit`
         self._by_key: dict[str, tuple[str, events.Decided]] = {}
-        self._outcomes: dict[str, Outcome] = {}  # of decisions that do not wait
+        self._outcomes: dict[str, DecisionOutcome] = {}
         self._looked_up: set[str] = set()
-        self._made: list[Made] = []
-        self._made_keys: set[str] = set()
-        self._features, self._observed = resident.spec.features, resident.agent.policy.streams.observed
-        wait = resident.spec.wait
-        self._over = None if wait is None else self._clock - wait  # for what has waited since then, or before
-        self.expired = self._expire(most)
+        self._unrecorded: list[UnrecordedDecision] = []
+        self._unrecorded_keys: set[str] = set()
+        self._features, self._observed = stream.spec.features, stream.agent.policy.streams.observed
+        # By the clock and not by `self.now`: waits end although the clock was ahead for a while.
+        self._overdue_since = None if stream.spec.wait is None else now - stream.spec.wait
+        self.expired = self._expire_overdue(max_expired)
 
-    def look_up(self, keys: Iterable[str | None], decisions: Iterable[str]) -> None:
-        """Read at once what the record knows about idempotency keys, and about decisions that do not wait."""
-        asked = [key for key in keys if key is not None and _is_key(key)]
-        for event in self._journal.with_keys(self.row.id, asked):
+    def find_decisions(self, keys: Iterable[str | None], decisions: Iterable[str]) -> None:
+        """Read, in two queries, the decisions with these idempotency keys and the outcomes of those not open."""
+        valid = [key for key in keys if key is not None and _is_valid_key(key)]
+        for event in self._journal.with_keys(self.row.id, valid):
             if isinstance(event.content, events.Decided) and event.key is not None and event.id is not None:
                 self._by_key[event.key] = (event.id, event.content)
-        self._looked_up = {one for one in decisions if one not in self.resident.waiting and _ID.fullmatch(one)}
+        self._looked_up = {one for one in decisions if one not in self.stream.open_decisions and _ID.fullmatch(one)}
         for event in self._journal.about(self.row.id, list(self._looked_up)):
-            self._remember(event)
-        for event in self.new:  # what has expired in this very transaction
-            self._remember(event)
+            self._add_outcome(event)
+        for event in self.new_events:  # what has expired in this very transaction
+            self._add_outcome(event)
 
-    def _look_again(self, identity: str) -> None:
-        """Read about a decision that waited when `look_up` came by, and that others have pushed out since."""
-        if identity not in self._looked_up and _ID.fullmatch(identity):
+    def _outcome(self, identity: str) -> DecisionOutcome:
+        if identity not in self._outcomes and identity not in self._looked_up and _ID.fullmatch(identity):
+            # It was open when `find_decisions` looked, and later decisions of this batch have displaced it.
             for event in self._journal.about(self.row.id, [identity]):
-                self._remember(event)
-            for event in self.new:
+                self._add_outcome(event)
+            for event in self.new_events:
                 if event.id == identity:
-                    self._remember(event)
+                    self._add_outcome(event)
         if identity not in self._outcomes:
             raise refusal("not_found", f"decision: got '{identity[:40]}'; want the id of a decision of this stream")
+        return self._outcomes[identity]
 
-    def _remember(self, event: Event) -> None:
+    def _add_outcome(self, event: Event) -> None:
         content = event.content
         if isinstance(content, events.Decided) and event.id is not None:
-            self._outcomes[event.id] = Outcome(content.round)
+            self._outcomes[event.id] = DecisionOutcome(content.round)
         elif isinstance(content, events.Rewarded):
-            self._outcomes[content.decision] = Outcome(content.round, reward=content)
+            self._outcomes[content.decision] = DecisionOutcome(content.round, reward=content)
         elif isinstance(content, events.Expired) and content.decision in self._outcomes:
-            self._outcomes[content.decision] = Outcome(self._outcomes[content.decision].round, expired=True)
+            self._outcomes[content.decision] = DecisionOutcome(self._outcomes[content.decision].round, expired=True)
 
-    def look_around(self) -> bool:
-        """Nothing but what is done at every look: waits that are over are ended. Whether there are more of them."""
-        return any(self._is_over(waiting) for waiting in islice(self.resident.waiting.values(), 1))
+    def commit(self) -> None:
+        """Record the decisions made and update the row; `new_events` and `row` are then ready to be written."""
+        self._record_decisions()
+        stream, row = self.stream, self.row
+        self.changed = bool(self.new_events) or row.due != stream.due
+        row.version, row.updated, row.retired = stream.version, stream.time, stream.retired
+        row.decisions, row.rewards, row.arms, row.due = stream.decisions, stream.rewards, stream.arms, stream.due
 
-    def begin(self) -> None:
-        """The first event of a stream."""
-        self._happened(events.Created(msgspec.to_builtins(self.resident.spec)))
-
-    def settled(self) -> StreamRow:
-        """The row of the stream after all that has happened."""
-        resident, row = self.resident, self.row
-        row.version, row.updated, row.retired = resident.version, resident.time, resident.retired
-        row.decisions, row.rewards, row.arms, row.due = (
-            resident.decisions, resident.rewards, resident.arms, resident.due,
-        )  # fmt: skip
-        return row
+    def _append(self, content: events.Content, identity: str | None = None, blob: bytes | None = None) -> Event:
+        if self._unrecorded:  # they came first
+            self._record_decisions()
+        event = Event(self.stream.version + 1, self.now, identity, content, blob)
+        self.stream.advance(event)
+        self.new_events.append(event)
+        return event
 
     # ------------------------------------------------------------------ decisions
 
-    def decide(self, ask: Ask) -> Decided | Made:
-        """Choose an arm. What is made is answered by `settle`, at the latest when something else happens."""
-        resident, agent = self.resident, self.resident.agent
-        if ask.key is not None:
-            if not _is_key(ask.key):
-                raise refusal("invalid", f"key: got {ask.key[:40]!r}; want 1 to {MOST_KEY} printable characters")
-            if ask.key in self._made_keys:
-                self.settle()
-            known = self._by_key.get(ask.key)
+    def decide(self, request: DecisionRequest) -> DecisionReply | UnrecordedDecision:
+        """Choose an arm. The reply of a new decision is known when it is recorded."""
+        if request.key is not None:
+            if not _is_valid_key(request.key):
+                wanted = f"1 to {MAX_KEY_LENGTH} printable characters"
+                raise refusal("invalid", f"key: got {request.key[:40]!r}; want {wanted}")
+            if request.key in self._unrecorded_keys:
+                self._record_decisions()
+            known = self._by_key.get(request.key)
             if known is not None:
                 identity, made = known
-                return Decided(identity, made.arm, made.propensity, made.propensities, made.expected, repeated=True)
-        if resident.retired:
-            raise refusal("conflict", f"stream: got '{self.row.name}', which is retired; want one in use")
-        y = self._observation(ask.observation)
+                return DecisionReply(
+                    identity, made.arm, made.propensity, made.propensities, made.expected, repeated=True
+                )
+        self._check_not_retired()
+        y = self._observation(request.observation)
         try:
-            fresh = Made(ask, y, agent.decide(y, available=ask.available))
+            decision = self.stream.agent.decide(y, available=request.available)
         except HalfseenError:
-            self._check_available(ask.available or ())
+            self._check_available(request.available or ())
             raise
-        self._made.append(fresh)
-        if ask.key is not None:
-            self._made_keys.add(ask.key)
-        return fresh
+        unrecorded = UnrecordedDecision(request, y, decision)
+        self._unrecorded.append(unrecorded)
+        if request.key is not None:
+            self._unrecorded_keys.add(request.key)
+        return unrecorded
 
-    def settle(self) -> None:
-        """Record what was decided, and answer it."""
-        waiting, self._made = self._made, []
-        self._made_keys.clear()
-        if not waiting:
+    def _record_decisions(self) -> None:
+        """Compute the propensities of the decisions made so far, append their events and fill in their replies."""
+        unrecorded, self._unrecorded = self._unrecorded, []
+        self._unrecorded_keys.clear()
+        if not unrecorded:
             return
-        arms = self.resident.agent.arms
-        ids = next_ids(self.now // 1000, self.resident.last_id, len(waiting))
-        told = weighed([made.decision for made in waiting])
-        seens = np.array([made.observation for made in waiting]).tolist()  # NaN becomes null when it is written
-        for identity, made, seen, (place, propensities, expected) in zip(ids, waiting, seens, told, strict=True):
-            ask, decision = made.ask, made.decision
-            arm, propensity = arms[place], propensities[place]
+        arms = self.stream.agent.arms
+        ids = next_ids(self.now // 1000, self.stream.last_id, len(unrecorded))
+        weights = weighed([one.decision for one in unrecorded])
+        observations = np.array([one.observation for one in unrecorded]).tolist()  # NaN becomes null when encoded
+        for identity, one, y, (index, propensities, expected) in zip(
+            ids, unrecorded, observations, weights, strict=True
+        ):
+            request, arm, propensity = one.request, arms[index], propensities[index]
             content = events.Decided(
-                decision.id, seen, arm, propensity, propensities, expected, ask.available, ask.key, self._told_clock
-            )
-            self._happened(content, identity)
-            if ask.key is not None:
-                self._by_key[ask.key] = (identity, content)
-            made.answer = Decided(identity, arm, propensity, propensities, expected)
+                one.decision.id, y, arm, propensity, propensities, expected,
+                request.available, request.key, self._recorded_clock,
+            )  # fmt: skip
+            self._append(content, identity)
+            if request.key is not None:
+                self._by_key[request.key] = (identity, content)
+            one.reply = DecisionReply(identity, arm, propensity, propensities, expected)
 
     def _observation(self, given: Any) -> Floats:
         """y, (k,), with NaN for what was not seen."""
@@ -190,126 +206,166 @@ class Desk:
         return y
 
     def _check_available(self, given: Iterable[Arm]) -> None:
-        """Refuse arms that cannot be chosen, in words for those who do not see the agent."""
-        arms, active = self.resident.agent.arms, self.resident.agent.active_arms
+        """Raise an error that names the arms of the stream, if one of the arms given cannot be chosen."""
+        arms, active = self.stream.agent.arms, self.stream.agent.active_arms
         for arm in given:
             if arm not in active:
                 got = f"'{arm}', which is retired" if arm in arms else f"'{arm}'"
-                wanted = ", ".join(str(one) for one in active[:_MOST_NAMED]) + (", …" * (len(active) > _MOST_NAMED))
+                more = ", …" if len(active) > _MAX_NAMED_ARMS else ""
+                wanted = ", ".join(str(one) for one in active[:_MAX_NAMED_ARMS]) + more
                 raise refusal("invalid", f"available: got {got[:140]}; want some of: {wanted}")
 
     # ------------------------------------------------------------------ rewards
 
-    def reward(self, told: Told) -> Rewarded:
-        resident = self.resident
-        if type(told.value) not in (int, float) or not abs(told.value) <= LIMIT:
-            raise refusal("invalid", f"value: got {told.value!r}; want a number within ±{LIMIT:g}")
-        value = float(told.value)
-        waiting = resident.waiting.get(told.decision)
-        if waiting is not None and self._is_over(waiting):  # and it has not been its turn
-            self._end_wait(told.decision, waiting.round)
-        elif waiting is not None:
-            return self._credit(told.decision, waiting.round, value, "given", fold=True)
-        if told.decision not in self._outcomes:
-            self._look_again(told.decision)
-        number, before, expired = self._outcomes[told.decision]
-        folds_late = resident.spec.late_rewards == "fold"
-        if expired:
-            return self._credit(told.decision, number, value, "late", fold=folds_late)
-        if before is None:  # more wait than are kept in memory
-            return self._credit(told.decision, number, value, "given", fold=True)
-        if before.how == "default":
-            return self._credit(told.decision, number, value, "late", fold=folds_late)
+    def reward(self, request: RewardRequest) -> RewardReply:
+        """Credit a reward. The same reward again changes nothing, another value for the decision is a conflict."""
+        identity = request.decision
+        if type(request.value) not in (int, float) or not abs(request.value) <= LIMIT:
+            raise refusal("invalid", f"value: got {request.value!r}; want a number within ±{LIMIT:g}")
+        value = float(request.value)
+        open_decision = self.stream.open_decisions.get(identity)
+        if open_decision is not None:
+            if not self._is_overdue(open_decision):
+                return self._credit(identity, open_decision.round, value, "given", fold=True)
+            self._expire(identity, open_decision.round)
+        number, before, expired = self._outcome(identity)
+        if expired or (before is not None and before.how == "default"):
+            return self._credit(identity, number, value, "late", fold=self.stream.spec.late_rewards == "fold")
+        if before is None:  # there are more open decisions than are held in memory
+            return self._credit(identity, number, value, "given", fold=True)
         if before.value != value:
             raise refusal("conflict", f"value: got {value}; the reward of this decision is {before.value}")
-        return Rewarded(told.decision, value, before.how, before.folded, repeated=True)
+        return RewardReply(identity, value, before.how, before.folded, repeated=True)
 
-    def _credit(self, identity: str, number: int, value: float, how: Any, *, fold: bool) -> Rewarded:
-        folded = fold
+    def _credit(self, identity: str, number: int, value: float, how: Any, *, fold: bool) -> RewardReply:
         if fold:
             try:
-                self.resident.credit(number, value, how)
-            except HalfseenError:  # more were waiting than the agent keeps, or it cannot learn from such a context
-                folded = False
-        content = events.Rewarded(identity, number, value, how, folded)
-        self._remember(self._happened(content, identity))
-        return Rewarded(identity, value, how, folded)
+                self.stream.learn(number, value, how)
+            except HalfseenError:  # the agent no longer remembers the decision, or cannot learn from its context
+                fold = False
+        self._add_outcome(self._append(events.Rewarded(identity, number, value, how, fold), identity))
+        return RewardReply(identity, value, how, fold)
 
-    def _expire(self, most: int) -> int:
-        """End the waits that are over, the oldest first; how many."""
-        oldest = islice(self.resident.waiting.items(), most)
-        over = list(takewhile(lambda one: self._is_over(one[1]), oldest))
-        for identity, waiting in over:
-            self._end_wait(identity, waiting.round)
-        return len(over)
+    def has_overdue(self) -> bool:
+        """Whether there are more decisions to expire than this transaction has."""
+        return any(self._is_overdue(one) for one in islice(self.stream.open_decisions.values(), 1))
 
-    def _is_over(self, waiting: Waiting) -> bool:
-        return self._over is not None and waiting.time <= self._over
+    def _expire_overdue(self, most: int) -> int:
+        oldest = islice(self.stream.open_decisions.items(), most)
+        overdue = list(takewhile(lambda item: self._is_overdue(item[1]), oldest))
+        for identity, one in overdue:
+            self._expire(identity, one.round)
+        return len(overdue)
 
-    def _end_wait(self, identity: str, number: int) -> None:
-        """The default reward, or no hope of one."""
-        default = self.resident.spec.default_reward
+    def _is_overdue(self, decision: OpenDecision) -> bool:
+        return self._overdue_since is not None and decision.time <= self._overdue_since
+
+    def _expire(self, identity: str, number: int) -> None:
+        """End the wait for a reward: the default reward, if there is one."""
+        default = self.stream.spec.default_reward
         if default is None:
-            self._happened(events.Expired(identity), identity)
-            self._outcomes[identity] = Outcome(number, expired=True)
+            self._append(events.Expired(identity), identity)
+            self._outcomes[identity] = DecisionOutcome(number, expired=True)
         else:
             self._credit(identity, number, default, "default", fold=True)
 
     # ------------------------------------------------------------------ the stream itself
 
-    def add_arm(self, arm: Arm | None, params: list[float] | None) -> None:
-        agent = self.resident.agent
+    def create(self) -> None:
+        """Append the first event of the stream."""
+        self._append(events.Created(msgspec.to_builtins(self.stream.spec)))
+
+    def add_arm(self, arm: Arm | None) -> None:
+        agent = self.stream.agent
         if arm in agent.arms:
             if arm not in agent.active_arms:
                 raise refusal("conflict", f"arm: got {arm!r}, which is retired; want a name that no arm has had")
             return
-        self._check_in_use()
+        self._check_not_retired()
         numbered = isinstance(agent.arms[0], int)
         if numbered and arm is not None and arm != len(agent.arms):
             raise refusal("invalid", f"arm: got {arm!r}; want {len(agent.arms)}, the next number, or nothing")
-        named = None if numbered else arm
-        if named is not None and not isinstance(named, str):
+        name = None if numbered else arm
+        if name is not None and not isinstance(name, str):
             raise refusal("invalid", f"arm: got {arm!r}; want a name, as the other arms have one")
-        self._happened(events.ArmAdded(agent.add_arm(named, params=params), params))
+        self._append(events.ArmAdded(agent.add_arm(name)))
 
     def retire_arm(self, arm: Arm) -> None:
-        agent = self.resident.agent
+        agent = self.stream.agent
         if arm not in agent.arms:
             raise refusal("not_found", f"arm: got {arm!r}; want an arm of this stream")
         if arm not in agent.active_arms:
             return
-        self._check_in_use()
+        self._check_not_retired()
         agent.retire_arm(arm)
-        self._happened(events.ArmRetired(arm))
+        self._append(events.ArmRetired(arm))
 
     def retire(self) -> None:
-        if not self.resident.retired:
-            self._happened(events.Retired())
+        if not self.stream.retired:
+            self._append(events.Retired())
 
-    def _check_in_use(self) -> None:
-        if self.resident.retired:
+    def _check_not_retired(self) -> None:
+        if self.stream.retired:
             raise refusal("conflict", f"stream: got '{self.row.name}', which is retired; want one in use")
 
-    def accept(self, model: bytes, seen: int, after: int) -> bool:
-        """Go on with a model found from the events up to `seen`, unless another came after model `after`."""
-        if self.resident.model_seq != after or self.resident.retired:
+    def accept_model(self, model: bytes, seen: int, after: int) -> bool:
+        """Continue with a model identified from the events up to `seen`, unless one was accepted since `after`."""
+        if self.stream.model_seq != after or self.stream.retired:
             return False
         self.row.identifying = 0
-        self.resident.agent.accept(unpack_model(model))
-        self._happened(events.ModelAccepted(seen), blob=model)
+        self.stream.agent.accept(unpack_model(model))
+        self._append(events.ModelAccepted(seen), blob=model)
         return True
 
-    def _happened(self, content: events.Content, identity: str | None = None, blob: bytes | None = None) -> Event:
-        if self._made:  # in the order in which it came
-            self.settle()
-        event = Event(self.resident.version + 1, self.now, identity, content, blob)
-        self.resident.note(event)
-        self.new.append(event)
-        return event
+
+def _is_valid_key(key: str) -> bool:
+    """Whether databases can store and find it: no NUL, no half of a surrogate pair."""
+    return 0 < len(key) <= MAX_KEY_LENGTH and key.isprintable()
 
 
-def answered(act: Callable[[Any], Any], row: Any) -> Any:
-    """What `act` returns for a row, or its refusal."""
+# ---------------------------------------------------------------------- operations
+
+
+@dataclass(eq=False, slots=True)
+class Operation:
+    """Something to do with one stream, and the future of its results: a reply or an error per row."""
+
+    name: str
+    run: Callable[[StreamTransaction], list[Any]]
+    future: asyncio.Future[list[Any]]
+    size: int = 1  # rows
+    keys: Sequence[str | None] = ()
+    decisions: Sequence[str] = ()
+    creates: StreamCreation | None = None
+    kind: str | None = None  # "decide" or "reward": those are counted and timed
+    began: float = 0.0
+
+    @classmethod
+    def single(
+        cls,
+        name: str,
+        act: Callable[[StreamTransaction], Any],
+        future: asyncio.Future[list[Any]],
+        *,
+        size: int = 1,
+        creates: StreamCreation | None = None,
+    ) -> Operation:
+        return cls(name, lambda transaction: [_result_or_error(act, transaction)], future, size, creates=creates)
+
+    @classmethod
+    def decide(cls, name: str, rows: Sequence[DecisionRequest], future: asyncio.Future[list[Any]]) -> Operation:
+        began, keys = time.perf_counter(), [row.key for row in rows if row.key is not None]
+        run = lambda transaction: [_result_or_error(transaction.decide, row) for row in rows]  # noqa: E731
+        return cls(name, run, future, len(rows), keys=keys, kind="decide", began=began)
+
+    @classmethod
+    def reward(cls, name: str, rows: Sequence[RewardRequest], future: asyncio.Future[list[Any]]) -> Operation:
+        began, decisions = time.perf_counter(), [row.decision for row in rows]
+        run = lambda transaction: [_result_or_error(transaction.reward, row) for row in rows]  # noqa: E731
+        return cls(name, run, future, len(rows), decisions=decisions, kind="reward", began=began)
+
+
+def _result_or_error(act: Callable[[Any], Any], row: Any) -> Any:
     try:
         return act(row)
     except ServiceError as error:
@@ -318,6 +374,38 @@ def answered(act: Callable[[Any], Any], row: Any) -> Any:
         return refusal("invalid", str(error))
 
 
-def _is_key(key: str) -> bool:
-    """Whether databases can be asked for it: no NUL, no half of a surrogate pair."""
-    return 0 < len(key) <= MOST_KEY and key.isprintable()
+@dataclass(eq=False)
+class StreamCreation:
+    """A stream to be created, with its initial state."""
+
+    spec: StreamSpec  # with its seed
+    stream: LoadedStream
+    seed_given: bool
+
+    @classmethod
+    def prepare(cls, spec: StreamSpec) -> StreamCreation:
+        """Make the agent, and another that decides once: to be sure that it can, and to load its kernels."""
+        try:
+            spec.check()
+            seed_given = spec.seed is not None
+            if not seed_given:
+                spec = msgspec.structs.replace(spec, seed=secrets.randbits(53))  # exact in every JSON reader
+            msgspec.json.encode(spec)
+            trial = make_agent(spec)
+            decision = trial.decide(np.zeros(trial.policy.streams.observed))
+            decision.propensities.sum()
+            trial.learn(decision.id, 0.0)
+            return cls(spec, LoadedStream(spec), seed_given)
+        except HalfseenError as error:
+            raise refusal("invalid", str(error)) from None
+        except (TypeError, ValueError, OverflowError, MemoryError, np.linalg.LinAlgError) as error:
+            raise refusal("invalid", f"stream: got a specification that cannot be used ({error})") from None
+
+    def check(self, transaction: StreamTransaction) -> None:
+        """Raise an error unless the stream, new or not, is the one that was to be created."""
+        spec = transaction.stream.spec
+        if transaction.stream.retired:
+            raise refusal("conflict", f"name: got '{spec.name}', a stream that is retired; want another name")
+        mine = self.spec if self.seed_given else msgspec.structs.replace(self.spec, seed=spec.seed)
+        if msgspec.json.encode(mine, order="deterministic") != msgspec.json.encode(spec, order="deterministic"):
+            raise refusal("conflict", f"name: got '{spec.name}', a stream of another specification; want a new name")

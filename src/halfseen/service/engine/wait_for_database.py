@@ -1,4 +1,4 @@
-"""A worker that starts while the database is away waits for it: the others go on, and so does the service."""
+"""A worker that starts while the database is away waits for it, while the other workers go on."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from halfseen.service.errors import ServiceError
 
 T = TypeVar("T")
 _LOG = logging.getLogger("halfseen.service")
-_SECONDS = 0.5  # between two attempts
+_RETRY_SECONDS = 0.5
 
 
-class AskedToEnd(Exception):
-    """The process was asked to end while it waited."""
+class ShutdownRequested(Exception):
+    """The process received a signal to end while it waited."""
 
 
-async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """What `attempt` gives once the database is there, or AskedToEnd if the process is asked to end before."""
-    with _asked_to_end() as asked:
-        told = False
+async def wait_for_database(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Repeat `attempt` until the database is there. Raises ShutdownRequested on SIGTERM or SIGINT."""
+    with _received_signals() as received:
+        logged = False
         while True:
             try:
                 return await attempt()
             except (JournalAway, ServiceError) as error:
                 if isinstance(error, ServiceError) and error.code != "unavailable":
                     raise
-                if not told and not asked:
+                if not logged and not received:
                     _LOG.error("worker %s: %s; it starts when the database is back", os.getpid(), error)
-                    told = True
-                if not asked:
-                    await asyncio.sleep(_SECONDS)
-                if asked:
-                    raise AskedToEnd from None
+                    logged = True
+                if not received:
+                    await asyncio.sleep(_RETRY_SECONDS)
+                if received:
+                    raise ShutdownRequested from None
 
 
 @contextlib.contextmanager
-def _asked_to_end() -> Iterator[list[int]]:
-    """The signals to end that have come; whoever listened to them before hears of them as well."""
-    asked: list[int] = []
-    before: dict[int, Any] = {}
+def _received_signals() -> Iterator[list[int]]:
+    """Collect SIGTERM and SIGINT, and pass them on to the handlers there were before."""
+    received: list[int] = []
+    handlers: dict[int, Any] = {}
 
-    def hear(number: int, frame: Any) -> None:
-        asked.append(number)
-        if callable(before[number]):
-            before[number](number, frame)
+    def handle(number: int, frame: Any) -> None:
+        received.append(number)
+        if callable(handlers[number]):
+            handlers[number](number, frame)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before[number] = signal.signal(number, hear)
+    for one in (signal.SIGTERM, signal.SIGINT):
+        handlers[one] = signal.signal(one, handle)
     try:
-        yield asked
+        yield received
     finally:
-        for listened, handler in before.items():
-            signal.signal(listened, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,129 +1,110 @@
-"""Decisions and rewards: plain routes that read, ask the engine and answer, with no framework in between."""
+"""Decisions and rewards. These endpoints are plain ASGI, because a framework would take most of the time."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from halfseen.service.auth import Guard
+from halfseen.service.asgi import error_response, internal_error, read_body, send_json
+from halfseen.service.auth import Authorizer
 from halfseen.service.engine.engine import Engine
-from halfseen.service.errors import ServiceError
-from halfseen.service.limits import Limits
-from halfseen.service.metrics import Meter
-from halfseen.service.specs import Ask, Told
-from halfseen.service.wire import (
-    ErrorDetail,
+from halfseen.service.errors import ServiceError, refusal
+from halfseen.service.metrics import RequestMetrics
+from halfseen.service.schemas import (
+    DecisionRequest,
     ErrorReply,
-    Receive,
-    Scope,
-    Send,
+    Limits,
+    RewardRequest,
     decode_decision,
     decode_decisions,
     decode_reward,
     decode_rewards,
     encode,
-    error_body,
-    own_error,
     parse,
-    read_body,
-    reply,
 )
 
-log = logging.getLogger("halfseen.service")
-Row = TypeVar("Row", Ask, Told)
-Work = Callable[[str, bytes], Awaitable[Any]]
+Row = TypeVar("Row", DecisionRequest, RewardRequest)
+Handler = Callable[[str, bytes], Awaitable[object]]  # from a stream's name and the body of the request to the reply
+_LOG = logging.getLogger("halfseen.service")
 
 
-class HotRoute:
-    """One POST. `work` takes the stream's name and the body; `shown` makes its result the body of the reply."""
+class PostEndpoint:
+    """An ASGI endpoint that authorizes a POST, reads its body and sends the reply of `handle` as JSON."""
 
     def __init__(
-        self, route: str, work: Work, shown: Callable[[Any], bytes], guard: Guard, meter: Meter, limits: Limits
+        self, name: str, handle: Handler, authorizer: Authorizer, metrics: RequestMetrics, limits: Limits
     ) -> None:
-        self._route, self._work, self._shown, self._guard, self._meter = route, work, shown, guard, meter
-        self._most = limits.body_bytes
+        self._name, self._handle, self._authorizer, self._metrics = name, handle, authorizer, metrics
+        self._max_bytes = limits.body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began, status = perf_counter(), 200
+        began, error = perf_counter(), None
         try:
             if scope["method"] != "POST":
-                raise ServiceError(405, "not_allowed", f"method: got {scope['method']}; want POST")
-            name = scope["path_params"]["name"]
-            if not self._guard.admits(scope["headers"], "decide", name):
-                await self._guard.admit(scope["headers"], "decide", name)
-            answer = self._shown(await self._work(name, await read_body(scope, receive, self._most)))
-        except ServiceError as error:
-            status, answer = error.status, error_body(error)
+                raise refusal("not_allowed", f"method: got {scope['method']}; want POST")
+            stream = scope["path_params"]["name"]
+            await self._authorizer.authorize(scope["headers"], "decide", stream)
+            body = encode(await self._handle(stream, await read_body(scope, receive, self._max_bytes)))
+        except ServiceError as refused:
+            error = refused
         except Exception:
-            log.exception("a request to %s failed", self._route)  # the route and the trace, nothing of the request
-            status, answer = 500, error_body(own_error())
-        await reply(send, answer, status)
-        self._meter.time(self._route, status, perf_counter() - began)
+            _LOG.exception("a request to %s failed", self._name)  # the traceback, and nothing of the request
+            error = internal_error()
+        if error is None:
+            await send_json(send, body)
+        else:
+            headers = {"allow": "POST"} if error.status == 405 else {}
+            await error_response(error, **headers)(scope, receive, send)
+        self._metrics.observe(self._name, 200 if error is None else error.status, perf_counter() - began)
 
 
-def hot_routes(engine: Engine, guard: Guard, meter: Meter, limits: Limits) -> list[Route]:
-    def decide(name: str, body: bytes) -> Awaitable[Any]:
-        return engine.asked("decide", name, (parse(decode_decision, body),))
+def decision_routes(engine: Engine, authorizer: Authorizer, metrics: RequestMetrics, limits: Limits) -> list[Route]:
+    async def decide(name: str, body: bytes) -> object:
+        return await engine.decide(name, parse(decode_decision, body))
 
-    def reward(name: str, body: bytes) -> Awaitable[Any]:
-        return engine.asked("reward", name, (parse(decode_reward, body),))
+    async def reward(name: str, body: bytes) -> object:
+        return await engine.reward(name, parse(decode_reward, body))
 
-    async def decide_all(name: str, body: bytes) -> bytes:
-        rows, errors = _rows(parse(decode_decisions, body).decisions, decode_decision, limits)
-        return _merged(await engine.decide_all(name, rows), errors)
+    async def decide_all(name: str, body: bytes) -> object:
+        rows, errors = _parse_rows(parse(decode_decisions, body).decisions, decode_decision, limits)
+        return _batch_reply(await engine.decide_all(name, rows), errors)
 
-    async def reward_all(name: str, body: bytes) -> bytes:
-        rows, errors = _rows(parse(decode_rewards, body).rewards, decode_reward, limits)
-        return _merged(await engine.reward_all(name, rows), errors)
+    async def reward_all(name: str, body: bytes) -> object:
+        rows, errors = _parse_rows(parse(decode_rewards, body).rewards, decode_reward, limits)
+        return _batch_reply(await engine.reward_all(name, rows), errors)
 
-    def route(end: str, work: Work, shown: Callable[[Any], bytes]) -> Route:
-        return Route(f"/v1/streams/{{name}}/{end}", HotRoute(end, work, shown, guard, meter, limits), methods=None)
-
+    handlers = {"decisions": decide, "rewards": reward, "decisions/batch": decide_all, "rewards/batch": reward_all}
     return [
-        route("decisions", decide, _only),
-        route("rewards", reward, _only),
-        route("decisions/batch", decide_all, bytes),
-        route("rewards/batch", reward_all, bytes),
+        Route(f"/v1/streams/{{name}}/{end}", PostEndpoint(end, handle, authorizer, metrics, limits), methods=None)
+        for end, handle in handlers.items()
     ]
 
 
-def _only(results: Sequence[object]) -> bytes:
-    """The reply of a request of one row."""
-    (result,) = results
-    if isinstance(result, ServiceError):
-        raise result
-    return encode(result)
-
-
-def _rows(
+def _parse_rows(
     raws: list[msgspec.Raw], decode: Callable[[bytes], Row], limits: Limits
 ) -> tuple[list[Row], dict[int, ServiceError]]:
-    """The rows that can be read, and what is wrong with the others by their place."""
+    """The rows that can be parsed, and the errors of the others by index."""
     if len(raws) > limits.batch:
-        raise ServiceError(413, "too_large", f"batch: got {len(raws)} rows; want at most {limits.batch}")
+        raise refusal("too_large", f"batch: got {len(raws)} rows; want at most {limits.batch}")
     rows: list[Row] = []
     errors: dict[int, ServiceError] = {}
-    for place, raw in enumerate(raws):
+    for index, raw in enumerate(raws):
         try:
             rows.append(parse(decode, memoryview(raw)))
         except ServiceError as error:
-            errors[place] = error
+            errors[index] = error
     return rows, errors
 
 
-def _merged(answers: Sequence[object], errors: dict[int, ServiceError]) -> bytes:
-    """All rows in the order they came in."""
-    results: list[object] = list(answers)
-    for place, error in sorted(errors.items()):
-        results.insert(place, error)
-    shown = [_shown(result) if isinstance(result, ServiceError) else result for result in results]
-    return encode({"results": shown})
-
-
-def _shown(error: ServiceError) -> ErrorReply:
-    return ErrorReply(ErrorDetail(error.code, error.message))
+def _batch_reply(replies: Sequence[object], errors: dict[int, ServiceError]) -> dict[str, list[object]]:
+    """The replies and errors of all rows, in the order of the request."""
+    results = list(replies)
+    for index, error in sorted(errors.items()):
+        results.insert(index, error)
+    return {"results": [ErrorReply.of(one) if isinstance(one, ServiceError) else one for one in results]}

@@ -1,4 +1,4 @@
-"""The journal over HTTP: events out as NDJSON or decisions as Parquet, and both in again."""
+"""Export and import of the journal: events as NDJSON, or decisions as Parquet."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fastapi.responses import FileResponse, Response, StreamingResponse
 from starlette.background import BackgroundTask
 
 from halfseen.journal.events import as_line
-from halfseen.service.auth import Guard
+from halfseen.service.asgi import body_too_large, json_response
+from halfseen.service.auth import Authorizer
 from halfseen.service.engine.engine import Engine
-from halfseen.service.errors import ServiceError
-from halfseen.service.limits import Limits
+from halfseen.service.errors import refusal
 from halfseen.service.openapi import refusals
-from halfseen.service.routes.streams import json_reply, needs, whole
-from halfseen.service.wire import too_large
+from halfseen.service.routes.streams import ALL_STREAMS, requires
+from halfseen.service.schemas import Limits
 
 _PAGE = 1_000  # events read at a time
 NDJSON, PARQUET = "application/x-ndjson", "application/vnd.apache.parquet"
@@ -33,10 +33,10 @@ _FILES: dict[int | str, dict[str, Any]] = {
 _BODY = {"requestBody": {"required": True, "content": _CONTENT}}
 
 
-def journal_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
+def journal_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> APIRouter:
     router = APIRouter(tags=["journal"])
 
-    @router.get("/v1/streams/{name}/journal", responses=_FILES, dependencies=[Depends(needs(guard, "read"))])
+    @router.get("/v1/streams/{name}/journal", responses=_FILES, dependencies=[Depends(requires(authorizer, "read"))])
     async def export_stream(
         name: str,
         form: Format = "ndjson",
@@ -45,8 +45,8 @@ def journal_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
         """A stream's journal. `after`, of NDJSON: only the events that follow the one of that number."""
         if form == "parquet":
             await engine.stream(name)
-            return await _file([name])
-        first = await engine.events(name, after, _PAGE)  # a stream that is not there is said before anything is sent
+            return await file_response([name], form)
+        first = await engine.events(name, after, _PAGE)  # so that an unknown stream is a 404
 
         async def lines() -> AsyncIterator[bytes]:
             page = first
@@ -56,24 +56,24 @@ def journal_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
 
         return StreamingResponse(lines(), media_type=NDJSON)
 
-    @router.get("/v1/journal", responses=_FILES, dependencies=[Depends(whole(guard, "read"))])
+    @router.get("/v1/journal", responses=_FILES, dependencies=[Depends(requires(authorizer, "read", ALL_STREAMS))])
     async def export_all(form: Format = "ndjson") -> Response:
         """The journals of all streams, for a token of all streams."""
-        return await _file([], form)
+        return await file_response([], form)
 
     @router.post("/v1/journal", status_code=201, responses=refusals(), openapi_extra=_BODY)
     async def import_journal(request: Request) -> Response:
         """Bring in what an export gave, as it came: all streams of it or none. Each must be new here, and fold."""
-        await guard.admit(request.scope["headers"], "admin", "*")
+        await authorizer.authorize(request.scope["headers"], "admin", ALL_STREAMS)
         with tempfile.TemporaryDirectory() as folder:
-            path = await _received(request, Path(folder), limits.import_bytes)
-            return json_reply({"streams": await engine.bring_in(path)}, 201)
+            path = await _save_body(request, Path(folder), limits.import_bytes)
+            return json_response({"streams": await engine.import_streams(path)}, 201)
 
-    async def _file(names: list[str], form: str = "parquet") -> Response:
+    async def file_response(names: list[str], form: str) -> Response:
         folder = tempfile.TemporaryDirectory()
         try:
             path = Path(folder.name) / f"{names[0] if names else 'journal'}.{form}"
-            await engine.export(path, names)
+            await engine.export_streams(path, names)
         except BaseException:
             folder.cleanup()
             raise
@@ -83,17 +83,17 @@ def journal_routes(engine: Engine, guard: Guard, limits: Limits) -> APIRouter:
     return router
 
 
-async def _received(request: Request, folder: Path, most: int) -> Path:
-    """The body in a file whose ending says what it is."""
+async def _save_body(request: Request, folder: Path, max_bytes: int) -> Path:
+    """Write the body to a file whose suffix says which of the two formats it is."""
     path, size = folder / "body", 0
     with path.open("wb") as file:
         async for part in request.stream():
             size += len(part)
-            if size > most:
-                raise too_large(most)
+            if size > max_bytes:
+                raise body_too_large(max_bytes)
             file.write(part)
     if not size:
-        raise ServiceError(400, "malformed", "body: got nothing; want what an export gave, NDJSON or Parquet")
+        raise refusal("malformed", "body: got nothing; want what an export gave, NDJSON or Parquet")
     with path.open("rb") as file:
         ending = ".parquet" if file.read(4) == b"PAR1" else ".ndjson"
     return path.rename(path.with_suffix(ending))

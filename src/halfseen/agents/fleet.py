@@ -1,0 +1,624 @@
+"""Thousands of independent streams of one agent, decided and learnt in one call."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from halfseen import validation as inputs
+from halfseen.agents import saving as savefile
+from halfseen.agents.agent import Agent
+from halfseen.agents.arms import Arm, Arms
+from halfseen.agents.catalogue import CATALOG, make
+from halfseen.agents.catalogue import load as load_agent
+from halfseen.agents.pending import PROVISIONAL
+from halfseen.agents.policy import Policy
+from halfseen.agents.stream_registry import Stream, StreamRegistry
+from halfseen.components import Choices, Mask, Stateful, StreamBatch, resized
+from halfseen.diagnostics.health import LONG, Health
+from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, survey
+from halfseen.kernels.random import Floats, Ints, Keys, stream_keys
+from halfseen.validation import LIMIT, at_least, seed_number
+
+SLICE = 512  # streams that are decided in one call of the policy: what is computed for them stays in the L2 cache
+GROWTH = 1.5  # of the rows, when more are needed
+ROUND_BITS = 32  # of an id: the lower ones are the round, the upper ones the number of the stream
+LATEST = (1 << ROUND_BITS) - 1
+_KEPT = ("ids", "rows", "arms", "features")  # of every pending decision
+
+
+class Fleet:
+    """Streams of one catalogued agent, each of which decides as `halfseen.make(..., seed=its seed)` would, bit for bit.
+
+    `observed`, `arms`, `max_pending` (decisions that may wait, a stream) and the options are those of `make`, and hold
+    for all streams.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        observed: int,
+        arms: int | Sequence[str],
+        max_pending: int = 100_000,
+        **options: Any,
+    ) -> None:
+        pattern = make(name, observed=observed, arms=arms, max_pending=max_pending, **options)  # refuses what is wrong
+        self._options, self._max_pending = options, int(max_pending)
+        self._recipe = {key: value for key, value in pattern.recipe.items() if key != "seed"}
+        self._arms, self._observed = Arms(pattern.arms), int(observed)
+        self._policy = self._build(np.zeros((2, 2), dtype=np.uint64))  # rows that no stream has yet
+        self._registry = StreamRegistry()
+        self._pending = FleetPending(self._max_pending, 2, self._policy.estimator.dimension)
+        self._rewarded: Ints = np.zeros((2, 2), dtype=np.int64)  # rewards of each row; its rounds when the last came
+
+    def _build(self, keys: Keys) -> Policy:
+        return CATALOG[self.name].build(StreamBatch(keys, self._observed, len(self.arms)), self._options)
+
+    # ------------------------------------------------------------------ what there is
+
+    @property
+    def name(self) -> str:
+        """The agent's name in the catalogue."""
+        return str(self._recipe["name"])
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        return self._arms.names
+
+    @property
+    def streams(self) -> Ints:
+        """The numbers of all streams, oldest first: the order of a call that names none."""
+        return self._registry.numbers.copy()
+
+    @property
+    def names(self) -> list[str | None]:
+        """The names of all streams in the same order, None for those without."""
+        return [self._registry.name(number) for number in self._registry.numbers.tolist()]
+
+    @property
+    def rounds(self) -> Ints:
+        """Decisions made so far by every stream, in the same order."""
+        return self._policy.rounds[self._registry.rows]
+
+    def __len__(self) -> int:
+        return len(self._registry)
+
+    def __contains__(self, stream: object) -> bool:
+        try:
+            self._find(stream)
+        except HalfseenError:
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        return (
+            f"<Fleet of {self.name}: {len(self)} streams, {self._observed} observed, {len(self.arms)} arms, "
+            f"{int(self.rounds.sum())} rounds, {len(self._pending)} unrewarded>"
+        )
+
+    def _find(self, stream: Any) -> tuple[int, int]:
+        """The number and the row of a stream."""
+        at = self._registry.positions([stream])[0]
+        return int(self._registry.numbers[at]), int(self._registry.rows[at])
+
+    # ------------------------------------------------------------------ streams come and go
+
+    def add(self, streams: int | Iterable[str], *, seeds: ArrayLike | None = None) -> Ints:
+        """So many new streams, or one for each name; their numbers, which are never used again.
+
+        `seeds` are theirs, one each; left out, a stream's seed is its number.
+        """
+        names: list[str] = []
+        if isinstance(streams, int | np.integer):
+            count = at_least("streams", streams, 1)
+        else:
+            names = inputs.listed("streams", streams, "a count of at least 1, or names of streams")
+            count = len(names)
+            self._registry.check_new(names)
+        next_number = self._registry.next_number
+        numbers, rows = np.arange(next_number, next_number + count), self._registry.free_rows(count)
+        keys = stream_keys(numbers if seeds is None else _seeds(seeds, count)).reshape(count, 2)
+        self._make_room(rows)
+        for part in _slices(count):
+            self._place(rows[part], keys[part], self._build(keys[part]))
+        self._rewarded[rows] = 0
+        return self._registry.add(rows, names)
+
+    def _make_room(self, rows: Ints) -> None:
+        needed, old = int(rows.max(initial=-1)) + 1, self._policy.streams.count
+        if needed > old:
+            count = max(needed, int(old * GROWTH))
+            keys = resized(self._policy.streams.keys, count)
+            self._policy.resize(StreamBatch(keys, self._observed, len(self.arms)))
+            self._rewarded = resized(self._rewarded, count)
+            self._pending.resize(count)
+
+    def _place(self, rows: Ints, keys: Keys, policy: Policy) -> None:
+        """Let `rows` be the streams of a policy made as this fleet's own."""
+        self._policy.streams.keys[rows] = keys
+        self._policy.restore(policy.state(), rows)
+
+    def remove(self, streams: Iterable[Stream]) -> None:
+        """Forget streams, given by number or name, and all that waits in them. Their memory serves the next."""
+        positions = self._registry.positions(streams)
+        self._pending.forget(self._registry.rows[positions])
+        self._registry.remove(positions)
+
+    def agent(self, stream: Stream) -> Agent:
+        """A single agent that goes on as the stream would, bit for bit. The stream stays as it is."""
+        number, row = self._find(stream)
+        waiting = self._pending.state(self._pending.of_stream(number))
+        state: dict[str, Any] = self._policy.state(np.array([row])) | waiting
+        state |= {"pending.ids": waiting["pending.ids"] & LATEST, "rewards": self._rewarded[row].copy()}
+        agent = make(**self._recipe, seed=int(self._policy.streams.keys[row, 0]))
+        agent.restore(state)
+        return agent
+
+    def adopt(self, agent: Agent, name: str | None = None) -> int:
+        """A new stream that goes on as a single agent would, which was made as those here are; its number.
+
+        Decisions that wait can be rewarded here: `pending` gives their ids. The agent stays as it is.
+        """
+        if not isinstance(agent, Agent):
+            raise invalid("agent", type(agent).__name__, "an agent, as made by halfseen.make")
+        theirs = {key: value for key, value in agent.recipe.items() if key != "seed"}
+        if not savefile.alike(theirs, self._recipe) or agent.arms != self.arms:
+            raise invalid("agent", repr(agent), f"one made with the options of {self!r}, and its arms")
+        names = [] if name is None else [name]
+        self._registry.check_new(names)
+        state = agent.state()
+        if PROVISIONAL in state:
+            raise invalid(
+                "agent", f"{len(state[PROVISIONAL])} provisional rewards", "none: learn them, or give them up"
+            )
+        row = self._registry.free_rows(1)
+        self._make_room(row)
+        self._place(row, stream_keys(agent.recipe["seed"]), agent.policy)
+        self._rewarded[row] = state["rewards"][:2]  # a fleet does not tell given up from dropped
+        number = int(self._registry.add(row, names)[0])
+        ids = (number << ROUND_BITS) | state["pending.ids"]
+        self._pending.open(ids, np.repeat(row, len(ids)), state["pending.arms"], state["pending.features"])
+        return number
+
+    # ------------------------------------------------------------------ rounds
+
+    def decide(
+        self,
+        observations: ArrayLike,
+        *,
+        streams: Iterable[Stream] | Ints | None = None,
+        contexts: ArrayLike | None = None,
+        available: Mask | Iterable[Arm] | None = None,
+    ) -> Decisions:
+        """See y (n, k), NaN where not seen, of the `streams` (all if not given) and choose an arm for each of them.
+
+        `available` is a list of arms, for all alike, or a mask (n, K). Agents named `oracle-…` also want the true
+        `contexts` (n, d).
+        """
+        positions = slice(None) if streams is None else self._registry.positions(streams)
+        rows, numbers = self._registry.rows[positions], self._registry.numbers[positions].copy()
+        ys = inputs.table("observations", observations, self._observed)
+        if len(ys) != len(rows):
+            raise invalid("observations", f"{len(ys)} rows", f"{len(rows)}, one a stream")
+        if survey(ys) == EXCESSIVE:
+            raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
+        xs = self._contexts(contexts, len(rows))
+        mask = None if available is None else _mask(available, self._arms, self._policy.active[rows])
+        choices = [
+            self._policy.decide(
+                ys[part],
+                contexts=None if xs is None else xs[part],
+                available=None if mask is None else mask[part],
+                rows=rows[part],
+            )
+            for part in _slices(len(rows))
+        ]
+        ids = (numbers << ROUND_BITS) | self._policy.rounds[rows]
+        for part, made in zip(_slices(len(rows)), choices, strict=True):
+            self._pending.open(ids[part], rows[part], made.arms, made.features)
+        return Decisions(ids, numbers, self.arms, choices, self._policy.propensities, self)
+
+    def _contexts(self, given: ArrayLike | None, count: int) -> Floats | None:
+        """The true contexts (n, d), checked, where the agent decides on them."""
+        if not self._policy.estimator.reveals_context:
+            if given is not None:
+                raise invalid("contexts", "the true contexts", f"nothing: '{self.name}' decides without them")
+            return None
+        if given is None:
+            raise invalid("contexts", "nothing", f"the true contexts: '{self.name}' decides on them")
+        xs = inputs.table("contexts", given, self._policy.estimator.dimension)
+        if len(xs) != count:
+            raise invalid("contexts", f"{len(xs)} rows", f"{count}, one a stream")
+        if survey(xs) != COMPLETE:
+            raise invalid("contexts", "an entry missing or too large", f"numbers within ±{LIMIT:g}")
+        return xs
+
+    def learn(self, ids: Decisions | ArrayLike, rewards: ArrayLike) -> None:
+        """Credit rewards (n,) to decisions of any streams, given by their ids; all of them or, if refused, none.
+
+        Those of one stream are learnt in the order given.
+        """
+        numbers = ids.ids_for(self) if isinstance(ids, Decisions) else _ids(ids)
+        values = inputs.numbers("rewards", rewards, "numbers, one a decision")
+        if values.shape != numbers.shape:
+            raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")
+        if not (fine := np.abs(values) <= LIMIT).all():
+            raise invalid("rewards", f"{values[~fine][0]}", f"numbers within ±{LIMIT:g}")
+        pending = self._pending
+        slots = pending.find(numbers)
+        if (slots < 0).any():
+            raise self._no_such_decision(int(numbers[slots < 0][0]))
+        if len(np.unique(slots)) < len(slots):
+            found, times = np.unique(numbers, return_counts=True)
+            raise DecisionError(f"ids: got {found[times > 1][0]} more than once; want every decision once")
+        rows = pending.rows[slots]
+        self._policy.learn_many(rows, numbers & LATEST, pending.features[slots], pending.arms[slots], values)
+        pending.close(slots)
+        np.add.at(self._rewarded[:, 0], rows, 1)
+        self._rewarded[rows, 1] = self._policy.rounds[rows]
+
+    def pending(self, stream: Stream) -> Ints:
+        """The ids of a stream's decisions that may still be rewarded, oldest first."""
+        return self._pending.ids[self._pending.of_stream(self._find(stream)[0])]
+
+    def _no_such_decision(self, number: int) -> DecisionError:
+        stream, round_ = number >> ROUND_BITS, number & LATEST
+        if stream not in self:
+            return DecisionError(
+                f"ids: got {number}, of a stream that is not there; want ids of this fleet's decisions"
+            )
+        if not 1 <= round_ <= self._policy.rounds[self._find(stream)[1]]:
+            return DecisionError(f"ids: got {number}, which was never decided; want decisions of this fleet")
+        return DecisionError(
+            f"ids: got {number}, which was rewarded before or is older than the last {self._max_pending} unrewarded "
+            "decisions of its stream; want some of fleet.pending(stream)"
+        )
+
+    # ------------------------------------------------------------------ how it is
+
+    @property
+    def nbytes(self) -> int:
+        """All that is held in arrays now, room for more streams included."""
+        return self._registry.nbytes + self._pending.nbytes + sum(array.nbytes for array in self._arrays().values())
+
+    def memory(self) -> dict[str, float]:
+        """Bytes a stream takes, by part. What streams share is divided by their number; names are not counted."""
+        found = {"estimator": 0.0, "learner": 0.0, "books": 16.0, "shared": 0.0}
+        for name, array in self._arrays().items():
+            if len(array) == self._policy.streams.count:
+                found[name.partition(".")[0] if "." in name else "books"] += array.itemsize * math.prod(array.shape[1:])
+            else:
+                found["shared"] += array.nbytes / max(1, len(self))
+        found["waiting"] = self._pending.nbytes / max(1, len(self))
+        return found | {"total": sum(found.values())}
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        """Every array of the policy and its parts, by name, each once."""
+        policy = self._policy
+        arrays = {"keys": policy.streams.keys, "rewarded": self._rewarded} | _arrays_of(policy)
+        for kind, part in (("estimator", policy.estimator), ("learner", policy.learner)):
+            arrays |= {f"{kind}.{name}": array for name, array in _arrays_of(part).items()}
+        once = {id(array): name for name, array in reversed(arrays.items())}
+        return {name: arrays[name] for name in once.values()}
+
+    def health(self) -> Health:
+        """How all streams are doing, counted; `fleet.agent(stream).health()` says more about one."""
+        rows = self._registry.rows
+        rounds, missed, silent = (
+            array[rows] for array in (self._policy.rounds, self._policy.missed, self._policy.silent)
+        )
+        rewards, last_rewarded = self._rewarded[rows].T
+        waiting = self._pending.counts[rows]
+        dropped = rounds - rewards - waiting
+        quiet, losing = int((rounds - last_rewarded >= LONG).sum()), int((dropped > 0).sum())
+        blind = int((silent >= LONG).any(axis=1).sum())
+        facts: dict[str, object] = {
+            "streams": len(rounds),
+            "rounds": int(rounds.sum()),
+            "rounds of the youngest and of the oldest stream": [int(rounds.min()), int(rounds.max())]
+            if len(rounds)
+            else [],
+            "rewards": int(rewards.sum()),
+            "decisions waiting": int(waiting.sum()),
+            "decisions dropped": int(dropped.sum()),
+            "share of entries not seen": float(missed.sum() / max(1, int(rounds.sum()) * missed.shape[1])),
+            "streams without a reward in their last decisions": quiet,
+            "streams with an entry not seen for long": blind,
+        }
+        notes = []
+        if quiet:
+            notes.append(f"in {quiet} of {len(rounds)} streams no reward has come in the last {LONG} decisions or more")
+        if losing:
+            notes.append(
+                f"{int(dropped.sum())} decisions of {losing} streams can no longer be rewarded: more than "
+                f"{self._max_pending} were waiting"
+            )
+        if blind:
+            notes.append(
+                f"in {blind} of {len(rounds)} streams an entry has not been seen in the last {LONG} rounds or more"
+            )
+        return Health(tuple(notes), facts)
+
+    # ------------------------------------------------------------------ keeping it
+
+    def state(self) -> dict[str, Any]:
+        """A copy of every array that streams carry from round to round, by name; rows are in the order of `streams`."""
+        rows = self._registry.rows
+        own = {
+            "streams": self.streams,
+            "names": np.array([name or "" for name in self.names], dtype=np.str_),
+            "next": np.array([self._registry.next_number]),
+            "keys": self._policy.streams.keys[rows],
+            "rewards": self._rewarded[rows],
+        }
+        return own | self._pending.state(self._pending.of_all()) | self._policy.state(rows)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become what `state()` of a fleet made alike described."""
+        fresh = Fleet(**self._recipe)
+        fresh._fill(state)
+        self.__dict__.update(fresh.__dict__)
+
+    def _fill(self, state: Mapping[str, Any]) -> None:
+        """The same, for a fleet without streams."""
+        self._check(state)
+        numbers, ids = np.asarray(state["streams"]), np.asarray(state["pending.ids"])
+        rows, waiting_in = np.arange(len(numbers)), np.searchsorted(numbers, ids >> ROUND_BITS)
+        self._make_room(rows)
+        self._policy.streams.keys[rows] = state["keys"]
+        self._policy.restore(dict(state), rows)
+        if not ((ids & LATEST >= 1) & (ids & LATEST <= self._policy.rounds[waiting_in])).all():
+            raise invalid("state", "decisions of rounds that have not been", "the state of one fleet")
+        self._rewarded[rows] = state["rewards"]
+        self._registry.add(rows, np.asarray(state["names"]).tolist(), numbers)
+        self._registry.next_number = int(state["next"][0])
+        arms, features = np.asarray(state["pending.arms"]), np.ascontiguousarray(state["pending.features"])
+        self._pending.open(ids, waiting_in, arms, features)
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state that is not that of one fleet; the policy checks what is its own."""
+        known = self.state()
+        if state.keys() != known.keys():
+            raise invalid("state", f"{len(state)} arrays of other names", f"the arrays {', '.join(known)}")
+        numbers, ids, played = (np.asarray(state[name]) for name in ("streams", "pending.ids", "pending.arms"))
+        lengths = dict.fromkeys(("streams", "names", "keys", "rewards"), numbers.size) | {"next": 1}
+        lengths |= dict.fromkeys(("pending.ids", "pending.arms", "pending.features"), ids.size)
+        for name, length in lengths.items():
+            mine, array = known[name], np.asarray(state[name])
+            if array.dtype.kind != mine.dtype.kind or array.shape != (length, *mine.shape[1:]):
+                wanted = f"{mine.dtype} {(length, *mine.shape[1:])}"
+                raise invalid(f"state '{name}'", f"{array.dtype} {array.shape}", wanted)
+        rising = all((np.diff(array, prepend=-1) > 0).all() for array in (numbers, ids))
+        if not rising or int(state["next"][0]) <= numbers.max(initial=-1):
+            raise invalid("state", "streams or decisions out of order", "the state of one fleet")
+        if not np.isin(ids >> ROUND_BITS, numbers).all():
+            raise invalid("state", "decisions of streams that are not there", "the state of one fleet")
+        if ((played < 0) | (played >= len(self.arms))).any():
+            raise invalid("state", "arms that are not there", f"those of {len(self.arms)} arms")
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole fleet to a file; `halfseen.load` gives it back and it goes on bit for bit."""
+        if not isinstance(path, str | Path):
+            raise invalid("path", repr(path), "the path of a file")
+        savefile.write(Path(path), self._recipe, self.state(), kind=savefile.FLEET)
+
+
+def load(path: str | Path) -> Agent | Fleet:
+    """The agent or the fleet saved in a file, exactly as it was."""
+    if savefile.kind_of(Path(path)) != savefile.FLEET:
+        return load_agent(path)
+    recipe, state = savefile.read(Path(path), kind=savefile.FLEET)
+    try:
+        fleet = Fleet(**recipe)
+        fleet._fill(state)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise SaveFileError(f"file: got '{path}', whose content does not fit together ({error})") from None
+    return fleet
+
+
+class Decisions:
+    """Arrays with one row a stream, in the order asked for. `ids` are what rewards are credited to."""
+
+    def __init__(
+        self,
+        ids: Ints,
+        streams: Ints,
+        arms: Sequence[Arm],
+        parts: list[Choices],
+        probabilities: Callable[[Choices], Floats],
+        fleet: object,
+    ) -> None:
+        self.ids, self.streams = ids, streams
+        self.indices: Ints = _joined([part.arms for part in parts], (0,), np.int64)  # places in the fleet's arms
+        self._arms, self._parts, self._probabilities, self._fleet = arms, parts, probabilities, fleet
+        self._propensities: Floats | None = None
+
+    def ids_for(self, fleet: object) -> Ints:
+        """The ids, if the decisions are that fleet's own: numbers of streams begin at 0 in every fleet."""
+        if fleet is not self._fleet:
+            raise DecisionError(f"ids: got decisions of {self._fleet!r}; want some of {fleet!r}")
+        return self.ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def arms(self) -> NDArray[Any]:
+        """The arms to play, (n,): their names, or their numbers where the arms have no names."""
+        return np.array(self._arms)[self.indices] if isinstance(self._arms[0], str) else self.indices.copy()
+
+    @property
+    def expected(self) -> Floats:
+        """The reward predicted for every arm, (n, K)."""
+        return _joined([part.means for part in self._parts], (0, len(self._arms)))
+
+    @property
+    def contexts(self) -> Floats:
+        """The contexts as they were estimated for the decision, (n, p)."""
+        return _joined([part.features for part in self._parts], (0, 0))
+
+    @property
+    def propensities(self) -> Floats:
+        """The exact probability with which each arm was going to be chosen, (n, K); worked out when first asked for."""
+        if self._propensities is None:
+            self._propensities = _joined([self._probabilities(part) for part in self._parts], (0, len(self._arms)))
+            self._propensities.setflags(write=False)
+        return self._propensities
+
+    @property
+    def propensity(self) -> Floats:
+        """The probability with which each of the arms played was chosen, (n,)."""
+        return self.propensities[np.arange(len(self)), self.indices]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} decisions of {len(self._arms)} arms>"
+
+
+class FleetPending:
+    """The decisions of all streams that may still be rewarded: arrays with a slot for each, and the slots by id.
+
+    A single agent's `PendingDecisions` holds an object for each decision, which would take a fleet longer than the
+    decisions themselves. Beyond `most` of a stream its oldest expires.
+    """
+
+    def __init__(self, most: int, streams: int, dimension: int) -> None:
+        self._most = most
+        self._slots: dict[int, int] = {}
+        self.ids: Ints = np.zeros(0, dtype=np.int64)  # −1: the slot is free
+        self.rows: Ints = np.zeros(0, dtype=np.int64)
+        self.arms: Ints = np.zeros(0, dtype=np.int64)
+        self.features: Floats = np.zeros((0, dimension))
+        self._free: Ints = np.zeros(0, dtype=np.int64)
+        self.counts: Ints = np.zeros(streams, dtype=np.int64)  # of each row
+        self._oldest: Ints = np.zeros(streams, dtype=np.int64)  # no decision of the row is of an earlier round
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def nbytes(self) -> int:
+        arrays = [getattr(self, name) for name in (*_KEPT, "_free", "counts", "_oldest")]
+        return sys.getsizeof(self._slots) + int(sum(array.nbytes for array in arrays))
+
+    def resize(self, streams: int) -> None:
+        self.counts, self._oldest = resized(self.counts, streams), resized(self._oldest, streams)
+
+    def open(self, ids: Ints, rows: Ints, arms: Ints, features: Floats) -> None:
+        """Add decisions, those of one stream in the order of their rounds."""
+        if len(ids) > len(self._free):
+            old = len(self.ids)
+            size = max(int(old * GROWTH), old + len(ids))
+            for name in _KEPT:
+                setattr(self, name, resized(getattr(self, name), size))
+            self.ids[old:] = -1
+            self._free = np.concatenate([np.arange(size - 1, old - 1, -1), self._free])
+        cut = len(self._free) - len(ids)
+        slots, self._free = self._free[cut:], self._free[:cut]
+        self.ids[slots], self.rows[slots], self.arms[slots], self.features[slots] = ids, rows, arms, features
+        self._slots.update(zip(ids.tolist(), slots.tolist(), strict=True))
+        np.add.at(self.counts, rows, 1)
+        full = self.counts[rows] > self._most
+        if full.any():
+            self._expire(dict(zip(rows[full].tolist(), (ids[full] & ~LATEST).tolist(), strict=True)))
+
+    def _expire(self, first_ids: dict[int, int]) -> None:
+        """Drop the oldest decisions of rows that have too many, given by the id of a round 0."""
+        expired = []
+        for row, first_id in first_ids.items():
+            for _ in range(int(self.counts[row]) - self._most):
+                while (slot := self._slots.get(first_id | int(self._oldest[row]))) is None:
+                    self._oldest[row] += 1
+                self._oldest[row] += 1
+                expired.append(slot)
+        self.close(np.array(expired))
+
+    def find(self, ids: Ints) -> Ints:
+        """The slots of decisions, −1 where there is none."""
+        slot_of = self._slots.get
+        return np.array([slot_of(one, -1) for one in ids.tolist()], dtype=np.int64)
+
+    def close(self, slots: Ints) -> None:
+        for one in self.ids[slots].tolist():
+            del self._slots[one]
+        np.subtract.at(self.counts, self.rows[slots], 1)
+        self.ids[slots] = -1
+        self._free = np.concatenate([self._free, slots])
+
+    def forget(self, rows: Ints) -> None:
+        """Close all decisions of streams that are no more; their rows are as new."""
+        self.close(np.flatnonzero((self.ids >= 0) & np.isin(self.rows, rows)))
+        self._oldest[rows] = 0
+
+    def of_stream(self, number: int) -> Ints:
+        """The slots of a stream's decisions, oldest first."""
+        slots = np.flatnonzero(self.ids >> ROUND_BITS == number)
+        return slots[np.argsort(self.ids[slots])]
+
+    def of_all(self) -> Ints:
+        """The slots of all decisions, by number of the stream and then by round."""
+        slots = np.flatnonzero(self.ids >= 0)
+        return slots[np.argsort(self.ids[slots])]
+
+    def state(self, slots: Ints) -> dict[str, Any]:
+        return {f"pending.{name}": getattr(self, name)[slots] for name in ("ids", "arms", "features")}
+
+
+def _slices(count: int) -> list[slice]:
+    return [slice(at, at + SLICE) for at in range(0, count, SLICE)]
+
+
+def _joined(parts: list[NDArray[Any]], shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(shape, dtype=dtype)
+
+
+def _arrays_of(part: Stateful) -> dict[str, NDArray[Any]]:
+    arrays = {name: value for name, value in vars(part).items() if isinstance(value, np.ndarray)}
+    for inner in part.parts:
+        arrays |= _arrays_of(getattr(part, inner))
+    return arrays
+
+
+def _seeds(given: Any, count: int) -> Any:
+    """One seed per stream, as integers."""
+    if not (isinstance(given, np.ndarray) and given.dtype.kind in "iu" and given.ndim == 1 and (given >= 0).all()):
+        numbers = inputs.listed("seeds", given, "one seed a stream")
+        given = np.array([seed_number("seeds", one) for one in numbers], dtype=np.uint64)
+    if len(given) != count:
+        raise invalid("seeds", f"{len(given)} of them", f"{count}, one a stream")
+    return given
+
+
+def _ids(given: ArrayLike) -> Ints:
+    try:
+        numbers = np.asarray(given)
+        if numbers.size == 0:
+            return np.zeros(0, dtype=np.int64)
+        if numbers.ndim == 1 and numbers.dtype.kind in "iu":
+            return numbers.astype(np.int64)
+    except (TypeError, ValueError):
+        pass
+    raise invalid("ids", repr(given), "ids of decisions, as in decisions.ids")
+
+
+def _mask(available: Mask | Iterable[Arm], arms: Arms, active: Mask) -> Mask:
+    """Which arms each stream may play, (n, K), from a list for all or a mask; all of them `active` (n, K)."""
+    if isinstance(available, np.ndarray) and available.dtype == np.bool_:
+        if available.shape != active.shape:
+            raise invalid("available", f"a mask of shape {available.shape}", f"one of shape {active.shape}")
+        allowed = available.copy()
+        if not allowed.any(axis=1).all():
+            raise invalid("available", "no arms for a stream", "at least one arm for each")
+    else:
+        everything = np.ones((1, active.shape[1]), dtype=np.bool_)
+        allowed = np.repeat(arms.mask(available, everything), len(active), axis=0)
+    if (allowed & ~active).any():
+        raise invalid("available", "an arm that its stream has retired", "arms that are active")
+    return allowed

@@ -1,1 +1,0 @@
-"""Many streams of one agent, decided and learnt together."""

@@ -1,0 +1,125 @@
+"""The streams of a fleet: their numbers, the names some of them have, and their rows in the arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from halfseen.components import resized
+from halfseen.errors import InvalidInput, invalid, unknown
+from halfseen.kernels.random import Ints
+from halfseen.validation import listed
+
+Stream = int | str
+MOST_SUGGESTED = 20  # names that an error message chooses a suggestion from
+
+
+class StreamRegistry:
+    """Maps numbers and names of streams to rows. Rows are reused, numbers are not, so numbers are always in order."""
+
+    def __init__(self) -> None:
+        self._numbers: Ints = np.zeros(0, dtype=np.int64)
+        self._rows: Ints = np.zeros(0, dtype=np.int64)
+        self._count = 0
+        self.next_number = 0
+        self._free: list[int] = []
+        self._by_name: dict[str, int] = {}
+        self._name_of: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def numbers(self) -> Ints:
+        return self._numbers[: self._count]
+
+    @property
+    def rows(self) -> Ints:
+        return self._rows[: self._count]
+
+    @property
+    def nbytes(self) -> int:
+        return self._numbers.nbytes + self._rows.nbytes
+
+    def name(self, number: int) -> str | None:
+        return self._name_of.get(number)
+
+    def check_new(self, names: Sequence[Any]) -> None:
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise invalid("streams", repr(name), "a count of at least 1, or names of streams")
+            if name in self._by_name:
+                raise invalid("streams", f"'{name}', which is there already", "names that no stream has")
+        if len(set(names)) < len(names):
+            raise invalid("streams", "a name more than once", "names that differ from each other")
+
+    def free_rows(self, count: int) -> Ints:
+        """Rows for `count` more streams, those of removed streams first; `add` takes them."""
+        old = self._free[len(self._free) - min(count, len(self._free)) :][::-1]
+        end = self._count + len(self._free)
+        return np.array([*old, *range(end, end + count - len(old))], dtype=np.int64)
+
+    def add(self, rows: Ints, names: Sequence[str], numbers: Ints | None = None) -> Ints:
+        """Add streams in `rows`, which `free_rows` gave, with names or none of them; their numbers."""
+        count, size = self._count, self._count + len(rows)
+        if numbers is None:
+            numbers = np.arange(self.next_number, self.next_number + len(rows))
+        self._free = self._free[: max(0, len(self._free) - len(rows))]
+        if size > len(self._numbers):
+            longer = max(size, int(1.5 * len(self._numbers)))
+            self._numbers, self._rows = resized(self._numbers, longer), resized(self._rows, longer)
+        self._numbers[count:size], self._rows[count:size] = numbers, rows
+        self._count = size
+        self.next_number = max(self.next_number, int(numbers[-1]) + 1) if len(numbers) else self.next_number
+        for number, name in zip(numbers.tolist(), names, strict=False):
+            if name:
+                self._by_name[name], self._name_of[number] = number, name
+        return numbers
+
+    def remove(self, positions: Ints) -> None:
+        """Remove the streams at these positions of `numbers`."""
+        self._free += self.rows[positions].tolist()
+        for number in self.numbers[positions].tolist():
+            if (name := self._name_of.pop(number, None)) is not None:
+                del self._by_name[name]
+        left = np.ones(self._count, dtype=np.bool_)
+        left[positions] = False
+        remaining = int(left.sum())
+        self._numbers[:remaining], self._rows[:remaining] = self.numbers[left], self.rows[left]
+        self._count = remaining
+
+    def number(self, stream: object) -> int:
+        """The number of one stream, given by number or name."""
+        if isinstance(stream, str):
+            if stream not in self._by_name:
+                raise self._unknown(stream)
+            return self._by_name[stream]
+        if isinstance(stream, bool) or not isinstance(stream, int | np.integer):
+            raise invalid("streams", repr(stream), "numbers or names of streams")
+        return int(stream)
+
+    def positions(self, streams: Iterable[Stream] | Ints) -> Ints:
+        """The positions of streams in `numbers` and `rows`, all different."""
+        if isinstance(streams, np.ndarray) and streams.dtype.kind in "iu" and streams.ndim == 1:
+            wanted = streams.astype(np.int64)
+        else:
+            given = listed("streams", streams, "a list of streams, by number or name")
+            wanted = np.array([self.number(one) for one in given], dtype=np.int64)
+        positions = np.searchsorted(self.numbers, wanted)
+        found = np.zeros(len(wanted), dtype=np.bool_)
+        inside = positions < self._count
+        found[inside] = self.numbers[positions[inside]] == wanted[inside]
+        if not found.all():
+            raise self._unknown(int(wanted[~found][0]))
+        if len(np.unique(positions)) < len(positions):
+            values, times = np.unique(wanted, return_counts=True)
+            twice = int(values[times > 1][0])
+            raise invalid("streams", f"{self.name(twice) or twice!r} more than once", "every stream once")
+        return positions
+
+    def _unknown(self, stream: Stream) -> InvalidInput | Exception:
+        if isinstance(stream, str) and len(self._by_name) <= MOST_SUGGESTED:
+            return unknown("streams", stream, self._by_name)
+        return invalid("streams", f"{stream!r}, which is not there", f"streams of this fleet, which has {self._count}")

@@ -1,0 +1,142 @@
+"""Everything that is measured of a model on its data, before findings are derived from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from halfseen.diagnostics.calibration import ArmUncertainty, Calibration, arm_uncertainty, measure_calibration
+from halfseen.diagnostics.explained_rewards import (
+    LEAST_REWARDS,
+    ExplainedRewards,
+    SensorValue,
+    cross_validate,
+    explain_rewards,
+    fill_with_means,
+    sensor_values,
+)
+from halfseen.diagnostics.innovations import (
+    BiasTest,
+    NisByBlock,
+    NisTest,
+    WhitenessTest,
+    bias_test,
+    innovations,
+    nis_by_block,
+    nis_test,
+    whiteness_lags,
+    whiteness_test,
+)
+from halfseen.diagnostics.observability import hidden_variance_explained
+from halfseen.diagnostics.subject import ExaminationSubject
+from halfseen.kernels.random import Floats
+from halfseen.models.identification.em import em_iterates
+from halfseen.models.identification.order import aicc
+from halfseen.models.linear_gaussian import LinearGaussianModel
+
+LEAST_ENTRIES = 40  # observed entries below which innovations are not tested
+ENTRIES_PER_PARAMETER = 10  # below which the degrees of freedom of a fit are not reliable
+ITERATIONS, BRIEF_ITERATIONS = 30, 8  # of EM before models of other dimensions are compared
+TOLERANCE = 1e-4  # gain in log-likelihood per round below which a model is not improved further
+FEW_GAPS, ROUNDS_WITH_GAPS = 0.01, 1200  # share of rounds with a missing entry; rounds that are compared if more
+NEIGHBOURS = 2  # dimensions to either side that a brief examination compares
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """The numbers of an examination; None where the data do not allow one."""
+
+    subject: ExaminationSubject
+    spectral_radius: float
+    hidden_variance_explained: Floats  # (d − k,) share of each hidden direction's variance that history removes
+    nis: NisTest | None
+    bias: BiasTest | None
+    whiteness: WhitenessTest | None
+    nis_by_block: NisByBlock | None
+    scores: dict[int, float]  # AICc by dimension, that of the model among them
+    explained: ExplainedRewards | None
+    calibration: Calibration | None
+    arms: ArmUncertainty | None
+    sensor_values: tuple[SensorValue, ...] | None  # None: in a brief examination, or without rewards
+
+
+def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements:
+    """Measure everything. A brief examination, of a fraction of a second, leaves out sensors and far dimensions."""
+    model, data = subject.model, subject.data
+    ys = data.observations
+    seen = innovations(model, ys)
+    entries = int((~np.isnan(ys)).sum())
+    white = seen.standardised[~np.isnan(ys)]
+    enough = entries >= LEAST_ENTRIES and bool(np.isfinite(white).all() and white.any())
+    fitted_parameters = 2 * model.observed * model.latent if subject.fitted else 0
+    reliable = enough and entries >= ENTRIES_PER_PARAMETER * fitted_parameters
+    observed = data.observed_rewards()
+    explained = calibration = arms = sensors = None
+    if len(observed.rewards) >= LEAST_REWARDS and np.ptp(observed.rewards) > 0.0:
+        explained = explain_rewards(data, seen.contexts, seen.predicted)
+        used = fill_with_means(ys) if subject.plain else seen.contexts
+        fit = explained.predictions["seen" if subject.plain else "filtered context"].fit
+        played = data.rewards_of_played()
+        if len(played.rewards) < len(observed.rewards):
+            fit = cross_validate(data, used, played).fit
+        if len(played.rewards) >= LEAST_REWARDS:
+            calibration = measure_calibration(used, played, fit)
+            arms = arm_uncertainty(used, played, fit, subject.retired)
+        if not brief:
+            sensors = sensor_values(data, model, seen.contexts, explained)
+    return Measurements(
+        subject=subject,
+        spectral_radius=model.spectral_radius,
+        hidden_variance_explained=hidden_variance_explained(model, seen.end_cov, data.rounds),
+        nis=nis_test(seen.standardised) if enough else None,
+        bias=bias_test(seen.standardised, seen.by_sensor) if enough else None,
+        whiteness=whiteness_test(seen.standardised, whiteness_lags(model), fitted_parameters) if reliable else None,
+        nis_by_block=nis_by_block(seen.standardised) if enough else None,
+        scores=_scores(subject, brief),
+        explained=explained,
+        calibration=calibration,
+        arms=arms,
+        sensor_values=sensors,
+    )
+
+
+def _scores(subject: ExaminationSubject, brief: bool) -> dict[int, float]:
+    """AICc by dimension, in order: of the model and, for every other dimension, of the best of the alternatives.
+
+    Models were fitted at different times, so each is improved by EM first. With missing entries an iteration costs
+    fifty times as much: then there are fewer of them, or none.
+    """
+    model, others, ys = subject.model, subject.alternatives, subject.data.observations
+    gaps = subject.fitted and np.isnan(ys).any(axis=1).mean() > FEW_GAPS
+    if not others or (gaps and brief):
+        return {}
+    if gaps or brief:
+        others = _nearest(model, others)
+    if gaps:
+        ys = ys[-ROUNDS_WITH_GAPS:]
+    iterations = (BRIEF_ITERATIONS if gaps or brief else ITERATIONS) if subject.fitted else 0
+    ys, entries = np.ascontiguousarray(ys), int((~np.isnan(ys)).sum())
+    scores: dict[int, float] = {}
+    for one in (model, *(other for other in others if other.latent != model.latent)):
+        score = aicc(_log_likelihood(one, ys, iterations), one.latent, one.observed, entries)
+        if np.isfinite(score):
+            scores[one.latent] = max(score, scores.get(one.latent, -np.inf))
+    return dict(sorted(scores.items())) if model.latent in scores else {}
+
+
+def _nearest(model: LinearGaussianModel, others: Sequence[LinearGaussianModel]) -> tuple[LinearGaussianModel, ...]:
+    """The models of the next dimensions below and above."""
+    below = sorted({other.latent for other in others if other.latent < model.latent})[-NEIGHBOURS:]
+    above = sorted({other.latent for other in others if other.latent > model.latent})[:NEIGHBOURS]
+    return tuple(other for other in others if other.latent in {*below, *above})
+
+
+def _log_likelihood(model: LinearGaussianModel, ys: Floats, iterations: int) -> float:
+    """The highest on the path of EM; with 0 iterations that of the model as it is."""
+    if iterations == 0:
+        return float(model.filter(ys).log_likelihood)
+    start, variances = model.canonical().model.arrays(), np.nanvar(ys, axis=0)
+    path = em_iterates(start, ys, iterations=iterations, tolerance=TOLERANCE, feature_var=variances)
+    return max((fitted.log_likelihood for fitted in path), default=-np.inf)

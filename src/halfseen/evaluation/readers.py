@@ -1,0 +1,436 @@
+"""Reads logs of decisions: exported journals (NDJSON or Parquet) and tables.
+
+Journals are read without the journal's own classes, which need the `service` extra; evaluating a file does not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halfseen.agents.arms import Arm
+from halfseen.components import Mask
+from halfseen.errors import HalfseenError, InvalidInput, invalid, missing_extra, unknown
+from halfseen.evaluation.log import ROUNDING, Log, LogBuilder, played_with
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import at_least
+from halfseen.worlds.columns import FILE_ENDINGS as TABLE_ENDINGS
+from halfseen.worlds.columns import Columns, read_columns
+
+JOURNAL_ENDINGS = (".ndjson", ".jsonl")
+PARQUET_ENDINGS = (".parquet", ".pq")
+LOG_ENDINGS = (*JOURNAL_ENDINGS, *TABLE_ENDINGS)
+_OTHER_EVENTS = b"halfseen.events"  # metadata of an exported Parquet file: all events but decisions and last rewards
+_EXPORT_COLUMNS = {"stream", "seq", "id", "observation", "available", "arm", "propensity", "propensities", "reward"}
+_TABLE_COLUMNS = "columns arm, propensity, reward and those observed"
+_PASSED_OVER = ("retired", "model_accepted", "expired")  # events that change nothing here
+
+Event = tuple[str, dict[str, Any]]  # what messages call its place, and its fields
+
+
+def read_log(
+    log: Any,
+    *,
+    stream: str | None = None,
+    observed: Sequence[str] | None = None,
+    arms: int | Sequence[str] | None = None,
+) -> Log:
+    """Read the log in a file, by its ending, or in a table."""
+    named = list(arms) if isinstance(arms, Sequence) and not isinstance(arms, str) else arms
+    if isinstance(log, str | Path):
+        path = Path(log)
+        ending = path.suffix.lower()
+        if ending not in LOG_ENDINGS:
+            raise invalid("log", f"'{path}'", f"a file whose name ends in {', '.join(LOG_ENDINGS)}")
+        if not path.is_file():
+            raise invalid("log", f"'{path}'", "a file that is there")
+        if ending in JOURNAL_ENDINGS:
+            if observed is not None:
+                raise invalid("observed", f"columns, with '{path}'", "nothing: a journal says what was seen")
+            return _read_stream(str(path), _ndjson_events(path), stream, named)
+        if path.stat().st_size == 0:
+            raise invalid(str(path), "an empty file", "a table with columns arm, propensity, reward, …")
+        if observed is None and ending in PARQUET_ENDINGS and _is_export(path):
+            return _read_stream(str(path), iter(_parquet_events(path)), stream, named)
+    return _read_table(read_columns(log), observed, stream, named)
+
+
+def _arm_names(arms: Any) -> list[int | str]:
+    """Arms as a stream's spec has them: a count, or names."""
+    if isinstance(arms, list | tuple):
+        if not arms or not all(isinstance(arm, str) and arm for arm in arms) or len(set(arms)) < len(arms):
+            raise invalid("arms", repr(arms), "names that differ from each other")
+        return list(arms)
+    return list(range(at_least("arms", arms, 1)))
+
+
+# ---------------------------------------------------------------------- exported journals
+
+
+def _ndjson_events(path: Path) -> Iterator[Event]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    where = f"{path}, line {number}"
+                    yield where, _parse_event(where, line)
+    except OSError as error:
+        raise invalid("log", f"'{path}'", f"a file that can be read ({error.strerror})") from None
+
+
+def _parse_event(where: str, line: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:  # broken JSON, broken UTF-8, NaN
+        got = line.decode("utf-8", "replace").strip()
+        why = " ".join(str(error).split())
+        raise invalid(where, f"'{got[:40]}…'" if len(got) > 40 else f"'{got}'", f"an event as JSON ({why})") from None
+    if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
+        raise invalid(where, "no event", 'a JSON object with "stream", "kind" and what belongs to it')
+    return event
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _is_export(path: Path) -> bool:
+    """Whether a Parquet file is an exported journal, and not just a table."""
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise missing_extra(error.name or "pyarrow", "experiments", "Parquet") from None
+    try:
+        return _OTHER_EVENTS in (parquet.read_schema(path).metadata or {})
+    except (OSError, ArrowException):  # whoever reads the table says what is wrong with it
+        return False
+
+
+def _parquet_events(path: Path) -> list[Event]:
+    """Put the decisions and last rewards of the rows and the other events of the metadata back in order."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        table = parquet.read_table(path)
+    except (OSError, ArrowException) as error:
+        raise invalid("log", f"'{path}'", f"a file that can be read ({str(error).splitlines()[0]})") from None
+    if absent := sorted(_EXPORT_COLUMNS - set(table.column_names)):
+        raise invalid(str(path), f"no column '{absent[0]}'", "an exported journal as it was written")
+    lines = enumerate(table.schema.metadata[_OTHER_EVENTS].splitlines(), 1)
+    events = [(where := f"{path}, event {number}", _parse_event(where, line)) for number, line in lines]
+    numbered = {
+        str(event.get("stream")): isinstance((event.get("spec") or {}).get("arms"), int)
+        for _, event in events
+        if event["kind"] == "created"
+    }
+    for number, row in enumerate(table.to_pylist(), 1):
+        events += ((f"{path}, row {number}", event) for event in _row_events(row, numbered.get(row["stream"], False)))
+    order = {name: at for at, name in enumerate(dict.fromkeys(str(event["stream"]) for _, event in events))}
+    return sorted(events, key=lambda one: (order[str(one[1]["stream"])], one[1]["seq"]))
+
+
+def _row_events(row: dict[str, Any], numbered: bool) -> Iterator[dict[str, Any]]:
+    """The decision of a row and, if it had one, its last reward."""
+    named = int if numbered else str
+    available = None if row["available"] is None else [named(arm) for arm in row["available"]]
+    yield row | {"kind": "decided", "arm": named(row["arm"]), "available": available}
+    if row["reward"] is not None:
+        yield {
+            "stream": row["stream"],
+            "seq": row["reward_seq"],
+            "kind": "rewarded",
+            "decision": row["id"],
+            "value": row["reward"],
+            "how": row["how"],
+            "folded": row["folded"],
+        }
+
+
+def _read_stream(source: str, events: Iterable[Event], stream: str | None, arms: Any) -> Log:
+    """The log of one stream; which one must be said if there are several.
+
+    `arms`, a count or names, is for exports that begin after the stream was created.
+    """
+    streams: dict[str, None] = {}
+    reader: _StreamReader | None = None
+    for where, event in events:
+        name = str(event.get("stream"))
+        streams[name] = None
+        if reader is None and stream in (None, name):
+            reader = _StreamReader(source, name, arms)
+        if reader is not None and reader.stream == name:
+            reader.read(where, event)
+    if not streams:
+        raise invalid(source, "an empty file", "a journal, one event a line")
+    if stream is None and len(streams) > 1:
+        raise invalid("stream", f"nothing, with {len(streams)} streams in '{source}'", f"one of: {', '.join(streams)}")
+    if reader is None:
+        raise unknown("stream", stream, streams)
+    return reader.finish()
+
+
+class _StreamReader:
+    """The events of one stream, in their order."""
+
+    def __init__(self, source: str, stream: str, arms: Any) -> None:
+        self.source, self.stream = source, stream
+        self._builder = None if arms is None else LogBuilder(source, _arm_names(arms))
+        self._rows: dict[str, int] = {}  # by the id of the decision
+        self._last_seq = -1
+
+    def read(self, where: str, event: dict[str, Any]) -> None:
+        seq = event.get("seq")
+        if isinstance(seq, int):
+            if seq <= self._last_seq:
+                raise invalid(where, f"seq {seq} after {self._last_seq}", "events in the order in which they happened")
+            self._last_seq = seq
+        kind = event["kind"]
+        if kind == "created":
+            self._create(where, event.get("spec"))
+        elif kind in _PASSED_OVER:
+            pass
+        elif kind not in ("decided", "rewarded", "arm_added", "arm_retired"):
+            known = "created, decided, rewarded, expired, arm_added, arm_retired, model_accepted, retired"
+            raise invalid(where, f"kind '{kind}'", f"one of: {known}")
+        elif self._builder is None:
+            raise InvalidInput(
+                f"{where}: got '{kind}' before the stream was created; want an export from the beginning, or the arms "
+                "(arms=, --arms)"
+            )
+        elif kind == "decided":
+            self._decide(where, event, self._builder)
+        elif kind == "rewarded":
+            self._reward(where, event, self._builder)
+        elif kind == "arm_added":
+            self._builder.arm_added(where, event.get("arm"))
+        else:
+            self._builder.arm_retired(where, event.get("arm"))
+
+    def finish(self) -> Log:
+        if self._builder is None:
+            raise invalid(self.source, "no decisions", "a log of decisions and their rewards")
+        return self._builder.finish()
+
+    def _create(self, where: str, spec: Any) -> None:
+        if self._builder is not None and self._rows:
+            raise invalid(where, f"stream '{self.stream}' created again", "one stream")
+        if not isinstance(spec, dict):
+            raise invalid(where, f"spec {spec!r}", "the spec of a stream")
+        observed = spec.get("observed")
+        try:
+            count = len(observed) if isinstance(observed, list) else at_least("observed", observed, 1)
+            self._builder = LogBuilder(self.source, _arm_names(spec.get("arms")), count)
+        except HalfseenError as error:
+            raise InvalidInput(f"{where}: {error}") from None
+
+    def _decide(self, where: str, event: dict[str, Any], builder: LogBuilder) -> None:
+        for field in ("id", "observation", "arm", "propensity"):
+            if event.get(field) is None:
+                raise invalid(where, f"a decision without '{field}'", "one with id, observation, arm and propensity")
+        decision = str(event["id"])
+        if decision in self._rows:
+            raise invalid(where, f"decision '{decision}' a second time", "ids that differ")
+        self._rows[decision] = builder.decided(
+            where,
+            observation=event["observation"],
+            arm=event["arm"],
+            propensity=event["propensity"],
+            propensities=event.get("propensities"),
+            available=event.get("available"),
+        )
+
+    def _reward(self, where: str, event: dict[str, Any], builder: LogBuilder) -> None:
+        decision = str(event.get("decision"))
+        if decision not in self._rows:
+            raise invalid(where, f"a reward of '{decision}'", "the id of a decision on a line before")
+        builder.rewarded(
+            where,
+            self._rows[decision],
+            event.get("value"),
+            default=event.get("how") == "default",
+            learnt=event.get("folded") is not False,
+        )
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | None, arms: Any) -> Log:
+    """Columns `arm`, `propensity`, `reward` (empty: none came) and what was seen: those `observed`, else all whose
+    names begin with "observation". If they are there: `propensities`, a list a row (JSON text in a CSV file) in the
+    order of the arms; `available`, a list a row of the arms there were to choose from; `stream`; `how`; `folded`, false
+    where a reward came too late to be learnt; `time` and `reward_time`, without which rewards came at once.
+    """
+    source = columns.source
+    for name in ("arm", "propensity", "reward"):
+        if name not in columns.names:
+            raise InvalidInput(f"{source}: got no column '{name}'; want {_TABLE_COLUMNS}")
+    rows = _rows_of_stream(columns, stream)
+    seen = _observations(columns, observed)[rows]
+    played = _cells(columns, "arm", rows) or []
+    propensity, paid = columns["propensity"][rows].tolist(), columns["reward"][rows].tolist()
+    propensities, available = _lists(columns, "propensities", rows), _lists(columns, "available", rows)
+    where = [f"{source}, row {row + 1}" for row in rows]
+    for at, chance in enumerate(propensity):  # first of all, as they may have to tell the arms' order
+        played_with(where[at], None if math.isnan(chance) else chance)
+    ordered = _arms_in_order(source, played, propensity, propensities, arms)
+    builder = LogBuilder(source, ordered, seen.shape[1])
+    how, folded = _cells(columns, "how", rows), _cells(columns, "folded", rows)
+    due = _rewarded_after(columns, rows)
+    arriving: dict[int, list[int]] = {}
+    for at, reward in enumerate(paid):
+        if not math.isnan(reward):
+            arriving.setdefault(int(due[at]), []).append(at)
+    for at in range(len(rows)):
+        builder.decided(
+            where[at],
+            observation=seen[at].tolist(),
+            arm=played[at],
+            propensity=propensity[at],
+            propensities=propensities and propensities[at],
+            available=available and available[at] and [_plain(arm) for arm in available[at]],
+        )
+        for row in arriving.get(at, ()):
+            is_default = how is not None and how[row] == "default"
+            learnt = folded is None or folded[row] is not False
+            builder.rewarded(where[row], row, paid[row], default=is_default, learnt=learnt)
+    return builder.finish()
+
+
+def _rows_of_stream(columns: Columns, stream: str | None) -> Ints:
+    if "stream" not in columns.names:
+        if stream is not None:
+            raise invalid("stream", f"'{stream}', with a table that has no such column", "nothing")
+        return np.arange(len(columns.as_given("arm")))
+    names = [str(name) for name in columns.as_given("stream")]
+    found = list(dict.fromkeys(names))
+    if stream is None and len(found) > 1:
+        listed = ", ".join(found)
+        raise invalid("stream", f"nothing, with {len(found)} streams in {columns.source}", f"one of: {listed}")
+    if stream is not None and stream not in found:
+        raise unknown("stream", stream, found)
+    return np.flatnonzero(np.array([stream in (None, name) for name in names], dtype=np.bool_))
+
+
+def _observations(columns: Columns, observed: Sequence[str] | None) -> Floats:
+    """(n, k). A column of lists, as `observation` may be, counts as its entries."""
+    names = [name for name in columns.names if name.startswith("observation")] if observed is None else list(observed)
+    if not names:
+        raise InvalidInput(
+            f"{columns.source}: got no column whose name begins with 'observation'; want the columns that were seen "
+            "(observed=, --observed)"
+        )
+    cells = columns.as_given(names[0])
+    if len(names) == 1 and len(cells) > 0 and isinstance(cells[0], list | tuple | np.ndarray):
+        if len({len(cell) for cell in cells}) > 1:
+            raise invalid(f"{columns.source}, column '{names[0]}'", "lists of several lengths", "one length")
+        return np.array([list(cell) for cell in cells], dtype=np.float64)
+    return np.column_stack([columns[name] for name in names])
+
+
+def _lists(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
+    """A column of lists, as text or not; None for an empty cell."""
+    cells = _cells(columns, name, rows)
+    if cells is None:
+        return None
+    found = []
+    for row, cell in zip(rows, cells, strict=True):
+        if isinstance(cell, str):
+            try:
+                cell = json.loads(cell) if cell else None
+            except ValueError:
+                got = f"{name} '{cell}'"
+                raise invalid(f"{columns.source}, row {row + 1}", got, "a list such as [0.2, 0.8]") from None
+        found.append(cell.tolist() if isinstance(cell, np.ndarray) else None if cell != cell else cell)
+    return found
+
+
+def _arms_in_order(
+    source: str, played: Sequence[Any], propensity: Sequence[float], propensities: Sequence[Any] | None, arms: Any
+) -> list[Arm]:
+    """The arms in order: as told; else by number, or by name.
+
+    Where there are lists of propensities, their order decides: the place of an arm is the one at which, in all rows in
+    which it was played, they hold its propensity.
+    """
+    if arms is not None:
+        return _arm_names(arms)
+    longest = max((len(one) for one in propensities or () if isinstance(one, list)), default=0)
+    names = list(dict.fromkeys(played))
+    if all(isinstance(arm, int) and not isinstance(arm, bool) for arm in names):
+        return list(range(max([*names, longest - 1], default=0) + 1))
+    if not all(isinstance(arm, str) for arm in names):
+        odd = next(row for row, arm in enumerate(played, 1) if not isinstance(arm, str))
+        raise invalid(f"{source}, row {odd}", f"arm {played[odd - 1]!r}", "names of arms in all rows, or numbers")
+    if propensities is None:
+        return sorted(names)
+    fits: dict[str, Mask] = {name: np.ones(longest, dtype=np.bool_) for name in names}
+    for name, chance, given in zip(played, propensity, propensities, strict=True):
+        if isinstance(given, list):
+            row = np.full(longest, np.nan)
+            row[: len(given)] = given
+            fits[name] &= np.abs(row - chance) <= ROUNDING
+    order: list[Arm] = [""] * longest
+    for name, mask in fits.items():
+        if mask.sum() != 1 or order[int(np.argmax(mask))]:
+            raise InvalidInput(
+                f"{source}: got propensities of {longest} arms that do not tell the place of '{name}'; want the arms "
+                "in their order (arms=, --arms)"
+            )
+        order[int(np.argmax(mask))] = name
+    return [name or f"arm {place}, never played" for place, name in enumerate(order)]
+
+
+def _rewarded_after(columns: Columns, rows: Ints) -> Ints:
+    """After which decision each reward came: those whose time it was are counted as decided before it."""
+    at_once = np.arange(len(rows))
+    if not {"time", "reward_time"} <= set(columns.names):
+        return at_once
+    decided = _times(columns, "time", rows)
+    came = _times(columns, "reward_time", rows)
+    if np.isnan(decided).any() or (np.diff(decided) < 0).any():
+        bad = int(rows[np.isnan(decided).argmax() if np.isnan(decided).any() else (np.diff(decided) < 0).argmax() + 1])
+        raise invalid(f"{columns.source}, row {bad + 1}", "a time missing or before the last", "rows in order of time")
+    after = np.searchsorted(decided, np.where(np.isnan(came), decided, came), side="right") - 1
+    return np.maximum(after, at_once)
+
+
+def _times(columns: Columns, name: str, rows: Ints) -> Floats:
+    """Times as seconds, NaN where there is none."""
+    given = np.asarray(columns.as_given(name))[rows]
+    if given.dtype.kind == "M":
+        seconds = given.astype("datetime64[us]").astype(np.int64) / 1e6
+        return np.where(np.isnat(given), np.nan, seconds)
+    found = np.empty(len(given))
+    for at, cell in enumerate(given):
+        try:
+            if cell is None or cell == "" or cell != cell:
+                found[at] = math.nan
+            elif isinstance(cell, str):
+                found[at] = datetime.fromisoformat(cell).timestamp()
+            else:
+                found[at] = cell.timestamp() if hasattr(cell, "timestamp") else float(cell)
+        except (TypeError, ValueError):
+            raise invalid(f"{columns.source}, row {rows[at] + 1}", f"{name} '{cell}'", "a time") from None
+    return found
+
+
+def _cells(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
+    """The cells of a column, None if there is no such column."""
+    if name not in columns.names:
+        return None
+    given = columns.as_given(name)
+    return [_plain(given[row]) for row in rows]
+
+
+def _plain(cell: Any) -> Any:
+    """Numbers as Python has them: tables hold NumPy's, and whole ones as floats where a cell is empty."""
+    if isinstance(cell, np.generic):
+        cell = cell.item()
+    return int(cell) if isinstance(cell, float) and cell.is_integer() else cell

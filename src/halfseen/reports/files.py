@@ -1,0 +1,139 @@
+"""Files and folders that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from halfseen.errors import SaveFileError, invalid
+from halfseen.reports.figures import render_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -> None:
+    """Put `content`, or what it writes, at `path`, all or nothing. A file that was there lends its permissions."""
+    path = path.resolve()  # a link stays a link
+    mode = path.stat().st_mode & 0o777 if path.exists() else _usual_mode()
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.chmod(temporary, mode)
+            content(file) if callable(content) else file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
+        raise
+
+
+def _usual_mode() -> int:
+    """The permissions a new file gets here; a temporary one is private."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+def make_folder(folder: str | Path) -> Path:
+    """The folder, made if it is not there."""
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(target, error.strerror) from None
+    return target
+
+
+@contextlib.contextmanager
+def staged(folder: str | Path) -> Iterator[Path]:
+    """A place to write files that appear in `folder` when all of them are there, and not at all after an error."""
+    is_new = not Path(folder).exists()
+    target = make_folder(folder)
+    try:
+        with tempfile.TemporaryDirectory(dir=target, prefix=".partial-") as stage:
+            yield Path(stage)
+            for path in Path(stage).iterdir():
+                os.replace(path, target / path.name)
+    except BaseException as error:
+        if is_new:
+            with contextlib.suppress(OSError):
+                target.rmdir()
+        if isinstance(error, OSError):
+            raise _unwritable(target, error.strerror) from None
+        raise
+
+
+def check_folder(folder: str | Path, argument: str = "out") -> None:
+    """Refuse a folder that could not be written to, before the work: it is tried, and nothing is left behind."""
+    target = Path(folder)
+    made: list[Path] = []
+    try:
+        above = [target, *target.absolute().parents]
+        nearest = next(at for at, path in enumerate(above) if path.exists())
+        if not above[nearest].is_dir():
+            raise _unwritable(target, f"'{above[nearest]}' is not a folder", argument)
+        if not os.access(above[nearest], os.W_OK | os.X_OK):
+            raise _unwritable(target, f"'{above[nearest]}' is read-only", argument)
+        for path in reversed(above[:nearest]):
+            path.mkdir()
+            made.append(path)
+        with tempfile.TemporaryDirectory(dir=target, prefix=".partial-"):
+            pass
+    except OSError as error:
+        raise _unwritable(target, error.strerror, argument) from None
+    finally:
+        for path in reversed(made):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def _unwritable(target: Path, why: str | None, argument: str = "out") -> Exception:
+    return invalid(argument, f"'{target}'", f"a folder that can be written to ({why})")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write the figure as PNG (200 dots an inch) or SVG, by the ending of the name."""
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in ("png", "svg"):
+        raise invalid("path", f"'{path}'", "a name ending in .png or .svg")
+    write_atomically(path, render_figure(figure, kind))
+
+
+def write_figure(folder: Path, name: str, figure: Figure) -> bytes:
+    """Write the figure as PNG and SVG, and return the SVG, for a page."""
+    for kind in ("png", "svg"):
+        content = render_figure(figure, kind)
+        write_atomically(folder / f"{name}.{kind}", content)
+    return content
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Plain JSON: what is not a number is written as null."""
+    write_atomically(path, json.dumps(_without_nan(content), indent=1, ensure_ascii=False).encode())
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _without_nan(value.tolist())
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

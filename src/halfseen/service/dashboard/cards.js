@@ -1,0 +1,97 @@
+// The cards of a stream's page.
+
+import { draw } from "./charts.js";
+import { fillTable, make, number, setText } from "./dom.js";
+
+let cards = 0;
+const VERDICTS = { fine: "✓ fine", look: "● look", bad: "▲ bad" };
+
+// A chart with its heading, what it shows, what to know about it, and its numbers in a table.
+export class ChartCard {
+  constructor(title, about, { wide = false, choice = null } = {}) {
+    const id = `card-${(cards += 1)}`;
+    this.about = make("p", { class: "about" }, about);
+    this.note = make("p", { class: "note", hidden: true });
+    this.empty = make("p", { class: "empty", hidden: true });
+    this.chart = make("div", { class: "chart", role: "img", "aria-label": `${title}: loading` });
+    this.table = make("table", {}, make("caption", {}, title));
+    this.details = make(
+      "details",
+      { hidden: true },
+      make("summary", {}, "The numbers"),
+      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${title}: the numbers` }, this.table),
+    );
+    this.details.addEventListener("toggle", () => this.#fill());
+    this.element = make(
+      "section",
+      { class: wide ? "card wide" : "card", "aria-labelledby": id },
+      make("div", { class: "head" }, make("h2", { id }, title), choice),
+      this.about,
+      this.note,
+      this.empty,
+      this.chart,
+      this.details,
+    );
+    this.title = title;
+    this.rows = null;
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw?.());
+  }
+
+  // What to do where there is nothing to draw yet.
+  nothing(text) {
+    this.redraw = null;
+    setText(this.empty, text);
+    [this.empty.hidden, this.chart.hidden, this.details.hidden, this.note.hidden] = [false, true, true, true];
+  }
+
+  // `traces` is a function, because colours may change; `rows` too, because a closed table needs none.
+  async show({ summary, note = null, traces, options, headings, rows }) {
+    [this.empty.hidden, this.chart.hidden, this.details.hidden, this.note.hidden] = [true, false, false, note === null];
+    if (note !== null) setText(this.note, note);
+    this.chart.setAttribute("aria-label", `${this.title}: ${summary}`);
+    Object.assign(this, { headings, rows });
+    this.#fill();
+    this.redraw = () => draw(this.chart, traces(), options);
+    await this.redraw();
+  }
+
+  #fill() {
+    if (this.details.open && this.rows) fillTable(this.table, this.headings, this.rows());
+  }
+}
+
+// What the agent has to say about itself and its model.
+export class HealthCard {
+  constructor() {
+    this.summary = make("p", { class: "about" }, "Loading…");
+    this.notes = make("ul", { class: "notes" });
+    this.findings = make("ul", { class: "findings" });
+    this.facts = make("table", {}, make("caption", {}, "Facts"), make("tbody"));
+    const details = make("details", {}, make("summary", {}, "The facts"), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Model health: the facts" }, this.facts));
+    this.element = make("section", { class: "card wide", "aria-labelledby": "health" }, make("div", { class: "head" }, make("h2", { id: "health" }, "Model health")), this.summary, this.notes, this.findings, details);
+    this.said = "";
+  }
+
+  show(found) {
+    const said = JSON.stringify(found);
+    if (said === this.said) return;
+    this.said = said;
+    const later = found.facts.findings ? `; findings ${found.facts.findings}` : "";
+    setText(this.summary, found.heading[0].toUpperCase() + found.heading.slice(1) + later + ".");
+    this.notes.replaceChildren(...found.notes.map((note) => make("li", {}, note)));
+    this.findings.replaceChildren(...found.findings.map(findingItem));
+    const line = ([name, value]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", { class: "number" }, factText(value)));
+    this.facts.querySelector("tbody").replaceChildren(...Object.entries(found.facts).map(line));
+  }
+}
+
+function findingItem(one) {
+  const verdict = make("span", { class: `verdict ${one.verdict}` }, VERDICTS[one.verdict] ?? one.verdict);
+  const expected = one.expected === "–" ? "" : ` (expected ${one.expected})`;
+  return make("li", {}, verdict, ` ${one.name}: ${one.shown}${expected}`, make("p", {}, one.sentence));
+}
+
+function factText(value) {
+  if (Array.isArray(value)) return value.map(factText).join(", ") || "none";
+  return typeof value === "number" ? number(value) : String(value ?? "–");
+}

@@ -1,0 +1,55 @@
+"""uvicorn's HTTP protocol, with offers to upgrade the connection declined as HTTP allows.
+
+Some clients offer `Upgrade: h2c` (HTTP/2 without TLS) with every request, for example Java's HttpClient. uvicorn logs a
+warning and goes on in HTTP/1.1, but the parser has stopped at the end of the headers, so the body of the request is
+lost. Here the headers are parsed again without the offer, followed by the body.
+"""
+
+from __future__ import annotations
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+
+class UpgradeDecliningProtocol(HttpToolsProtocol):
+    """Treats a request that offers another protocol as one that does not."""
+
+    _upgrade_offered = False  # by the request that is being read
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                    return
+                except httptools.HttpParserUpgrade as offer:
+                    if not self._upgrade_offered:  # CONNECT
+                        self._unsupported_upgrade_warning()
+                        return
+                    data = self._head_without_offer() + data[offer.args[0] :]
+                    self._upgrade_offered = False
+                    self.parser = httptools.HttpRequestParser(self)
+                    self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _head_without_offer(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                options = [option.strip() for option in value.split(b",")]
+                value = b", ".join(one for one in options if one.lower() not in (b"upgrade", b"http2-settings"))
+            if name not in (b"upgrade", b"http2-settings"):
+                lines.append(name + b": " + value)
+        return b"\r\n".join([*lines, b"", b""])
+
+    def on_headers_complete(self) -> None:
+        self._upgrade_offered = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if not self._upgrade_offered:
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._upgrade_offered:
+            super().on_message_complete()

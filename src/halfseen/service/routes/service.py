@@ -1,0 +1,56 @@
+"""Whether the service is up, its metrics, and its own description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+
+from halfseen.service.auth import Authorizer
+from halfseen.service.docs_page import docs_page, docs_style
+from halfseen.service.engine.engine import Engine
+from halfseen.service.errors import refusal
+from halfseen.service.metrics import CONTENT_TYPE, RequestMetrics
+from halfseen.service.openapi import refusals
+from halfseen.service.routes.streams import ALL_STREAMS, requires
+
+
+def service_routes(
+    engine: Engine, authorizer: Authorizer, request_metrics: RequestMetrics, describe: Callable[[], dict[str, Any]]
+) -> APIRouter:
+    router = APIRouter(tags=["service"])
+
+    @router.get("/healthz")
+    async def alive() -> dict[str, str]:
+        """The process answers."""
+        return {"status": "ok"}
+
+    @router.get("/readyz", responses=refusals())
+    async def ready() -> dict[str, str]:
+        """The database answers, too."""
+        if not engine.ready():
+            raise refusal("unavailable", "database: got no answer; want it back")
+        return {"status": "ready"}
+
+    @router.get(
+        "/metrics", response_class=PlainTextResponse, dependencies=[Depends(requires(authorizer, "read", ALL_STREAMS))]
+    )
+    async def metrics() -> Response:
+        """Counters and latencies of this worker, for Prometheus."""
+        return Response(request_metrics.prometheus_text(engine.measurements()), media_type=CONTENT_TYPE)
+
+    @router.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return JSONResponse(describe())
+
+    @router.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(docs_page(describe(), request.headers.get("host", ""), tokens=authorizer.required))
+
+    @router.get("/docs.css", include_in_schema=False)
+    async def style() -> Response:
+        return Response(docs_style(), media_type="text/css")
+
+    return router

@@ -1,0 +1,362 @@
+"""Dask: the same numbers, whoever plays, whoever dies; and one clear line where it cannot be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from experiments.processes import SOURCE, RealCluster, own_client, real_cluster
+from experiments.synthetic import assert_same_result
+
+import halfseen as hs
+from halfseen.experiments import run as run_module
+from halfseen.experiments.engines import choose_executor
+from halfseen.experiments.engines import dask as dask_engine
+from halfseen.experiments.engines.dask import DaskExecutor
+from halfseen.experiments.plan import Slice, experiment
+from halfseen.experiments.play import OnProgress
+from halfseen.experiments.run import SavedSlices, run_experiment
+
+AGENTS = ["oracle-ts", "kf-ts", "emkf-ts", "ts-pco", "random"]
+PLAN = experiment(AGENTS, ["keyhole", "fog"], 300, 4)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+    """A scheduler and two workers."""
+    with real_cluster(tmp_path_factory.mktemp("cluster"), workers=2) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def alone() -> hs.Result:
+    return run_experiment(PLAN)
+
+
+class Progress(list[tuple[int, int]]):
+    """What a run told; it never goes back, never beyond the end, and ends there."""
+
+    def __call__(self, done: int, total: int) -> None:
+        self.append((done, total))
+
+    def check(self, total: int) -> None:
+        assert self == sorted(self)
+        assert {of for _, of in self} == {total}
+        assert self[-1] == (total, total)
+
+
+@pytest.fixture
+def _talkative(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers tell how far they are every moment, so that one can be killed in the middle of it."""
+    monkeypatch.setattr(dask_engine, "_REPORT_SECONDS", 0.02)
+
+
+def long_plan() -> Any:
+    """A second or more for two workers: both agents take their rounds one by one."""
+    return experiment(["meb", "bayes"], "orbit", 6_000, 8)
+
+
+def wait_for_workers(address: str, count: int) -> None:
+    with own_client(address) as client:
+        client.wait_for_workers(count, timeout=60)
+
+
+def test_the_numbers_are_those_of_one_process(cluster: RealCluster, alone: hs.Result) -> None:
+    wait_for_workers(cluster.address, 2)
+    told = Progress()
+    result = run_experiment(PLAN, cluster=cluster.address, progress=told)
+    assert_same_result(alone, result)
+    assert result.jobs == 2
+    told.check(5 * 2 * 4 * 300)
+
+
+def test_tables_travel(cluster: RealCluster) -> None:
+    """A world that is a large table, and options that are arrays."""
+    rng = np.random.default_rng(1)
+    table = {name: rng.normal(size=150_000) for name in ("a", "b", "hidden", "left", "right")}
+    world = hs.worlds.recorded(table, observed=["a", "b"], hidden=["hidden"], rewards=["left", "right"])
+    model = hs.LinearGaussianModel(transition=0.9 * np.eye(4), process_cov=0.1, observation_cov=np.eye(3))
+    agents = ["ts-pco", hs.AgentSpec("kf-ts", {"model": model}, "told")]
+    here, there = (hs.run(agents, world=world, rounds=250, seeds=3, cluster=at) for at in (None, cluster.address))
+    assert_same_result(here, there)
+
+
+def test_a_leaderboard(cluster: RealCluster, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"agents": ["ts-pco", "emkf-ts:window=3"], "worlds": ["keyhole", "fog"], "rounds": 60}
+    boards = [
+        hs.leaderboard(**settings, seeds=12, out=tmp_path / name, cluster=at)
+        for name, at in (("here", None), ("there", cluster.address))
+    ]
+    summaries = [board.summary for board in boards]
+    assert summaries[0]["failures"] == summaries[1]["failures"] != []
+    for world, found in summaries[0]["worlds"].items():
+        for agent, entry in found["agents"].items():
+            assert summaries[1]["worlds"][world]["agents"][agent]["regret_by_seed"] == entry["regret_by_seed"]
+    names = [sorted(path.name for path in (tmp_path / name / "cells").iterdir()) for name in ("here", "there")]
+    assert names[0] == names[1]
+    assert len(names[0]) == 8  # of kf-ts and ts-pco
+
+
+def test_a_slice_that_was_taken_back_is_played_again(
+    cluster: RealCluster, alone: hs.Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A worker that lost sight of the scheduler for a moment may have stopped for nothing."""
+
+    def stop_once(task: Slice, on_progress: OnProgress) -> Any:
+        from halfseen.experiments.play import Cancelled, play  # this function is sent by value
+
+        mark = tmp_path / f"{task.world.name}-{task.seeds[0]}"
+        if not mark.exists():
+            mark.touch()
+            raise Cancelled
+        return play(task, on_progress)
+
+    monkeypatch.setattr(run_module, "play", stop_once)
+    told = Progress()
+    assert_same_result(alone, run_experiment(PLAN, cluster=cluster.address, progress=told))
+    assert len(list(tmp_path.iterdir())) >= 2
+    told.check(5 * 2 * 4 * 300)
+
+
+def test_what_is_raised_there_is_raised_here(cluster: RealCluster) -> None:
+    with pytest.raises(hs.HalfseenError, match="world: got contexts beyond ±1e\\+100"):
+        hs.run("ts-pco", world="paper:noise=1e250", rounds=10, seeds=1, cluster=cluster.address)
+
+
+@pytest.mark.usefixtures("_talkative")
+def test_a_killed_worker_costs_its_slice_and_not_the_run(tmp_path: Path) -> None:
+    plan = long_plan()
+    with real_cluster(tmp_path, workers=2) as cluster:
+        victim = cluster.add_worker()
+        wait_for_workers(cluster.address, 3)
+        told, killed = Progress(), []
+        with own_client(cluster.address) as client:
+            where = {pid: at for at, pid in client.run(os.getpid).items()}
+
+            def kill_one(done: int, total: int) -> None:
+                told(done, total)
+                if done > total // 10 and not killed and (playing := client.processing()[where[victim.pid]]):
+                    killed.append(playing)
+                    victim.send_signal(signal.SIGKILL)
+
+            result = run_experiment(plan, cluster=cluster.address, progress=kill_one)
+        assert victim.wait(timeout=10) == -signal.SIGKILL
+        assert killed, "it was never seen playing"
+    told.check(2 * 8 * 6_000)
+    assert_same_result(run_experiment(plan), result)
+
+
+@pytest.mark.usefixtures("_talkative")
+def test_a_cluster_of_our_own_and_one_of_its_workers_killed() -> None:
+    plan = long_plan()
+    told, seen = Progress(), dict[str, Any]()
+    me = psutil.Process()
+
+    def kill_one(done: int, total: int) -> None:
+        told(done, total)
+        if done > total // 10 and not seen:
+            workers = [one for one in me.children(recursive=True) if "spawn_main" in " ".join(one.cmdline())]
+            family = [me, *workers]
+            seen["ports"] = [at.laddr.ip for one in family for at in one.net_connections() if at.status == "LISTEN"]
+            seen["threads"] = {one.environ().get("OPENBLAS_NUM_THREADS") for one in workers}
+            seen["workers"] = workers
+            workers[0].kill()
+
+    result = run_experiment(plan, cluster="local:2", progress=kill_one)
+    assert len(seen["workers"]) == 2
+    assert set(seen["ports"]) == {"127.0.0.1"}
+    assert seen["threads"] == {"1"}
+    told.check(2 * 8 * 6_000)
+    assert_same_result(run_experiment(plan), result)
+    assert not [one for one in seen["workers"] if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_killed_driver_is_gone_on_with(cluster: RealCluster, tmp_path: Path) -> None:
+    """Begun on the cluster and killed; gone on with by processes, and then by nobody, as nothing is left to do."""
+    words = ["run", "orbit", "fog", "--agents", "kf-ts,ts-pco", "--rounds", "3000", "--seeds", "20", "--out", "out"]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "halfseen", *words, "--cluster", cluster.address],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(SOURCE), "HALFSEEN_QUIET": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    slices = tmp_path / "out" / "slices"
+    while not list(slices.glob("*.slice")) and driver.poll() is None:
+        time.sleep(0.02)
+    driver.kill()
+    assert driver.wait() == -signal.SIGKILL
+    kept = len(list(slices.glob("*.slice")))
+    assert 1 <= kept < 4
+    with own_client(cluster.address) as client:  # the workers notice that nobody waits for them
+        deadline = time.monotonic() + 20
+        while any(client.processing().values()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not any(client.processing().values())
+    plan = experiment(["kf-ts", "ts-pco"], ["orbit", "fog"], 3000, 20)
+    saved: list[SavedSlices] = []
+    result = run_experiment(plan, jobs=2, out=tmp_path / "out", resume=True, on_saved=saved.append)
+    assert saved[0].done == saved[0].resumed == kept
+    assert_same_result(run_experiment(plan), result)
+    saved.clear()
+    again = run_experiment(plan, cluster=cluster.address, out=tmp_path / "out", resume=True, on_saved=saved.append)
+    assert_same_result(result, again)
+    assert [now.done for now in saved] == [saved[0].total]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_cluster_of_our_own_ends_with_its_parent(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    words = ["run", "orbit", "--agents", "kf-ts,ts-pco", "--rounds", "100000", "--seeds", "4", "--out", "out"]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "halfseen", *words, "--cluster", "local:2"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(SOURCE), "HALFSEEN_QUIET": "1", "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    family: list[psutil.Process] = []
+    deadline = time.monotonic() + 60
+    while len(family) < 3 and driver.poll() is None and time.monotonic() < deadline:  # two workers and their tracker
+        time.sleep(0.1)
+        family = psutil.Process(driver.pid).children(recursive=True)
+    time.sleep(2.0)
+    assert driver.poll() is None
+    if number == signal.SIGINT:
+        os.killpg(driver.pid, number)  # as a terminal does: to the children too
+    else:
+        driver.send_signal(number)
+    out, err = driver.communicate(timeout=30)
+    assert driver.returncode == code
+    assert out == ""
+    _, left = psutil.wait_procs(family, timeout=10)
+    assert left == []
+    if number == signal.SIGINT:
+        assert err.splitlines() == [
+            "playing 2 agents × 1 world × 4 seeds × 100,000 rounds",
+            "interrupted; nothing was written",
+        ]
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "local", "local:", "local:0", "local:two", "local:-1", "somewhere", "tcp://host", "tcp://host:0", "host:99999",
+     "ftp://host:1", "tcp://a b:1", "tcp://host:8786/x", 8786],
+)  # fmt: skip
+def test_malformed_addresses(address: Any) -> None:
+    line = "^cluster: got .*; want 'local:N', or the address of a scheduler such as tcp://host:8786$"
+    with pytest.raises(hs.HalfseenError, match=line):
+        hs.run("ts-pco", world="fog", rounds=10, seeds=1, cluster=address)
+
+
+@pytest.mark.parametrize("listening", [False, True], ids=["nobody", "somebody who says nothing"])
+def test_a_scheduler_that_does_not_answer(tmp_path: Path, listening: bool) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        if listening:
+            held.listen()
+        address = f"tcp://127.0.0.1:{held.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(
+            hs.HalfseenError, match=f"^cluster: got no answer from '{address}' in 5 s; want a scheduler"
+        ):
+            hs.run("ts-pco", world="fog", rounds=10, seeds=1, out=tmp_path / "out", cluster=address)
+        assert time.monotonic() - began < 15
+    assert list(tmp_path.iterdir()) == []
+
+
+def edited_copy(folder: Path) -> Path:
+    """The package with one more comment in a module that plays."""
+    shutil.copytree(SOURCE / "halfseen", folder / "halfseen", ignore=shutil.ignore_patterns("__pycache__"))
+    with (folder / "halfseen" / "agents" / "policy.py").open("a") as file:
+        file.write("# edited\n")
+    return folder
+
+
+def other_version(folder: Path) -> Path:
+    """The same modules that say they are of another version."""
+    (folder / "halfseen-99.0.dist-info").mkdir(parents=True)
+    (folder / "halfseen-99.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: halfseen\nVersion: 99.0\n"
+    )
+    (folder / "halfseen").symlink_to(SOURCE / "halfseen")
+    return folder
+
+
+def no_package(folder: Path) -> Path:
+    """Something else of the same name."""
+    (folder / "halfseen").mkdir(parents=True)
+    (folder / "halfseen" / "__init__.py").write_text("")
+    return folder
+
+
+def test_workers_with_other_code_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = experiment("ts-pco", "fog", 10, 1)
+    with real_cluster(tmp_path, workers=0) as cluster:
+        monkeypatch.setattr(dask_engine, "CONNECT_SECONDS", 1.0)
+        with pytest.raises(
+            hs.HalfseenError, match=f"^cluster: got no workers at '{cluster.address}'; want at least one"
+        ):
+            run_experiment(plan, cluster=cluster.address)
+        monkeypatch.undo()
+        for make, got in (
+            (edited_copy, "other code; want the same code, as here"),
+            (other_version, "halfseen 99.0; want .*, as here"),
+            (no_package, "halfseen another or none; want .*, as here"),
+        ):
+            stranger = cluster.add_worker(make(tmp_path / make.__name__))
+            wait_for_workers(cluster.address, 1)
+            with pytest.raises(hs.HalfseenError, match=f"^cluster: got a worker at tcp://127.0.0.1:[0-9]+ with {got}$"):
+                run_experiment(plan, cluster=cluster.address, out=tmp_path / "out")
+            with monkeypatch.context() as late:  # one that comes when the others have been looked at
+                late.setattr(DaskExecutor, "_check_workers", lambda _: None)
+                with pytest.raises(hs.HalfseenError, match=f"^cluster: got a worker with {got}$"):
+                    run_experiment(plan, cluster=cluster.address, out=tmp_path / "out")
+            assert not (tmp_path / "out").exists()
+            stranger.kill()
+            stranger.wait()
+            with own_client(cluster.address) as client:
+                while client.nthreads():
+                    time.sleep(0.05)
+
+
+def test_a_scheduler_that_goes_away(tmp_path: Path) -> None:
+    plan = experiment(["kf-ts", "ts-pco"], "orbit", 4_000, 40)
+    with real_cluster(tmp_path, workers=1) as cluster:
+        wait_for_workers(cluster.address, 1)
+        saved: list[SavedSlices] = []
+
+        def end_it(now: SavedSlices) -> None:
+            saved.append(now)
+            if now.done == 1:
+                cluster.scheduler.kill()
+
+        with pytest.raises(hs.HalfseenError, match=f"^cluster: got no answer any more at '{cluster.address}'; want"):
+            run_experiment(plan, cluster=cluster.address, out=tmp_path / "out", on_saved=end_it)
+    assert len(list((tmp_path / "out" / "slices").iterdir())) == saved[-1].done >= 1
+
+
+def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "halfseen.experiments.engines.dask")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    line = "^running on a cluster needs the package 'distributed', which is not installed; install it with: pip install"
+    with pytest.raises(hs.HalfseenError, match=line + r" 'halfseen\[cluster\]'$"):
+        choose_executor(1, "local:2", 4)
+
+
+def test_jobs_or_a_cluster() -> None:
+    with pytest.raises(hs.HalfseenError, match="jobs: got 2, with a cluster; want only one of them"):
+        hs.run("ts-pco", world="fog", rounds=10, seeds=1, jobs=2, cluster="local:2")
