@@ -153,20 +153,16 @@ def job(agent: str, quick: bool = False) -> Job:
 
 
 def bytes_of_streams() -> Table:
-    """What a stream of every agent takes, by part, and with packed matrices."""
+    """What a stream of every agent takes, by part."""
     rows = []
     for agent in hs.catalog():
-        whole, packed = (
-            hs.Fleet(agent, observed=OBSERVED, arms=ARMS, packed=packed, **told(agent)) for packed in (False, True)
-        )
-        taken, less = whole.memory(), packed.memory()
+        taken = hs.Fleet(agent, observed=OBSERVED, arms=ARMS, **told(agent)).memory()
         parts = {part: taken[part] for part in ("estimator", "learner", "books")}
         rows.append(
             {
                 "agent": agent,
                 **{part: f"{value:,.0f}" for part, value in parts.items()},
                 "total": f"{sum(parts.values()):,.0f}",
-                "packed": f"{sum(less[part] for part in parts):,.0f}",
             }
         )
     return Table(rows)
@@ -177,41 +173,32 @@ def rounds_of_agents(rounds: int = 60) -> Table:
     rows = []
     for agent in hs.catalog():
         streams, options = (16, {"history": 500}) if agent.startswith("adaptive") else (1024, {})
-        taken = {}
-        for packed in (False, True):
-            fleet = hs.Fleet(agent, observed=OBSERVED, arms=ARMS, packed=packed, **told(agent), **options)
-            fleet.add(streams)
-            rng, seconds = np.random.default_rng(0), 0.0
-            for _ in range(rounds):
-                ys, rewards = rng.normal(size=(streams, OBSERVED)), rng.normal(size=streams)
-                xs = {"contexts": rng.normal(size=(streams, LATENT))} if hs.catalog()[agent].reveals_context else {}
-                began = time.process_time()
-                fleet.learn(fleet.decide(ys, **xs), rewards)
-                seconds += time.process_time() - began
-            taken[packed] = 1e6 * seconds / rounds / streams
-        rows.append({"agent": agent, "µs a round": f"{taken[False]:.3g}", "packed": f"{taken[True]:.3g}"})
+        fleet = hs.Fleet(agent, observed=OBSERVED, arms=ARMS, **told(agent), **options)
+        fleet.add(streams)
+        rng, seconds = np.random.default_rng(0), 0.0
+        for _ in range(rounds):
+            ys, rewards = rng.normal(size=(streams, OBSERVED)), rng.normal(size=streams)
+            xs = {"contexts": rng.normal(size=(streams, LATENT))} if hs.catalog()[agent].reveals_context else {}
+            began = time.process_time()
+            fleet.learn(fleet.decide(ys, **xs), rewards)
+            seconds += time.process_time() - began
+        rows.append({"agent": agent, "µs a round": f"{1e6 * seconds / rounds / streams:.3g}"})
     return Table(rows)
 
 
-def bytes_of_lanes(share_missing: float, streams: int = 2000, rounds: int = 30) -> Table:
-    """What kf-ts takes besides, when a share of all entries is missing."""
+def bytes_of_covariances(streams: int = 2000, rounds: int = 30) -> Table:
+    """What kf-ts takes for covariances that streams share, when a share of all entries is missing."""
     rows = []
-    for packed in (False, True):
-        fleet = hs.Fleet("kf-ts", observed=OBSERVED, arms=ARMS, packed=packed, **told("kf-ts"))
+    for share_missing in (0.0, 0.05):
+        fleet = hs.Fleet("kf-ts", observed=OBSERVED, arms=ARMS, **told("kf-ts"))
         fleet.add(streams)
         rng = np.random.default_rng(0)
         for _ in range(rounds):
             ys = rng.normal(size=(streams, OBSERVED))
             ys[rng.uniform(size=ys.shape) < share_missing] = np.nan
             fleet.learn(fleet.decide(ys), np.zeros(streams))
-        memory = fleet.memory()
-        rows.append(
-            {
-                "entries missing": f"{share_missing:.0%}",
-                "matrices": "packed" if packed else "whole",
-                "bytes of lanes a stream": f"{memory['lanes']:,.0f}",
-            }
-        )
+        shared = f"{fleet.memory()['shared']:,.0f}"
+        rows.append({"entries missing": f"{share_missing:.0%}", "bytes of shared covariances a stream": shared})
     return Table(rows)
 
 
@@ -294,9 +281,7 @@ def main() -> None:
         print(Table(shown).markdown(), "\n", flush=True)
     print(bytes_of_streams().markdown(), "\n", flush=True)
     print(rounds_of_agents().markdown(), "\n", flush=True)
-    for share in (0.0, 0.05):
-        print(bytes_of_lanes(share).markdown(), "\n", flush=True)
-    for table in (rounds_of_subsets(), keeping_streams(), keeping_a_fleet()):
+    for table in (bytes_of_covariances(), rounds_of_subsets(), keeping_streams(), keeping_a_fleet()):
         print(table.markdown(), "\n", flush=True)
 
 

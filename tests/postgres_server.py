@@ -100,15 +100,28 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    """A running server for the whole session."""
+@contextlib.contextmanager
+def running_server() -> Iterator[Server]:
     server = Server()
     try:
         server.start()
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A running server for the whole session."""
+    with running_server() as started:
+        yield started
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A running server of the test's own, which it may stop."""
+    with running_server() as started:
+        yield started
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Arm = int | str
 Observation = Sequence[float | None] | Mapping[str, float | None]
+_Outcome = httpx.Response | Exception
 _RETRY_STATUSES = {429, 502, 503, 504}
 _LONGEST_PAUSE = 5.0  # seconds
 # The number of connections httpx opens. Its pool searches all waiting requests again with every request, which takes
@@ -245,13 +246,13 @@ class _BaseClient:
     def __repr__(self) -> str:  # never the token
         return f"{type(self).__name__}('{self.url}')"
 
-    def _pause_before_retry(self, call: _Call[Any], attempt: int, outcome: httpx.Response | Exception) -> float | None:
+    def _pause_before_retry(self, call: _Call[Any], attempt: int, outcome: _Outcome) -> float | None:
         """Seconds to wait before the request is sent again, or None if it is not.
 
         The pause doubles with every attempt, and it is random so that refused clients do not come back together.
         """
         least = 0.0
-        if attempt >= self._retries:
+        if attempt > self._retries:
             return None
         if isinstance(outcome, httpx.Response):
             if outcome.status_code not in _RETRY_STATUSES or not (call.repeatable or outcome.status_code == 429):
@@ -260,9 +261,9 @@ class _BaseClient:
                 least = min(float(outcome.headers["retry-after"]), _LONGEST_PAUSE)
         elif not (call.repeatable or isinstance(outcome, httpx.ConnectError | httpx.ConnectTimeout)):
             return None
-        return least + random.uniform(0, min(_LONGEST_PAUSE, 0.1 * 2**attempt))
+        return least + random.uniform(0, min(_LONGEST_PAUSE, 0.1 * 2 ** (attempt - 1)))
 
-    def _result(self, call: _Call[T], attempts: int, outcome: httpx.Response | Exception) -> T:
+    def _result(self, call: _Call[T], attempts: int, outcome: _Outcome) -> T:
         if not isinstance(outcome, httpx.Response):
             times = "once" if attempts == 1 else f"{attempts} times"
             why = f"{type(outcome).__name__}: {outcome}".rstrip(": ")
@@ -298,14 +299,13 @@ class Client(_BaseClient):
     def _send(self, call: _Call[T]) -> T:
         content, attempt = call.content, 0
         while True:
-            outcome: httpx.Response | Exception
+            attempt += 1
+            outcome: _Outcome
             try:
                 outcome = self._http.request(call.method, call.path, content=content, params=call.query)
             except httpx.TransportError as error:
                 outcome = error
-            pause = self._pause_before_retry(call, attempt, outcome)
-            attempt += 1
-            if pause is None:
+            if (pause := self._pause_before_retry(call, attempt, outcome)) is None:
                 return self._result(call, attempt, outcome)
             time.sleep(pause)
 
@@ -376,15 +376,14 @@ class AsyncClient(_BaseClient):
     async def _send(self, call: _Call[T]) -> T:
         content, attempt = call.content, 0
         while True:
-            outcome: httpx.Response | Exception
+            attempt += 1
+            outcome: _Outcome
             try:
                 async with self._slots:
                     outcome = await self._http.request(call.method, call.path, content=content, params=call.query)
             except httpx.TransportError as error:
                 outcome = error
-            pause = self._pause_before_retry(call, attempt, outcome)
-            attempt += 1
-            if pause is None:
+            if (pause := self._pause_before_retry(call, attempt, outcome)) is None:
                 return self._result(call, attempt, outcome)
             await asyncio.sleep(pause)
 

@@ -350,6 +350,11 @@ def test_a_state_without_an_arm_to_choose_is_refused():
         agent.restore({**agent.state(), "active": np.zeros((1, 4), dtype=np.bool_)})
     with pytest.raises(hs.HalfseenError, match=r"^state 'rewards'"):
         agent.restore({**agent.state(), "rewards": np.zeros((2, 2), dtype=np.int64)})
+    for _ in range(2):
+        agent.decide([0.1, 0.2, 0.3])
+    for ids in ([2, 1], [1, 1], [0, 1], [1, 3]):
+        with pytest.raises(hs.HalfseenError, match=r"^state 'pending.ids'"):
+            agent.restore({**agent.state(), "pending.ids": np.array(ids)})
 
 
 @pytest.mark.parametrize("name", ["ts-pco", "meb", "adaptive"])

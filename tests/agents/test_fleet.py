@@ -296,7 +296,8 @@ def test_bytes_of_a_stream_are_what_the_arrays_take():
     memory = small_fleet("kf-ts", count=100).memory()
     assert memory["learner"] == 8 * K * (triangle + d + 1)
     assert memory["estimator"] == 8 * d + 8
-    assert memory["books"] == 16 + 16 + 2 * 8 + K + 2 * 8 * k + 16  # registry, key, rounds and row, arms, gaps, rewards
+    registry, key, rounds_and_row, gaps, rewards, pending = 16, 16, 2 * 8, 2 * 8 * k, 16, 16
+    assert memory["books"] == registry + key + rounds_and_row + K + gaps + rewards + pending
     assert memory["shared"] == (8 * (3 * d * d + k * k + d * k) + 1 + 8) / 100  # model, covariance, gain, frozen, users
     memory = small_fleet("emkf-ts", count=100).memory()
     assert (
@@ -348,13 +349,16 @@ def test_pending_decisions_are_those_of_a_dictionary(most):
         chosen = rng.permutation(known)[: rng.integers(0, len(known) + 1) if rng.uniform() < 0.5 else 0].astype(
             np.int64
         )
-        slots = pending.find(chosen)
+        slots = pending.take(chosen)
+        if rng.uniform() < 0.2:
+            pending.put_back(slots)
+            slots = pending.take(chosen)
         for slot, number in zip(slots, chosen, strict=True):
             row = int(number >> 32)
             arm, feature = wanted[row].pop(int(number))
             assert (pending.rows[slot], pending.arms[slot]) == (row, arm)
             assert tuple(pending.features[slot]) == feature
-        pending.close(slots)
+        pending.free(slots)
         if rng.uniform() < 0.05:
             gone = rng.permutation(streams)[:2]
             pending.forget(gone)
@@ -365,7 +369,7 @@ def test_pending_decisions_are_those_of_a_dictionary(most):
         for row in range(streams):
             assert pending.ids[pending.of_stream(row)].tolist() == list(wanted[row])
         assert pending.ids[pending.of_all()].tolist() == [number for entries in wanted.values() for number in entries]
-    assert pending.find(np.array([-1, 99 << 32])).tolist() == [-1, -1]
+    assert pending.take(np.array([-1, 99 << 32])).tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,8 @@ async def live(folder) -> None:
     for _ in range(6):
         made = {}
         for name in ("late", "fold"):
-            made[name] = await engine.decide_all(
-                name, [DecisionRequest(draw.normal(size=2).tolist()) for _ in range(5)]
-            )
+            requests = [DecisionRequest(y) for y in draw.normal(size=(5, 2)).tolist()]
+            made[name] = await engine.decide_all(name, requests)
         await asyncio.sleep(0.03)
         for name, decisions in made.items():
             await engine.decide(name, DecisionRequest([0.1, 0.2]))  # with the defaults

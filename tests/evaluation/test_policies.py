@@ -157,7 +157,7 @@ def test_policies_that_cannot_be():
         policies.by_agent(log, "kf-ts", {})
 
 
-def test_relive_refuses_and_leaves_the_agent_alone():
+def test_replay_refuses_and_leaves_the_agent_alone():
     agent = make_small("ts-pco")
     for bad in ({"arm": 9}, {"arm": 0, "propensity": 0.0}, {"arm": 0, "propensity": 1.5}, {"arm": 0, "available": []}):
         with pytest.raises(HalfseenError):

@@ -154,6 +154,7 @@ def test_a_killed_worker_costs_its_slice_and_not_the_run(tmp_path: Path) -> None
         assert victim.wait(timeout=10) == -signal.SIGKILL
         assert killed, "it was never seen playing"
     told.check(2 * 8 * 6_000)
+    assert len(set(told)) > 9  # more often than a slice was begun or done, of which there are no more than seeds
     assert_same_result(run_experiment(plan), result)
 
 

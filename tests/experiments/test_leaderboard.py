@@ -11,7 +11,7 @@ import pytest
 from reports.page import Page
 
 import halfseen as hs
-from halfseen.agents import saving as savefile
+from halfseen.agents import saving
 from halfseen.agents.catalogue import CATALOG, CatalogueEntry
 from halfseen.choosers.uniform import Uniform
 from halfseen.estimators.observed import Observed
@@ -128,8 +128,8 @@ def test_damaged_cells_are_played_again(tmp_path: Path, played: list[Slice]) -> 
     damages = [b"", b"\xff\xfe", b"[]", whole[: len(whole) // 2], b"null", whole[:60] + b"\x00" + whole[61:]]
     for path, content in zip(files, damages, strict=False):
         path.write_bytes(content)
-    header, _ = savefile.read(files[-3], kind=cache.FORM)
-    savefile.write(files[-1], {"key": header["key"], "seeds": [0, 1]}, {"wall_seconds": 1.0}, kind=cache.FORM)
+    header, _ = saving.read(files[-3], kind=cache.FORM)
+    saving.write(files[-1], {"key": header["key"], "seeds": [0, 1]}, {"wall_seconds": 1.0}, kind=cache.FORM)
     os_error = files[-2]
     os_error.unlink()
     os_error.mkdir()

@@ -9,9 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import httpx
+import pytest
 
 import halfseen
 
@@ -92,6 +95,32 @@ def serving(folder: Path, *arguments: str) -> Iterator[Served]:
         yield service
     finally:
         service.kill()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """An open service for all tests of a file that need no other."""
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(service: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=service.url, timeout=30) as client:
+        yield client
+
+
+def until(done: Callable[[], bool], seconds: float = 90.0) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+def worker_pids(url: str) -> set[int]:
+    """The workers that some requests meet, each over a connection of its own."""
+    texts = [httpx.get(url + "/metrics").text for _ in range(20)]
+    return {int(number) for text in texts for number in re.findall(r'worker="(\d+)"', text)}
 
 
 def run_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen import validation as inputs
-from halfseen.agents import saving as savefile
+from halfseen import validation
+from halfseen.agents import saving
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.decision import Decision
 from halfseen.agents.health import stream_health, subject_of
@@ -96,7 +96,7 @@ class Agent:
         Agents named `oracle-…` also want the true `context`.
         """
         policy = self.policy
-        y = inputs.row("observation", observation, self._observed)
+        y = validation.row("observation", observation, self._observed)
         x = self._context(context) if context is not None or self._wants_context else None
         mask = None if available is None else self._arms.mask(available, policy.active)
         choices = policy.decide(y, contexts=x, available=mask)
@@ -116,11 +116,11 @@ class Agent:
         The decision says what this agent would have done: `propensities` are its own. `propensity` is that of whoever
         chose the arm; agents that learn from it (`meb`) take their own if it is not given. `fold` is many such rounds.
         """
-        y = inputs.row("observation", observation, self.policy.streams.observed)
+        y = validation.row("observation", observation, self.policy.streams.observed)
         x = self._context(context)
         place = self._arms.place("arm", arm)
         mask = self.policy.active if available is None else self._arms.mask(available, self.policy.active)
-        chance = None if propensity is None else np.array([inputs.number("propensity", propensity)])
+        chance = None if propensity is None else np.array([validation.number("propensity", propensity)])
         if chance is not None and not 0.0 < chance[0] < 1.0 + 1e-6:
             raise invalid("propensity", repr(propensity), "a probability above 0")
         if chance is None and not mask[0, place]:
@@ -140,7 +140,7 @@ class Agent:
         A `provisional` one is learnt, and the decision stays open: the next reward that it gets is put in the place of
         this one, as if it had come instead. Ids are numbers of this agent's rounds: they mean nothing to another agent.
         """
-        value = reward if isinstance(reward, float) else inputs.number("reward", reward)
+        value = reward if isinstance(reward, float) else validation.number("reward", reward)
         if not abs(value) <= LIMIT:  # NaN and ±inf alike
             raise invalid("reward", repr(reward), f"a number within ±{LIMIT:g}")
         if isinstance(decision_id, Decision):
@@ -178,10 +178,10 @@ class Agent:
 
     def learn_many(self, ids: Iterable[int | Decision], rewards: ArrayLike) -> None:
         """Credit many rewards, in the order given: the same as one by one, but all of them or, if refused, none."""
-        given = inputs.listed("ids", ids, "a list of decisions or their ids")
+        given = validation.listed("ids", ids, "a list of decisions or their ids")
         numbers = [one.id_for(self) if isinstance(one, Decision) else one for one in given]
         waiting = [self._pending.made(number) for number in numbers]
-        values = inputs.numbers("rewards", rewards, "numbers, one a decision")
+        values = validation.numbers("rewards", rewards, "numbers, one a decision")
         if values.shape != (len(numbers),):
             raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")
         if not (fine := np.abs(values) <= LIMIT).all():
@@ -324,7 +324,7 @@ class Agent:
     def packed(self, *, small: bool = True) -> bytes:
         """The whole agent as the content of such a file; not `small` is larger and quicker to make."""
         added = {"added": self._added} if self._added else {}
-        return savefile.to_bytes(self._recipe | added, self.state(), small=small)
+        return saving.to_bytes(self._recipe | added, self.state(), small=small)
 
     def state(self) -> dict[str, Any]:
         """A copy of every array the agent carries from round to round, by name."""
@@ -367,7 +367,7 @@ class Agent:
             return None
         if context is None:
             raise invalid("context", "nothing", f"the true context: '{self.name}' decides on it")
-        x = inputs.row("context", context, self.policy.estimator.dimension)
+        x = validation.row("context", context, self.policy.estimator.dimension)
         if survey(x) != COMPLETE:
             raise invalid("context", "an entry missing or too large", f"numbers within ±{LIMIT:g}")
         return x
@@ -395,9 +395,9 @@ class RecordedRounds:
         propensities: ArrayLike | None,
     ) -> RecordedRounds:
         """What users hand over, for an agent with this policy and the arms `known`."""
-        ys = inputs.table("observations", observations, policy.streams.observed)
-        values = inputs.numbers("rewards", rewards, "numbers, one a round")
-        played = inputs.listed("arms", arms, "a list of arms")
+        ys = validation.table("observations", observations, policy.streams.observed)
+        values = validation.numbers("rewards", rewards, "numbers, one a round")
+        played = validation.listed("arms", arms, "a list of arms")
         places = np.array([known.place("arms", arm) for arm in played], dtype=np.int64)
         if survey(ys) == EXCESSIVE:
             raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
@@ -408,7 +408,7 @@ class RecordedRounds:
             raise invalid("arms", f"{len(places)} arms", f"{len(ys)}, one a round")
         xs = None
         if policy.estimator.reveals_context:
-            xs = inputs.table("contexts", () if contexts is None else contexts, policy.estimator.dimension)
+            xs = validation.table("contexts", () if contexts is None else contexts, policy.estimator.dimension)
             if len(xs) != len(ys) or survey(xs) != COMPLETE:
                 raise invalid("contexts", f"{len(xs)} rows", f"{len(ys)} rows of numbers within ±{LIMIT:g}")
         return cls(ys, places, values, xs, _chances(propensities, len(ys)))
@@ -425,7 +425,7 @@ class RecordedRounds:
 def _chances(propensities: ArrayLike | None, rounds: int) -> Floats | None:
     if propensities is None:
         return None
-    chances = inputs.numbers("propensities", propensities, "numbers, one a round")
+    chances = validation.numbers("propensities", propensities, "numbers, one a round")
     if chances.shape != (rounds,):
         raise invalid("propensities", f"shape {chances.shape}", f"{rounds} probabilities, one a round")
     if not (fine := (chances > 0.0) & (chances < 1.0 + 1e-6)).all():

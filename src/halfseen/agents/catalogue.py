@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.agents import saving as savefile
+from halfseen.agents import saving
 from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm
 from halfseen.agents.policy import Policy
@@ -312,12 +312,12 @@ def _made(
 
 def load(path: str | Path) -> Agent:
     """The agent saved in a file, exactly as it was."""
-    return _loaded(*savefile.read(Path(path)), str(path))
+    return _loaded(*saving.read(Path(path)), str(path))
 
 
 def from_bytes(content: bytes, source: str) -> Agent:
     """The agent that `Agent.packed` has written; `source` is what errors call it."""
-    return _loaded(*savefile.from_bytes(content, source), source)
+    return _loaded(*saving.from_bytes(content, source), source)
 
 
 def _loaded(recipe: dict[str, Any], state: dict[str, Any], path: str) -> Agent:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen import validation as inputs
-from halfseen.agents import saving as savefile
+from halfseen import validation
+from halfseen.agents import saving
 from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.catalogue import CATALOG, make
@@ -120,7 +121,7 @@ class Fleet:
         if isinstance(streams, int | np.integer):
             count = at_least("streams", streams, 1)
         else:
-            names = inputs.listed("streams", streams, "a count of at least 1, or names of streams")
+            names = validation.listed("streams", streams, "a count of at least 1, or names of streams")
             count = len(names)
             self._registry.check_new(names)
         next_number = self._registry.next_number
@@ -170,7 +171,7 @@ class Fleet:
         if not isinstance(agent, Agent):
             raise invalid("agent", type(agent).__name__, "an agent, as made by halfseen.make")
         theirs = {key: value for key, value in agent.recipe.items() if key != "seed"}
-        if not savefile.alike(theirs, self._recipe) or agent.arms != self.arms:
+        if not saving.alike(theirs, self._recipe) or agent.arms != self.arms:
             raise invalid("agent", repr(agent), f"one made with the options of {self!r}, and its arms")
         names = [] if name is None else [name]
         self._registry.check_new(names)
@@ -205,7 +206,7 @@ class Fleet:
         """
         positions = slice(None) if streams is None else self._registry.positions(streams)
         rows, numbers = self._registry.rows[positions], self._registry.numbers[positions].copy()
-        ys = inputs.table("observations", observations, self._observed)
+        ys = validation.table("observations", observations, self._observed)
         if len(ys) != len(rows):
             raise invalid("observations", f"{len(ys)} rows", f"{len(rows)}, one a stream")
         if survey(ys) == EXCESSIVE:
@@ -234,7 +235,7 @@ class Fleet:
             return None
         if given is None:
             raise invalid("contexts", "nothing", f"the true contexts: '{self.name}' decides on them")
-        xs = inputs.table("contexts", given, self._policy.estimator.dimension)
+        xs = validation.table("contexts", given, self._policy.estimator.dimension)
         if len(xs) != count:
             raise invalid("contexts", f"{len(xs)} rows", f"{count}, one a stream")
         if survey(xs) != COMPLETE:
@@ -247,21 +248,22 @@ class Fleet:
         Those of one stream are learnt in the order given.
         """
         numbers = ids.ids_for(self) if isinstance(ids, Decisions) else _ids(ids)
-        values = inputs.numbers("rewards", rewards, "numbers, one a decision")
+        values = validation.numbers("rewards", rewards, "numbers, one a decision")
         if values.shape != numbers.shape:
             raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")
         if not (fine := np.abs(values) <= LIMIT).all():
             raise invalid("rewards", f"{values[~fine][0]}", f"numbers within ±{LIMIT:g}")
         pending = self._pending
-        slots = pending.find(numbers)
-        if (slots < 0).any():
-            raise self._no_such_decision(int(numbers[slots < 0][0]))
-        if len(np.unique(slots)) < len(slots):
-            found, times = np.unique(numbers, return_counts=True)
-            raise DecisionError(f"ids: got {found[times > 1][0]} more than once; want every decision once")
-        rows = pending.rows[slots]
-        self._policy.learn_many(rows, numbers & LATEST, pending.features[slots], pending.arms[slots], values)
-        pending.close(slots)
+        slots = pending.take(numbers)
+        try:
+            if (slots < 0).any():
+                raise self._no_such_decision(numbers, int(np.argmax(slots < 0)))
+            rows = pending.rows[slots]
+            self._policy.learn_many(rows, numbers & LATEST, pending.features[slots], pending.arms[slots], values)
+        except BaseException:
+            pending.put_back(slots[slots >= 0])
+            raise
+        pending.free(slots)
         np.add.at(self._rewarded[:, 0], rows, 1)
         self._rewarded[rows, 1] = self._policy.rounds[rows]
 
@@ -269,7 +271,10 @@ class Fleet:
         """The ids of a stream's decisions that may still be rewarded, oldest first."""
         return self._pending.ids[self._pending.of_stream(self._find(stream)[0])]
 
-    def _no_such_decision(self, number: int) -> DecisionError:
+    def _no_such_decision(self, ids: Ints, at: int) -> DecisionError:
+        number = int(ids[at])
+        if number in ids[:at]:
+            return DecisionError(f"ids: got {number} more than once; want every decision once")
         stream, round_ = number >> ROUND_BITS, number & LATEST
         if stream not in self:
             return DecisionError(
@@ -304,6 +309,7 @@ class Fleet:
         """Every array of the policy and its parts, by name, each once."""
         policy = self._policy
         arrays = {"keys": policy.streams.keys, "rewarded": self._rewarded} | _arrays_of(policy)
+        arrays |= {"counts": self._pending.counts, "oldest": self._pending.oldest}
         for kind, part in (("estimator", policy.estimator), ("learner", policy.learner)):
             arrays |= {f"{kind}.{name}": array for name, array in _arrays_of(part).items()}
         once = {id(array): name for name, array in reversed(arrays.items())}
@@ -408,14 +414,14 @@ class Fleet:
         """Write the whole fleet to a file; `halfseen.load` gives it back and it goes on bit for bit."""
         if not isinstance(path, str | Path):
             raise invalid("path", repr(path), "the path of a file")
-        savefile.write(Path(path), self._recipe, self.state(), kind=savefile.FLEET)
+        saving.write(Path(path), self._recipe, self.state(), kind=saving.FLEET)
 
 
 def load(path: str | Path) -> Agent | Fleet:
     """The agent or the fleet saved in a file, exactly as it was."""
-    if savefile.kind_of(Path(path)) != savefile.FLEET:
+    if saving.kind_of(Path(path)) != saving.FLEET:
         return load_agent(path)
-    recipe, state = savefile.read(Path(path), kind=savefile.FLEET)
+    recipe, state = saving.read(Path(path), kind=saving.FLEET)
     try:
         fleet = Fleet(**recipe)
         fleet._fill(state)
@@ -498,18 +504,19 @@ class FleetPending:
         self.features: Floats = np.zeros((0, dimension))
         self._free: Ints = np.zeros(0, dtype=np.int64)
         self.counts: Ints = np.zeros(streams, dtype=np.int64)  # of each row
-        self._oldest: Ints = np.zeros(streams, dtype=np.int64)  # no decision of the row is of an earlier round
+        self.oldest: Ints = np.zeros(streams, dtype=np.int64)  # no decision of the row is of an earlier round
 
     def __len__(self) -> int:
         return len(self._slots)
 
     @property
     def nbytes(self) -> int:
-        arrays = [getattr(self, name) for name in (*_KEPT, "_free", "counts", "_oldest")]
+        """Of the decisions; `counts` and `oldest` are counted with the streams."""
+        arrays = [getattr(self, name) for name in (*_KEPT, "_free")]
         return sys.getsizeof(self._slots) + int(sum(array.nbytes for array in arrays))
 
     def resize(self, streams: int) -> None:
-        self.counts, self._oldest = resized(self.counts, streams), resized(self._oldest, streams)
+        self.counts, self.oldest = resized(self.counts, streams), resized(self.oldest, streams)
 
     def open(self, ids: Ints, rows: Ints, arms: Ints, features: Floats) -> None:
         """Add decisions, those of one stream in the order of their rounds."""
@@ -534,28 +541,33 @@ class FleetPending:
         expired = []
         for row, first_id in first_ids.items():
             for _ in range(int(self.counts[row]) - self._most):
-                while (slot := self._slots.get(first_id | int(self._oldest[row]))) is None:
-                    self._oldest[row] += 1
-                self._oldest[row] += 1
+                while (slot := self._slots.pop(first_id | int(self.oldest[row]), None)) is None:
+                    self.oldest[row] += 1
+                self.oldest[row] += 1
                 expired.append(slot)
-        self.close(np.array(expired))
+        self.free(np.array(expired))
 
-    def find(self, ids: Ints) -> Ints:
-        """The slots of decisions, −1 where there is none."""
-        slot_of = self._slots.get
-        return np.array([slot_of(one, -1) for one in ids.tolist()], dtype=np.int64)
+    def take(self, ids: Ints) -> Ints:
+        """The slots of decisions, which wait no longer; −1 where there is none, or none any more.
 
-    def close(self, slots: Ints) -> None:
-        for one in self.ids[slots].tolist():
-            del self._slots[one]
+        Then either `free` the slots or `put_back` the decisions.
+        """
+        return np.fromiter(map(self._slots.pop, ids.tolist(), repeat(-1)), np.int64, len(ids))
+
+    def put_back(self, slots: Ints) -> None:
+        self._slots.update(zip(self.ids[slots].tolist(), slots.tolist(), strict=True))
+
+    def free(self, slots: Ints) -> None:
         np.subtract.at(self.counts, self.rows[slots], 1)
         self.ids[slots] = -1
         self._free = np.concatenate([self._free, slots])
 
     def forget(self, rows: Ints) -> None:
-        """Close all decisions of streams that are no more; their rows are as new."""
-        self.close(np.flatnonzero((self.ids >= 0) & np.isin(self.rows, rows)))
-        self._oldest[rows] = 0
+        """Drop all decisions of streams that are no more; their rows are as new."""
+        slots = np.flatnonzero((self.ids >= 0) & np.isin(self.rows, rows))
+        self.take(self.ids[slots])
+        self.free(slots)
+        self.oldest[rows] = 0
 
     def of_stream(self, number: int) -> Ints:
         """The slots of a stream's decisions, oldest first."""
@@ -589,7 +601,7 @@ def _arrays_of(part: Stateful) -> dict[str, NDArray[Any]]:
 def _seeds(given: Any, count: int) -> Any:
     """One seed per stream, as integers."""
     if not (isinstance(given, np.ndarray) and given.dtype.kind in "iu" and given.ndim == 1 and (given >= 0).all()):
-        numbers = inputs.listed("seeds", given, "one seed a stream")
+        numbers = validation.listed("seeds", given, "one seed a stream")
         given = np.array([seed_number("seeds", one) for one in numbers], dtype=np.uint64)
     if len(given) != count:
         raise invalid("seeds", f"{len(given)} of them", f"{count}, one a stream")

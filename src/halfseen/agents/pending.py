@@ -153,7 +153,9 @@ class PendingDecisions:
         counts = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
         if len(counts) != 1 or len(state["rewards"]) not in (2, 3):
             raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
-        played = np.asarray(state["pending.arms"])
+        ids, played = np.asarray(state["pending.ids"]), np.asarray(state["pending.arms"])
+        if not (np.diff(ids, prepend=0) > 0).all() or ids.max(initial=0) > np.max(state["rounds"]):
+            raise invalid("state 'pending.ids'", "rounds out of order, or that have not been", "rounds in order")
         if not ((played >= 0) & (played < arms)).all():
             raise invalid("state 'pending.arms'", f"arms {played.min()} to {played.max()}", f"arms 0 to {arms - 1}")
         held = np.asarray(state.get(PROVISIONAL, _NO_PROVISIONAL))

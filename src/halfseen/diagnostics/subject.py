@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen import validation as inputs
+from halfseen import validation
 from halfseen.components import Estimator
 from halfseen.diagnostics.health import ENOUGH_ROUNDS
 from halfseen.errors import HalfseenError, invalid
@@ -61,15 +61,15 @@ class ExaminationData:
         ys = _columns("observations", observations, features)
         if len(ys) == 0:
             raise invalid("observations", "no rounds", "at least one")
-        paid = inputs.numbers("rewards", rewards, "numbers, one a round, or one a round and arm")
-        if paid.ndim not in (1, 2) or len(paid) != len(ys) or 0 in paid.shape:
+        values = validation.numbers("rewards", rewards, "numbers, one a round, or one a round and arm")
+        if values.ndim not in (1, 2) or len(values) != len(ys) or 0 in values.shape:
             wanted = f"({len(ys)},), those of the arms played, or ({len(ys)}, arms)"
-            raise invalid("rewards", f"shape {paid.shape}", wanted)
-        if survey(paid.reshape(len(ys), -1)) == EXCESSIVE:
+            raise invalid("rewards", f"shape {values.shape}", wanted)
+        if survey(values.reshape(len(ys), -1)) == EXCESSIVE:
             raise invalid("rewards", "an entry too large", f"numbers within ±{LIMIT:g}, NaN where none came")
-        played = _arms_played(arms, paid, len(ys))
-        count = paid.shape[1] if paid.ndim == 2 else int(played.max()) + 1
-        if arm_names is not None and paid.ndim == 1:
+        played = _arms_played(arms, values, len(ys))
+        count = values.shape[1] if values.ndim == 2 else int(played.max()) + 1
+        if arm_names is not None and values.ndim == 1:
             if len(arm_names) < count:
                 raise invalid("arm_names", f"{len(arm_names)} names", f"at least {count}, one an arm")
             count = len(arm_names)
@@ -80,7 +80,7 @@ class ExaminationData:
         return cls(
             observations=ys,
             arms=played,
-            rewards=paid,
+            rewards=values,
             sensors=_names("sensors", sensors, features, "entry"),
             arm_names=_names("arm_names", arm_names, count, "arm"),
             contexts=truth,
@@ -118,7 +118,7 @@ class ExaminationData:
 
 
 def _columns(argument: str, value: ArrayLike, columns: int | None, rows: int | None = None) -> Floats:
-    array = inputs.numbers(argument, value, "a table of numbers")
+    array = validation.numbers(argument, value, "a table of numbers")
     if array.ndim != 2 or (columns is not None and array.shape[1] != columns) or array.shape[1] == 0:
         wanted = "a table, one row a round" if columns is None else f"a table of {columns} columns, as the model sees"
         raise invalid(argument, f"shape {array.shape}", wanted)
@@ -134,7 +134,7 @@ def _arms_played(arms: ArrayLike | None, rewards: Floats, rounds: int) -> Ints:
         return np.zeros(0, dtype=np.int64)
     if arms is None:
         raise invalid("arms", "nothing", "the arm played in each round, unless rewards has a column an arm")
-    played = np.asarray(inputs.listed("arms", arms, "the number of the arm played in each round"))  # type: ignore[arg-type]
+    played = np.asarray(validation.listed("arms", arms, "the number of the arm played in each round"))  # type: ignore[arg-type]
     if played.shape != (rounds,) or played.dtype.kind not in "iu" or played.min() < 0:
         raise invalid("arms", f"{played.dtype} of shape {played.shape}", f"{rounds} numbers of arms, from 0 on")
     if rewards.ndim == 2 and played.max() >= rewards.shape[1]:
@@ -145,7 +145,7 @@ def _arms_played(arms: ArrayLike | None, rewards: Floats, rounds: int) -> Ints:
 def _names(argument: str, names: Sequence[str] | None, count: int, word: str) -> tuple[str, ...]:
     if names is None:
         return tuple(f"{word} {i}" for i in range(count))
-    listed = [str(name) for name in inputs.listed(argument, names, f"{count} names")]
+    listed = [str(name) for name in validation.listed(argument, names, f"{count} names")]
     if len(listed) != count or len(set(listed)) != count:
         raise invalid(argument, repr(listed), f"{count} different names")
     return tuple(listed)

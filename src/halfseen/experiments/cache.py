@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.agents import saving as savefile
+from halfseen.agents import saving
 from halfseen.errors import SaveFileError, invalid
 from halfseen.experiments.plan import Experiment, Slice
 from halfseen.reports.files import make_folder
@@ -66,7 +66,7 @@ class SliceStore:
     def write(self, task: Slice, outcome: Mapping[str, Any]) -> None:
         """Store a finished slice, whole or not at all."""
         make_folder(self.folder)
-        savefile.write(self._path(task), self._header(task), outcome, kind=FORM)
+        saving.write(self._path(task), self._header(task), outcome, kind=FORM)
 
     def others(self, tasks: Iterable[Slice]) -> set[Path]:
         """Return the files of other slices than these."""
@@ -105,7 +105,7 @@ class SliceStore:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Return header and outcome of a file, None if it is damaged."""
     with contextlib.suppress(SaveFileError):
-        header, outcome = savefile.read(path, kind=FORM)
+        header, outcome = saving.read(path, kind=FORM)
         if isinstance(header, dict) and isinstance(outcome, dict) and {"key", "seeds"} <= header.keys():
             return header, outcome
     return None

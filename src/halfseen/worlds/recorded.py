@@ -88,9 +88,9 @@ class RecordedWorld(World):
         scaled = (context - centre) / scale
         self.observations = np.ascontiguousarray(scaled[scaling:, : self.observed])
         self.contexts = _forward_fill(scaled)[scaling:]
-        paid = np.stack(list(rewards.values()), axis=1)
-        self.rewards = np.ascontiguousarray(paid[scaling:])
-        self.reward_unit = _reward_scale(paid[:scaling])
+        table = np.stack(list(rewards.values()), axis=1)
+        self.rewards = np.ascontiguousarray(table[scaling:])
+        self.reward_unit = _reward_scale(table[:scaling])
         self.still_names = _constant_columns(observed, scaling)  # in the rows for scaling
         self.constant_names = _constant_columns(observed, len(context))  # in all rows
         self.length, self.reward_every = len(self.rewards), reward_every
@@ -263,7 +263,7 @@ def _forward_fill(values: Floats) -> Floats:
     return filled
 
 
-def _reward_scale(paid: Floats) -> float:
+def _reward_scale(rewards: Floats) -> float:
     """The standard deviation of the rewards (n, K) about the mean of their arm; 1 where they are constant."""
-    spread = float(np.sqrt(np.mean((paid - paid.mean(axis=0)) ** 2)))
-    return spread if spread > 0 else 1.0
+    std = float(np.sqrt(np.mean((rewards - rewards.mean(axis=0)) ** 2)))
+    return std if std > 0 else 1.0

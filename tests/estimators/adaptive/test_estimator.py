@@ -57,12 +57,12 @@ def found(monkeypatch):
     """What the last identification has found."""
     seen = []
 
-    def find(y, fits, **given):
-        seen.append((y, adaptive_find(y, fits, **given)))
+    def select(y, fits, **given):
+        seen.append((y, select_model(y, fits, **given)))
         return seen[-1][1]
 
-    adaptive_find = adaptive.find
-    monkeypatch.setattr(adaptive, "find", find)
+    select_model = adaptive.select_model
+    monkeypatch.setattr(adaptive, "select_model", select)
     return seen
 
 

@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from engine_tools import held, opened, refolded, same, spec, with_engine
+from engine_tools import assert_folds, decide, held, on_engine, opened, refolded, reward, spec, until
 
 from halfseen.service.engine.identification import IdentificationProcess
-from halfseen.service.schemas import DecisionRequest, RewardRequest
 
 ADAPTIVE = {"agent": "adaptive", "observed": 2, "options": {"latent": 2, "history": 300}}
 
@@ -24,15 +23,8 @@ async def play(engine, name: str, rounds: int, seed: int = 0) -> None:
     x = 0.0
     for _ in range(rounds):
         x = 0.9 * x + rng.normal()
-        made = await engine.decide(name, DecisionRequest([x + 0.1 * rng.normal(), rng.normal()]))
-        await engine.reward(name, RewardRequest(made.id, x if made.arm == "a" else -x))
-
-
-async def until(condition, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
+        made = await decide(engine, [x + 0.1 * rng.normal(), rng.normal()], name=name)
+        await reward(engine, made, x if made.arm == "a" else -x, name=name)
 
 
 def alive(pid: int) -> bool:
@@ -42,64 +34,61 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_models_come_early_are_events_and_fold_exactly(database):
-    async def scenario(engine):
-        for name in ("one", "two"):
-            await engine.create_stream(spec(name, **ADAPTIVE))
-        await asyncio.gather(play(engine, "one", 10), play(engine, "two", 10))
-        for name in ("one", "two"):  # in turn: neither waits for the other to be finished with
-            await until(lambda name=name: held(engine, name).model_seq > 0)
-        assert held(engine, "one").agent.policy.learner.fitted[0]
-        await play(engine, "one", 40)
-        await until(lambda: held(engine, "one").agent.policy.estimator.identified[0])
-        await until(lambda: not held(engine, "one").agent.refit_due)
-        await engine.add_arm("one", "d")
-        await play(engine, "one", 3)
-        await until(lambda: not held(engine, "one").agent.refit_due)
-        record = await engine.events("one")
-        accepted = [event for event in record if event.kind == "model_accepted"]
-        assert len(accepted) >= 2
-        assert all(event.content.seen < event.seq for event in accepted)
-        assert all(event.blob for event in accepted)
-        assert same(held(engine, "one"), refolded(database, "one"))
-        assert (await engine.health("one")).facts["identifications"] >= 1
-        return engine._identification.pid
-
-    pid = with_engine(database, scenario, identify=True)
+@on_engine(identify=True)
+async def test_models_come_early_are_events_and_fold_exactly(engine, database):
+    for name in ("one", "two"):
+        await engine.create_stream(spec(name, **ADAPTIVE))
+    await asyncio.gather(play(engine, "one", 10), play(engine, "two", 10))
+    for name in ("one", "two"):  # in turn: neither waits for the other to be finished with
+        await until(lambda name=name: held(engine, name).model_seq > 0)
+    assert held(engine).agent.policy.learner.fitted[0]
+    await play(engine, "one", 40)
+    await until(lambda: held(engine).agent.policy.estimator.identified[0])
+    await until(lambda: not held(engine).agent.refit_due)
+    await engine.add_arm("one", "d")
+    await play(engine, "one", 3)
+    await until(lambda: not held(engine).agent.refit_due)
+    record = await engine.events("one")
+    accepted = [event for event in record if event.kind == "model_accepted"]
+    assert len(accepted) >= 2
+    assert all(event.content.seen < event.seq for event in accepted)
+    assert all(event.blob for event in accepted)
+    assert_folds(engine, database)
+    assert (await engine.health("one")).facts["identifications"] >= 1
+    pid = engine._identification.pid
+    await engine.close()
     assert not alive(pid)
 
 
-def test_the_process_is_there_before_it_is_needed(tmp_path):
-    """Until the first model a stream decides by lot, so nobody should have to wait for a process to start."""
-
-    async def scenario(engine):
-        await engine.create_stream(spec("plain", agent="ts-pco"))
-        await asyncio.sleep(0.2)
-        assert engine._identification.pid is None
-        await engine.create_stream(spec("other", **ADAPTIVE))
-        await until(lambda: engine._identification.pid is not None)
-        return engine._identification.pid
-
-    assert not alive(with_engine(tmp_path / "journal.db", scenario, identify=True))
-
-
-def test_a_process_that_dies_is_started_again(tmp_path):
-    async def scenario(engine):
-        await engine.create_stream(spec(**ADAPTIVE))
-        await play(engine, "one", 9)
-        await until(lambda: held(engine, "one").model_seq > 0)
-        pid = engine._identification.pid
-        os.kill(pid, signal.SIGKILL)
-        await until(lambda: not alive(pid))
-        before = held(engine, "one").model_seq
-        await play(engine, "one", 20)
-        await until(lambda: held(engine, "one").model_seq > before)
-        assert engine._identification.pid != pid
-
-    with_engine(str(tmp_path / "j.db"), scenario, identify=True)
+@on_engine(identify=True)
+async def test_the_process_is_there_before_it_is_needed(engine):
+    """Until the first model a stream decides at random, so nobody should have to wait for a process to start."""
+    await engine.create_stream(spec("plain", agent="ts-pco"))
+    await asyncio.sleep(0.2)
+    assert engine._identification.pid is None
+    await engine.create_stream(spec("other", **ADAPTIVE))
+    await until(lambda: engine._identification.pid is not None)
+    pid = engine._identification.pid
+    await engine.close()
+    assert not alive(pid)
 
 
-def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quiet(tmp_path, monkeypatch):
+@on_engine(identify=True)
+async def test_a_process_that_dies_is_started_again(engine):
+    await engine.create_stream(spec(**ADAPTIVE))
+    await play(engine, "one", 9)
+    await until(lambda: held(engine).model_seq > 0)
+    pid = engine._identification.pid
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: not alive(pid))
+    before = held(engine).model_seq
+    await play(engine, "one", 20)
+    await until(lambda: held(engine).model_seq > before)
+    assert engine._identification.pid != pid
+
+
+@on_engine(identify=True)
+async def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quiet(engine, monkeypatch):
     died = []
 
     def identify(self, agent):
@@ -112,35 +101,28 @@ def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quiet(tmp_
 
     real = IdentificationProcess.identify
     monkeypatch.setattr(IdentificationProcess, "identify", identify)
-
-    async def scenario(engine):
-        await engine.create_stream(spec(**ADAPTIVE))
-        await play(engine, "one", 9)
-        await until(lambda: held(engine, "one").model_seq > 0, seconds=50.0)  # less than a claim lasts
-        assert engine._counts["identifications_failed"] == 1
-
-    with_engine(str(tmp_path / "j.db"), scenario, identify=True)
+    await engine.create_stream(spec(**ADAPTIVE))
+    await play(engine, "one", 9)
+    await until(lambda: held(engine).model_seq > 0, seconds=50.0)  # less than a claim lasts
+    assert engine._counts["identifications_failed"] == 1
     assert died
 
 
-def test_two_engines_do_not_look_for_the_same_model(tmp_path):
-    url = str(tmp_path / "j.db")
-
-    async def scenario():
-        async with opened(url, identify=True) as one, opened(url, identify=True) as other:
-            await one.create_stream(spec(**ADAPTIVE))
-            for _ in range(4):
-                await play(one, "one", 8)
-                await play(other, "one", 8)
-            await until(lambda: held(one, "one").model_seq > 0 or held(other, "one").model_seq > 0)
-            await one.health("one")
-            await other.health("one")
-            counts = [engine.measurements()["counts"] for engine in (one, other)]
-            kinds = [event.kind for event in await one.events("one")]
-            assert kinds.count("model_accepted") >= sum(count.get("models_accepted", 0) for count in counts) > 0
-        assert refolded(url, "one").version >= 2 * 64
-
-    asyncio.run(scenario())
+@on_engine(identify=True)
+async def test_two_engines_do_not_look_for_the_same_model(engine, url):
+    one = engine
+    async with opened(url, identify=True) as other:
+        await one.create_stream(spec(**ADAPTIVE))
+        for _ in range(4):
+            await play(one, "one", 8)
+            await play(other, "one", 8)
+        await until(lambda: held(one, "one").model_seq > 0 or held(other, "one").model_seq > 0)
+        await one.health("one")
+        await other.health("one")
+        counts = [engine.measurements()["counts"] for engine in (one, other)]
+        kinds = [event.kind for event in await one.events("one")]
+        assert kinds.count("model_accepted") >= sum(count.get("models_accepted", 0) for count in counts) > 0
+    assert refolded(url, "one").version >= 2 * 64
 
 
 def test_an_interrupt_from_the_terminal_is_not_for_it():
@@ -157,14 +139,14 @@ def test_it_is_gone_with_a_parent_that_was_killed(tmp_path):
     script = f"""
 import asyncio, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from engine_tools import opened, spec, held
-from service_play import ADAPTIVE, play, until
+from engine_tools import opened, spec, held, until
+from service_play import ADAPTIVE, play
 
 async def main():
     async with opened({str(tmp_path / "j.db")!r}, identify=True) as engine:
         await engine.create_stream(spec(**ADAPTIVE))
         await play(engine, "one", 9)
-        await until(lambda: held(engine, "one").model_seq > 0)
+        await until(lambda: held(engine).model_seq > 0)
         print(engine._identification.pid, flush=True)
         await asyncio.sleep(600)
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 
 import httpx
 import numpy as np
 import pytest
-from engine_tools import held, observation, pay, plain, refolded, same, spec, with_engine
+from engine_tools import (
+    assert_folds,
+    decide,
+    decide_all,
+    held,
+    observation,
+    on_engine,
+    pay,
+    plain,
+    refolded,
+    refused,
+    restarted,
+    reward,
+    spec,
+    until,
+)
 from service.served import serving
 from settings import OBSERVED, told
 
@@ -21,247 +35,198 @@ from halfseen.journal import events
 from halfseen.learners.ridge import Ridge
 from halfseen.service.dashboard.window import DecisionWindow
 from halfseen.service.engine import store
-from halfseen.service.errors import ServiceError
-from halfseen.service.schemas import DecisionRequest, RewardRequest
+from halfseen.service.schemas import RewardRequest
 
 FOLD = {"reward_wait": 60.0, "default_reward": -0.5, "late_rewards": "fold"}
 MINUTE = 61_000_000_000
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    now = [time.time_ns()]
-    monkeypatch.setattr(time, "time_ns", lambda: now[0])
-    return now
+@on_engine(sweep_seconds=60)
+async def test_a_late_reward_is_learnt_in_the_place_of_the_default(engine, database, clock):
+    await engine.create_stream(spec(**FOLD))
+    made = [await decide(engine, t) for t in range(3)]
+    await reward(engine, made[1], 1.0)
+    clock[0] += MINUTE
+    between = await decide(engine, 3)
+    contents = [event.content for event in await engine.events("one")]
+    assert contents[5:7] == [events.Rewarded(made[t].id, t + 1, -0.5, "default", True) for t in (0, 2)]
+    assert (await engine.stream("one")).rewards == 1
+    late = await reward(engine, made[0], 2.0)
+    assert (late.value, late.how, late.folded, late.repeated) == (2.0, "late", True, False)
+    assert (await engine.events("one"))[-1].content == events.Rewarded(made[0].id, 1, 2.0, "late", True)
+    again = await reward(engine, made[0], 2.0)
+    assert (again.how, again.folded, again.repeated) == ("late", True, True)
+    await refused(reward(engine, made[0], 3.0), "conflict", 409)
+    view = await engine.stream("one")
+    assert (view.decisions, view.rewards) == (4, 2)
 
-
-def test_a_late_reward_is_learnt_in_the_place_of_the_default(database, clock):
-    async def scenario(engine):
-        await engine.create_stream(spec(**FOLD))
-        made = [await engine.decide("one", DecisionRequest(observation(t))) for t in range(3)]
-        await engine.reward("one", RewardRequest(made[1].id, 1.0))
-        clock[0] += MINUTE
-        between = await engine.decide("one", DecisionRequest(observation(3)))
-        contents = [event.content for event in await engine.events("one")]
-        assert contents[5:7] == [events.Rewarded(made[t].id, t + 1, -0.5, "default", True) for t in (0, 2)]
-        assert (await engine.stream("one")).rewards == 1
-        late = await engine.reward("one", RewardRequest(made[0].id, 2.0))
-        assert (late.value, late.how, late.folded, late.repeated) == (2.0, "late", True, False)
-        assert (await engine.events("one"))[-1].content == events.Rewarded(made[0].id, 1, 2.0, "late", True)
-        again = await engine.reward("one", RewardRequest(made[0].id, 2.0))
-        assert (again.how, again.folded, again.repeated) == ("late", True, True)
-        with pytest.raises(ServiceError) as refused:
-            await engine.reward("one", RewardRequest(made[0].id, 3.0))
-        assert (refused.value.status, refused.value.code) == (409, "conflict")
-        view = await engine.stream("one")
-        assert (view.decisions, view.rewards) == (4, 2)
-
-        agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
-        for t, one in enumerate([*made, between]):
-            agent.replay(np.array(observation(t), dtype=float), one.arm)
-        for number, value in ((2, 1.0), (1, 2.0), (3, -0.5)):
-            agent.learn(number, value)
-        got = await engine.decide("one", DecisionRequest(observation(9)))
-        np.testing.assert_allclose(got.expected, agent.decide(observation(9)).expected, rtol=1e-9, atol=1e-12)
-        assert same(held(engine, "one"), refolded(database, "one"))
-        facts = (await engine.health("one")).facts
-        assert (facts["rewards"], facts["provisional rewards"], facts["decisions dropped"]) == (3, 1, 0)
-        window = DecisionWindow(view, [event for event in await engine.events("one") if event.seq <= view.version])
-        paid = [(row.reward, row.how) for row in window.rows.values()]
-        assert paid == [(2.0, "late"), (1.0, "given"), (-0.5, "default"), (None, None)]
-        await engine.snapshot("one")
-        return made
-
-    made = with_engine(database, scenario, sweep_seconds=60)
-
-    async def restarted(engine):
-        late = await engine.reward("one", RewardRequest(made[2].id, 0.25))
+    agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
+    for t, one in enumerate([*made, between]):
+        agent.replay(np.array(observation(t), dtype=float), one.arm)
+    for number, value in ((2, 1.0), (1, 2.0), (3, -0.5)):
+        agent.learn(number, value)
+    got = await decide(engine, 9)
+    np.testing.assert_allclose(got.expected, agent.decide(observation(9)).expected, rtol=1e-9, atol=1e-12)
+    assert_folds(engine, database)
+    facts = (await engine.health("one")).facts
+    assert (facts["rewards"], facts["provisional rewards"], facts["decisions dropped"]) == (3, 1, 0)
+    window = DecisionWindow(view, [event for event in await engine.events("one") if event.seq <= view.version])
+    paid = [(row.reward, row.how) for row in window.rows.values()]
+    assert paid == [(2.0, "late"), (1.0, "given"), (-0.5, "default"), (None, None)]
+    await engine.snapshot("one")
+    async with restarted(engine, database, sweep_seconds=60) as engine:
+        late = await reward(engine, made[2], 0.25)
         assert (late.how, late.folded) == ("late", True)
         assert "loads_without_snapshot" not in engine.measurements()["counts"]
-        assert same(held(engine, "one"), refolded(database, "one"))
-        assert (await engine.reward("one", RewardRequest(made[0].id, 2.0))).repeated
-
-    with_engine(database, restarted, sweep_seconds=60)
+        assert_folds(engine, database)
+        assert (await reward(engine, made[0], 2.0)).repeated
 
 
-def test_the_default_and_the_late_reward_in_one_transaction(database, clock):
+@on_engine(sweep_seconds=60)
+async def test_the_default_and_the_late_reward_in_one_transaction(engine, database, clock):
     """Nobody has looked at the stream since the wait was over: the late reward itself brings the default on."""
-
-    async def scenario(engine):
-        await engine.create_stream(spec(**FOLD))
-        made = await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(3)])
-        clock[0] += MINUTE
-        told_of = [
-            RewardRequest(made[1].id, 1.0),
-            RewardRequest(made[0].id, 0.5),
-            RewardRequest(made[1].id, 1.0),
-            RewardRequest(made[0].id, 0.75),
-        ]
-        first, second, again, refused = await engine.reward_all("one", told_of)
-        assert [(one.how, one.folded) for one in (first, second, again)] == [("late", True)] * 3
-        assert again.repeated
-        assert (refused.status, refused.code) == (409, "conflict")
-        kinds = [event.content.how for event in await engine.events("one") if event.kind == "rewarded"]
-        assert kinds == ["default"] * 3 + ["late"] * 2
-        assert held(engine, "one").agent.pending == (3,)
-        assert same(held(engine, "one"), refolded(database, "one"))
-
-    with_engine(database, scenario, sweep_seconds=60)
+    await engine.create_stream(spec(**FOLD))
+    made = await decide_all(engine, range(3))
+    clock[0] += MINUTE
+    told_of = [
+        RewardRequest(made[1].id, 1.0),
+        RewardRequest(made[0].id, 0.5),
+        RewardRequest(made[1].id, 1.0),
+        RewardRequest(made[0].id, 0.75),
+    ]
+    first, second, again, refused = await engine.reward_all("one", told_of)
+    assert [(one.how, one.folded) for one in (first, second, again)] == [("late", True)] * 3
+    assert again.repeated
+    assert (refused.status, refused.code) == (409, "conflict")
+    kinds = [event.content.how for event in await engine.events("one") if event.kind == "rewarded"]
+    assert kinds == ["default"] * 3 + ["late"] * 2
+    assert held(engine).agent.pending == (3,)
+    assert_folds(engine, database)
 
 
 @pytest.mark.parametrize("rest", [FOLD, FOLD | {"late_rewards": "record"}, FOLD | {"default_reward": None}])
-def test_much_that_is_overdue_is_seen_to_in_parts(database, clock, monkeypatch, rest):
+@on_engine(sweep_seconds=60)
+async def test_much_that_is_overdue_is_seen_to_in_parts(engine, database, clock, monkeypatch, rest):
     monkeypatch.setattr(store, "_MAX_EXPIRED", 5)
-
-    async def scenario(engine):
-        await engine.create_stream(spec(**rest))
-        made = await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(12)])
-        clock[0] += MINUTE
-        await engine.decide("one", DecisionRequest(observation(12)))
-        assert list(held(engine, "one").open_decisions)[:-1] == [one.id for one in made[5:]]
-        late, again = await engine.reward_all("one", [RewardRequest(made[11].id, 1.0)] * 2)  # its turn has not come
-        assert (late.how, late.folded) == ("late", rest["late_rewards"] == "fold")
-        assert again.repeated
-        ended = [event for event in await engine.events("one") if event.kind in ("rewarded", "expired")]
-        assert [event.id for event in ended] == [one.id for one in [*made[:10], made[11], made[11]]]
-        assert [one.id for one in made[10:11]] == list(held(engine, "one").open_decisions)[:-1]
-        assert same(held(engine, "one"), refolded(database, "one"))
-
-    with_engine(database, scenario, sweep_seconds=60)
+    await engine.create_stream(spec(**rest))
+    made = await decide_all(engine, range(12))
+    clock[0] += MINUTE
+    await decide(engine, 12)
+    assert list(held(engine).open_decisions)[:-1] == [one.id for one in made[5:]]
+    late, again = await engine.reward_all("one", [RewardRequest(made[11].id, 1.0)] * 2)  # its turn has not come
+    assert (late.how, late.folded) == ("late", rest["late_rewards"] == "fold")
+    assert again.repeated
+    ended = [event for event in await engine.events("one") if event.kind in ("rewarded", "expired")]
+    assert [event.id for event in ended] == [one.id for one in [*made[:10], made[11], made[11]]]
+    assert [one.id for one in made[10:11]] == list(held(engine).open_decisions)[:-1]
+    assert_folds(engine, database)
 
 
-def test_the_sweep_comes_again_at_once_and_others_wait_for_a_part_only(tmp_path, clock, monkeypatch):
+@on_engine(sweep_seconds=0.7)
+async def test_the_sweep_comes_again_at_once_and_others_wait_for_a_part_only(engine, clock, monkeypatch):
     monkeypatch.setattr(store, "_MAX_EXPIRED", 5)
     parts, names = [], ("one", "two", "three")
-
-    async def scenario(engine):
-        for name in names:
-            await engine.create_stream(spec(name, **FOLD))
-            await engine.decide_all(name, [DecisionRequest(observation(t)) for t in range(20)])
-        append = engine._store._journal.append
-        monkeypatch.setattr(
-            engine._store._journal, "append", lambda rows, entries: (parts.append(len(entries)), append(rows, entries))
-        )
-        clock[0] += MINUTE
-        end = time.monotonic() + 5
-        while sum(parts) < 60:
-            assert time.monotonic() < end
-            await asyncio.sleep(0.01)
-        assert parts == [5] * 12
-        for name in names:
-            assert held(engine, name).due == 0
-
-    with_engine(str(tmp_path / "j.db"), scenario, sweep_seconds=0.7)
+    for name in names:
+        await engine.create_stream(spec(name, **FOLD))
+        await decide_all(engine, range(20), name)
+    append = engine._store._journal.append
+    monkeypatch.setattr(
+        engine._store._journal, "append", lambda rows, entries: (parts.append(len(entries)), append(rows, entries))
+    )
+    clock[0] += MINUTE
+    await until(lambda: sum(parts) >= 60, seconds=5)
+    assert parts == [5] * 12
+    for name in names:
+        assert held(engine, name).due == 0
 
 
 @pytest.mark.parametrize("name", [name for name, entry in hs.catalog().items() if not entry.reveals_context])
-def test_a_stream_folded_again_is_bit_for_bit_the_live_one(tmp_path, name, clock):
+@on_engine(sweep_seconds=60)
+async def test_a_stream_folded_again_is_bit_for_bit_the_live_one(engine, url, name, clock):
     options = {key: plain(value) for key, value in told(name).items()}
-    url, late = str(tmp_path / "j.db"), []
-
-    async def scenario(engine):
-        await engine.create_stream(spec(agent=name, observed=OBSERVED, arms=4, options=options, **FOLD))
-        for t in range(60):
-            made = await engine.decide("one", DecisionRequest(observation(t, OBSERVED)))
-            if t % 3 == 0:
-                await engine.reward("one", RewardRequest(made.id, pay(made.id)))
-            elif t % 3 == 1:
-                late.append(made.id)
-            clock[0] += 7_000_000_000
-            if t % 10 == 9:
-                for identity in (late.pop(0), late.pop(1)):
-                    assert (await engine.reward("one", RewardRequest(identity, pay(identity)))).how in ("given", "late")
-            if t == 30:
-                await engine.retire_arm("one", 1)
-                await engine.snapshot("one")
-        here = held(engine, "one")
-        assert len(here.agent.state()["pending.provisional"]) > 10
-        assert same(here, refolded(url, "one"))
-
-    with_engine(url, scenario, sweep_seconds=60)
-
-    async def again(engine):
+    late = []
+    await engine.create_stream(spec(agent=name, observed=OBSERVED, arms=4, options=options, **FOLD))
+    for t in range(60):
+        made = await decide(engine, observation(t, OBSERVED))
+        if t % 3 == 0:
+            await reward(engine, made, pay(made.id))
+        elif t % 3 == 1:
+            late.append(made.id)
+        clock[0] += 7_000_000_000
+        if t % 10 == 9:
+            for identity in (late.pop(0), late.pop(1)):
+                assert (await reward(engine, identity, pay(identity))).how in ("given", "late")
+        if t == 30:
+            await engine.retire_arm("one", 1)
+            await engine.snapshot("one")
+    assert len(held(engine).agent.state()["pending.provisional"]) > 10
+    assert_folds(engine, url)
+    async with restarted(engine, url, sweep_seconds=60) as engine:
         for identity in late:
-            answer = await engine.reward("one", RewardRequest(identity, pay(identity)))
+            answer = await reward(engine, identity, pay(identity))
             assert answer.folded
         assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
-        assert same(held(engine, "one"), refolded(url, "one"))
-
-    with_engine(url, again, sweep_seconds=60)
+        assert_folds(engine, url)
 
 
-def test_what_the_agent_has_let_go_of_is_recorded_and_not_learnt(tmp_path, clock):
-    url = str(tmp_path / "j.db")
-
-    async def scenario(engine):
-        await engine.create_stream(spec(**FOLD, options={"max_pending": 5}))
-        empty = held(engine, "one").nbytes
-        made = await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(4)])
-        clock[0] += MINUTE
-        made += await engine.decide_all("one", [DecisionRequest(observation(t)) for t in range(4, 7)])
-        assert held(engine, "one").agent.pending == (3, 4, 5, 6, 7)
-        assert held(engine, "one").nbytes - empty > 700 * 5
-        before = held(engine, "one").agent.state()["learner.mean"]
-        late = await engine.reward("one", RewardRequest(made[0].id, 9.0))
-        assert (late.how, late.folded) == ("late", False)
-        np.testing.assert_array_equal(held(engine, "one").agent.state()["learner.mean"], before)
-        kept = await engine.reward("one", RewardRequest(made[2].id, 9.0))
-        assert (kept.how, kept.folded) == ("late", True)
-        facts = (await engine.health("one")).facts
-        assert (facts["decisions dropped"], facts["decisions waiting"], facts["provisional rewards"]) == (0, 3, 1)
-        assert same(held(engine, "one"), refolded(url, "one"))
-
-    with_engine(url, scenario, sweep_seconds=60)
+@on_engine(sweep_seconds=60)
+async def test_what_the_agent_has_let_go_of_is_recorded_and_not_learnt(engine, url, clock):
+    await engine.create_stream(spec(**FOLD, options={"max_pending": 5}))
+    empty = held(engine).nbytes
+    made = await decide_all(engine, range(4))
+    clock[0] += MINUTE
+    made += await decide_all(engine, range(4, 7))
+    assert held(engine).agent.pending == (3, 4, 5, 6, 7)
+    assert held(engine).nbytes - empty > 700 * 5
+    before = held(engine).agent.state()["learner.mean"]
+    late = await reward(engine, made[0], 9.0)
+    assert (late.how, late.folded) == ("late", False)
+    np.testing.assert_array_equal(held(engine).agent.state()["learner.mean"], before)
+    kept = await reward(engine, made[2], 9.0)
+    assert (kept.how, kept.folded) == ("late", True)
+    facts = (await engine.health("one")).facts
+    assert (facts["decisions dropped"], facts["decisions waiting"], facts["provisional rewards"]) == (0, 3, 1)
+    assert_folds(engine, url)
 
 
-def test_a_context_that_cannot_be_learnt_from(tmp_path, clock):
-    url = str(tmp_path / "j.db")
-
-    async def scenario(engine):
-        await engine.create_stream(spec(**FOLD))
-        made = await engine.decide("one", DecisionRequest([1e100, -1e100, None]))
-        clock[0] += MINUTE
-        late = await engine.reward("one", RewardRequest(made.id, 1.0))
-        assert (late.how, late.folded) == ("late", False)
-        contents = [event.content for event in await engine.events("one") if event.kind == "rewarded"]
-        assert [(content.how, content.folded) for content in contents] == [("default", False), ("late", False)]
-        assert held(engine, "one").agent.pending == ()
-        assert same(held(engine, "one"), refolded(url, "one"))
-
-    with_engine(url, scenario, sweep_seconds=60)
+@on_engine(sweep_seconds=60)
+async def test_a_context_that_cannot_be_learnt_from(engine, url, clock):
+    await engine.create_stream(spec(**FOLD))
+    made = await decide(engine, [1e100, -1e100, None])
+    clock[0] += MINUTE
+    late = await reward(engine, made, 1.0)
+    assert (late.how, late.folded) == ("late", False)
+    contents = [event.content for event in await engine.events("one") if event.kind == "rewarded"]
+    assert [(content.how, content.folded) for content in contents] == [("default", False), ("late", False)]
+    assert held(engine).agent.pending == ()
+    assert_folds(engine, url)
 
 
-def test_models_found_in_between_fold_exactly(database, clock):
+@on_engine(identify=True)
+async def test_models_found_in_between_fold_exactly(engine, database, clock):
     """Defaults go into the fit of a model; late rewards take their places in what was fitted."""
-
-    async def scenario(engine):
-        await engine.create_stream(
-            spec(agent="adaptive", observed=2, options={"latent": 2, "history": 300}, **FOLD | {"reward_wait": 10.0})
-        )
-        draw, late = np.random.default_rng(3), {}
-        for t in range(60):
-            x = draw.normal(size=2)
-            made = await engine.decide("one", DecisionRequest(x.tolist()))
-            if t % 4:
-                late[made.id] = float(x[0] if made.arm == "a" else -x[1])
-            else:
-                await engine.reward("one", RewardRequest(made.id, 1.0 + float(x[0])))
-            clock[0] += 2_000_000_000
-            end = time.monotonic() + 120
-            while held(engine, "one").agent.refit_due:
-                assert time.monotonic() < end
-                await asyncio.sleep(0.01)
-        agent = held(engine, "one").agent
-        assert agent.policy.learner.fitted_to[0] >= 30
-        before = agent.policy.learner.mean.copy()
-        overdue = [identity for identity in late if identity not in held(engine, "one").open_decisions]
-        for identity in overdue[::2]:
-            answer = await engine.reward("one", RewardRequest(identity, late[identity]))
-            assert (answer.how, answer.folded) == ("late", True)
-        assert not np.array_equal(agent.policy.learner.mean, before)
-        assert same(held(engine, "one"), refolded(database, "one"))
-
-    with_engine(database, scenario, identify=True)
+    await engine.create_stream(
+        spec(agent="adaptive", observed=2, options={"latent": 2, "history": 300}, **FOLD | {"reward_wait": 10.0})
+    )
+    draw, late = np.random.default_rng(3), {}
+    for t in range(60):
+        x = draw.normal(size=2)
+        made = await decide(engine, x.tolist())
+        if t % 4:
+            late[made.id] = float(x[0] if made.arm == "a" else -x[1])
+        else:
+            await reward(engine, made, 1.0 + float(x[0]))
+        clock[0] += 2_000_000_000
+        await until(lambda: not held(engine).agent.refit_due, seconds=120)
+    agent = held(engine).agent
+    assert agent.policy.learner.fitted_to[0] >= 30
+    before = agent.policy.learner.mean.copy()
+    overdue = [identity for identity in late if identity not in held(engine).open_decisions]
+    for identity in overdue[::2]:
+        answer = await reward(engine, identity, late[identity])
+        assert (answer.how, answer.folded) == ("late", True)
+    assert not np.array_equal(agent.policy.learner.mean, before)
+    assert_folds(engine, database)
 
 
 class OfItsOwn(Ridge):
@@ -271,22 +236,17 @@ class OfItsOwn(Ridge):
         super().learn(rows, features, arms, np.tanh(rewards))
 
 
-def test_an_agent_that_cannot_take_a_default_back_is_refused(tmp_path, monkeypatch):
+@on_engine()
+async def test_an_agent_that_cannot_take_a_default_back_is_refused(engine, monkeypatch):
     monkeypatch.setitem(CATALOG._entries, "stubborn", CatalogueEntry("stubborn", Observed, OfItsOwn, Thompson, "", ""))
-
-    async def scenario(engine):
-        with pytest.raises(ServiceError) as refused:
-            await engine.create_stream(spec(agent="stubborn", **FOLD))
-        assert (refused.value.status, refused.value.code) == (422, "invalid")
-        assert refused.value.message == (
-            "late_rewards: got 'fold' with a default reward; want 'record', or no default: 'stubborn' cannot take back "
-            "what it has learnt"
-        )
-        assert await engine.streams() == []
-        await engine.create_stream(spec(agent="stubborn", **FOLD | {"default_reward": None}))
-        await engine.create_stream(spec("two", agent="stubborn", **FOLD | {"late_rewards": "record"}))
-
-    with_engine(str(tmp_path / "j.db"), scenario)
+    message = await refused(engine.create_stream(spec(agent="stubborn", **FOLD)), "invalid", 422)
+    assert message == (
+        "late_rewards: got 'fold' with a default reward; want 'record', or no default: 'stubborn' cannot take back "
+        "what it has learnt"
+    )
+    assert await engine.streams() == []
+    await engine.create_stream(spec(agent="stubborn", **FOLD | {"default_reward": None}))
+    await engine.create_stream(spec("two", agent="stubborn", **FOLD | {"late_rewards": "record"}))
 
 
 def test_over_http_and_through_a_kill(tmp_path):

@@ -56,7 +56,7 @@ class DaskExecutor(ParallelExecutor):
         self._slots, self._counted = 0, -_COUNT_SECONDS
         self._had_workers = time.monotonic()
         self._topic = f"halfseen-{uuid.uuid4().hex}"
-        self._client.subscribe_topic(self._topic, lambda event: self._count_rounds(**event[1]))
+        self._client.subscribe_topic(self._topic, lambda event: self._count_rounds(event[1]["key"], event[1]["played"]))
 
     def _check_workers(self) -> None:
         """Refuse workers that would not compute the same numbers."""

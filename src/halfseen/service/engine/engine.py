@@ -81,8 +81,9 @@ class Engine:
 
     async def decide(self, name: str, request: DecisionRequest) -> DecisionReply:
         """Choose an arm."""
-        (reply,) = await self.decide_all(name, (request,))
-        return _raise_error(reply)
+        replies: list[DecisionReply | ServiceError]
+        replies = await self._queue.submit(Operation.decide(name, (request,), _future()))
+        return _raise_error(replies[0])
 
     async def decide_all(self, name: str, requests: Sequence[DecisionRequest]) -> list[DecisionReply | ServiceError]:
         """Choose many arms of one stream, in order; each has a reply or an error of its own."""
@@ -90,8 +91,9 @@ class Engine:
 
     async def reward(self, name: str, request: RewardRequest) -> RewardReply:
         """Credit a reward."""
-        (reply,) = await self.reward_all(name, (request,))
-        return _raise_error(reply)
+        replies: list[RewardReply | ServiceError]
+        replies = await self._queue.submit(Operation.reward(name, (request,), _future()))
+        return _raise_error(replies[0])
 
     async def reward_all(self, name: str, requests: Sequence[RewardRequest]) -> list[RewardReply | ServiceError]:
         """Credit many rewards of one stream, in order; each has a reply or an error of its own."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from halfseen.agents import saving as savefile
+from halfseen.agents import saving
 from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import CATALOG, from_bytes, make
 from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid, unknown
@@ -201,13 +201,13 @@ class LoadedStream:
             "rounds": np.array([one.round for one in self.open_decisions.values()], dtype=np.int64),
             "times": np.array([one.time for one in self.open_decisions.values()], dtype=np.int64),
         }
-        return savefile.to_bytes(fields, arrays, small=False)
+        return saving.to_bytes(fields, arrays, small=False)
 
     @classmethod
     def from_snapshot(cls, spec: StreamSpec, snapshot: bytes) -> LoadedStream:
         """Load a snapshot; a HalfseenError if this version cannot use it."""
         try:
-            fields, arrays = savefile.from_bytes(zlib.decompress(snapshot), "snapshot")
+            fields, arrays = saving.from_bytes(zlib.decompress(snapshot), "snapshot")
             stream = cls(spec, from_bytes(arrays["agent"].tobytes(), "snapshot"))
             for name in _SNAPSHOT_FIELDS:
                 setattr(stream, name, fields[name])
@@ -249,8 +249,8 @@ def fold_imported_stream(journal: Journal, row: StreamRow) -> None:
 
 def pack_model(model: Mapping[str, Any]) -> bytes:
     """The arrays of `Agent.model` as bytes."""
-    return savefile.to_bytes({}, model)
+    return saving.to_bytes({}, model)
 
 
 def unpack_model(content: bytes) -> dict[str, Any]:
-    return savefile.from_bytes(content, "model")[1]
+    return saving.from_bytes(content, "model")[1]
