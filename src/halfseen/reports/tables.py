@@ -14,7 +14,6 @@ if TYPE_CHECKING:  # the command line prints tables without loading NumPy
 SIGNIFICANT = 0.05
 DEEPEST_SHADE = 4.0  # the ratio, or its inverse, from which the colour of a cell grows no stronger
 ALL_WORLDS, FAILED = "all worlds", "failed"
-ESTIMATORS = ("dr", "snips", "ips")
 Summary = Mapping[str, Any]
 
 
@@ -469,7 +468,7 @@ def policy_table(policies: Mapping[str, Summary]) -> Table:
         rows.append(
             {
                 "policy": label,
-                **{name: interval(policy[name], digits) for name in ESTIMATORS},
+                **{name: interval(policy[name], digits) for name in policy["more than logged"]},
                 "dr − logged": interval(policy["more than logged"]["dr"], digits, "+") if rows else "–",
                 "ess": number(size, 0 if size >= 100 else 1),
                 "largest weight": f"{policy['largest_weight']:.3g}",
