@@ -27,8 +27,8 @@ def processes(jobs: int | None, cluster: str | None) -> int:
 
 
 def describe_size(plan: Experiment) -> str:
-    sizes = {"agent": plan.agents, "world": plan.worlds, "seed": plan.seeds, "round": plan.rounds}
-    return " × ".join(count(things, word) for word, things in sizes.items())
+    counts = {"agent": len(plan.agents), "world": len(plan.worlds), "seed": len(plan.seeds), "round": plan.rounds}
+    return " × ".join(count(number, word) for word, number in counts.items())
 
 
 def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | None, resume: bool) -> Result:
