@@ -13,9 +13,8 @@ from experiments.synthetic import fabricate, power
 from jinja2 import UndefinedError
 from reports.page import Page
 
-from halfseen.diagnostics.health import Finding, Verdict
 from halfseen.errors import MissingExtra
-from halfseen.experiments.claims import Claim, judge_claims
+from halfseen.experiments.claims import Claim, ClaimVerdict, Evidence, judge_claims
 from halfseen.experiments.report import reproduction_report, result_figure
 from halfseen.experiments.result import Result
 from halfseen.reports import pages
@@ -44,7 +43,10 @@ def text(result: Result) -> str:
 def test_every_finding_and_verdict_is_the_claims_own(result: Result, text: str) -> None:
     page = Page(text)
     claims = judge_claims(result)
-    assert {finding.verdict for claim in claims for finding in claim.findings} >= {Verdict.HOLDS, Verdict.FAILS}
+    assert {finding.verdict for claim in claims for finding in claim.findings} >= {
+        ClaimVerdict.HOLDS,
+        ClaimVerdict.FAILS,
+    }
     for claim in claims:
         assert [claim.title, claim.verdict, claim.verdict_elsewhere] in page.rows
         assert claim.paper in page.text
@@ -54,13 +56,13 @@ def test_every_finding_and_verdict_is_the_claims_own(result: Result, text: str) 
             assert page.rows.count(row) >= 1
     shown = re.findall(r'<span class="verdict (\w+)">([^<]+)</span>', text)
     assert len(shown) == sum(4 + len(claim.findings) for claim in claims)
-    assert all(Verdict[name.upper()] == said for name, said in shown)
+    assert all(ClaimVerdict[name.upper()] == said for name, said in shown)
 
 
-@pytest.mark.parametrize("verdict", list(Verdict))
-def test_the_text_follows_the_verdict(result: Result, verdict: Verdict) -> None:
-    others = [other for other in Verdict if other is not verdict]
-    finding = Finding(result.worlds[0], "emkf-ts", Estimate(0.5, 0.4, 0.6), verdict)
+@pytest.mark.parametrize("verdict", list(ClaimVerdict))
+def test_the_text_follows_the_verdict(result: Result, verdict: ClaimVerdict) -> None:
+    others = [other for other in ClaimVerdict if other is not verdict]
+    finding = Evidence(result.worlds[0], "emkf-ts", Estimate(0.5, 0.4, 0.6), verdict)
     page = Page(report(result, [Claim("a claim", "said", "tested", (finding,))]))
     assert f"“{verdict}” 1" in page.text
     assert all(f"“{other}” 0" in page.text for other in others)
@@ -105,7 +107,7 @@ def test_accessible(text: str) -> None:
 
 def test_hostile_names_are_escaped(result: Result) -> None:
     nasty = '<script>alert("1")</script>&'
-    finding = Finding("orbit", nasty, Estimate(1.0, 0.5, 1.5), Verdict.FAILS)
+    finding = Evidence("orbit", nasty, Estimate(1.0, 0.5, 1.5), ClaimVerdict.FAILS)
     page = Page(report(result, [Claim(nasty, nasty, nasty, (finding,))]))
     assert not page.tags("script")
     assert nasty in page.text

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from halfseen.cli import interruption
 from halfseen.cli.terminal import progress
 from halfseen.errors import HalfseenError, invalid
+from halfseen.reports.tables import count
 
 if TYPE_CHECKING:
     from halfseen.experiments.plan import Experiment
@@ -27,14 +28,14 @@ def processes(jobs: int | None, cluster: str | None) -> int:
 
 def describe_size(plan: Experiment) -> str:
     counts = {"agent": len(plan.agents), "world": len(plan.worlds), "seed": len(plan.seeds), "round": plan.rounds}
-    return " × ".join(f"{count:,} {word}{'s' * (count > 1)}" for word, count in counts.items())
+    return " × ".join(count(number, word) for word, number in counts.items())
 
 
 def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | None, resume: bool) -> Result:
     """Play, and keep what is done in `out`; whatever ends it early, it is said how to go on."""
     from halfseen.experiments.run import run_experiment
 
-    count = processes(jobs, cluster)
+    workers = processes(jobs, cluster)
     if resume and out is None:
         raise invalid("resume", "no --out", "the folder of the run to go on with")
     with progress(describe_size(plan)) as bar:
@@ -50,7 +51,7 @@ def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | No
 
         try:
             return run_experiment(
-                plan, jobs=count, cluster=cluster, out=out, resume=resume, progress=bar.update, on_saved=on_saved
+                plan, jobs=workers, cluster=cluster, out=out, resume=resume, progress=bar.update, on_saved=on_saved
             )
         except HalfseenError as error:
             if interruption.written[0] == interruption.NOTHING_WRITTEN:

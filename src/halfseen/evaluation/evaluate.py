@@ -28,7 +28,7 @@ from halfseen.evaluation.reward_model import predicted_rewards
 from halfseen.kernels.random import Floats
 from halfseen.reports.figures import evaluation_figure, render_figure
 from halfseen.reports.files import save_figure, staged, write_atomically, write_figure, write_json
-from halfseen.reports.pages import evaluation_page
+from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, count, logged_arms_table, policy_table
 from halfseen.validation import positive, seed_number
 
@@ -98,10 +98,11 @@ class Evaluation:
         """`evaluation.html`, the picture as PNG and SVG, and `evaluation.json`, into a folder."""
         log, summary = self.log, self.summary()
         with staged(folder) as stage:
-            page = evaluation_page(
-                summary,
-                self.warnings,
-                logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
+            page = render(
+                "evaluation.html",
+                summary=summary,
+                warnings=self.warnings,
+                arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
                 enough=ENOUGH,
                 no_chance=NO_CHANCE,
                 svg=write_figure(stage, "evaluation", self._figure()),

@@ -20,7 +20,7 @@ from halfseen.errors import HalfseenError, invalid
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.figures import health_figure, render_figure
 from halfseen.reports.files import save_figure, staged, write_atomically, write_figure, write_json
-from halfseen.reports.pages import health_page
+from halfseen.reports.pages import render
 from halfseen.reports.tables import Table
 from halfseen.worlds.recorded import RecordedWorld
 from halfseen.worlds.world import World
@@ -82,11 +82,12 @@ class Examination:
         """`health.html`, the picture as PNG and SVG, and `health.json`, into a folder."""
         measured, summary = _plain(self.measured), self.summary()
         with staged(folder) as stage:
-            page = health_page(
-                self.title,
-                summary["findings"],
-                self.table(),
-                measured,
+            page = render(
+                "health.html",
+                title=self.title,
+                findings=summary["findings"],
+                findings_table=self.table(),
+                measured=measured,
                 svg=write_figure(stage, "health", health_figure(measured)),
                 tall_svg=render_figure(health_figure(measured, narrow=True), "svg"),
             )

@@ -27,7 +27,7 @@ from halfseen.experiments.report import agent_settings, facts_from_worlds, world
 from halfseen.reports.commands import rerun_command
 from halfseen.reports.figures import ratio_figure, render_figure
 from halfseen.reports.files import check_folder, staged, write_atomically, write_json
-from halfseen.reports.pages import leaderboard_page
+from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, leaderboard_markdown, matrix_table, ranked_agents, world_table
 from halfseen.worlds.world import World
 
@@ -96,8 +96,9 @@ class Leaderboard:
 
     def save(self, folder: str | Path) -> None:
         """Write `leaderboard.json`, `leaderboard.html` and `leaderboard.md`."""
-        page = leaderboard_page(
-            self.summary,
+        page = render(
+            "leaderboard.html",
+            summary=self.summary,
             batch=SEEDS_PER_SLICE,
             worlds=world_settings(self.plan),
             agents=agent_settings(self.plan),

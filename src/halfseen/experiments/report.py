@@ -18,7 +18,7 @@ from halfseen.experiments.theory import BOUND_DELTA
 from halfseen.reports.commands import rerun_command
 from halfseen.reports.figures import arms_figure, regret_figure, render_figure, reward_figure, theory_figure
 from halfseen.reports.files import write_atomically, write_figure
-from halfseen.reports.pages import recorded_page, reproduction_page
+from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, rewards_markdown
 from halfseen.worlds.named import RECORDED
 from halfseen.worlds.recorded import SCALE_ON, RecordedWorld
@@ -46,10 +46,13 @@ def _by_world(result: Result, field: str) -> dict[str, dict[str, Any]]:
 
 def reproduction_report(result: Result, claims: Sequence[Claim], regret_svg: bytes) -> str:
     """The page of the paper's experiment."""
-    return reproduction_page(
-        result.summary,
-        [claim.as_dict() for claim in claims],
-        papers_worlds=[world for world in result.worlds if is_papers_own(world)],
+    judged = [_judged(claim) for claim in claims]
+    columns = {"claim": "title", "in the paper's setting": "verdict", "beside it": "verdict_elsewhere"}
+    return render(
+        "reproduction.html",
+        summary=result.summary,
+        claims=judged,
+        overview=Table([{name: claim[key] for name, key in columns.items()} for claim in judged]),
         linear=LINEAR,
         delta=BOUND_DELTA,
         worlds=world_settings(result.plan),
@@ -60,11 +63,33 @@ def reproduction_report(result: Result, claims: Sequence[Claim], regret_svg: byt
     )
 
 
+def _judged(claim: Claim) -> dict[str, Any]:
+    """The claim as the page shows it; its verdict is None in a setting in which it was not tested."""
+    is_own = [is_papers_own(finding.world) for finding in claim.findings]
+    findings = [
+        {
+            "world": finding.world,
+            "agent": finding.subject,
+            f"{claim.measure} [95 % interval]": f"{finding.figure:{claim.form}}",
+            "verdict": finding.verdict,
+        }
+        for finding in claim.findings
+    ]
+    return {
+        "title": claim.title,
+        "paper": claim.paper,
+        "test": claim.test,
+        "findings": Table(findings),
+        "verdict": claim.verdict if any(is_own) else None,
+        "verdict_elsewhere": None if all(is_own) else claim.verdict_elsewhere,
+    }
+
+
 def write_recorded(result: Result, folder: Path) -> None:
     """Write `reward` and `arms` as PNG and SVG (arms once per world), `report.html` and `table.md`."""
     worlds = [world for world in result.plan.worlds if isinstance(world, RecordedWorld)]
     command, caveats = run_command(result.plan), list(dict.fromkeys(world.caveat for world in worlds))
-    pictures = {"reward": write_figure(folder, "reward", result_figure(result))}
+    reward_svg = write_figure(folder, "reward", result_figure(result))
     details = {}
     for number, (world, arms) in enumerate(zip(worlds, _by_world(result, "arm").values(), strict=True)):
         label = re.sub(r"[^A-Za-z0-9]+", "-", world.name).strip("-") or str(number)
@@ -76,14 +101,15 @@ def write_recorded(result: Result, folder: Path) -> None:
             ),
             "arms_svg": write_figure(folder, name, arms_figure(arms, world.arm_names)),
         }
-    page = recorded_page(
-        result.summary,
-        details,
+    page = render(
+        "recorded.html",
+        summary=result.summary,
+        worlds=details,
         baseline=BASELINE,
         caveats=caveats,
         agents=agent_settings(result.plan),
         command=command,
-        reward_svg=pictures["reward"],
+        reward_svg=reward_svg,
     )
     write_atomically(folder / "report.html", page.encode())
     write_atomically(folder / "table.md", rewards_markdown(result.summary, command, caveats).encode())

@@ -12,8 +12,8 @@ if TYPE_CHECKING:  # the command line prints tables without loading NumPy
     from numpy.typing import NDArray
 
 SIGNIFICANT = 0.05
+DEEPEST_SHADE = 4.0  # the ratio, or its inverse, from which the colour of a cell grows no stronger
 ALL_WORLDS, FAILED = "all worlds", "failed"
-ESTIMATORS = ("dr", "snips", "ips")
 Summary = Mapping[str, Any]
 
 
@@ -162,9 +162,9 @@ def norms_table(summary: Summary) -> Table:
     return Table(list(rows.values()))
 
 
-def theory_rows(summary: Summary) -> list[list[str]]:
-    """Assumption A3 of the theorem and the estimation error, one row per world and agent. Two columns share a name."""
-    return [
+def theory_table(summary: Summary) -> dict[str, Any]:
+    """Columns and cells of assumption A3 and the estimation error. Two columns have the same name."""
+    cells = [
         [
             world,
             agent,
@@ -175,6 +175,7 @@ def theory_rows(summary: Summary) -> list[list[str]]:
         ]
         for world, agent, entry in agent_entries(summary)
     ]
+    return {"columns": ["world", "agent", "A3: T·‖B⁻¹(T)‖", "its growth", "Σ‖ε‖", "its growth"], "cells": cells}
 
 
 def agent_entries(summary: Summary) -> list[tuple[str, str, dict[str, Any]]]:
@@ -288,6 +289,28 @@ def matrix_table(summary: Summary) -> Table:
     return Table(rows)
 
 
+def shaded_matrix(summary: Summary) -> dict[str, Any]:
+    """The columns and cells of `matrix_table`, each cell with its text, its style and whether the agent failed."""
+    matrix = matrix_table(summary)
+    cells: list[list[Any]] = []
+    for agent, *texts in matrix.cells:
+        entries = [content["agents"][agent] for content in summary["worlds"].values()]
+        styles = [_shade(entry["ratio"] and entry["ratio"]["value"], differs(entry)) for entry in entries]
+        styles.append(_shade(summary["agents"][agent]["overall_ratio"], bold=False))
+        pairs = zip(texts, styles, strict=True)
+        cells.append([agent, *({"text": text, "style": style, "failed": text == FAILED} for text, style in pairs)])
+    return {"columns": matrix.columns, "cells": cells}
+
+
+def _shade(ratio: float | None, bold: bool) -> str:
+    """A background, blue below 1 and orange above. Text stays readable on it on light pages and on dark ones."""
+    if ratio is None:
+        return ""
+    depth = max(-1.0, min(1.0, math.log(ratio) / math.log(DEEPEST_SHADE)))
+    colour = "0 114 178" if depth < 0 else "213 94 0"
+    return f"background: rgb({colour} / {abs(depth) / 2:.2f})" + ("; font-weight: 700" if bold else "")
+
+
 def world_table(summary: Summary, world: str) -> Table:
     """All figures of one world, the agent with the least regret first."""
     content = summary["worlds"][world]
@@ -382,11 +405,14 @@ def failure_lines(summary: Summary) -> list[str]:
     return lines
 
 
+def versions(summary: Summary) -> str:
+    return ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
+
+
 def versions_and_time(summary: Summary) -> str:
     """The versions of a leaderboard and the time of all cells, in a sentence."""
-    versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
     seconds = sum(entry["wall_seconds"] for _, _, entry in agent_entries(summary))
-    return f"{versions}. All cells together took {number(seconds / 60, 1)} minutes of one process."
+    return f"{versions(summary)}. All cells together took {number(seconds / 60, 1)} minutes of one process."
 
 
 def leaderboard_markdown(summary: Summary, command: str | None, batch: int) -> str:
@@ -442,7 +468,7 @@ def policy_table(policies: Mapping[str, Summary]) -> Table:
         rows.append(
             {
                 "policy": label,
-                **{name: interval(policy[name], digits) for name in ESTIMATORS},
+                **{name: interval(policy[name], digits) for name in policy["more than logged"]},
                 "dr − logged": interval(policy["more than logged"]["dr"], digits, "+") if rows else "–",
                 "ess": number(size, 0 if size >= 100 else 1),
                 "largest weight": f"{policy['largest_weight']:.3g}",
@@ -507,7 +533,7 @@ def dimensions_table(scores: Mapping[int, float], latent: int) -> Table:
 
 
 def sensors_table(sensors: Iterable[Summary]) -> Table:
-    """What each feature adds: name, hidden, share of the reward variance, its error, greedy reward or None."""
+    """What each feature adds: its name, whether it is hidden, and its share of the reward variance with its error."""
     return Table(
         [
             {
