@@ -477,7 +477,7 @@ def test_the_driver_says_nothing_of_its_own_about_a_lost_connection(
         journal.begin()
         journal.lock(["nobody"])
         lose()
-        journal._later += [(b"SELECT 1", ())] * 20  # type: ignore[attr-defined]  # that go with the commit
+        journal._deferred += [(b"SELECT 1", ())] * 20  # type: ignore[attr-defined]  # that go with the commit
         with pytest.raises(JournalAway, match="cannot be used now"):
             journal.commit()
     finally:
