@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from experiments.synthetic import fabricate, power
 
-from halfseen.experiments import reproduce as module
+from halfseen.experiments import result as result_module
 from halfseen.experiments.claims import judge_claims
-from halfseen.experiments.reproduce import AGENTS, paper_experiment, reproduce, save_reproduction
+from halfseen.experiments.reproduce import AGENTS, paper_experiment, save_reproduction
+from halfseen.experiments.run import run_experiment
 
 FILES = ["regret.png", "regret.svg", "report.html", "rounds.parquet", "summary.json"]
 
@@ -29,9 +30,9 @@ def test_reproduce_end_to_end(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     told = []
-    result, claims = reproduce(
-        rounds=250, seeds=2, noise=[0.5], agents=["emkf-ts", "ts-pco"], progress=lambda *done: told.append(done)
-    )
+    plan = paper_experiment(rounds=250, seeds=2, noise=[0.5], agents=["emkf-ts", "ts-pco"])
+    result = run_experiment(plan, progress=lambda *done: told.append(done))
+    claims = judge_claims(result)
     assert told[-1] == (2 * 2 * 2 * 250, 2 * 2 * 2 * 250)
     paths = save_reproduction(result, claims, tmp_path / "a" / "b")
     assert [path.name for path in paths] == FILES
@@ -58,7 +59,7 @@ def test_nothing_is_left_when_writing_is_cut_short(
         raise error
 
     result = fabricate(["emkf-ts"], lambda *_: power(0.5))
-    monkeypatch.setattr(module, "write_rounds", cut)
+    monkeypatch.setattr(result_module, "write_rounds", cut)
     with pytest.raises(error):
         save_reproduction(result, judge_claims(result), tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
