@@ -60,6 +60,20 @@ class Job:
     rehearsed: bool = True  # False: what it takes the first time is what is asked for, and the only run
     flop_limit: float | None = None  # the aim: within how many times the time its flops would take in dgemm
 
+    def enter(self, package: str, module: str, make: Callable[[Any, str], Contender]) -> None:
+        """Add what `make(module, "package version")` returns, or to `absent` why the peer does not take part."""
+        try:
+            label = f"{package} {version(package)}"
+            loaded = importlib.import_module(module)
+        except (ImportError, PackageNotFoundError):
+            if (line := f"{package}: not installed") not in self.absent:
+                self.absent.append(line)
+            return
+        try:
+            self.contenders.append(make(loaded, label))
+        except Exception as error:
+            self.absent.append(f"{label}: failed: {_one_line(error)}")
+
 
 def measure(job: Job, on_step: OnStep = lambda _, __: None, *, quick: bool = False) -> list[dict[str, Any]]:
     """A row a contender: microseconds a unit and the ratio to ours.
@@ -179,31 +193,6 @@ def peer_versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-class Entrants:
-    """Contenders of a job, ours first; `absent` has a line for each peer that could not be entered."""
-
-    def __init__(self, *contenders: Contender) -> None:
-        self.contenders: list[Contender] = list(contenders)
-        self.absent: list[str] = []
-
-    def enter(self, package: str, module: str, make: Callable[[Any, str], Contender]) -> None:
-        """Add what `make(module, "package version")` returns, if the package is there and can be set up."""
-        try:
-            label = f"{package} {version(package)}"
-            loaded = importlib.import_module(module)
-        except (ImportError, PackageNotFoundError):
-            self.absent.append(f"{package}: not installed")
-            return
-        try:
-            self.contenders.append(make(loaded, label))
-        except Exception as error:
-            self.absent.append(f"{label}: failed: {_one_line(error)}")
-
-    def cannot(self, package: str, why: str) -> None:
-        """A peer that has nothing for this job."""
-        self.absent.append(f"{package}: {why}")
 
 
 DGEMM_SIZE = 512  # three matrices of 2 MB: large enough for dgemm to reach its rate, small enough for the cache

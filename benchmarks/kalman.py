@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Contender, Entrants, Job
+from benchmarks.harness import Contender, Job
 from benchmarks.problem import (
     LATENT,
     OBSERVED,
@@ -39,8 +39,6 @@ def step_job(quick: bool = False) -> Job:
             gain = np.linalg.solve(A @ P @ A.T + R, A @ P).T
             x, P = x + gain @ (y - A @ x), P - gain @ A @ P
         return x
-
-    entrants = Entrants(_ours(model, past, now), Contender("NumPy", numpy_steps, STEPS))
 
     def filterpy(module: Any, label: str) -> Contender:
         other = module.KalmanFilter(dim_x=LATENT, dim_z=OBSERVED)
@@ -96,19 +94,19 @@ def step_job(quick: bool = False) -> Job:
 
         return Contender(label, steps, STEPS, "jitted, its filter on a series of one")
 
-    entrants.enter("filterpy", "filterpy.kalman", filterpy)
-    entrants.enter("pykalman", "pykalman", pykalman)
-    entrants.enter("simdkalman", "simdkalman", simdkalman)
-    entrants.enter("dynamax", "dynamax.linear_gaussian_ssm", dynamax)
-    entrants.cannot("statsmodels", "has no filter that steps; `extend` filters a new series")
-    return Job(
+    job = Job(
         "Kalman step online",
         "step",
         filter_flops(LATENT, OBSERVED),
-        entrants.contenders,
+        [_ours(model, past, now), Contender("NumPy", numpy_steps, STEPS)],
         lambda one, other: np.testing.assert_allclose(one, other, atol=1e-6),
-        entrants.absent,
     )
+    job.enter("filterpy", "filterpy.kalman", filterpy)
+    job.enter("pykalman", "pykalman", pykalman)
+    job.enter("simdkalman", "simdkalman", simdkalman)
+    job.enter("dynamax", "dynamax.linear_gaussian_ssm", dynamax)
+    job.absent.append("statsmodels: has no filter that steps; `extend` filters a new series")
+    return job
 
 
 def _ours(model: Any, past: np.ndarray, now: list[np.ndarray]) -> Contender:
@@ -223,16 +221,6 @@ def series_job(quick: bool = False) -> Job:
 
         return Contender(label, run, SLOW_ROUNDS, "one series; made for many at once")
 
-    entrants = Entrants(
-        Contender("halfseen", ours, ROUNDS, "`model.filter(ys)`"),
-        Contender("NumPy loop", lambda: numpy_filter(model, short), SLOW_ROUNDS),
-    )
-    entrants.enter("statsmodels", "statsmodels.tsa.statespace.kalman_filter", statsmodels)
-    entrants.enter("dynamax", "dynamax.linear_gaussian_ssm", dynamax)
-    entrants.enter("pykalman", "pykalman", pykalman)
-    entrants.enter("filterpy", "filterpy.kalman", filterpy)
-    entrants.enter("simdkalman", "simdkalman", simdkalman)
-
     def agree(one, other):
         """The means, and the log-likelihood where there is one."""
         n = len(other[0])
@@ -241,11 +229,19 @@ def series_job(quick: bool = False) -> Job:
             want = one[1] if n == ROUNDS else model.filter(ys[:n]).log_likelihood
             np.testing.assert_allclose(want, other[1], rtol=1e-8)
 
-    return Job(
+    job = Job(
         f"Kalman filter of a series of {ROUNDS:,}",
         "step",
         series_flops(LATENT, OBSERVED),
-        entrants.contenders,
+        [
+            Contender("halfseen", ours, ROUNDS, "`model.filter(ys)`"),
+            Contender("NumPy loop", lambda: numpy_filter(model, short), SLOW_ROUNDS),
+        ],
         agree,
-        entrants.absent,
     )
+    job.enter("statsmodels", "statsmodels.tsa.statespace.kalman_filter", statsmodels)
+    job.enter("dynamax", "dynamax.linear_gaussian_ssm", dynamax)
+    job.enter("pykalman", "pykalman", pykalman)
+    job.enter("filterpy", "filterpy.kalman", filterpy)
+    job.enter("simdkalman", "simdkalman", simdkalman)
+    return job

@@ -10,12 +10,13 @@ draws, and so the decisions, are each library's own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import halfseen as hs
-from benchmarks.harness import Contender, Entrants, Job
+from benchmarks.harness import Contender, Job
 from benchmarks.problem import ARMS, LATENT, learn_flops, score_flops
 
 ROUNDS, PEER_ROUNDS = 300, 60  # fewer for those that take their time
@@ -79,20 +80,22 @@ def job(quick: bool = False) -> Job:
             fresh.learn(c, arm, reward)
         return np.einsum("aij,aj->ai", fresh.inverse, fresh.f)
 
-    entrants = Entrants(
-        Contender("halfseen", ours, ROUNDS, "`ts-pco`, propensities not asked for", our_arms),
-        Contender("halfseen, with propensities", with_propensities, ROUNDS, "exact, of all arms", our_arms),
-        Contender("NumPy, vectorised over arms", numpy_loop, ROUNDS, "no checks, no record of decisions", numpy_arms),
-    )
-    enter_all(entrants, history)
-    return Job(
+    job = Job(
         "LinTS decide + learn, public API",
         "round",
         flops(LATENT, ARMS),
-        entrants.contenders,
+        [
+            Contender("halfseen", ours, ROUNDS, "`ts-pco`, propensities not asked for", our_arms),
+            Contender("halfseen, with propensities", with_propensities, ROUNDS, "exact, of all arms", our_arms),
+            Contender(
+                "NumPy, vectorised over arms", numpy_loop, ROUNDS, "no checks, no record of decisions", numpy_arms
+            ),
+        ],
         lambda one, other: np.testing.assert_allclose(one, other, atol=1e-6),
-        entrants.absent,
     )
+    for package, module, make in PEERS:
+        job.enter(package, module, partial(make, history=history))
+    return job
 
 
 @dataclass(frozen=True)
@@ -103,16 +106,6 @@ class History:
     arms: np.ndarray
     rewards: np.ndarray
     count: int  # of arms
-
-
-def enter_all(entrants: Entrants, history: History) -> None:
-    entrants.enter("mabwiser", "mabwiser.mab", lambda module, label: _mabwiser(module, label, history))
-    entrants.enter(
-        "contextualbandits", "contextualbandits.online", lambda module, label: _contextual(module, label, history)
-    )
-    entrants.enter("bayesianbandits", "bayesianbandits", lambda module, label: _bayesian(module, label, history))
-    entrants.enter("river", "river.bandit", lambda module, label: _river(module, label, history))
-    entrants.enter("vowpalwabbit", "vowpalwabbit", lambda module, label: _vowpal(module, label, history))
 
 
 def _mabwiser(module: Any, label: str, history: History) -> Contender:
@@ -234,3 +227,12 @@ def _vowpal(module: Any, label: str, history: History) -> Contender:
         check=check,
         at_least=5.0,
     )
+
+
+PEERS = (
+    ("mabwiser", "mabwiser.mab", _mabwiser),
+    ("contextualbandits", "contextualbandits.online", _contextual),
+    ("bayesianbandits", "bayesianbandits", _bayesian),
+    ("river", "river.bandit", _river),
+    ("vowpalwabbit", "vowpalwabbit", _vowpal),
+)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import halfseen as hs
-from benchmarks.harness import Contender, Entrants, Job
+from benchmarks.harness import Contender, Job
 from benchmarks.problem import ARMS, LATENT, OBSERVED, filter_flops, learn_flops, product_flops, score_flops, triangle
 from halfseen.agents.catalogue import AgentSpec
 from halfseen.components import Payoffs, StreamBatch
@@ -64,41 +64,39 @@ def job(agent: str, quick: bool = False) -> Job:
     def ours() -> np.ndarray:
         return hs.run(agent, world="orbit", rounds=rounds, seeds=seeds).tracks["orbit", agent].arm
 
-    entrants = Entrants(
-        Contender("halfseen", ours, seeds * rounds, f"`hs.run`, {seeds} seeds"),
-        Contender(
-            "NumPy loop",
-            lambda: one_stream(draws.first(1, SLOW_ROUNDS), start),
-            SLOW_ROUNDS,
-            "one stream; draws handed to it",
-        ),
-        Contender(
-            "NumPy, batched",
-            lambda: batched(draws, start),
-            seeds * rounds,
-            "draws handed to it" if learns else "gain held after 200 rounds; draws handed to it",
-        ),
-    )
-
     def with_jax(module: Any, label: str, *, held: bool) -> Contender:
         name = f"{label}, vmap + scan" + (", gain held" if held else "")
         handed, drawing = jax_compiled(draws, start, held=held)
         note = "draws its own" + ("; gain held after 200 rounds" if held else "")
         return Contender(name, drawing, seeds * rounds, note, handed, at_least=3.0)
 
-    entrants.enter("jax", "jax", lambda module, label: with_jax(module, label, held=False))
-    if not learns:
-        entrants.enter("jax", "jax", lambda module, label: with_jax(module, label, held=True))
-    return Job(
+    job = Job(
         f"Monte Carlo of {agent}, one core",
         "round",
         flops(LATENT, OBSERVED, ARMS, learns_model=learns),
-        entrants.contenders,
+        [
+            Contender("halfseen", ours, seeds * rounds, f"`hs.run`, {seeds} seeds"),
+            Contender(
+                "NumPy loop",
+                lambda: one_stream(draws.first(1, SLOW_ROUNDS), start),
+                SLOW_ROUNDS,
+                "one stream; draws handed to it",
+            ),
+            Contender(
+                "NumPy, batched",
+                lambda: batched(draws, start),
+                seeds * rounds,
+                "draws handed to it" if learns else "gain held after 200 rounds; draws handed to it",
+            ),
+        ],
         agree,
-        list(dict.fromkeys(entrants.absent)),
         repeats=5,
         flop_limit=15.0,
     )
+    job.enter("jax", "jax", lambda module, label: with_jax(module, label, held=False))
+    if not learns:
+        job.enter("jax", "jax", lambda module, label: with_jax(module, label, held=True))
+    return job
 
 
 def breakdown_job(quick: bool = False) -> Job:

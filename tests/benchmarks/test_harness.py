@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.harness import SHORTEST, Contender, Entrants, Job, measure
+from benchmarks.harness import SHORTEST, Contender, Job, measure
 
 from halfseen.errors import HalfseenError
 
@@ -79,13 +79,13 @@ def test_a_missing_peer_and_one_that_cannot_be_set_up_are_named():
     def unfit(module, label):
         raise TypeError("another API")
 
-    entrants = Entrants()
-    entrants.enter("no-such-package", "no_such_package", unfit)
-    entrants.enter("numpy", "numpy", unfit)
-    entrants.enter("numpy", "numpy", lambda module, label: Contender(label, lambda: module.pi, 1))
+    job = job_of()
+    job.enter("no-such-package", "no_such_package", unfit)
+    job.enter("numpy", "numpy", unfit)
+    job.enter("numpy", "numpy", lambda module, label: Contender(label, lambda: module.pi, 1))
     label = f"numpy {np.__version__}"
-    assert entrants.absent == ["no-such-package: not installed", f"{label}: failed: TypeError: another API"]
-    assert [one.name for one in entrants.contenders] == [label]
+    assert job.absent == ["no-such-package: not installed", f"{label}: failed: TypeError: another API"]
+    assert [one.name for one in job.contenders] == [label]
 
 
 def test_progress_rises_to_the_end():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import numpy as np
+import pytest
 
-from halfseen.experiments.plan import CHUNK, experiment
-from halfseen.experiments.play import Trajectories, checkpoints
+from halfseen.experiments.plan import CHUNK, Slice, experiment
+from halfseen.experiments.play import OnProgress, Trajectories, checkpoints
 from halfseen.experiments.result import Result
 
 ROLES = {"observed": ["a"], "hidden": ["c"], "rewards": ["up <b>", "down", "flat"]}
@@ -69,3 +72,15 @@ def assert_same_result(one: Result, other: Result) -> None:
             np.testing.assert_array_equal(
                 getattr(track, name), getattr(other.tracks[key], name), err_msg=f"{key} {name}"
             )
+
+
+def record_calls(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[Slice]:
+    """The slices that a function of a module is called with from now on."""
+    slices, function = list[Slice](), getattr(module, name)
+
+    def recording(task: Slice, on_progress: OnProgress) -> Any:
+        slices.append(task)
+        return function(task, on_progress)
+
+    monkeypatch.setattr(module, name, recording)
+    return slices

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from experiments.synthetic import assert_same_result
+from experiments.synthetic import assert_same_result, record_calls
 
 import halfseen as hs
 from halfseen.cli import interruption
 from halfseen.cli.app import run_app
 from halfseen.experiments import cache
 from halfseen.experiments import run as module
+from halfseen.experiments.cache import reachable, source_hash
 from halfseen.experiments.plan import Slice, experiment
 from halfseen.experiments.play import OnProgress, play
 from halfseen.experiments.run import SavedSlices, run_experiment, slice_size
@@ -29,15 +32,8 @@ SIZE = 2 * 2 * 5 * 60
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> list[Slice]:
     """The slices that were really played, of two seeds at most."""
-    slices: list[Slice] = []
-
-    def recording(task: Slice, on_progress: OnProgress) -> Any:
-        slices.append(task)
-        return play(task, on_progress)
-
-    monkeypatch.setattr(module, "play", recording)
     monkeypatch.setattr(module, "MOST_SEEDS", 2)
-    return slices
+    return record_calls(monkeypatch, module, "play")
 
 
 @pytest.fixture(scope="module")
@@ -314,3 +310,25 @@ def test_an_interruption_says_how_to_go_on(
 )
 def test_slices_give_every_worker_enough(seeds: int, worlds: int, workers: int, safe: bool, size: int) -> None:
     assert slice_size(seeds, worlds, workers, safe) == size
+
+
+def test_every_module_that_plays_is_in_the_hash() -> None:
+    """Whatever is loaded when a slice is played is among what a changed file of would change the hash."""
+    code = """
+import sys
+from halfseen.experiments.leaderboard_summary import one_agent_slices, play_and_summarise
+from halfseen.agents.catalogue import CATALOG
+from halfseen.experiments.plan import experiment
+for task in one_agent_slices(experiment(list(CATALOG), ["keyhole", "switch:at=3"], 5, 1)):
+    assert play_and_summarise(task, lambda _: None).error is None, task.agents
+print(*[name for name in sys.modules if name.startswith("halfseen.")])
+"""
+    source = str(Path(hs.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": source, "PATH": ""}, capture_output=True, text=True, check=True
+    )
+    reached = reachable("halfseen.experiments.leaderboard_summary")
+    assert set(done.stdout.split()) <= set(reached)
+    assert {"halfseen.worlds.named", "halfseen.kernels.kalman", "halfseen.estimators.emkf"} <= set(reached)
+    assert not set(reached) & {"halfseen.cli.app", "halfseen.cli.terminal", "halfseen.experiments.html"}
+    assert len(source_hash()) == 64

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiments.synthetic import record_calls
 from reports.page import Page
 
 import halfseen as hs
@@ -19,9 +20,16 @@ from halfseen.experiments import cache
 from halfseen.experiments import leaderboard as module
 from halfseen.experiments import leaderboard_summary as summary
 from halfseen.experiments.engines import local
-from halfseen.experiments.leaderboard import FILES, WORLDS, Progress, leaderboard_plan
-from halfseen.experiments.leaderboard_summary import BASELINE, FIELDS, SliceSummary, play_and_summarise, world_and_agent
-from halfseen.experiments.plan import Slice
+from halfseen.experiments.leaderboard import FILES, WORLDS, Progress, Schedule, leaderboard_plan
+from halfseen.experiments.leaderboard_summary import (
+    BASELINE,
+    FIELDS,
+    SliceSummary,
+    one_agent_slices,
+    play_and_summarise,
+    world_and_agent,
+)
+from halfseen.experiments.plan import Slice, experiment
 from halfseen.experiments.play import OnProgress
 from halfseen.learners.ridge import Ridge
 
@@ -38,14 +46,7 @@ def _small_cells(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> list[Slice]:
     """The slices that were really played."""
-    slices: list[Slice] = []
-
-    def recording(task: Slice, on_progress: OnProgress) -> SliceSummary:
-        slices.append(task)
-        return play_and_summarise(task, on_progress)
-
-    monkeypatch.setattr(module, "play_and_summarise", recording)
-    return slices
+    return record_calls(monkeypatch, module, "play_and_summarise")
 
 
 def board_in(folder: Path | None = None, **options: Any) -> hs.Leaderboard:
@@ -386,3 +387,32 @@ def test_bad_leaderboards(tmp_path: Path, options: dict[str, Any], line: str) ->
         board_in(tmp_path / "out", **options)
     assert str(caught.value).startswith(line)
     assert list(tmp_path.iterdir()) == []
+
+
+def _slices() -> list[Slice]:
+    return one_agent_slices(experiment(AGENTS, ["fog", "orbit"], 10, 4))
+
+
+def test_unknown_agents_first_then_the_slowest() -> None:
+    schedule, cost = Schedule(_slices()), {"kf-ts": 1.0, "ts-pco": 5.0, "random": 3.0}
+    assert schedule.seconds_left() is None
+    order = []
+    for task in schedule:
+        order.append(world_and_agent(task))
+        schedule.finished(task, cost[task.agents[0].label] * (1 if task.world.name == "fog" else 0.1))
+    assert [agent for _, agent in order[:3]] == ["kf-ts", "ts-pco", "random"]
+    assert order[3] == ("fog", "ts-pco")
+    assert order.index(("fog", "random"), 3) < order.index(("fog", "kf-ts"), 3)
+    assert len(order) == len(_slices())
+    assert schedule.seconds_left() == 0
+
+
+def test_time_left_from_what_was_done_before() -> None:
+    slices = _slices()
+    schedule = Schedule(slices[1:])
+    schedule.finished(slices[0], 2.0)  # kf-ts in fog, from an earlier run
+    assert schedule.seconds_left() is None
+    for task in (one for one in slices if one.agents[0].label != "kf-ts"):
+        schedule.finished(task, 1.0)
+    assert schedule.seconds_left() == pytest.approx(3 * 2.0 + 8 * 1.0)  # none of them was taken from the schedule
+    assert next(iter(schedule)).agents[0].label == "kf-ts"

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from experiments.synthetic import fabricate, power
 
-from halfseen.errors import HalfseenError
-from halfseen.experiments import reproduce as module
+from halfseen.experiments import result as result_module
 from halfseen.experiments.claims import judge_claims
-from halfseen.experiments.reproduce import AGENTS, paper_experiment, reproduce, save_reproduction
-from halfseen.reports.files import check_folder, staged
+from halfseen.experiments.reproduce import AGENTS, paper_experiment, save_reproduction
+from halfseen.experiments.run import run_experiment
 
 FILES = ["regret.png", "regret.svg", "report.html", "rounds.parquet", "summary.json"]
 
@@ -31,9 +30,9 @@ def test_reproduce_end_to_end(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     told = []
-    result, claims = reproduce(
-        rounds=250, seeds=2, noise=[0.5], agents=["emkf-ts", "ts-pco"], progress=lambda *done: told.append(done)
-    )
+    plan = paper_experiment(rounds=250, seeds=2, noise=[0.5], agents=["emkf-ts", "ts-pco"])
+    result = run_experiment(plan, progress=lambda *done: told.append(done))
+    claims = judge_claims(result)
     assert told[-1] == (2 * 2 * 2 * 250, 2 * 2 * 2 * 250)
     paths = save_reproduction(result, claims, tmp_path / "a" / "b")
     assert [path.name for path in paths] == FILES
@@ -60,41 +59,7 @@ def test_nothing_is_left_when_writing_is_cut_short(
         raise error
 
     result = fabricate(["emkf-ts"], lambda *_: power(0.5))
-    monkeypatch.setattr(module, "write_rounds", cut)
+    monkeypatch.setattr(result_module, "write_rounds", cut)
     with pytest.raises(error):
         save_reproduction(result, judge_claims(result), tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_older_files_survive_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("old")
-
-    def write() -> None:
-        with staged(tmp_path) as stage:
-            (stage / "a").write_text("new")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        write()
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "old")]
-    with staged(tmp_path) as stage:
-        (stage / "a").write_text("new")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "new")]
-
-
-def test_folders_that_cannot_be(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    dangling = tmp_path / "dangling"
-    dangling.symlink_to(tmp_path / "nothing" / "there")
-    for folder in (file, file / "below" / "it", tmp_path / "new" / ("x" * 300), dangling):
-        with pytest.raises(HalfseenError, match="folder that can be written to"):
-            check_folder(folder)
-    check_folder(tmp_path / "not" / "yet")
-    assert sorted(tmp_path.iterdir()) == [dangling, file]
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that refuses even its owner")
-def test_a_folder_that_only_trying_shows_to_be_closed() -> None:
-    with pytest.raises(HalfseenError, match="out: got '/proc/halfseen/out'; want a folder that can be written to"):
-        check_folder("/proc/halfseen/out")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from halfseen.experiments.claims import Claim, judge_claims
+from halfseen.experiments.claims import Claim
 from halfseen.experiments.plan import Experiment, experiment, seed_range
-from halfseen.experiments.report import reproduction_report, result_figure
-from halfseen.experiments.result import Result, write_rounds
-from halfseen.experiments.run import run_experiment
-from halfseen.reports.files import staged, write_atomically, write_figure, write_json
+from halfseen.experiments.report import reproduction_report
+from halfseen.experiments.result import Result
+from halfseen.reports.files import staged, write_atomically, write_json
 from halfseen.worlds import named
 
 AGENTS = ("oracle-ts", "kf-ts", "emkf-ts", "emkf-ucb", "em-rts-ts", "ts-pco", "bayes")
@@ -27,42 +26,23 @@ def paper_experiment(
     agents: Sequence[str] = AGENTS,
     quick: bool = False,
 ) -> Experiment:
-    """The paper's worlds, one a noise level ε, with `orbit` beside them; `quick` asks for fewer rounds and seeds."""
-    usual_rounds, usual_seeds = QUICK if quick else FULL
+    """Return the paper's experiment: one world per noise level ε, and `orbit`. `quick` means fewer rounds and seeds."""
+    default_rounds, default_seeds = QUICK if quick else FULL
     worlds = [*[named("paper", noise=level) for level in noise], named("orbit")]
     return experiment(
         agents,
         worlds,
-        usual_rounds if rounds is None else rounds,
-        seed_range(usual_seeds if seeds is None else seeds, first_seed),
+        default_rounds if rounds is None else rounds,
+        seed_range(default_seeds if seeds is None else seeds, first_seed),
     )
 
 
-def reproduce(
-    *,
-    rounds: int | None = None,
-    seeds: int | None = None,
-    noise: Sequence[float] = NOISE,
-    agents: Sequence[str] = AGENTS,
-    quick: bool = False,
-    jobs: int = 1,
-    cluster: str | None = None,
-    out: str | Path | None = None,
-    resume: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[Result, list[Claim]]:
-    """Run the paper's experiment and judge its claims; slices are kept in `out`, as by `run`."""
-    plan = paper_experiment(rounds=rounds, seeds=seeds, noise=noise, agents=agents, quick=quick)
-    result = run_experiment(plan, jobs=jobs, cluster=cluster, out=out, resume=resume, progress=progress)
-    return result, judge_claims(result)
-
-
 def save_reproduction(result: Result, claims: Sequence[Claim], folder: str | Path) -> list[Path]:
-    """Write `regret.png`, `regret.svg`, `report.html`, `summary.json` and `rounds.parquet`; where they are."""
+    """Write `regret.png`, `regret.svg`, `report.html`, `summary.json` and `rounds.parquet`, and return their paths."""
     with staged(folder) as stage:
-        svg = write_figure(stage, "regret", result_figure(result))
+        result.save(stage)
+        svg = (stage / "regret.svg").read_bytes()
         write_atomically(stage / "report.html", reproduction_report(result, claims, svg).encode())
         write_json(stage / "summary.json", result.summary | {"claims": [claim.as_dict() for claim in claims]})
-        write_rounds(result, stage / "rounds.parquet")
         names = sorted(path.name for path in stage.iterdir())
     return [Path(folder) / name for name in names]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from halfseen.worlds.recorded import RecordedWorld
 
 FULL_CONTEXT, OURS = "oracle-ts", "adaptive"
-_SURE = 3.0  # how many standard errors above 0 a mean must be for shares of it to mean something
+_CLEARLY_POSITIVE = 3.0  # how many standard errors above 0 a mean must be for shares of it to mean something
 
 
 def reference_agent(agents: tuple[str, ...]) -> str:
@@ -37,32 +37,36 @@ def reward_summary(result: Result, world: RecordedWorld) -> dict[str, Any]:
     arms = world.rewards[:rounds]
     reference = reference_agent(result.agents)
     block = max(block_length(series) for series in means.values())
-    drawn = block_bootstrap(np.stack(list(means.values()), axis=1), block)
-    found = dict(zip(means, drawn.T, strict=True))
-    versus = {agent: hac_mean(means[reference] - means[agent]) for agent in means if agent != reference}
-    adjusted = dict(zip(versus, holm([difference.p_value for difference in versus.values()]), strict=True))
+    resampled = block_bootstrap(np.stack(list(means.values()), axis=1), block)
+    resampled_means = dict(zip(means, resampled.T, strict=True))
+    differences = {agent: hac_mean(means[reference] - means[agent]) for agent in means if agent != reference}
+    adjusted = dict(zip(differences, holm([difference.p_value for difference in differences.values()]), strict=True))
     full = means.get(FULL_CONTEXT)
-    shares_mean_something = full is not None and hac_mean(full).t > _SURE
+    shares_mean_something = full is not None and hac_mean(full).t > _CLEARLY_POSITIVE
     entries: dict[str, Any] = {}
     for agent, series in means.items():
         earned = result.tracks[world.name, agent].reward
         mean = float(series.mean())
         entry: dict[str, Any] = {
             "reward_mean": mean,
-            "reward_interval": percentile_interval(mean, found[agent]).as_dict(),
+            "reward_interval": percentile_interval(mean, resampled_means[agent]).as_dict(),
             "reward_hac": hac_mean(series).as_dict(),
             "reward_by_seed": earned.mean(axis=1).tolist(),
             "share_of_full_context": None,
             "reference_less_this": None,
-            "share_of_arms": _shares(result.tracks[world.name, agent].arm, world.arms),
+            "share_of_arms": _arm_frequencies(result.tracks[world.name, agent].arm, world.arms),
         }
         if full is not None and shares_mean_something:
-            share = percentile_interval(mean / float(full.mean()), found[agent] / found[FULL_CONTEXT])
+            share = percentile_interval(
+                mean / float(full.mean()), resampled_means[agent] / resampled_means[FULL_CONTEXT]
+            )
             entry["share_of_full_context"] = share.as_dict()
         if agent != reference:
-            entry["reference_less_this"] = versus[agent].as_dict() | {
+            entry["reference_less_this"] = differences[agent].as_dict() | {
                 "p_holm": adjusted[agent],
-                "interval": percentile_interval(versus[agent].value, found[reference] - found[agent]).as_dict(),
+                "interval": percentile_interval(
+                    differences[agent].value, resampled_means[reference] - resampled_means[agent]
+                ).as_dict(),
             }
         entries[agent] = entry
     best = int(np.argmax(arms.mean(axis=0)))
@@ -79,6 +83,6 @@ def reward_summary(result: Result, world: RecordedWorld) -> dict[str, Any]:
     }
 
 
-def _shares(arms: Any, count: int) -> list[float]:
+def _arm_frequencies(arms: Any, count: int) -> list[float]:
     """How often each arm was played, over all seeds and rounds."""
     return [float(share) for share in np.bincount(arms.ravel(), minlength=count) / arms.size]
