@@ -40,7 +40,7 @@ def fastapi_empty() -> Any:
 
 
 def plain_empty() -> Any:
-    """The stack of routes/decisions.py: a plain ASGI endpoint, msgspec, and nothing behind it."""
+    """A plain route with msgspec, as the service reads and writes JSON, and nothing behind it."""
 
     class Endpoint:
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -53,4 +53,5 @@ def plain_empty() -> Any:
 if __name__ == "__main__":
     kind, port = sys.argv[1], int(sys.argv[2])
     app = {"fastapi": fastapi_empty, "plain": plain_empty}[kind]()
-    uvicorn.run(app, host="127.0.0.1", port=port, lifespan="off", **server_settings())
+    settings = server_settings() | {"http": "auto"}  # uvicorn's own protocol
+    uvicorn.run(app, host="127.0.0.1", port=port, lifespan="off", **settings)

@@ -18,14 +18,7 @@ from halfseen.journal.journal import open_journal
 from halfseen.service.engine.engine import Engine
 from halfseen.service.engine.loaded_stream import LoadedStream, fold_stream
 from halfseen.service.errors import ServiceError
-from halfseen.service.schemas import (
-    DecisionReply,
-    DecisionRequest,
-    EngineSettings,
-    RewardReply,
-    RewardRequest,
-    StreamSpec,
-)
+from halfseen.service.schemas import DecisionRequest, EngineSettings, RewardRequest, StreamSpec
 
 PLAIN = {"identify": False, "sweep_seconds": 0.05}
 
@@ -97,11 +90,12 @@ async def decide(engine: Engine, y: Any, available: Any = None, key: str | None 
     return await engine.decide(name, DecisionRequest(observation(y) if type(y) is int else y, available, key))
 
 
-async def decide_all(engine: Engine, numbers: Any, name: str = "one") -> list[DecisionReply]:
+async def decide_all(engine: Engine, numbers: Any, name: str = "one"):
     return await engine.decide_all(name, [DecisionRequest(observation(number)) for number in numbers])
 
 
-async def reward(engine: Engine, decision: DecisionReply | str, value: Any, name: str = "one") -> RewardReply:
+async def reward(engine: Engine, decision: Any, value: Any, name: str = "one"):
+    """Reward a decision, which is given as such or by its id."""
     identity = decision if isinstance(decision, str) else decision.id
     return await engine.reward(name, RewardRequest(identity, value))
 

@@ -24,7 +24,7 @@ from halfseen.service.engine.wait_for_database import ShutdownRequested, wait_fo
 from halfseen.service.errors import ServiceError, refusal
 from halfseen.service.metrics import RequestMetrics
 from halfseen.service.openapi import describe
-from halfseen.service.routes.decisions import decision_routes
+from halfseen.service.routes.decisions import decision_app
 from halfseen.service.routes.journal import journal_routes
 from halfseen.service.routes.service import service_routes
 from halfseen.service.routes.streams import stream_routes
@@ -49,7 +49,7 @@ class ServeOptions:
     settings: EngineSettings = field(default_factory=EngineSettings)
 
 
-def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> Router:
+def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> ASGIApp:
     """The routes around an open engine. Decisions and rewards do not pass through FastAPI, which would be slower."""
     metrics = RequestMetrics()
     app = FastAPI(
@@ -73,8 +73,7 @@ def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> Router:
     app.router.routes.extend(dashboard)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)] + dashboard
     _handle_errors(app, routes)
-    fast_routes = decision_routes(engine, authorizer, metrics, limits)
-    return Router(fast_routes, default=_count_replies(app, metrics, routes), redirect_slashes=False)
+    return decision_app(engine, authorizer, metrics, limits, _count_replies(app, metrics, routes))
 
 
 def _count_replies(app: ASGIApp, metrics: RequestMetrics, routes: Sequence[Route]) -> ASGIApp:
@@ -136,7 +135,7 @@ def _handle_errors(app: FastAPI, routes: Sequence[Route]) -> None:
 
 
 @asynccontextmanager
-async def running_app(options: ServeOptions, *, wait: bool = False) -> AsyncIterator[Router]:
+async def running_app(options: ServeOptions, *, wait: bool = False) -> AsyncIterator[ASGIApp]:
     """The application with its engine open; `wait` is to wait for a database that is away."""
     limits = options.limits
     async with AsyncExitStack() as stack:
@@ -177,12 +176,12 @@ def create_app(options: ServeOptions) -> Router:
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
         try:
-            async with running_app(options, wait=True) as inner:
-                outer.routes, outer.default = inner.routes, inner.default
+            async with running_app(options, wait=True) as app:
+                router.default = app
                 yield
         except ShutdownRequested:  # uvicorn got the signal too and ends; a failed start would end all workers
-            outer.default = error_response(refusal("unavailable", "service: it is shutting down; try again later"))
+            router.default = error_response(refusal("unavailable", "service: it is shutting down; try again later"))
             yield
 
-    outer = Router(lifespan=lifespan, redirect_slashes=False)
-    return outer
+    router = Router(lifespan=lifespan, redirect_slashes=False)
+    return router

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TypeVar
 
 import msgspec
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from halfseen.service.asgi import error_response, internal_error, read_body, send_json
 from halfseen.service.auth import Authorizer
@@ -31,45 +31,14 @@ from halfseen.service.schemas import (
 
 Row = TypeVar("Row", DecisionRequest, RewardRequest)
 Handler = Callable[[str, bytes], Awaitable[object]]  # from a stream's name and the body of the request to the reply
+_PATH = re.compile(r"/v1/streams/([^/]+)/((?:decisions|rewards)(?:/batch)?)")
 _LOG = logging.getLogger("halfseen.service")
 
 
-class PostEndpoint:
-    """An ASGI endpoint that authorizes a POST, reads its body and sends the reply of `handle` as JSON."""
-
-    def __init__(
-        self, name: str, handle: Handler, authorizer: Authorizer, metrics: RequestMetrics, limits: Limits
-    ) -> None:
-        self._name, self._handle, self._authorizer, self._metrics = name, handle, authorizer, metrics
-        self._max_bytes = limits.body_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began, error = perf_counter(), None
-        try:
-            if scope["method"] != "POST":
-                raise refusal("not_allowed", f"method: got {scope['method']}; want POST")
-            stream = scope["path_params"]["name"]
-            await self._authorizer.authorize(scope["headers"], "decide", stream)
-            body = encode(await self._handle(stream, await read_body(scope, receive, self._max_bytes)))
-        except ServiceError as refused:
-            error = refused
-        except Exception:
-            _LOG.exception("a request to %s failed", self._name)  # the traceback, and nothing of the request
-            error = internal_error()
-        if error is None:
-            await send_json(send, body)
-        else:
-            headers = {"allow": "POST"} if error.status == 405 else {}
-            await error_response(error, **headers)(scope, receive, send)
-        self._metrics.observe(self._name, 200 if error is None else error.status, perf_counter() - began)
-
-
-def decision_routes(engine: Engine, authorizer: Authorizer, metrics: RequestMetrics, limits: Limits) -> list[Route]:
-    async def decide(name: str, body: bytes) -> object:
-        return await engine.decide(name, parse(decode_decision, body))
-
-    async def reward(name: str, body: bytes) -> object:
-        return await engine.reward(name, parse(decode_reward, body))
+def decision_app(
+    engine: Engine, authorizer: Authorizer, metrics: RequestMetrics, limits: Limits, other_routes: ASGIApp
+) -> ASGIApp:
+    """The ASGI application that answers requests for decisions and rewards, and passes the others on."""
 
     async def decide_all(name: str, body: bytes) -> object:
         rows, errors = _parse_rows(parse(decode_decisions, body).decisions, decode_decision, limits)
@@ -79,11 +48,38 @@ def decision_routes(engine: Engine, authorizer: Authorizer, metrics: RequestMetr
         rows, errors = _parse_rows(parse(decode_rewards, body).rewards, decode_reward, limits)
         return _batch_reply(await engine.reward_all(name, rows), errors)
 
-    handlers = {"decisions": decide, "rewards": reward, "decisions/batch": decide_all, "rewards/batch": reward_all}
-    return [
-        Route(f"/v1/streams/{{name}}/{end}", PostEndpoint(end, handle, authorizer, metrics, limits), methods=None)
-        for end, handle in handlers.items()
-    ]
+    handlers: dict[str, Handler] = {
+        "decisions": lambda name, body: engine.decide(name, parse(decode_decision, body)),
+        "rewards": lambda name, body: engine.reward(name, parse(decode_reward, body)),
+        "decisions/batch": decide_all,
+        "rewards/batch": reward_all,
+    }
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        match = _PATH.fullmatch(scope["path"])
+        if match is None:
+            await other_routes(scope, receive, send)
+            return
+        began, error = perf_counter(), None
+        stream, route = match.groups()
+        try:
+            if scope["method"] != "POST":
+                raise refusal("not_allowed", f"method: got {scope['method']}; want POST")
+            await authorizer.authorize(scope["headers"], "decide", stream)
+            body = encode(await handlers[route](stream, await read_body(scope, receive, limits.body_bytes)))
+        except ServiceError as refused:
+            error = refused
+        except Exception:
+            _LOG.exception("a request to %s failed", route)  # the traceback, and nothing of the request
+            error = internal_error()
+        if error is None:
+            await send_json(send, body)
+        else:
+            headers = {"allow": "POST"} if error.status == 405 else {}
+            await error_response(error, **headers)(scope, receive, send)
+        metrics.observe(route, 200 if error is None else error.status, perf_counter() - began)
+
+    return app
 
 
 def _parse_rows(
