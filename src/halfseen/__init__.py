@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from halfseen import worlds
     from halfseen.agents.agent import Agent
     from halfseen.agents.catalogue import AgentSpec, catalog, make
-    from halfseen.agents.decision import Decision
-    from halfseen.agents.fleet import Decisions, Fleet, load
+    from halfseen.agents.decision import Decision, Decisions
+    from halfseen.agents.fleet import Fleet, load
     from halfseen.client import AsyncClient, Client, ServiceUnreachable
     from halfseen.diagnostics.health import Finding, Health, Verdict
     from halfseen.errors import HalfseenError, HalfseenWarning

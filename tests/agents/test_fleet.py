@@ -5,7 +5,7 @@ import pytest
 from settings import ARMS, LATENT, OBSERVED, assert_same_state, make_small, told
 
 import halfseen as hs
-from halfseen.agents.fleet import FleetPending
+from halfseen.agents.pending import FleetPending
 
 
 def small_fleet(name="ts-pco", count=3, **options):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,11 @@ from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.catalogue import CATALOG, make
 from halfseen.agents.catalogue import load as load_agent
-from halfseen.agents.pending import PROVISIONAL
+from halfseen.agents.decision import Decisions
+from halfseen.agents.pending import LATEST, PROVISIONAL, ROUND_BITS, FleetPending
 from halfseen.agents.policy import Policy
 from halfseen.agents.stream_registry import Stream, StreamRegistry
-from halfseen.components import Choices, Mask, Stateful, StreamBatch, resized
+from halfseen.components import Mask, Stateful, StreamBatch, resized
 from halfseen.diagnostics.health import LONG, Health
 from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, survey
@@ -30,9 +29,6 @@ from halfseen.validation import LIMIT, at_least, seed_number
 
 SLICE = 512  # streams that are decided in one call of the policy: what is computed for them stays in the L2 cache
 GROWTH = 1.5  # of the rows, when more are needed
-ROUND_BITS = 32  # of an id: the lower ones are the round, the upper ones the number of the stream
-LATEST = (1 << ROUND_BITS) - 1
-_KEPT = ("ids", "rows", "arms", "features")  # of every pending decision
 
 
 class Fleet:
@@ -430,165 +426,8 @@ def load(path: str | Path) -> Agent | Fleet:
     return fleet
 
 
-class Decisions:
-    """Arrays with one row a stream, in the order asked for. `ids` are what rewards are credited to."""
-
-    def __init__(
-        self,
-        ids: Ints,
-        streams: Ints,
-        arms: Sequence[Arm],
-        parts: list[Choices],
-        probabilities: Callable[[Choices], Floats],
-        fleet: object,
-    ) -> None:
-        self.ids, self.streams = ids, streams
-        self.indices: Ints = _joined([part.arms for part in parts], (0,), np.int64)  # places in the fleet's arms
-        self._arms, self._parts, self._probabilities, self._fleet = arms, parts, probabilities, fleet
-        self._propensities: Floats | None = None
-
-    def ids_for(self, fleet: object) -> Ints:
-        """The ids, if the decisions are that fleet's own: numbers of streams begin at 0 in every fleet."""
-        if fleet is not self._fleet:
-            raise DecisionError(f"ids: got decisions of {self._fleet!r}; want some of {fleet!r}")
-        return self.ids
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def arms(self) -> NDArray[Any]:
-        """The arms to play, (n,): their names, or their numbers where the arms have no names."""
-        return np.array(self._arms)[self.indices] if isinstance(self._arms[0], str) else self.indices.copy()
-
-    @property
-    def expected(self) -> Floats:
-        """The reward predicted for every arm, (n, K)."""
-        return _joined([part.means for part in self._parts], (0, len(self._arms)))
-
-    @property
-    def contexts(self) -> Floats:
-        """The contexts as they were estimated for the decision, (n, p)."""
-        return _joined([part.features for part in self._parts], (0, 0))
-
-    @property
-    def propensities(self) -> Floats:
-        """The exact probability with which each arm was going to be chosen, (n, K); worked out when first asked for."""
-        if self._propensities is None:
-            self._propensities = _joined([self._probabilities(part) for part in self._parts], (0, len(self._arms)))
-            self._propensities.setflags(write=False)
-        return self._propensities
-
-    @property
-    def propensity(self) -> Floats:
-        """The probability with which each of the arms played was chosen, (n,)."""
-        return self.propensities[np.arange(len(self)), self.indices]
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} decisions of {len(self._arms)} arms>"
-
-
-class FleetPending:
-    """The decisions of all streams that may still be rewarded: arrays with a slot for each, and the slots by id.
-
-    A single agent's `PendingDecisions` holds an object for each decision, which would take a fleet longer than the
-    decisions themselves. Beyond `most` of a stream its oldest expires.
-    """
-
-    def __init__(self, most: int, streams: int, dimension: int) -> None:
-        self._most = most
-        self._slots: dict[int, int] = {}
-        self.ids: Ints = np.zeros(0, dtype=np.int64)  # −1: the slot is free
-        self.rows: Ints = np.zeros(0, dtype=np.int64)
-        self.arms: Ints = np.zeros(0, dtype=np.int64)
-        self.features: Floats = np.zeros((0, dimension))
-        self._free: Ints = np.zeros(0, dtype=np.int64)
-        self.counts: Ints = np.zeros(streams, dtype=np.int64)  # of each row
-        self.oldest: Ints = np.zeros(streams, dtype=np.int64)  # no decision of the row is of an earlier round
-
-    def __len__(self) -> int:
-        return len(self._slots)
-
-    @property
-    def nbytes(self) -> int:
-        """Of the decisions; `counts` and `oldest` are counted with the streams."""
-        arrays = [getattr(self, name) for name in (*_KEPT, "_free")]
-        return sys.getsizeof(self._slots) + int(sum(array.nbytes for array in arrays))
-
-    def resize(self, streams: int) -> None:
-        self.counts, self.oldest = resized(self.counts, streams), resized(self.oldest, streams)
-
-    def open(self, ids: Ints, rows: Ints, arms: Ints, features: Floats) -> None:
-        """Add decisions, those of one stream in the order of their rounds."""
-        if len(ids) > len(self._free):
-            old = len(self.ids)
-            size = max(int(old * GROWTH), old + len(ids))
-            for name in _KEPT:
-                setattr(self, name, resized(getattr(self, name), size))
-            self.ids[old:] = -1
-            self._free = np.concatenate([np.arange(size - 1, old - 1, -1), self._free])
-        cut = len(self._free) - len(ids)
-        slots, self._free = self._free[cut:], self._free[:cut]
-        self.ids[slots], self.rows[slots], self.arms[slots], self.features[slots] = ids, rows, arms, features
-        self._slots.update(zip(ids.tolist(), slots.tolist(), strict=True))
-        np.add.at(self.counts, rows, 1)
-        full = self.counts[rows] > self._most
-        if full.any():
-            self._expire(dict(zip(rows[full].tolist(), (ids[full] & ~LATEST).tolist(), strict=True)))
-
-    def _expire(self, first_ids: dict[int, int]) -> None:
-        """Drop the oldest decisions of rows that have too many, given by the id of a round 0."""
-        expired = []
-        for row, first_id in first_ids.items():
-            for _ in range(int(self.counts[row]) - self._most):
-                while (slot := self._slots.pop(first_id | int(self.oldest[row]), None)) is None:
-                    self.oldest[row] += 1
-                self.oldest[row] += 1
-                expired.append(slot)
-        self.free(np.array(expired))
-
-    def take(self, ids: Ints) -> Ints:
-        """The slots of decisions, which wait no longer; −1 where there is none, or none any more.
-
-        Then either `free` the slots or `put_back` the decisions.
-        """
-        return np.fromiter(map(self._slots.pop, ids.tolist(), repeat(-1)), np.int64, len(ids))
-
-    def put_back(self, slots: Ints) -> None:
-        self._slots.update(zip(self.ids[slots].tolist(), slots.tolist(), strict=True))
-
-    def free(self, slots: Ints) -> None:
-        np.subtract.at(self.counts, self.rows[slots], 1)
-        self.ids[slots] = -1
-        self._free = np.concatenate([self._free, slots])
-
-    def forget(self, rows: Ints) -> None:
-        """Drop all decisions of streams that are no more; their rows are as new."""
-        slots = np.flatnonzero((self.ids >= 0) & np.isin(self.rows, rows))
-        self.take(self.ids[slots])
-        self.free(slots)
-        self.oldest[rows] = 0
-
-    def of_stream(self, number: int) -> Ints:
-        """The slots of a stream's decisions, oldest first."""
-        slots = np.flatnonzero(self.ids >> ROUND_BITS == number)
-        return slots[np.argsort(self.ids[slots])]
-
-    def of_all(self) -> Ints:
-        """The slots of all decisions, by number of the stream and then by round."""
-        slots = np.flatnonzero(self.ids >= 0)
-        return slots[np.argsort(self.ids[slots])]
-
-    def state(self, slots: Ints) -> dict[str, Any]:
-        return {f"pending.{name}": getattr(self, name)[slots] for name in ("ids", "arms", "features")}
-
-
 def _slices(count: int) -> list[slice]:
     return [slice(at, at + SLICE) for at in range(0, count, SLICE)]
-
-
-def _joined(parts: list[NDArray[Any]], shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
-    return np.concatenate(parts) if parts else np.empty(shape, dtype=dtype)
 
 
 def _arrays_of(part: Stateful) -> dict[str, NDArray[Any]]:

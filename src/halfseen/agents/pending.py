@@ -1,12 +1,15 @@
-"""The decisions of one stream, by number: which of them still wait for a reward."""
+"""Decisions that may still be rewarded, of one agent and of a fleet."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from halfseen.components import resized
 from halfseen.diagnostics.health import LONG
 from halfseen.errors import DecisionError, invalid
 from halfseen.kernels.random import Floats, Ints
@@ -14,6 +17,11 @@ from halfseen.validation import at_least, refuse_outside
 
 PROVISIONAL = "pending.provisional"  # in the state only if there is such a reward
 _NO_PROVISIONAL = np.zeros((0, 4))  # number of the decision, value of the reward, and how it was learnt
+
+ROUND_BITS = 32  # of an id in a fleet: the lower ones are the round, the upper ones the number of the stream
+LATEST = (1 << ROUND_BITS) - 1
+_GROWTH = 1.5  # of the slots, when more are needed
+_SLOT_ARRAYS = ("ids", "rows", "arms", "features")
 
 Made = tuple[Ints, Ints, Floats]  # round, arm and features of a decision
 
@@ -181,3 +189,98 @@ class PendingDecisions:
             self.waiting[int(number)] = None
         self.decided = decided
         self.rewarded, self._last_rewarded, self.given_up = (*map(int, state["rewards"]), 0)[:3]
+
+
+class FleetPending:
+    """The decisions of all streams that may still be rewarded: arrays with a slot for each, and the slots by id.
+
+    A single agent's `PendingDecisions` holds an object for each decision, which would take a fleet longer than the
+    decisions themselves. Beyond `most` of a stream its oldest expires.
+    """
+
+    def __init__(self, most: int, streams: int, dimension: int) -> None:
+        self._most = most
+        self._slots: dict[int, int] = {}
+        self.ids: Ints = np.zeros(0, dtype=np.int64)  # −1: the slot is free
+        self.rows: Ints = np.zeros(0, dtype=np.int64)
+        self.arms: Ints = np.zeros(0, dtype=np.int64)
+        self.features: Floats = np.zeros((0, dimension))
+        self._free: Ints = np.zeros(0, dtype=np.int64)
+        self.counts: Ints = np.zeros(streams, dtype=np.int64)  # of each row
+        self.oldest: Ints = np.zeros(streams, dtype=np.int64)  # no decision of the row is of an earlier round
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the decisions; `counts` and `oldest` are counted with the streams."""
+        arrays = [getattr(self, name) for name in (*_SLOT_ARRAYS, "_free")]
+        return sys.getsizeof(self._slots) + int(sum(array.nbytes for array in arrays))
+
+    def resize(self, streams: int) -> None:
+        self.counts, self.oldest = resized(self.counts, streams), resized(self.oldest, streams)
+
+    def open(self, ids: Ints, rows: Ints, arms: Ints, features: Floats) -> None:
+        """Add decisions, those of one stream in the order of their rounds."""
+        if len(ids) > len(self._free):
+            old = len(self.ids)
+            size = max(int(old * _GROWTH), old + len(ids))
+            for name in _SLOT_ARRAYS:
+                setattr(self, name, resized(getattr(self, name), size))
+            self.ids[old:] = -1
+            self._free = np.concatenate([np.arange(size - 1, old - 1, -1), self._free])
+        cut = len(self._free) - len(ids)
+        slots, self._free = self._free[cut:], self._free[:cut]
+        self.ids[slots], self.rows[slots], self.arms[slots], self.features[slots] = ids, rows, arms, features
+        self._slots.update(zip(ids.tolist(), slots.tolist(), strict=True))
+        np.add.at(self.counts, rows, 1)
+        full = self.counts[rows] > self._most
+        if full.any():
+            self._expire(dict(zip(rows[full].tolist(), (ids[full] & ~LATEST).tolist(), strict=True)))
+
+    def _expire(self, first_ids: dict[int, int]) -> None:
+        """Drop the oldest decisions of rows that have too many, given by the id of a round 0."""
+        expired = []
+        for row, first_id in first_ids.items():
+            for _ in range(int(self.counts[row]) - self._most):
+                while (slot := self._slots.pop(first_id | int(self.oldest[row]), None)) is None:
+                    self.oldest[row] += 1
+                self.oldest[row] += 1
+                expired.append(slot)
+        self.free(np.array(expired))
+
+    def take(self, ids: Ints) -> Ints:
+        """The slots of decisions, which wait no longer; −1 where there is none, or none any more.
+
+        Then either `free` the slots or `put_back` the decisions.
+        """
+        return np.fromiter(map(self._slots.pop, ids.tolist(), repeat(-1)), np.int64, len(ids))
+
+    def put_back(self, slots: Ints) -> None:
+        self._slots.update(zip(self.ids[slots].tolist(), slots.tolist(), strict=True))
+
+    def free(self, slots: Ints) -> None:
+        np.subtract.at(self.counts, self.rows[slots], 1)
+        self.ids[slots] = -1
+        self._free = np.concatenate([self._free, slots])
+
+    def forget(self, rows: Ints) -> None:
+        """Drop all decisions of streams that are no more; their rows are as new."""
+        slots = np.flatnonzero((self.ids >= 0) & np.isin(self.rows, rows))
+        self.take(self.ids[slots])
+        self.free(slots)
+        self.oldest[rows] = 0
+
+    def of_stream(self, number: int) -> Ints:
+        """The slots of a stream's decisions, oldest first."""
+        slots = np.flatnonzero(self.ids >> ROUND_BITS == number)
+        return slots[np.argsort(self.ids[slots])]
+
+    def of_all(self) -> Ints:
+        """The slots of all decisions, by number of the stream and then by round."""
+        slots = np.flatnonzero(self.ids >= 0)
+        return slots[np.argsort(self.ids[slots])]
+
+    def state(self, slots: Ints) -> dict[str, Any]:
+        return {f"pending.{name}": getattr(self, name)[slots] for name in ("ids", "arms", "features")}
