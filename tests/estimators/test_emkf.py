@@ -8,8 +8,8 @@ from settings import ARMS, LATENT, OBSERVED, arm_params, story
 import halfseen as hs
 from halfseen.components import StreamBatch
 from halfseen.estimators.starting_model import starting_transition
+from halfseen.kernels.emkf import maximise
 from halfseen.kernels.random import Purpose, normals, stream_keys
-from halfseen.kernels.windowed import maximise
 
 WINDOW = 5 * LATENT
 

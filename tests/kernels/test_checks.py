@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from halfseen.kernels.checks import COMPLETE, EXCESSIVE, MISSING, survey
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, MISSING, classify_values
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ def test_survey(changes, found):
     values = np.arange(9.0).reshape(3, 3)
     for place, value in changes.items():
         values[place] = value
-    assert survey(values) == found
+    assert classify_values(values) == found

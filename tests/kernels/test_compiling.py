@@ -16,7 +16,7 @@ import pytest
 import halfseen
 from halfseen.kernels.compiling import CACHE_DIR, NOTICE, QUIET
 
-CHECK = "import numpy; from halfseen.kernels.checks import survey; survey(numpy.ones((1, 1)))"
+CHECK = "import numpy; from halfseen.kernels.checks import classify_values; classify_values(numpy.ones((1, 1)))"
 DRAW = (
     "from halfseen.kernels.random import normals, stream_keys; import numpy; "
     "normals(stream_keys(1), numpy.array([1]), 1, 2)"
@@ -249,9 +249,9 @@ def test_an_agent_compiles_only_what_it_needs(tmp_path: Path) -> None:
 
 def test_threads_that_need_a_kernel_at_once_both_get_it(tmp_path: Path) -> None:
     code = (
-        "import threading, numpy as np; from halfseen.kernels.checks import survey\n"
+        "import threading, numpy as np; from halfseen.kernels.checks import classify_values\n"
         "start, got = threading.Barrier(8), []\n"
-        "def ask(): start.wait(); got.append(survey(np.ones((2, 2))))\n"
+        "def ask(): start.wait(); got.append(classify_values(np.ones((2, 2))))\n"
         "threads = [threading.Thread(target=ask) for _ in range(8)]\n"
         "[t.start() for t in threads]; [t.join() for t in threads]; print(len(got), set(got) == {got[0]})"
     )
@@ -261,11 +261,11 @@ def test_threads_that_need_a_kernel_at_once_both_get_it(tmp_path: Path) -> None:
 
 def test_a_process_that_forks_while_another_thread_compiles_does_not_hang(tmp_path: Path) -> None:
     code = (
-        "import os, threading, time, numpy as np; from halfseen.kernels.checks import survey\n"
+        "import os, threading, time, numpy as np; from halfseen.kernels.checks import classify_values\n"
         "from halfseen.kernels.random import uniforms, stream_keys\n"
         "worker = threading.Thread(target=uniforms, args=(stream_keys(1), np.array([1]), 1, 2)); worker.start()\n"
         "time.sleep(0.2); child = os.fork()\n"
-        "if child == 0: survey(np.ones((1, 1))); os._exit(7)\n"
+        "if child == 0: classify_values(np.ones((1, 1))); os._exit(7)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])); worker.join()"
     )
     done = subprocess.run(

@@ -7,8 +7,8 @@ import pytest
 from reference import gaussian
 from reference.peers import statsmodels_of
 
+from halfseen.kernels.filter import filter_series
 from halfseen.kernels.kalman import advance_gain, advance_mean
-from halfseen.kernels.series import filter_series
 
 
 class Online:

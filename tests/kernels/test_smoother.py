@@ -7,7 +7,7 @@ import pytest
 from reference import gaussian
 from reference.peers import statsmodels_of
 
-from halfseen.kernels.series import filter_series
+from halfseen.kernels.filter import filter_series
 from halfseen.kernels.smoother import smooth_series
 
 

@@ -21,7 +21,7 @@ from halfseen.agents.policy import Policy
 from halfseen.diagnostics.health import Health
 from halfseen.diagnostics.subject import ExaminationSubject
 from halfseen.errors import DecisionError, HalfseenError, invalid
-from halfseen.kernels.checks import COMPLETE, EXCESSIVE, survey
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, classify_values
 from halfseen.kernels.random import Floats, Ints
 from halfseen.reports.files import write_atomically
 from halfseen.validation import LIMIT
@@ -368,7 +368,7 @@ class Agent:
         if context is None:
             raise invalid("context", "nothing", f"the true context: '{self.name}' decides on it")
         x = validation.row("context", context, self.policy.estimator.dimension)
-        if survey(x) != COMPLETE:
+        if classify_values(x) != COMPLETE:
             raise invalid("context", "an entry missing or too large", f"numbers within ±{LIMIT:g}")
         return x
 
@@ -399,9 +399,9 @@ class RecordedRounds:
         values = validation.numbers("rewards", rewards, "numbers, one a round")
         played = validation.listed("arms", arms, "a list of arms")
         places = np.array([known.place("arms", arm) for arm in played], dtype=np.int64)
-        if survey(ys) == EXCESSIVE:
+        if classify_values(ys) == EXCESSIVE:
             raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
-        if values.shape != (len(ys),) or survey(values[None]) == EXCESSIVE:
+        if values.shape != (len(ys),) or classify_values(values[None]) == EXCESSIVE:
             wanted = f"{len(ys)} numbers within ±{LIMIT:g}, one a round, NaN where none came"
             raise invalid("rewards", f"shape {values.shape}", wanted)
         if len(places) != len(ys):
@@ -409,7 +409,7 @@ class RecordedRounds:
         xs = None
         if policy.estimator.reveals_context:
             xs = validation.table("contexts", () if contexts is None else contexts, policy.estimator.dimension)
-            if len(xs) != len(ys) or survey(xs) != COMPLETE:
+            if len(xs) != len(ys) or classify_values(xs) != COMPLETE:
                 raise invalid("contexts", f"{len(xs)} rows", f"{len(ys)} rows of numbers within ±{LIMIT:g}")
         return cls(ys, places, values, xs, _chances(propensities, len(ys)))
 

@@ -23,7 +23,7 @@ from halfseen.agents.stream_registry import Stream, StreamRegistry
 from halfseen.components import Mask, Stateful, StreamBatch, resized
 from halfseen.diagnostics.health import LONG, Health
 from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid
-from halfseen.kernels.checks import COMPLETE, EXCESSIVE, survey
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, classify_values
 from halfseen.kernels.random import Floats, Ints, Keys, stream_keys
 from halfseen.validation import LIMIT, at_least, seed_number
 
@@ -205,7 +205,7 @@ class Fleet:
         ys = validation.table("observations", observations, self._observed)
         if len(ys) != len(rows):
             raise invalid("observations", f"{len(ys)} rows", f"{len(rows)}, one a stream")
-        if survey(ys) == EXCESSIVE:
+        if classify_values(ys) == EXCESSIVE:
             raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
         xs = self._contexts(contexts, len(rows))
         mask = None if available is None else _mask(available, self._arms, self._policy.active[rows])
@@ -234,7 +234,7 @@ class Fleet:
         xs = validation.table("contexts", given, self._policy.estimator.dimension)
         if len(xs) != count:
             raise invalid("contexts", f"{len(xs)} rows", f"{count}, one a stream")
-        if survey(xs) != COMPLETE:
+        if classify_values(xs) != COMPLETE:
             raise invalid("contexts", "an entry missing or too large", f"numbers within ±{LIMIT:g}")
         return xs
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from halfseen.components import Choices, Chooser, Estimator, Learner, Mask, Payoffs, State, Stateful, StreamBatch
 from halfseen.diagnostics.health import LONG
 from halfseen.errors import HalfseenError, invalid
-from halfseen.kernels.checks import COMPLETE, EXCESSIVE, survey
+from halfseen.kernels.checks import COMPLETE, EXCESSIVE, classify_values
 from halfseen.kernels.random import Floats, Ints
 from halfseen.kernels.rounds import begin_round
 from halfseen.validation import LIMIT
@@ -118,7 +118,7 @@ class Policy(Stateful):
         count, rounds = len(observations), self.rounds + 1
         if not self._plays_ahead or (contexts is None and self.estimator.reveals_context):
             return None
-        found = survey(observations.reshape(-1, observations.shape[-1]))
+        found = classify_values(observations.reshape(-1, observations.shape[-1]))
         widths = self.chooser.widths_ahead(self.everyone, rounds, count, self.learner)
         if found == EXCESSIVE or widths is None:
             return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.components import Choices, Chooser, Learner, StreamBatch
-from halfseen.kernels.information import draw, lowest_ratio
+from halfseen.kernels.information_directed import draw, lowest_ratio
 from halfseen.kernels.random import Floats, Ints, Keys, Purpose, uniforms
 from halfseen.validation import positive
 

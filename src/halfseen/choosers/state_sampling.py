@@ -6,7 +6,7 @@ import numpy as np
 
 from halfseen.components import Choices, Chooser, Learner, StreamBatch
 from halfseen.errors import invalid
-from halfseen.kernels.information import draw
+from halfseen.kernels.information_directed import draw
 from halfseen.kernels.random import Floats, Ints, Keys, Purpose, uniforms
 from halfseen.learners.known import Known
 

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from halfseen.diagnostics.subject import ExaminationData, ObservedRewards
-from halfseen.kernels._types import Parameters
+from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.evidence import arm_sums, fit_arms
+from halfseen.kernels.filter import filter_series
 from halfseen.kernels.random import Floats, Ints
-from halfseen.kernels.series import filter_series
 from halfseen.learners.calibrated import ArmFit, fit_rewards
 from halfseen.models.identification.em import em_iterates
 from halfseen.models.linear_gaussian import LinearGaussianModel

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from halfseen.kernels.filter import filter_series
 from halfseen.kernels.random import Floats, Ints
-from halfseen.kernels.series import filter_series
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.statistics.distributions import chi2_cdf, chi2_quantile, chi2_sf
 

@@ -14,7 +14,7 @@ from halfseen.components import Estimator
 from halfseen.diagnostics.health import ENOUGH_ROUNDS
 from halfseen.errors import HalfseenError, invalid
 from halfseen.estimators.adaptive.estimator import Adaptive
-from halfseen.kernels.checks import EXCESSIVE, survey
+from halfseen.kernels.checks import EXCESSIVE, classify_values
 from halfseen.kernels.random import Floats, Ints
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.validation import LIMIT
@@ -65,7 +65,7 @@ class ExaminationData:
         if values.ndim not in (1, 2) or len(values) != len(ys) or 0 in values.shape:
             wanted = f"({len(ys)},), those of the arms played, or ({len(ys)}, arms)"
             raise invalid("rewards", f"shape {values.shape}", wanted)
-        if survey(values.reshape(len(ys), -1)) == EXCESSIVE:
+        if classify_values(values.reshape(len(ys), -1)) == EXCESSIVE:
             raise invalid("rewards", "an entry too large", f"numbers within ±{LIMIT:g}, NaN where none came")
         played = _arms_played(arms, values, len(ys))
         count = values.shape[1] if values.ndim == 2 else int(played.max()) + 1
@@ -124,7 +124,7 @@ def _columns(argument: str, value: ArrayLike, columns: int | None, rows: int | N
         raise invalid(argument, f"shape {array.shape}", wanted)
     if rows is not None and len(array) != rows:
         raise invalid(argument, f"{len(array)} rows", f"{rows}, one a round")
-    if len(array) and survey(array) == EXCESSIVE:
+    if len(array) and classify_values(array) == EXCESSIVE:
         raise invalid(argument, "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
     return array
 

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from halfseen.components import Estimator, StreamBatch
 from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
+from halfseen.kernels.emkf import add_pairs, add_pairs_ahead, maximise
 from halfseen.kernels.random import Floats, Ints
-from halfseen.kernels.windowed import gather_ahead, gather_pairs, maximise
 
 
 class Emkf(Estimator):
@@ -48,7 +48,7 @@ class Emkf(Estimator):
         means = self._bank.observe(rows, observations, complete)
         place = rounds % self._window
         opens = (place == 1).astype(np.int64)
-        gather_pairs(rows, opens, self._bank.mean, self.previous, self.opening, self.X, self.Psi)
+        add_pairs(rows, opens, self._bank.mean, self.previous, self.opening, self.X, self.Psi)
         seen = 1 if complete else (~np.isnan(observations)).any(axis=1)
         self.rounds_seen[rows] = np.where(opens, 0, self.rounds_seen[rows]) + seen
         if not place.all():
@@ -64,7 +64,7 @@ class Emkf(Estimator):
             place = (int(rounds[0]) + start - 1) % self._window  # rounds of the window that are over
             stop = min(start + self._window - place, total)
             self._bank.observe_ahead(observations, start, stop, features)
-            gather_ahead(features, start, stop, place == 0, self.previous, self.opening, self.X, self.Psi)
+            add_pairs_ahead(features, start, stop, place == 0, self.previous, self.opening, self.X, self.Psi)
             self.rounds_seen = (0 if place == 0 else self.rounds_seen) + np.full(len(rounds), stop - start)
             if place + stop - start == self._window:
                 self._refit(np.arange(len(rounds)))

@@ -34,7 +34,6 @@ def all_kernels() -> list[str]:
     """The names of all kernels."""
     for one in iter_modules(kernels.__path__, f"{kernels.__name__}."):
         import_module(one.name)
-    import_module("halfseen.kernels.random")
     return list(KERNELS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from halfseen.kernels._types import Matrix
+from halfseen.kernels.arrays import Matrix
 from halfseen.kernels.compiling import kernel
 from halfseen.validation import LIMIT
 
@@ -12,7 +12,7 @@ COMPLETE, MISSING, EXCESSIVE = 0, 1, 2
 
 
 @kernel()
-def survey(values: Matrix) -> int:
+def classify_values(values: Matrix) -> int:
     """COMPLETE, MISSING where an entry is NaN, or EXCESSIVE where one is beyond ±LIMIT (which outranks missing)."""
     found = COMPLETE
     for row in range(values.shape[0]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
+from halfseen.kernels.arrays import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.compiling import kernel
 from halfseen.kernels.linalg import FREEZE, agree, copy_into, dot, dot_transposed, symmetrise, whitener
 

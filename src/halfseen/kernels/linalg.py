@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.kernels._types import Flags, Float, Matrix, Stack, Vector
+from halfseen.kernels.arrays import Flags, Float, Matrix, Stack, Vector
 from halfseen.kernels.compiling import kernel
 
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error, not information

@@ -88,7 +88,7 @@ def score_seen(rows, theta, features, means):  # type: ignore[no-untyped-def]
 
 
 @kernel(FUSED)  # w(y_i y_j) as it stands: what is symmetric stays so
-def learn_corrected(rows, V, W, f, rewarded, theta, noise, burn_in, safety, features, arms, rewards):  # type: ignore[no-untyped-def]
+def update_corrected(rows, V, W, f, rewarded, theta, noise, burn_in, safety, features, arms, rewards):  # type: ignore[no-untyped-def]
     """V_a += w yyᵀ, W_a += w Σ, f_a += w r y over the entries seen, w = 1/π with π the last feature; then θ again.
 
     A row whose y is too large beside what V holds already is left out. Returns the first row left out, or −1.

@@ -159,7 +159,7 @@ def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-un
 
 
 @kernel()
-def amend_rewards(rows, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
+def replace_rewards(rows, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
     """m_a += C_a c·change: what is known had rewards, learnt on the features (n, p), been higher by `changes` (n,)."""
     gain = np.empty(mean.shape[2])
     for i in range(rows.shape[0]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.kernels.checks import EXCESSIVE, survey
+from halfseen.kernels.checks import EXCESSIVE, classify_values
 from halfseen.kernels.choice import pick, pick_one
 from halfseen.kernels.compiling import AS_WRITTEN, kernel
 from halfseen.kernels.random import SPARE, draw, draw_one
@@ -16,8 +16,8 @@ from halfseen.kernels.regression import learn_one, score_arms, score_one
 
 @kernel(AS_WRITTEN)
 def begin_round(rows, observations, rounds, now):  # type: ignore[no-untyped-def]
-    """`survey` of observations (n, k) and, unless that is EXCESSIVE, the next round of each row in `now` (n,)."""
-    found = survey(observations)
+    """`classify_values` of observations (n, k) and, unless EXCESSIVE, the next round of each row in `now` (n,)."""
+    found = classify_values(observations)
     if found != EXCESSIVE:
         for i in range(rows.shape[0]):
             now[i] = rounds[rows[i]] + 1
@@ -28,19 +28,33 @@ def begin_round(rows, observations, rounds, now):  # type: ignore[no-untyped-def
 
 @kernel(AS_WRITTEN)
 def score_and_pick(  # type: ignore[no-untyped-def]
-    rows, mean, cov, features, widths, law, keys, rounds, purpose, available, scores, winners
+    rows, mean, cov, features, widths, distribution, keys, rounds, purpose, available, scores, winners
 ):
     """`score_arms`, the draws of (keys, rounds, purpose) and `pick`; `scores` (2, n, K) are means and variances."""
     means, variances = scores[0], scores[1]
     score_arms(rows, mean, cov, features, means, variances)
     noise = np.empty(means.shape)
     draw(keys, rounds, purpose, np.bool_(True), noise)
-    pick(means, variances, widths, law, noise, available, winners)
+    pick(means, variances, widths, distribution, noise, available, winners)
 
 
 @kernel(AS_WRITTEN)
 def play_rounds(  # type: ignore[no-untyped-def]
-    mean, cov, log_det, features, widths, law, keys, rounds, purpose, available, expected, noise, unit, arms, rewards
+    mean,
+    cov,
+    log_det,
+    features,
+    widths,
+    distribution,
+    keys,
+    rounds,
+    purpose,
+    available,
+    expected,
+    noise,
+    unit,
+    arms,
+    rewards,
 ):
     """Score, draw, pick and learn in n rounds of B streams, all of one stream before the next: its arms stay close.
 
@@ -61,7 +75,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
             at = b * n + t
             score_one(b, mean, cov, at, features, products, 0, means, variances)
             draw_one(b, keys, rounds[b] + t, purpose, np.bool_(True), scratch, 0, draws)
-            a = pick_one(0, means, variances, draws, b if fixed else at, widths, law, b, available)
+            a = pick_one(0, means, variances, draws, b if fixed else at, widths, distribution, b, available)
             paid = expected[at, a] + noise[b, t]
             arms[b, t], rewards[b, t] = a, paid
             gained = learn_one(b, a, mean, cov, at, features, paid / unit, gain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.kernels._types import Matrix, Stack
+from halfseen.kernels.arrays import Matrix, Stack
 from halfseen.kernels.compiling import kernel
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.kernels._types import Index, Matrix, Stack, Vector
+from halfseen.kernels.arrays import Index, Matrix, Stack, Vector
 from halfseen.kernels.compiling import kernel
+from halfseen.kernels.filter import CHUNK, grow
 from halfseen.kernels.kalman import predict
 from halfseen.kernels.linalg import (
     FREEZE,
@@ -23,7 +24,6 @@ from halfseen.kernels.linalg import (
     transposed_dot,
     whitener,
 )
-from halfseen.kernels.series import CHUNK, grow
 
 
 @kernel()

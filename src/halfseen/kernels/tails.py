@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from halfseen.kernels._types import Float, Matrix, Vector
+from halfseen.kernels.arrays import Float, Matrix, Vector
 from halfseen.kernels.compiling import FUSED, kernel
 
 END = 9.0  # beyond ±END a density is 0 and a distribution function 0 or 1: tails of 1e-19 are not seen

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from halfseen.components import Learner, Limits, State, StreamBatch
 from halfseen.errors import invalid
-from halfseen.kernels.belief import amend_packed, credit_packed, noise_of, noise_packed, reuse_packed, score_packed
+from halfseen.kernels.adaptive import noise_of, noise_packed, replace_packed, reuse_packed, score_packed, update_packed
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
 from halfseen.kernels.random import Floats, Ints
 
@@ -165,7 +165,7 @@ class Calibrated(Learner):
         if len(rows):
             variances = np.empty(len(rows))
             noise_of(rows, arms, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances)
-            credit_packed(rows, self.sizes, self.mean, self.cov, features, arms, rewards - self.origin[rows], variances)
+            update_packed(rows, self.sizes, self.mean, self.cov, features, arms, rewards - self.origin[rows], variances)
 
     def may_refuse(self, features: Floats) -> bool:
         return False
@@ -180,7 +180,7 @@ class Calibrated(Learner):
         """A fit since then has taken them with the noise of their arm. Rows whose feature is NaN are left out."""
         fitted = np.where(self.fitted[rows], self.noise_var[rows, arms], np.inf)
         variances = np.where(credits[:, 1] > self.fitted_to[rows], credits[:, 0], fitted)
-        amend_packed(rows, self.sizes, self.mean, self.cov, features, arms, changes / variances)
+        replace_packed(rows, self.sizes, self.mean, self.cov, features, arms, changes / variances)
 
     def fit(
         self, row: int, features: Floats, arms: Ints, rewards: Floats, *, warm: bool, held: bool = False

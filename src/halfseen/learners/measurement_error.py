@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from halfseen.components import Learner, StreamBatch, resized
 from halfseen.errors import invalid
-from halfseen.kernels.measurement_error import estimate_arms, learn_corrected, score_seen
+from halfseen.kernels.measurement_error import estimate_arms, score_seen, update_corrected
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import at_least, covariances, positive
 
@@ -65,7 +65,7 @@ class MeasurementError(Learner):
         return means, np.zeros_like(means)
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        refused = learn_corrected(
+        refused = update_corrected(
             rows,
             self.V,
             self.W,

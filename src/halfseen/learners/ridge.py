@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from halfseen.components import Learner, Mask, Payoffs, StreamBatch
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.random import Floats, Ints, Keys, Purpose
-from halfseen.kernels.regression import PRECISE, amend_rewards, learn_rewards, score_arms
+from halfseen.kernels.regression import PRECISE, learn_rewards, replace_rewards, score_arms
 from halfseen.kernels.rounds import play_rounds, score_and_pick
 from halfseen.validation import positive
 
@@ -95,7 +95,7 @@ class Ridge(Learner):
         return not longest <= 0.1 * PRECISE * self.prior_precision
 
     def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
-        amend_rewards(rows, self.mean, self.cov_packed, features, arms, changes)
+        replace_rewards(rows, self.mean, self.cov_packed, features, arms, changes)
 
     def _refusal(self, feature: Floats) -> HalfseenError:
         return invalid(

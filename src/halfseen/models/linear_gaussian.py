@@ -10,8 +10,8 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from halfseen.errors import invalid
-from halfseen.kernels._types import Parameters
-from halfseen.kernels.series import filter_series
+from halfseen.kernels.arrays import Parameters
+from halfseen.kernels.filter import filter_series
 from halfseen.kernels.smoother import smooth_series
 from halfseen.models.results import Array, FilterResult, SmootherResult
 from halfseen.models.tracker import Tracker

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.errors import invalid
-from halfseen.kernels._types import Parameters
-from halfseen.kernels.tracking import BACK, DONE, SETTLED, exact_round, steady_round
+from halfseen.kernels.arrays import Parameters
+from halfseen.kernels.tracker import BACK, DONE, SETTLED, exact_round, steady_round
 from halfseen.models.results import Array, Belief
 from halfseen.validation import vector
 

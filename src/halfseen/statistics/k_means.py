@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.kernels._types import Index, Matrix, Vector
+from halfseen.kernels.arrays import Index, Matrix, Vector
 
 
 def _squared_distances(points: Matrix, centres: Matrix) -> Matrix:

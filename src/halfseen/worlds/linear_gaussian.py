@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.errors import invalid
-from halfseen.kernels.checks import COMPLETE, survey
+from halfseen.kernels.checks import COMPLETE, classify_values
 from halfseen.kernels.random import (
     Floats,
     Keys,
@@ -72,7 +72,7 @@ class LinearGaussianEpisodes(Episodes):
         n = at_least("n", n, 1)
         process = _shaped(normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d), self._process_root)
         contexts = self._move(first, process)
-        if survey(contexts[:, -1].copy()) != COMPLETE:
+        if classify_values(contexts[:, -1].copy()) != COMPLETE:
             raise invalid("world", f"contexts beyond ±{LIMIT:g} by round {first + n - 1}", "dynamics that stay bounded")
         self._context = contexts[:, -1].copy()
         self._round += n

@@ -13,7 +13,7 @@ from reference import gaussian
 from reference.peers import model_of
 
 from halfseen.errors import HalfseenError, HalfseenWarning, InvalidInput
-from halfseen.kernels.series import filter_series
+from halfseen.kernels.filter import filter_series
 from halfseen.models.identification.em import DIAGONAL, FIXED, FULL, em_windows, fit
 from halfseen.models.linear_gaussian import LinearGaussianModel
 

@@ -5,7 +5,7 @@ import pytest
 from reference import gaussian
 
 import halfseen as hs
-from halfseen.kernels._types import Parameters
+from halfseen.kernels.arrays import Parameters
 from halfseen.models.identification.gauge import gauge
 from halfseen.models.identification.order import aicc, candidate_dimensions, free_parameters, search_dimension
 from halfseen.models.identification.selection import centre_and_scale

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.components import Limits, State, Stateful, StreamBatch
-from halfseen.kernels._types import Parameters
+from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.random import Floats, Purpose, orthogonal_matrices
 from halfseen.models.identification.em import FittedModel
 from halfseen.models.identification.order import candidate_dimensions

@@ -15,8 +15,8 @@ from halfseen.components import MOST, Estimator, Learner, Limits, Mask, State, S
 from halfseen.errors import invalid
 from halfseen.estimators.adaptive.candidate_models import LONG_ENOUGH, CandidateModels
 from halfseen.estimators.adaptive.history import History
-from halfseen.kernels._types import Parameters
-from halfseen.kernels.belief import advance, hear, open_round
+from halfseen.kernels.adaptive import filter_round, kalman_step, update_context
+from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, KeptRewards
 from halfseen.models.identification.order import free_parameters
@@ -127,7 +127,7 @@ class Adaptive(Estimator):
             self.first_count[rows[early]] += ~np.isnan(observations[early])
         history, features = self.history, np.empty((len(rows), self.dimension))
         history.make_room(rows)
-        open_round(
+        filter_round(
             rows, observations, self.centre, self.scale, history.ys, history.reward, history.belief, history.count,
             self.sizes, self.transition, self.process_cov, self.observation_cov, self.x, self._cov, self.shift,
             self.surprise, MEMORY, features,
@@ -148,7 +148,7 @@ class Adaptive(Estimator):
 
     def _update_beliefs(self, rows: Ints, slots: Ints) -> None:
         learner, history = self._learner, self.history
-        hear(
+        update_context(
             rows, slots, history.arm, history.reward, learner.origin, self.sizes, learner.mean, learner.cov,
             learner.slopes, learner.noise_var, learner.smooth_cov, self.x, self._cov, self.shift,
         )  # fmt: skip
@@ -353,7 +353,7 @@ class Adaptive(Estimator):
         for t in range(start, n):
             if t > start:
                 self._update_beliefs(rows, np.array([kept.start + t - 1]))
-            advance(row, d, self.transition, self.process_cov, self.observation_cov, self.x, self._cov, y[t])
+            kalman_step(row, d, self.transition, self.process_cov, self.observation_cov, self.x, self._cov, y[t])
 
     # ------------------------------------------------------------------ a model from elsewhere
 

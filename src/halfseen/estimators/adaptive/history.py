@@ -37,7 +37,7 @@ class History(Stateful):
         self.offset = np.zeros(count, dtype=np.int64)  # rounds before slot 0
 
     def make_room(self, rows: Ints) -> None:
-        """See to it that each of `rows` has a slot for its next round, which kernels.belief.open_round fills."""
+        """See to it that each of `rows` has a slot for its next round, which kernels.adaptive.filter_round fills."""
         slots = self.arm.shape[1]
         full = self.count[rows] == slots
         if not full.any():

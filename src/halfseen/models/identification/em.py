@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.errors import HalfseenWarning, invalid
-from halfseen.kernels._types import Index, Matrix, Parameters, Stack, Vector
+from halfseen.kernels.arrays import Index, Matrix, Parameters, Stack, Vector
+from halfseen.kernels.em import maximise, noise_moment, state_moments
+from halfseen.kernels.filter import filter_series
 from halfseen.kernels.linalg import raise_to_floor
-from halfseen.kernels.moments import maximise, noise_moment, state_moments
 from halfseen.kernels.random import Purpose, orthogonal_matrices, stream_keys
-from halfseen.kernels.series import filter_series
 from halfseen.kernels.smoother import smooth_series
 from halfseen.models.identification.order import aicc, candidate_dimensions, free_parameters, search_dimension
 from halfseen.models.linear_gaussian import LinearGaussianModel

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from halfseen.kernels._types import Parameters
-from halfseen.kernels.series import filter_series
+from halfseen.kernels.arrays import Parameters
+from halfseen.kernels.filter import filter_series
 from halfseen.kernels.smoother import smooth_series
 from halfseen.models.identification.em import FittedModel, em_iterates
 from halfseen.models.identification.gauge import gauge

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.kernels._types import Parameters
+from halfseen.kernels.arrays import Parameters
 from halfseen.models.results import Array
 
 _RIDGE, _STABLE = 1e-2, 0.99

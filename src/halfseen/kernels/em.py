@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
+from halfseen.kernels.arrays import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.compiling import kernel
+from halfseen.kernels.filter import CHUNK
 from halfseen.kernels.linalg import (
     dot,
     dot_transposed,
@@ -17,7 +18,6 @@ from halfseen.kernels.linalg import (
     transposed_dot,
     whitener,
 )
-from halfseen.kernels.series import CHUNK
 
 
 @kernel()

@@ -5,7 +5,15 @@ import pytest
 from reference import gaussian
 
 import halfseen as hs
-from halfseen.kernels.belief import advance, credit_packed, hear, noise_of, noise_packed, reuse_packed, score_packed
+from halfseen.kernels.adaptive import (
+    kalman_step,
+    noise_of,
+    noise_packed,
+    reuse_packed,
+    score_packed,
+    update_context,
+    update_packed,
+)
 
 SIZES, K, ARMS, MOST = (2, 5, 3), 2, 3, 6
 
@@ -34,7 +42,7 @@ def test_advance_is_the_filter_of_each_rows_own_model(gaps):
     logliks = np.zeros(3)
     for t in range(40):
         for row in (2, 0, 1):
-            value = advance(row, SIZES[row], D, Q, R, x, P, series[row][t])
+            value = kalman_step(row, SIZES[row], D, Q, R, x, P, series[row][t])
             (d_, q_, a_, r_, m_, p_), y = systems[row], series[row][: t + 1]
             model = hs.LinearGaussianModel(
                 transition=d_, process_cov=q_, observation=a_, observation_cov=r_, initial_mean=m_, initial_cov=p_
@@ -117,7 +125,7 @@ def test_credit_is_bayesian_regression():
     rewards, variances = np.array([0.7, -1.1, 2.0]), np.array([0.4, 0.9, 0.2])
     second = features[1] * 1.4
     second[0] = 1.0
-    credit_packed(
+    update_packed(
         rows, np.array(SIZES), mean, cov, np.stack([features[1], second, features[0]]), arms, rewards, variances
     )
     d, p = SIZES[1], SIZES[1] + 1
@@ -137,7 +145,7 @@ def test_a_round_that_is_forgotten_teaches_nothing():
     mean, cov = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200)
     before = mean.copy(), cov.copy()
     one = np.array([1])
-    credit_packed(one, np.array(SIZES), mean, cov, np.full((1, MOST + 1), np.nan), one, np.ones(1), np.ones(1))
+    update_packed(one, np.array(SIZES), mean, cov, np.full((1, MOST + 1), np.nan), one, np.ones(1), np.ones(1))
     np.testing.assert_array_equal(mean, before[0])
     np.testing.assert_array_equal(cov, before[1])
     assert features.shape[1] == MOST + 1
@@ -162,11 +170,13 @@ def test_sense_is_conditioning_the_joint_gaussian_of_context_and_reward(row):
     want_x += x[row, :d] - 0.3
     noise_of(rows, np.array([a]), sizes, slopes, noise, within, belief, v)
     assert v[0] == pytest.approx(own + mu @ P[row] @ mu)
-    credit_packed(rows, sizes, mean, cov, features[rows], np.array([a]), np.array([reward]), v)
+    update_packed(rows, sizes, mean, cov, features[rows], np.array([a]), np.array([reward]), v)
     arm, told, origin = np.full((3, 4), a), np.full((3, 4), np.nan), np.full(3, 50.0)
     told[row, 2] = reward + 50.0
     for slot in (-1, 1, 2):  # no round yet; no reward; the one
-        hear(rows, np.array([slot]), arm, told, origin, sizes, mean, cov, slopes, noise, within, x, belief, shift)
+        update_context(
+            rows, np.array([slot]), arm, told, origin, sizes, mean, cov, slopes, noise, within, x, belief, shift
+        )
     np.testing.assert_allclose(x[row, :d], want_x, rtol=1e-9)
     np.testing.assert_allclose(belief[row, : d * d].reshape(d, d), want_P, rtol=1e-9, atol=1e-12)
     assert (x[row, d:] == 0.3).all()

@@ -1,4 +1,4 @@
-"""One round of one stream's Kalman filter: the walk of `series.filter_series`, a step at a time."""
+"""One round of one stream's Kalman filter: the walk of `filter.filter_series`, a step at a time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from halfseen.kernels._types import Matrix, Stack, Vector
+from halfseen.kernels.arrays import Matrix, Stack, Vector
 from halfseen.kernels.compiling import kernel
+from halfseen.kernels.filter import SAME, closed_loop, exact_step
 from halfseen.kernels.kalman import covariance_step
 from halfseen.kernels.linalg import FREEZE, agree, copy_into, recur
-from halfseen.kernels.series import SAME, closed_loop, exact_step
 
 # What came of a round. Those from MISSING on leave everything as it was.
 DONE, SETTLED, BACK, MISSING, INFINITE = 0, 1, 2, 3, 4

@@ -26,7 +26,7 @@ def _features(b, d, x, shift, features):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def advance(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
+def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
     """One Kalman step of stream b, which has d states, with y (k,) in the model's units; squared surprise per entry."""
     k = y.shape[0]
     seen, error, white = np.empty(k, np.bool_), np.empty(k), np.empty(k)
@@ -66,7 +66,7 @@ def advance(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def open_round(  # type: ignore[no-untyped-def]
+def filter_round(  # type: ignore[no-untyped-def]
     rows, observations, centre, scale, ys, reward, belief, count, sizes, D, Q, R, x, P, shift, surprise, memory,
     features,
 ):  # fmt: skip
@@ -83,7 +83,7 @@ def open_round(  # type: ignore[no-untyped-def]
             ys[b, count[b], i] = observations[s, i]
             y[i] = (observations[s, i] - centre[b, i]) / scale[b, i]
         reward[b, count[b]] = np.nan
-        fresh = advance(b, sizes[b], D, Q, R, x, P, y)
+        fresh = kalman_step(b, sizes[b], D, Q, R, x, P, y)
         surprise[b] += (min(fresh, OUTLIER) - surprise[b]) / memory
         _features(b, sizes[b], x, shift, features[s])
         for i in range(features.shape[1]):
@@ -168,7 +168,7 @@ def noise_of(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):  # typ
 
 
 @kernel()
-def credit_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  # type: ignore[no-untyped-def]
+def update_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  # type: ignore[no-untyped-def]
     """Fold rewards (n,) with noise `variances` (n,) into the arms' posteriors, in the order given."""
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
@@ -196,7 +196,7 @@ def credit_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  
 
 
 @kernel()
-def amend_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
+def replace_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
     """m_a += C_a c·change, for rewards learnt before that change by `changes` (n,) times their noise variance."""
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
@@ -212,7 +212,7 @@ def amend_packed(rows, sizes, mean, cov, features, arms, changes):  # type: igno
 
 
 @kernel()
-def hear(  # type: ignore[no-untyped-def]
+def update_context(  # type: ignore[no-untyped-def]
     rows, slots, arm, reward, origin, sizes, mean, cov, slopes, noise, smooth_cov, x, P, shift
 ):
     """The reward in `slots` (n,), if one has come, as a measurement of the context now believed in: x and P given it.

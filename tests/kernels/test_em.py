@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from reference import gaussian
 
+from halfseen.kernels.em import maximise, noise_moment, state_moments
+from halfseen.kernels.filter import filter_series
 from halfseen.kernels.linalg import raise_to_floor
-from halfseen.kernels.moments import maximise, noise_moment, state_moments
-from halfseen.kernels.series import filter_series
 from halfseen.kernels.smoother import smooth_series
 
 

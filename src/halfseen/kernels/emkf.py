@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.kernels._types import Index, Matrix, Stack, Vector
+from halfseen.kernels.arrays import Index, Matrix, Stack, Vector
 from halfseen.kernels.compiling import FUSED, kernel
 
 
@@ -49,7 +49,7 @@ def _open(b: int, mean: Vector, opening: Matrix, X: Stack, Psi: Stack) -> None:
 
 
 @kernel()
-def gather_pairs(
+def add_pairs(
     rows: Index,  # (n,)
     first: Index,  # (n,) 1 where this round opens a window, else 0
     means: Matrix,  # x̂_t (B, d)
@@ -70,7 +70,7 @@ def gather_pairs(
 
 
 @kernel()
-def gather_ahead(
+def add_pairs_ahead(
     means: Stack,  # x̂ (B, n, d)
     start: int,
     stop: int,
@@ -80,7 +80,7 @@ def gather_ahead(
     X: Stack,
     Psi: Stack,
 ) -> None:
-    """`gather_pairs` of all streams in the rounds start:stop, all of one window, all of one stream before the next."""
+    """`add_pairs` of all streams in the rounds start:stop, all of one window, all of one stream before the next."""
     for b in range(means.shape[0]):
         if opens:
             _open(b, means[b, start], opening, X, Psi)

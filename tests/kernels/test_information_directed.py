@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from halfseen.kernels.information import draw, lowest_ratio
+from halfseen.kernels.information_directed import draw, lowest_ratio
 
 
 def distribution(means, stds, noise=1.0, width=1.25, available=None):

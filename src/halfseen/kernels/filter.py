@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.kernels._types import Flags, Index, Matrix, Stack, Vector
+from halfseen.kernels.arrays import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.compiling import kernel
 from halfseen.kernels.kalman import covariance_step
 from halfseen.kernels.linalg import FREEZE, agree, copy_into, dot_transposed, recur
