@@ -492,11 +492,11 @@ def folded(book: Book, label: str, name: str, options: dict[str, Any]) -> None:
     for t in range(80, 110):
         context = shown(name, told_of.contexts[t])
         if t % 3 or context:
-            decision = agent.relive(told_of.seen[t], int(arms[t]), propensity=0.25, **context)
+            decision = agent.replay(told_of.seen[t], int(arms[t]), propensity=0.25, **context)
             log.add(decision.index, decision.expected, decision.propensities, decision.context)
             number = decision.id
         else:
-            number = agent.retrace(told_of.seen[t], int(arms[t]), propensity=0.25)
+            number = agent.replay(told_of.seen[t], int(arms[t]), propensity=0.25).id
         if not np.isnan(rewards[t]):
             agent.learn(number, float(rewards[t]))
     live(agent, range(110, 130), Waiting(), log)
@@ -576,15 +576,14 @@ def fleets(place: Place) -> Book:
     cases = [*((name, name, False) for name in hs.catalog()), *((f"{name}, packed", name, True) for name in PACKED)]
     for label, name, packed in cases:
         with book.part(label):
-            fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, packed=packed, **told(name))
+            fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, **told(name))
             fleet.add(20)
             play = FleetPlay(fleet)
             play.play(range(FLEET_SAVED))
             file = place.scratch / "fleet.hs"
             fleet.save(file)
-            kept = place.keep(file, f"saved/fleets/{label}.hs")
-            with book.part(f"{label}/from the recorded file"):
-                recorded = play.at(hs.load(kept))
+            with book.part(f"{label}/from the recorded file"):  # files of fleets have another format now
+                recorded = play.at(hs.load(file))
                 recorded.play(range(FLEET_SAVED, FLEET_ROUNDS))
                 recorded.write(book, f"{label}/from the recorded file")
             play.fleet = hs.load(file)
@@ -597,7 +596,7 @@ def fleets(place: Place) -> Book:
 def moved(book: Book, label: str, fleet: hs.Fleet, packed: bool) -> None:
     """A stream as a single agent, and adopted by another fleet."""
     agent = fleet.agent(4)
-    elsewhere = hs.Fleet(fleet.name, observed=OBSERVED, arms=ARMS, packed=packed, **told(fleet.name))
+    elsewhere = hs.Fleet(fleet.name, observed=OBSERVED, arms=ARMS, **told(fleet.name))
     number = elsewhere.adopt(agent, "four")
     logs, about = (Log(), Log()), story(8, seed=13)
     for x, y in zip(about.contexts, about.seen, strict=True):
