@@ -380,7 +380,7 @@ def test_pending_decisions_are_those_of_a_dictionary(most):
         ({"pending.ids": np.array([(9 << 32) | 1])}, "state: got decisions of streams that are not there"),
         ({"streams": np.array([2, 1, 0])}, "state: got streams or decisions out of order"),
         ({"next": np.array([2])}, "state: got streams or decisions out of order"),
-        ({"rounds": np.array([1, 1, -1])}, "state 'rounds': got a number below 0"),
+        ({"rounds": np.array([1, 1, -1])}, "state 'rounds': got integers from -1 to 1"),
         ({"active": np.zeros((3, ARMS), dtype=bool)}, "state: got one without an active arm"),
     ],
 )

@@ -96,7 +96,7 @@ class Adaptive(Estimator):
             self._use_raw_observation(row)
 
     def limits(self, state: State) -> Limits:
-        rounds = state["offset"] + state["count"]
+        rounds = state["rounds"] if "rounds" in state else state["offset"] + state["count"]
         return {"sizes": (self._streams.observed, self.candidates.most), "began": (0, rounds)}
 
     def check_consistency(self, state: State) -> None:

@@ -78,10 +78,11 @@ class History(Stateful):
         return (count, *slots, *mine.shape[2:])
 
     def limits(self, state: State) -> Limits:
+        count = (0, state["arm"].shape[1] if "arm" in state else self._most)
         if "rounds" not in state:
-            return {"count": (0, self._most)}
+            return {"count": count}
         before = np.asarray(state["rounds"]) - np.asarray(state["count"])
-        return {"count": (0, self._most), "offset": (before, before)}
+        return {"count": count, "offset": (before, before)}
 
     def check_consistency(self, state: State) -> None:
         slots = [state[name].shape[1] for name in self.unused]
