@@ -51,7 +51,7 @@ def test_of_an_agent(name):
         for x, y in zip(xs, ys, strict=True):
             twin.decide(y, **shown(twin, x)).propensities  # noqa: B018
             twin.learn(twin.pending[0], 1.0)
-        if twin.policy.renews:
+        if twin.policy.can_refit:
             twin.refit()
         twin.health()
         twin = make_small(name)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import halfseen
-from halfseen.cli.warmup import warmup
 from halfseen.errors import HalfseenError
+from halfseen.experiments import warmup
 from halfseen.kernels.compiling import CACHE_DIR, QUIET
 
 SOURCE, TESTS = Path(halfseen.__file__).parents[1], Path(__file__).parents[1]
@@ -42,7 +42,7 @@ def test_a_check_of_an_empty_cache_names_what_is_missing(tmp_path):
     assert done.returncode == 1
     count = len(warmup.all_kernels())
     assert done.stdout.startswith(f"{count} of {count} kernels are not compiled: ")
-    assert "kernels.series.filter_series" in done.stdout
+    assert "kernels.filter.filter_series" in done.stdout
     assert done.stderr == ""
     assert not list(tmp_path.rglob("*.nb?"))
 
@@ -74,7 +74,7 @@ def test_an_error_in_a_process_is_that_of_the_command(monkeypatch):
 
 def test_what_is_compiled_already_is_not_missing(tmp_path):
     code = (
-        "import numpy; from halfseen import warmup; from halfseen.kernels.checks import classify_values\n"
+        "import numpy; from halfseen.experiments import warmup; from halfseen.kernels.checks import classify_values\n"
         "classify_values(numpy.ones((1, 1))); left = warmup.missing()\n"
         "print('kernels.checks.classify_values' in left, len(warmup.all_kernels()) - len(left))"
     )
