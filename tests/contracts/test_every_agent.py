@@ -90,8 +90,8 @@ def test_one_compiled_call_is_its_parts(name):
         stories = [story(ROUNDS, seed=s, missing=0.05) for s in range(count)]
         streams = StreamBatch(stream_keys(range(count)), OBSERVED, ARMS)
         whole, parts = (CATALOG[name].build(streams, told(name)) for _ in range(2))
-        assert whole._law is not None or name not in ("ts-pco", "kf-ts", "emkf-ucb", "pco-greedy")
-        parts._law = None
+        assert whole._distribution is not None or name not in ("ts-pco", "kf-ts", "emkf-ucb", "pco-greedy")
+        parts._distribution = None
         for t in range(ROUNDS):
             contexts, ys, noise = (np.stack([one[part][t] for one in stories]) for part in range(3))
             shown_to = contexts if whole.estimator.reveals_context else None
