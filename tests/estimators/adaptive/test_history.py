@@ -51,7 +51,7 @@ def test_state_holds_only_what_was_lived_and_goes_on():
     state = part.state()
     assert state["ys"].shape == (2, 90, 3)
     other = history()
-    other.check(state)
+    other.check(state, 2)
     other.restore(state)
     for one in (part, other):
         live(one, [0, 1], 400)
@@ -67,7 +67,7 @@ def test_a_state_that_contradicts_itself_is_refused(slots):
     for name in part.unused:
         state[name] = np.resize(state[name], (2, slots, *state[name].shape[2:]))
     with pytest.raises(InvalidInput, match="count"):
-        history().check(state)
+        history().check(state, 2)
 
 
 def test_a_young_stream_is_small():
