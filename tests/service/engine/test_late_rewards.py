@@ -71,7 +71,7 @@ async def test_a_late_reward_is_learnt_in_the_place_of_the_default(engine, datab
     facts = (await engine.health("one")).facts
     assert (facts["rewards"], facts["provisional rewards"], facts["decisions dropped"]) == (3, 1, 0)
     window = DecisionWindow(view, [event for event in await engine.events("one") if event.seq <= view.version])
-    paid = [(row.reward, row.how) for row in window.rows.values()]
+    paid = [(row.reward, row.how) for row in window.decisions.values()]
     assert paid == [(2.0, "late"), (1.0, "given"), (-0.5, "default"), (None, None)]
     await engine.snapshot("one")
     async with restarted(engine, database, sweep_seconds=60) as engine:
