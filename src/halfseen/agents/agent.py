@@ -361,16 +361,7 @@ class Agent:
         return self.rounds - (int(self._added[nth]["round"]) if nth >= 0 else 0)
 
     def _context(self, context: ArrayLike | None) -> Floats | None:
-        if not self.policy.estimator.reveals_context:
-            if context is not None:
-                raise invalid("context", "the true context", f"nothing: '{self.name}' decides without it")
-            return None
-        if context is None:
-            raise invalid("context", "nothing", f"the true context: '{self.name}' decides on it")
-        x = validation.row("context", context, self.policy.estimator.dimension)
-        if classify_values(x) != COMPLETE:
-            raise invalid("context", "an entry missing or too large", f"numbers within ±{LIMIT:g}")
-        return x
+        return self.policy.check_contexts("context", context, 1, self.name)
 
 
 @dataclass(frozen=True)

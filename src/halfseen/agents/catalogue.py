@@ -250,12 +250,9 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
 
 def agent_spec(agent: str | AgentSpec) -> AgentSpec:
     """An agent by name ('emkf-ts'), by name with options ('emkf-ts:window=400'), or ready-made."""
-    if isinstance(agent, AgentSpec):
-        return agent
-    if not isinstance(agent, str):
+    if not isinstance(agent, str | AgentSpec):
         raise invalid("agents", repr(agent), "names of agents, or AgentSpecs")
-    name, options = split_spec(agent)
-    return AgentSpec(name, options)
+    return AgentSpec(*split_spec(agent)) if isinstance(agent, str) else agent
 
 
 def make(

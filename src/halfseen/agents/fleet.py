@@ -23,8 +23,8 @@ from halfseen.agents.stream_registry import Stream, StreamRegistry
 from halfseen.components import Mask, Stateful, StreamBatch, resized
 from halfseen.diagnostics.health import LONG, Health
 from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid
-from halfseen.kernels.checks import COMPLETE, EXCESSIVE, classify_values
-from halfseen.kernels.random import Floats, Ints, Keys, stream_keys
+from halfseen.kernels.checks import EXCESSIVE, classify_values
+from halfseen.kernels.random import Ints, Keys, stream_keys
 from halfseen.validation import LIMIT, at_least, seed_number
 
 SLICE = 512  # streams that are decided in one call of the policy: what is computed for them stays in the L2 cache
@@ -207,7 +207,7 @@ class Fleet:
             raise invalid("observations", f"{len(ys)} rows", f"{len(rows)}, one a stream")
         if classify_values(ys) == EXCESSIVE:
             raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
-        xs = self._contexts(contexts, len(rows))
+        xs = self._policy.check_contexts("contexts", contexts, len(rows), self.name)
         mask = None if available is None else _mask(available, self._arms, self._policy.active[rows])
         choices = [
             self._policy.decide(
@@ -222,21 +222,6 @@ class Fleet:
         for part, made in zip(_slices(len(rows)), choices, strict=True):
             self._pending.open(ids[part], rows[part], made.arms, made.features)
         return Decisions(ids, numbers, self.arms, choices, self._policy.propensities, self)
-
-    def _contexts(self, given: ArrayLike | None, count: int) -> Floats | None:
-        """The true contexts (n, d), checked, where the agent decides on them."""
-        if not self._policy.estimator.reveals_context:
-            if given is not None:
-                raise invalid("contexts", "the true contexts", f"nothing: '{self.name}' decides without them")
-            return None
-        if given is None:
-            raise invalid("contexts", "nothing", f"the true contexts: '{self.name}' decides on them")
-        xs = validation.table("contexts", given, self._policy.estimator.dimension)
-        if len(xs) != count:
-            raise invalid("contexts", f"{len(xs)} rows", f"{count}, one a stream")
-        if classify_values(xs) != COMPLETE:
-            raise invalid("contexts", "an entry missing or too large", f"numbers within ±{LIMIT:g}")
-        return xs
 
     def learn(self, ids: Decisions | ArrayLike, rewards: ArrayLike) -> None:
         """Credit rewards (n,) to decisions of any streams, given by their ids; all of them or, if refused, none.

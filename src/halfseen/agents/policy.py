@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from halfseen import validation
 from halfseen.components import Choices, Chooser, Estimator, Learner, Mask, Payoffs, State, Stateful, StreamBatch
 from halfseen.diagnostics.health import LONG
 from halfseen.errors import HalfseenError, invalid
@@ -55,6 +56,26 @@ class Policy(Stateful):
         # Kernels do not check the arrays they are given. Parts from outside the package may return any layout.
         self._checks_arrays = not all(type(part).__module__.startswith(_OURS) for part in (estimator, chooser))
         estimator.bind_learner(learner)
+
+    def check_contexts(self, argument: str, given: ArrayLike | None, count: int, agent: str) -> Floats | None:
+        """The true contexts (n, d) as a user gives them, checked; None for an estimator that does not decide on them.
+
+        `argument` is "context", for one stream, or "contexts"; `agent` is the name that messages give.
+        """
+        one = argument == "context"
+        if not self.estimator.reveals_context:
+            if given is not None:
+                wanted = f"nothing: '{agent}' decides without {'it' if one else 'them'}"
+                raise invalid(argument, f"the true {argument}", wanted)
+            return None
+        if given is None:
+            raise invalid(argument, "nothing", f"the true {argument}: '{agent}' decides on {'it' if one else 'them'}")
+        xs = (validation.row if one else validation.table)(argument, given, self.estimator.dimension)
+        if len(xs) != count:
+            raise invalid(argument, f"{len(xs)} rows", f"{count}, one a stream")
+        if classify_values(xs) != COMPLETE:
+            raise invalid(argument, "an entry missing or too large", f"numbers within ±{LIMIT:g}")
+        return xs
 
     def observe(
         self, observations: Floats, *, contexts: Floats | None = None, rows: Ints | None = None
