@@ -16,7 +16,7 @@ import numpy as np
 
 from halfseen.agents.catalogue import AgentSpec
 from halfseen.diagnostics.examination import measure
-from halfseen.diagnostics.subject import subject_of_adaptive
+from halfseen.diagnostics.examination_data import subject_of_adaptive
 from halfseen.experiments.play import Player, build_policy
 from halfseen.kernels.random import Floats
 from halfseen.models.linear_gaussian import LinearGaussianModel

@@ -21,7 +21,8 @@ import msgspec
 import numpy as np
 
 from halfseen.journal import events
-from halfseen.journal.events import Event, next_ids
+from halfseen.journal.decision_ids import next_ids
+from halfseen.journal.events import Event
 from halfseen.journal.journal import StreamRow, open_journal
 from halfseen.journal.sqlite import SqliteJournal
 from halfseen.reports.tables import Table

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from halfseen.agents.agent import Agent
     from halfseen.agents.catalogue import AgentSpec, catalog, make
     from halfseen.agents.decision import Decision, Decisions
-    from halfseen.agents.fleet import Fleet, load
+    from halfseen.agents.fleet import Fleet
+    from halfseen.agents.loading import load
     from halfseen.client import AsyncClient, Client, ServiceUnreachable
     from halfseen.diagnostics.health import Finding, Health, Verdict
     from halfseen.errors import HalfseenError, HalfseenWarning
@@ -57,7 +58,7 @@ _HOMES = {
     "examine": "experiments.examine",
     "fit": "models.identification.em",
     "leaderboard": "experiments.leaderboard",
-    "load": "agents.fleet",
+    "load": "agents.loading",
     "make": "agents.catalogue",
     "run": "experiments.run",
     "worlds": None,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from halfseen.diagnostics.calibration import arm_uncertainty, coverage, measure_calibration, predict_in_turn
+from halfseen.diagnostics.examination_data import ExaminationData
 from halfseen.diagnostics.explained_rewards import cross_validate
-from halfseen.diagnostics.subject import ExaminationData
 
 
 def test_predictions_in_turn_are_those_of_the_joint_gaussian():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from halfseen.diagnostics.examination_data import ExaminationData
 from halfseen.diagnostics.explained_rewards import (
     FOLDS,
     Improvement,
@@ -16,7 +17,6 @@ from halfseen.diagnostics.explained_rewards import (
     observed_block,
     share_explained,
 )
-from halfseen.diagnostics.subject import ExaminationData
 
 
 def random_data(rng, n, K, p, noise, *, every=False):

@@ -8,7 +8,8 @@ import pytest
 
 from halfseen.errors import InvalidInput
 from halfseen.journal import events, schema
-from halfseen.journal.events import Event, JournalAway, JournalError, next_ids
+from halfseen.journal.decision_ids import next_ids
+from halfseen.journal.events import Event, JournalAway, JournalError
 from halfseen.journal.journal import Journal, StreamRow, Token, open_journal
 
 

@@ -8,6 +8,7 @@ import statsmodels.api as sm
 from arch.bootstrap import optimal_block_length
 from scipy import signal
 
+from halfseen.statistics.confidence_intervals import percentile_interval
 from halfseen.statistics.time_series import (
     autocovariances,
     automatic_lags,
@@ -15,7 +16,6 @@ from halfseen.statistics.time_series import (
     block_length,
     conservative_error,
     hac_mean,
-    percentile_interval,
 )
 
 

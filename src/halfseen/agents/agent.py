@@ -18,8 +18,8 @@ from halfseen.agents.decision import Decision
 from halfseen.agents.health import stream_health, subject_of
 from halfseen.agents.pending import PROVISIONAL, HasProvisional, PendingDecisions, Provisional
 from halfseen.agents.policy import Policy
+from halfseen.diagnostics.examination_data import ExaminationSubject
 from halfseen.diagnostics.health import Health
-from halfseen.diagnostics.subject import ExaminationSubject
 from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, classify_values
 from halfseen.kernels.random import Floats, Ints

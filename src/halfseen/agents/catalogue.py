@@ -7,12 +7,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from halfseen.agents import saving
 from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm
 from halfseen.agents.policy import Policy
@@ -25,7 +23,7 @@ from halfseen.choosers.thompson import Thompson
 from halfseen.choosers.ucb import Ucb
 from halfseen.choosers.uniform import Uniform
 from halfseen.components import Chooser, Estimator, Learner, StreamBatch
-from halfseen.errors import SaveFileError, invalid, unknown
+from halfseen.errors import invalid, unknown
 from halfseen.estimators.adaptive.estimator import Adaptive
 from halfseen.estimators.blup import Blup
 from halfseen.estimators.emkf import Emkf
@@ -270,10 +268,10 @@ def make(
     `max_pending` unrewarded ones can no longer be rewarded. The other options are those of the agent's parts, such
     as `latent`, `model`, `window` or `width`: `halfseen.catalog()[name].options` lists them.
     """
-    return _made(name, observed, arms, seed, max_pending, options)
+    return make_with_arms(name, observed, arms, seed, max_pending, options)
 
 
-def _made(
+def make_with_arms(
     name: str,
     observed: int,
     arms: int | Sequence[str],
@@ -305,24 +303,3 @@ def _made(
         **options,
     }
     return Agent(policy, recipe, arms=names, max_pending=max_pending, added=added)
-
-
-def load(path: str | Path) -> Agent:
-    """The agent saved in a file, exactly as it was."""
-    return _loaded(*saving.read(Path(path)), str(path))
-
-
-def from_bytes(content: bytes, source: str) -> Agent:
-    """The agent that `Agent.packed` has written; `source` is what errors call it."""
-    return _loaded(*saving.from_bytes(content, source), source)
-
-
-def _loaded(recipe: dict[str, Any], state: dict[str, Any], path: str) -> Agent:
-    try:
-        added = recipe.pop("added", ())
-        fixed = {name: recipe.pop(name) for name in ("name", "observed", "arms", "seed", "max_pending")}
-        agent = _made(**fixed, options=recipe, added=added)
-        agent.restore(state)
-    except (KeyError, TypeError, ValueError) as error:
-        raise SaveFileError(f"file: got '{path}', whose content does not fit together ({error})") from None
-    return agent

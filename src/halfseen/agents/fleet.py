@@ -15,14 +15,13 @@ from halfseen.agents import saving
 from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.catalogue import CATALOG, make
-from halfseen.agents.catalogue import load as load_agent
 from halfseen.agents.decision import Decisions
 from halfseen.agents.pending import LATEST, PROVISIONAL, ROUND_BITS, FleetPending
 from halfseen.agents.policy import Policy
 from halfseen.agents.stream_registry import Stream, StreamRegistry
 from halfseen.components import Mask, Stateful, StreamBatch, resized
 from halfseen.diagnostics.health import LONG, Health
-from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid
+from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import EXCESSIVE, classify_values
 from halfseen.kernels.random import Ints, Keys, stream_keys
 from halfseen.validation import LIMIT, at_least, seed_number
@@ -351,10 +350,10 @@ class Fleet:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become what `state()` of a fleet made alike described."""
         fresh = Fleet(**self._recipe)
-        fresh._fill(state)
+        fresh.fill(state)
         self.__dict__.update(fresh.__dict__)
 
-    def _fill(self, state: Mapping[str, Any]) -> None:
+    def fill(self, state: Mapping[str, Any]) -> None:
         """The same, for a fleet without streams."""
         self._check(state)
         numbers, ids = np.asarray(state["streams"]), np.asarray(state["pending.ids"])
@@ -396,19 +395,6 @@ class Fleet:
         if not isinstance(path, str | Path):
             raise invalid("path", repr(path), "the path of a file")
         saving.write(Path(path), self._recipe, self.state(), kind=saving.FLEET)
-
-
-def load(path: str | Path) -> Agent | Fleet:
-    """The agent or the fleet saved in a file, exactly as it was."""
-    if saving.kind_of(Path(path)) != saving.FLEET:
-        return load_agent(path)
-    recipe, state = saving.read(Path(path), kind=saving.FLEET)
-    try:
-        fleet = Fleet(**recipe)
-        fleet._fill(state)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise SaveFileError(f"file: got '{path}', whose content does not fit together ({error})") from None
-    return fleet
 
 
 def _slices(count: int) -> list[slice]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from halfseen.agents.arms import Arm
 from halfseen.agents.pending import PendingDecisions
 from halfseen.agents.policy import Policy
+from halfseen.diagnostics.examination_data import ExaminationSubject, first_examined_round, subject_of_adaptive
 from halfseen.diagnostics.findings import brief_findings
 from halfseen.diagnostics.health import LONG, Health, Verdict
-from halfseen.diagnostics.subject import ExaminationSubject, first_examined_round, subject_of_adaptive
 
 
 def stream_health(policy: Policy, pending: PendingDecisions, arms: Sequence[Arm], ages: Sequence[int]) -> Health:

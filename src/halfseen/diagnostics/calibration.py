@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from halfseen.diagnostics.examination_data import ObservedRewards
 from halfseen.diagnostics.explained_rewards import with_intercept
-from halfseen.diagnostics.subject import ObservedRewards
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.calibrated import ArmFit
 from halfseen.statistics.distributions import normal_cdf

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from halfseen.diagnostics.calibration import ArmUncertainty, Calibration, arm_uncertainty, measure_calibration
+from halfseen.diagnostics.examination_data import ExaminationSubject
 from halfseen.diagnostics.explained_rewards import (
     LEAST_REWARDS,
     ExplainedRewards,
@@ -30,7 +31,6 @@ from halfseen.diagnostics.innovations import (
     whiteness_test,
 )
 from halfseen.diagnostics.observability import hidden_variance_explained
-from halfseen.diagnostics.subject import ExaminationSubject
 from halfseen.kernels.random import Floats
 from halfseen.models.identification.em import em_iterates
 from halfseen.models.identification.order import aicc

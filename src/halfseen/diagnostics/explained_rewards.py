@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from halfseen.diagnostics.subject import ExaminationData, ObservedRewards
+from halfseen.diagnostics.examination_data import ExaminationData, ObservedRewards
 from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.evidence import arm_sums, fit_arms
 from halfseen.kernels.filter import filter_series

@@ -10,15 +10,9 @@ import numpy as np
 from halfseen.components import Mask
 from halfseen.evaluation.log import Log
 from halfseen.kernels.random import Floats, Ints
-from halfseen.statistics.confidence_intervals import CONFIDENCE, Estimate
+from halfseen.statistics.confidence_intervals import CONFIDENCE, Estimate, percentile_interval
 from halfseen.statistics.distributions import student_quantile
-from halfseen.statistics.time_series import (
-    block_bootstrap,
-    block_length,
-    conservative_error,
-    hac_mean,
-    percentile_interval,
-)
+from halfseen.statistics.time_series import block_bootstrap, block_length, conservative_error, hac_mean
 
 INTERVALS = ("hac", "bootstrap")
 ESTIMATORS = ("dr", "snips", "ips")

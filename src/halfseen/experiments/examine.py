@@ -13,9 +13,14 @@ from numpy.typing import ArrayLike
 from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import make
 from halfseen.diagnostics.examination import Measurements, measure
+from halfseen.diagnostics.examination_data import (
+    ExaminationData,
+    ExaminationSubject,
+    first_examined_round,
+    history_rounds,
+)
 from halfseen.diagnostics.findings import findings
 from halfseen.diagnostics.health import ENOUGH_ROUNDS, Finding, Verdict, findings_table
-from halfseen.diagnostics.subject import ExaminationData, ExaminationSubject, first_examined_round, history_rounds
 from halfseen.errors import HalfseenError, invalid
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.figures import health_figure, render_figure

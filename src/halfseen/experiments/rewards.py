@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.statistics.confidence_intervals import holm
-from halfseen.statistics.time_series import block_bootstrap, block_length, hac_mean, percentile_interval
+from halfseen.statistics.confidence_intervals import holm, percentile_interval
+from halfseen.statistics.time_series import block_bootstrap, block_length, hac_mean
 
 if TYPE_CHECKING:
     from halfseen.experiments.result import Result

@@ -117,8 +117,9 @@ def _options(name: str) -> dict[str, Any]:
 
 def _play(*names: str) -> None:
     """An agent alone, with late and provisional rewards, saved and loaded; and a fleet of the same."""
-    from halfseen.agents.catalogue import CATALOG, load, make
+    from halfseen.agents.catalogue import CATALOG, make
     from halfseen.agents.fleet import Fleet
+    from halfseen.agents.loading import load
 
     for name in names:
         ys, contexts = _observations(), np.ones((_ROUNDS, _LATENT))

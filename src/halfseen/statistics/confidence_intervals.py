@@ -61,6 +61,13 @@ def standard_error(values: Floats) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
 
 
+def percentile_interval(value: float, drawn: Floats) -> Estimate:
+    """The value with the central 95 % of the bootstrap draws."""
+    tail = 50.0 * (1.0 - CONFIDENCE)
+    low, high = np.percentile(drawn, [tail, 100.0 - tail])
+    return Estimate(value, float(low), float(high))
+
+
 def relative_difference(values: Floats, baseline: Floats) -> Estimate:
     """(mean(values) − mean(baseline)) / mean(baseline) from paired replications.
 

@@ -8,7 +8,6 @@ import numpy as np
 from scipy import linalg
 
 from halfseen.kernels.random import Floats, Ints
-from halfseen.statistics.confidence_intervals import CONFIDENCE, Estimate
 from halfseen.statistics.distributions import student_sf
 
 DRAWS = 2000  # of the bootstrap
@@ -131,13 +130,6 @@ def block_bootstrap(series: Floats, block: int, *, draws: int = DRAWS, seed: int
         length = block if i < full else rest
         total += summed[starts[:, i] + length] - summed[starts[:, i]]
     return total / n
-
-
-def percentile_interval(value: float, drawn: Floats) -> Estimate:
-    """The value with the central 95 % of the bootstrap draws."""
-    tail = 50.0 * (1.0 - CONFIDENCE)
-    low, high = np.percentile(drawn, [tail, 100.0 - tail])
-    return Estimate(value, float(low), float(high))
 
 
 def blocked_sum(values: Floats, times: Ints) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from halfseen.agents.agent import Agent
-from halfseen.agents.catalogue import from_bytes
+from halfseen.agents.loading import from_bytes
 from halfseen.diagnostics.health import Health
 from halfseen.errors import HalfseenError
 from halfseen.journal import transfer

@@ -94,7 +94,7 @@ def _read(pipe: IO[bytes]) -> bytes:
 
 
 def _identify(content: bytes) -> bytes:
-    from halfseen.agents.catalogue import from_bytes
+    from halfseen.agents.loading import from_bytes
     from halfseen.service.engine.loaded_stream import pack_model
 
     agent = from_bytes(content, "copy")

@@ -16,7 +16,8 @@ import numpy as np
 
 from halfseen.agents import saving
 from halfseen.agents.agent import Agent
-from halfseen.agents.catalogue import CATALOG, from_bytes, make
+from halfseen.agents.catalogue import CATALOG, make
+from halfseen.agents.loading import from_bytes
 from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid, unknown
 from halfseen.journal import events
 from halfseen.journal.events import Event

@@ -18,7 +18,8 @@ from halfseen.agents.decision import Decision, summarise
 from halfseen.errors import HalfseenError
 from halfseen.errors import unknown as unknown_name
 from halfseen.journal import events
-from halfseen.journal.events import Event, next_ids
+from halfseen.journal.decision_ids import next_ids
+from halfseen.journal.events import Event
 from halfseen.journal.journal import Journal, StreamRow
 from halfseen.kernels.random import Floats
 from halfseen.service.engine.loaded_stream import LoadedStream, OpenDecision, make_agent, unpack_model

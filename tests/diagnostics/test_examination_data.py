@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from halfseen.diagnostics.subject import ExaminationData, ObservedRewards
+from halfseen.diagnostics.examination_data import ExaminationData, ObservedRewards
 
 
 def test_rewards_that_are_missing_are_left_out():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from halfseen.journal.events import next_ids, stamp_of
+from halfseen.journal.decision_ids import next_ids, stamp_of
 
 
 def next_id(milliseconds, previous):

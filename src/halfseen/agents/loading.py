@@ -1,0 +1,41 @@
+"""Agents and fleets from their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from halfseen.agents import saving
+from halfseen.agents.agent import Agent
+from halfseen.agents.catalogue import make_with_arms
+from halfseen.agents.fleet import Fleet
+from halfseen.errors import SaveFileError
+
+
+def load(path: str | Path) -> Agent | Fleet:
+    """The agent or the fleet saved in a file, exactly as it was."""
+    if saving.kind_of(Path(path)) != saving.FLEET:
+        return _agent(*saving.read(Path(path)), str(path))
+    recipe, state = saving.read(Path(path), kind=saving.FLEET)
+    try:
+        fleet = Fleet(**recipe)
+        fleet.fill(state)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise SaveFileError(f"file: got '{path}', whose content does not fit together ({error})") from None
+    return fleet
+
+
+def from_bytes(content: bytes, source: str) -> Agent:
+    """The agent that `Agent.packed` has written; `source` is what errors call it."""
+    return _agent(*saving.from_bytes(content, source), source)
+
+
+def _agent(recipe: dict[str, Any], state: dict[str, Any], path: str) -> Agent:
+    try:
+        added = recipe.pop("added", ())
+        fixed = {name: recipe.pop(name) for name in ("name", "observed", "arms", "seed", "max_pending")}
+        agent = make_with_arms(**fixed, options=recipe, added=added)
+        agent.restore(state)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SaveFileError(f"file: got '{path}', whose content does not fit together ({error})") from None
+    return agent
