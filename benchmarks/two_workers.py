@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 
 from halfseen.experiments.engines.dask import RemoteDaskExecutor
-from halfseen.experiments.engines.executor import SerialExecutor
+from halfseen.experiments.engines.local import SerialExecutor
 from halfseen.experiments.plan import Slice, experiment
 from halfseen.experiments.play import play
 

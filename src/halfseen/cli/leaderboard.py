@@ -11,7 +11,7 @@ import typer
 
 from halfseen.cli import interruption
 from halfseen.cli.arguments import AGENTS_HELP, Cluster, FirstSeed, Jobs, split_specs
-from halfseen.cli.playing import describe_size, processes
+from halfseen.cli.experiment import describe_size, processes
 from halfseen.cli.terminal import cell_progress, print_leaderboard, print_written
 from halfseen.errors import invalid
 

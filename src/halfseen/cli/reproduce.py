@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from halfseen.cli.arguments import AGENTS_HELP, Cluster, FirstSeed, Jobs, Resume, split_numbers, split_specs
-from halfseen.cli.playing import play
+from halfseen.cli.experiment import play
 from halfseen.cli.terminal import print_claims, print_results, print_written
 
 

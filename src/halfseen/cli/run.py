@@ -20,7 +20,7 @@ from halfseen.cli.arguments import (
     resolve_worlds,
     split_specs,
 )
-from halfseen.cli.playing import play
+from halfseen.cli.experiment import play
 from halfseen.cli.terminal import print_results, print_written
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from halfseen.agents.catalogue import CATALOG, AgentSpec, agent_spec
 from halfseen.experiments.cache import SliceStore, source_hash, versions
 from halfseen.experiments.engines import choose_executor
-from halfseen.experiments.engines.executor import ParallelExecutor, SerialExecutor
+from halfseen.experiments.engines.executor import ParallelExecutor
+from halfseen.experiments.engines.local import SerialExecutor
 from halfseen.experiments.leaderboard_summary import (
     BASELINE,
     SEEDS_PER_SLICE,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from halfseen.kernels.compiling import AS_WRITTEN, kernel
-from halfseen.kernels.tails import END, normals
+from halfseen.kernels.normal_distribution import END, normals
 
 # The distribution of the draw ζ_a in a score m_a + width·std_a·ζ_a: always 1, or z_a, or |z_a|, where z_a ~ N(0, 1).
 POINT, NORMAL, HALF_NORMAL = 0, 1, 2

@@ -8,13 +8,16 @@ meets the same noise. NumPy's own class cannot be asked for one counter at a tim
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from halfseen.errors import invalid
 from halfseen.kernels.box_muller import to_normals
 from halfseen.kernels.compiling import AS_WRITTEN, kernel, multiply_high
+from halfseen.validation import seed_number
 
 Keys = NDArray[np.uint64]  # (n, 2): seed, stream
 Floats = NDArray[np.float64]
@@ -43,6 +46,13 @@ def stream_keys(seeds: ArrayLike, streams: ArrayLike = 0) -> Keys:
     seed = np.atleast_1d(np.asarray(seeds, dtype=np.uint64))
     stream = np.atleast_1d(np.asarray(streams, dtype=np.uint64))
     return np.stack(np.broadcast_arrays(seed, stream), axis=1)
+
+
+def checked_keys(seeds: Sequence[int]) -> Keys:
+    """The keys of the streams that `seeds` open."""
+    if not isinstance(seeds, Iterable) or not (listed := list(seeds)):
+        raise invalid("seeds", repr(seeds), "a list of at least one seed")
+    return stream_keys([seed_number("seeds", seed) for seed in listed])
 
 
 def normals(keys: Keys, rounds: Ints, purpose: int, count: int) -> Floats:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from halfseen.errors import invalid
 from halfseen.kernels.arrays import Parameters
-from halfseen.kernels.tracker import BACK, DONE, SETTLED, exact_round, steady_round
+from halfseen.kernels.filter import BACK, DONE, SETTLED, exact_round, steady_round
 from halfseen.models.results import Array, Belief
 from halfseen.validation import vector
 

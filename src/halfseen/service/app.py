@@ -26,7 +26,7 @@ from halfseen.service.metrics import RequestMetrics
 from halfseen.service.openapi import describe
 from halfseen.service.routes.decisions import decision_app
 from halfseen.service.routes.journal import journal_routes
-from halfseen.service.routes.service import service_routes
+from halfseen.service.routes.status import service_routes
 from halfseen.service.routes.streams import stream_routes
 from halfseen.service.schemas import EngineSettings, Limits
 

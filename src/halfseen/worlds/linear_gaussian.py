@@ -16,6 +16,7 @@ from halfseen.kernels.random import (
     Floats,
     Keys,
     Purpose,
+    checked_keys,
     normal_series,
     normals,
     orthogonal_matrices,
@@ -25,7 +26,7 @@ from halfseen.kernels.simulation import move_contexts
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.validation import LIMIT, at_least, positive, real_numbers, stack_for_streams
 from halfseen.worlds.quantised import Quantised, covariance_root, quantise
-from halfseen.worlds.world import Episodes, Rounds, World, checked_keys
+from halfseen.worlds.world import Episodes, Rounds, World
 
 
 class Change(NamedTuple):

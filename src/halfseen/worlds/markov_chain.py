@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.kernels.random import Floats, Keys, Purpose, normal_series, normals, uniforms
+from halfseen.kernels.random import Floats, Keys, Purpose, checked_keys, normal_series, normals, uniforms
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.validation import at_least
-from halfseen.worlds.world import Episodes, Rounds, World, checked_keys
+from halfseen.worlds.world import Episodes, Rounds, World
 
 
 @dataclass(frozen=True)

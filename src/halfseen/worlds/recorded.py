@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from halfseen.errors import invalid
-from halfseen.kernels.random import Floats
+from halfseen.kernels.random import Floats, checked_keys
 from halfseen.validation import at_least
 from halfseen.worlds.columns import Columns, read_columns
-from halfseen.worlds.world import Episodes, Rounds, World, checked_keys
+from halfseen.worlds.world import Episodes, Rounds, World
 
 SCALE_ON = 0.2  # of the rows, unless asked otherwise
 LEAST_SCALING = 10  # rows to scale on

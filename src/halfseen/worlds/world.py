@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfseen.errors import invalid
-from halfseen.kernels.random import Floats, Keys, stream_keys
-from halfseen.validation import seed_number
+from halfseen.kernels.random import Floats
 
 
 class Rounds(NamedTuple):
@@ -60,13 +58,6 @@ class World(ABC):
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """All that defines the world, for the record."""
-
-
-def checked_keys(seeds: Sequence[int]) -> Keys:
-    """The keys of the streams that `seeds` open."""
-    if not isinstance(seeds, Iterable) or not (listed := list(seeds)):
-        raise invalid("seeds", repr(seeds), "a list of at least one seed")
-    return stream_keys([seed_number("seeds", seed) for seed in listed])
 
 
 def largest_arm_norm(episodes: Episodes, streams: int) -> Floats:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from halfseen.errors import invalid
-from halfseen.experiments.engines.executor import ParallelExecutor, SerialExecutor
-from halfseen.experiments.engines.local import ProcessExecutor
+from halfseen.experiments.engines.executor import ParallelExecutor
+from halfseen.experiments.engines.local import ProcessExecutor, SerialExecutor
 from halfseen.validation import at_least
 
 _LOCAL = re.compile(r"local:([0-9]+)")

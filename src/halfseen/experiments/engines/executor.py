@@ -19,22 +19,6 @@ Outcomes = Iterator[tuple[Slice, Outcome]]
 _POLL_SECONDS = 0.1
 
 
-class SerialExecutor(contextlib.AbstractContextManager["SerialExecutor", None]):
-    """Plays one slice after the other in this process."""
-
-    workers = 1
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def prepare(self, samples: Sequence[Slice]) -> None:
-        """Do nothing: the first slice compiles the kernels."""
-
-    def run(self, function: Play[Outcome], tasks: Iterable[Slice], on_progress: OnProgress) -> Outcomes[Outcome]:
-        """Call `function(task, on_progress)` for every task, and yield each task with its outcome."""
-        for task in tasks:
-            yield task, function(task, on_progress)
-
-
 class ParallelExecutor(ABC):
     """Plays slices on several workers. Once this context manager is left, nothing that it started is running."""
 

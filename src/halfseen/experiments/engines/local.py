@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
@@ -15,13 +15,29 @@ from typing import Any
 
 from halfseen.errors import HalfseenError
 from halfseen.experiments.cache import source_hash
-from halfseen.experiments.engines.executor import Outcome, ParallelExecutor, Play
+from halfseen.experiments.engines.executor import Outcome, Outcomes, ParallelExecutor, Play
 from halfseen.experiments.plan import Slice
-from halfseen.experiments.play import Cancelled
+from halfseen.experiments.play import Cancelled, OnProgress
 from halfseen.kernels.compiling import QUIET
 
 CHILD_ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", QUIET), "1")
 NO_GUARD = "asked for by a script without `if __name__ == '__main__':`"
+
+
+class SerialExecutor(contextlib.AbstractContextManager["SerialExecutor", None]):
+    """Plays one slice after the other in this process."""
+
+    workers = 1
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def prepare(self, samples: Sequence[Slice]) -> None:
+        """Do nothing: the first slice compiles the kernels."""
+
+    def run(self, function: Play[Outcome], tasks: Iterable[Slice], on_progress: OnProgress) -> Outcomes[Outcome]:
+        """Call `function(task, on_progress)` for every task, and yield each task with its outcome."""
+        for task in tasks:
+            yield task, function(task, on_progress)
 
 
 class ProcessExecutor(ParallelExecutor):

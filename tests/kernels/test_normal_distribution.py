@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from scipy.special import erf
 
-from halfseen.kernels.tails import END, normals
+from halfseen.kernels.normal_distribution import END, normals
 
 
 def values(half, z, inverse=1.0):
