@@ -1,4 +1,4 @@
-"""Executors: who plays the slices. This process, several processes, or a cluster; the numbers do not depend on it."""
+"""What an executor is: it plays the slices of an experiment. The numbers do not depend on which one does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes on this machine."""
+"""Executors for one machine: this process, or several."""
 
 from __future__ import annotations
 
