@@ -29,7 +29,7 @@ def run(
         list[str],
         typer.Argument(metavar="WORLD", help="Worlds, such as: orbit paper:noise=0.5; or a table: data.csv"),
     ],
-    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="a defaults_for choice")] = None,
+    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="a usual choice")] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds to play.", show_default="10000, recorded: all")
     ] = None,
