@@ -37,7 +37,7 @@ _HOMES = {
     "Belief": "models.results",
     "Client": "client",
     "Decision": "agents.decision",
-    "Decisions": "agents.fleet.decisions",
+    "Decisions": "agents.decision",
     "Evaluation": "evaluation.evaluate",
     "Examination": "experiments.examine",
     "Finding": "diagnostics.health",
