@@ -127,7 +127,7 @@ def breakdown_job(quick: bool = False) -> Job:
             payoffs = Payoffs(*(np.ascontiguousarray(one.swapaxes(0, 1)) for one in rounds[2:]), 1.0)
             features = np.empty((*shape, policy.estimator.dimension))
             first, chosen, rewards = np.full(SEEDS, start), np.empty(shape, dtype=np.int64), np.empty(shape)
-            widths = policy.chooser.widths(policy.everyone, first, policy.learner)
+            widths = policy.chooser.widths(policy.all_rows, first, policy.learner)
             began = clock()
             policy.estimator.observe_ahead(rounds.observations, first, None, features)
             filtered = clock()

@@ -114,7 +114,7 @@ def amortised_job(streams: int, quick: bool = False) -> Job:
         began = time.thread_time()
         for t in range(total):
             choices = policy.decide(rounds.observations[t])
-            paid = rounds.expected[t, policy.everyone, choices.arms] + rounds.reward_noise[t]
+            paid = rounds.expected[t, policy.all_rows, choices.arms] + rounds.reward_noise[t]
             policy.learn(choices.rounds, choices.features, choices.arms, paid)
         return time.thread_time() - began, policy.rounds
 

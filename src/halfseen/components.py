@@ -323,7 +323,7 @@ class Learner(Stateful, ABC):
         """log |B_a| relative to the prior, (n, K): how much each arm has been learnt about."""
         return 0.0
 
-    def unrewarded(self, row: int) -> Ints | None:
+    def arms_without_reward(self, row: int) -> Ints | None:
         """The arms of stream `row` that have taught nothing yet; None where that cannot be known."""
         return None
 

@@ -42,7 +42,7 @@ def build(kind, seeds=1, learner=Noisy, **options):
     )
     for t in range(25):
         features = np.tile(rng.normal(size=OBSERVED), (seeds, 1))
-        policy.learner.learn(policy.everyone, features, np.full(seeds, t % 4), np.full(seeds, rng.normal()))
+        policy.learner.learn(policy.all_rows, features, np.full(seeds, t % 4), np.full(seeds, rng.normal()))
     return policy
 
 
@@ -107,7 +107,7 @@ def test_propensities_are_those_of_the_decision_whatever_was_learnt_since(kind):
     policy = build(kind, width=0.4)
     choices = policy.decide(observation())
     before = policy.propensities(choices)
-    policy.learner.learn(policy.everyone, choices.features, choices.arms, np.array([7.0]))
+    policy.learner.learn(policy.all_rows, choices.features, choices.arms, np.array([7.0]))
     np.testing.assert_array_equal(policy.propensities(choices), before)
     assert np.abs(policy.propensities(policy.decide(observation())) - before).max() > 0.01
 
@@ -135,7 +135,7 @@ def test_noise_is_the_unit_of_the_ridge_posterior():
 def test_an_added_arm_is_chosen_from(kind):
     policy = build(kind, 200)
     policy.learner.add_arm(None)
-    widths = policy.chooser.widths(policy.everyone, np.ones(200, dtype=np.int64), policy.learner)
+    widths = policy.chooser.widths(policy.all_rows, np.ones(200, dtype=np.int64), policy.learner)
     usual = {Optimistic: 0.85, InformationDirected: 1.25, Foresighted: 0.4}
     np.testing.assert_array_equal(widths, np.full((200, ARMS + 1), usual[kind]))
 

@@ -108,7 +108,7 @@ def test_an_added_arm_is_one_without_a_reward():
     few.add_arm(None)
     for name, value in few.state().items():
         np.testing.assert_array_equal(value, many.state()[name], err_msg=name)
-    assert few.unrewarded(0).tolist() == list(range(ARMS + 1))
+    assert few.arms_without_reward(0).tolist() == list(range(ARMS + 1))
     with pytest.raises(hs.HalfseenError, match=r"^params: got 3.0; want nothing"):
         few.add_arm(3.0)
     assert few.arms == ARMS + 1

@@ -118,15 +118,15 @@ class Agent:
         """
         y = validation.row("observation", observation, self.policy.streams.observed)
         x = self._context(context)
-        place = self._arms.place("arm", arm)
+        index = self._arms.index("arm", arm)
         mask = self.policy.active if available is None else self._arms.mask(available, self.policy.active)
         chance = None if propensity is None else np.array([validation.number("propensity", propensity)])
         if chance is not None and not 0.0 < chance[0] < 1.0 + 1e-6:
             raise invalid("propensity", repr(propensity), "a probability above 0")
-        if chance is None and not mask[0, place]:
+        if chance is None and not mask[0, index]:
             mask = mask.copy()
-            mask[0, place] = True
-        choices = self.policy.replay(y, np.array([place]), mask, contexts=x, propensities=chance)
+            mask[0, index] = True
+        choices = self.policy.replay(y, np.array([index]), mask, contexts=x, propensities=chance)
         return Decision(self, choices, self._pending.open(choices))
 
     @property
@@ -180,7 +180,7 @@ class Agent:
         """Credit many rewards, in the order given: the same as one by one, but all of them or, if refused, none."""
         given = validation.listed("ids", ids, "a list of decisions or their ids")
         numbers = [one.id_for(self) if isinstance(one, Decision) else one for one in given]
-        waiting = [self._pending.made(number) for number in numbers]
+        waiting = [self._pending.get(number) for number in numbers]
         values = validation.numbers("rewards", rewards, "numbers, one a decision")
         if values.shape != (len(numbers),):
             raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")
@@ -267,12 +267,12 @@ class Agent:
 
     def retire_arm(self, arm: Arm) -> None:
         """Never choose an arm again. Its name or number stays its own; earlier decisions may still be rewarded."""
-        place = self._arms.place("arm", arm)
-        if not self.policy.active[0, place]:
+        index = self._arms.index("arm", arm)
+        if not self.policy.active[0, index]:
             raise invalid("arm", f"{arm!r}, which is retired", "one of agent.active_arms")
         if len(self.active_arms) == 1:
             raise invalid("arm", f"{arm!r}, the last active arm", "one that leaves another to be chosen")
-        self.policy.retire_arm(place)
+        self.policy.retire_arm(index)
 
     def health(self) -> Health:
         """How the stream is doing: facts, and a note for each thing that wants a look.
@@ -280,7 +280,7 @@ class Agent:
         An agent that keeps a history also examines its model and arms by it; `halfseen.examine` does more of that.
         """
         return stream_health(
-            self.policy, self._pending, self.arms, [self._age(place) for place in range(len(self.arms))]
+            self.policy, self._pending, self.arms, [self._age(index) for index in range(len(self.arms))]
         )
 
     def subject(self) -> ExaminationSubject | None:
@@ -305,8 +305,8 @@ class Agent:
         history = RecordedRounds.checked(self.policy, self._arms, observations, arms, rewards, contexts, propensities)
         before = self.state()
         try:
-            for y, place, context, propensity, reward in history:
-                choices = self.policy.replay(y, place, contexts=context, propensities=propensity, scored=False)
+            for y, index, context, propensity, reward in history:
+                choices = self.policy.replay(y, index, contexts=context, propensities=propensity, scored=False)
                 number = self._pending.open(choices)
                 if not np.isnan(reward):
                     self.learn(number, reward)
@@ -355,9 +355,9 @@ class Agent:
         self._added.append({"name": name, "params": told, "round": since})
         return arm
 
-    def _age(self, place: int) -> int:
+    def _age(self, index: int) -> int:
         """Rounds an arm has been there for."""
-        nth = place - (len(self.arms) - len(self._added))
+        nth = index - (len(self.arms) - len(self._added))
         return self.rounds - (int(self._added[nth]["round"]) if nth >= 0 else 0)
 
     def _context(self, context: ArrayLike | None) -> Floats | None:
@@ -369,7 +369,7 @@ class RecordedRounds:
     """The recorded history of one stream: n rounds, checked before any of them is replayed."""
 
     observations: Floats  # (n, k), NaN: not seen
-    places: Ints  # (n,) of the arms played
+    indices: Ints  # (n,) of the arms played
     rewards: Floats  # (n,), NaN: none came
     contexts: Floats | None  # (n, d), for agents that decide on them
     propensities: Floats | None  # (n,)
@@ -389,28 +389,28 @@ class RecordedRounds:
         ys = validation.table("observations", observations, policy.streams.observed)
         values = validation.numbers("rewards", rewards, "numbers, one a round")
         played = validation.listed("arms", arms, "a list of arms")
-        places = np.array([known.place("arms", arm) for arm in played], dtype=np.int64)
+        indices = np.array([known.index("arms", arm) for arm in played], dtype=np.int64)
         if classify_values(ys) == EXCESSIVE:
             raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
         if values.shape != (len(ys),) or classify_values(values[None]) == EXCESSIVE:
             wanted = f"{len(ys)} numbers within ±{LIMIT:g}, one a round, NaN where none came"
             raise invalid("rewards", f"shape {values.shape}", wanted)
-        if len(places) != len(ys):
-            raise invalid("arms", f"{len(places)} arms", f"{len(ys)}, one a round")
+        if len(indices) != len(ys):
+            raise invalid("arms", f"{len(indices)} arms", f"{len(ys)}, one a round")
         xs = None
         if policy.estimator.reveals_context:
             xs = validation.table("contexts", () if contexts is None else contexts, policy.estimator.dimension)
             if len(xs) != len(ys) or classify_values(xs) != COMPLETE:
                 raise invalid("contexts", f"{len(xs)} rows", f"{len(ys)} rows of numbers within ±{LIMIT:g}")
-        return cls(ys, places, values, xs, _chances(propensities, len(ys)))
+        return cls(ys, indices, values, xs, _chances(propensities, len(ys)))
 
     def __iter__(self) -> Iterator[tuple[Floats, Ints, Floats | None, Floats | None, float]]:
-        """Observation, place, context, propensity and reward of one round after the other; all but the last (1, …)."""
+        """Observation, index, context, propensity and reward of one round after the other; all but the last (1, …)."""
         for t in range(len(self.rewards)):
             one = slice(t, t + 1)
             context = None if self.contexts is None else self.contexts[one]
             propensity = None if self.propensities is None else self.propensities[one]
-            yield self.observations[one], self.places[one], context, propensity, float(self.rewards[t])
+            yield self.observations[one], self.indices[one], context, propensity, float(self.rewards[t])
 
 
 def _chances(propensities: ArrayLike | None, rounds: int) -> Floats | None:

@@ -1,4 +1,4 @@
-"""The arms of one stream: what they are called, and the places that stand for them in arrays."""
+"""The arms of one stream: what they are called, and the indices that stand for them in arrays."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Arm = int | str
 
 
 class Arms:
-    """All arms there have ever been, in order. Arms are named, or numbered from 0; a place is never reused."""
+    """All arms there have ever been, in order. Arms are named, or numbered from 0; an index is never reused."""
 
     def __init__(self, names: Sequence[Arm]) -> None:
         self.names = tuple(names)
-        self._places = {arm: place for place, arm in enumerate(self.names)}
+        self._indices = {arm: index for index, arm in enumerate(self.names)}
         self._named = isinstance(self.names[0], str)
 
-    def place(self, argument: str, arm: object) -> int:
+    def index(self, argument: str, arm: object) -> int:
         try:
-            return self._places[arm]  # type: ignore[index]
+            return self._indices[arm]  # type: ignore[index]
         except (KeyError, TypeError):
             if isinstance(arm, np.integer):
-                return self.place(argument, int(arm))
+                return self.index(argument, int(arm))
             if self._named:
                 raise unknown(argument, arm, (str(name) for name in self.names)) from None
             raise invalid(argument, repr(arm), f"arm numbers from 0 to {len(self.names) - 1}") from None
@@ -35,10 +35,10 @@ class Arms:
         """Which arms are `available`, (1, K); every one of them must be active, (1, K)."""
         mask = np.zeros((1, len(self.names)), dtype=np.bool_)
         for arm in listed("available", available, "a list of arms"):
-            place = self.place("available", arm)
-            if not active[0, place]:
+            index = self.index("available", arm)
+            if not active[0, index]:
                 raise invalid("available", f"{arm!r}, which is retired", "arms of agent.active_arms")
-            mask[0, place] = True
+            mask[0, index] = True
         if not mask.any():
             raise invalid("available", "no arms", "at least one arm")
         return mask
@@ -51,10 +51,10 @@ class Arms:
             return len(self.names)
         if not isinstance(name, str) or not name:
             raise invalid("name", repr(name), "a name, as the other arms have one")
-        if name in self._places:
+        if name in self._indices:
             raise invalid("name", repr(name), "a name that no arm has had")
         return name
 
     def append(self, arm: Arm) -> None:
-        self._places[arm] = len(self.names)
+        self._indices[arm] = len(self.names)
         self.names = (*self.names, arm)

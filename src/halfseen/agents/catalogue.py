@@ -81,12 +81,16 @@ class CatalogueEntry:
         """Whether `decide` wants the true context."""
         return bool(getattr(self.estimator, "reveals_context", False))
 
-    def build(self, streams: StreamBatch, options: Mapping[str, Any]) -> Policy:
-        """The agent for a batch of streams."""
+    def check_options(self, options: Iterable[str]) -> None:
+        """Refuse the name of an option that none of the three parts has."""
         known = self.options
         for name in options:
             if name not in known:
                 raise unknown(f"option of '{self.name}'", name, known)
+
+    def build(self, streams: StreamBatch, options: Mapping[str, Any]) -> Policy:
+        """The agent for a batch of streams."""
+        self.check_options(options)
         for name in self.required:
             if name not in options:
                 raise invalid(name, "nothing", f"a value: '{self.name}' must be told its {name}")
@@ -223,9 +227,7 @@ class AgentSpec:
         entry = CATALOG[self.name]
         if not isinstance(self.options, Mapping):
             raise invalid("options", repr(self.options), "a dictionary of options")
-        for option in self.options:
-            if option not in entry.options:
-                raise unknown(f"option of '{self.name}'", option, entry.options)
+        entry.check_options(self.options)
         if not self.label:
             chosen = ",".join(f"{key}={value}" for key, value in self.options.items())
             object.__setattr__(self, "label", f"{self.name}:{chosen}" if chosen else self.name)

@@ -60,7 +60,7 @@ class Decision:
 
     @property
     def index(self) -> int:
-        """The place of the arm in the agent's list of arms."""
+        """The index of the arm in the agent's list of arms."""
         return int(self._choices.arms[0])
 
     @property
@@ -108,7 +108,7 @@ class Decisions:
         fleet: object,
     ) -> None:
         self.ids, self.streams = ids, streams
-        self.indices: Ints = _joined([part.arms for part in parts], (0,), np.int64)  # places in the fleet's arms
+        self.indices: Ints = _joined([part.arms for part in parts], (0,), np.int64)  # indices into the fleet's arms
         self._arms, self._parts, self._probabilities, self._fleet = arms, parts, probabilities, fleet
         self._propensities: Floats | None = None
 

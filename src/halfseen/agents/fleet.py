@@ -16,11 +16,11 @@ from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.catalogue import CATALOG, make
 from halfseen.agents.decision import Decisions
-from halfseen.agents.pending import LATEST, PROVISIONAL, ROUND_BITS, FleetPending
+from halfseen.agents.pending import PROVISIONAL, ROUND_BITS, ROUND_MASK, FleetPending
 from halfseen.agents.policy import Policy
 from halfseen.agents.stream_registry import Stream, StreamRegistry
 from halfseen.components import Mask, Stateful, StreamBatch, resized
-from halfseen.diagnostics.health import LONG, Health
+from halfseen.diagnostics.health import LONG_SILENCE, Health
 from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import EXCESSIVE, classify_values
 from halfseen.kernels.random import Ints, Keys, stream_keys
@@ -46,10 +46,10 @@ class Fleet:
         max_pending: int = 100_000,
         **options: Any,
     ) -> None:
-        pattern = make(name, observed=observed, arms=arms, max_pending=max_pending, **options)  # refuses what is wrong
+        template = make(name, observed=observed, arms=arms, max_pending=max_pending, **options)  # refuses what is wrong
         self._options, self._max_pending = options, int(max_pending)
-        self._recipe = {key: value for key, value in pattern.recipe.items() if key != "seed"}
-        self._arms, self._observed = Arms(pattern.arms), int(observed)
+        self._recipe = {key: value for key, value in template.recipe.items() if key != "seed"}
+        self._arms, self._observed = Arms(template.arms), int(observed)
         self._policy = self._build(np.zeros((2, 2), dtype=np.uint64))  # rows that no stream has yet
         self._registry = StreamRegistry()
         self._pending = FleetPending(self._max_pending, 2, self._policy.estimator.dimension)
@@ -122,13 +122,13 @@ class Fleet:
         next_number = self._registry.next_number
         numbers, rows = np.arange(next_number, next_number + count), self._registry.free_rows(count)
         keys = stream_keys(numbers if seeds is None else _seeds(seeds, count)).reshape(count, 2)
-        self._make_room(rows)
+        self._reserve_rows(rows)
         for part in _slices(count):
-            self._place(rows[part], keys[part], self._build(keys[part]))
+            self._write_rows(rows[part], keys[part], self._build(keys[part]))
         self._rewarded[rows] = 0
         return self._registry.add(rows, names)
 
-    def _make_room(self, rows: Ints) -> None:
+    def _reserve_rows(self, rows: Ints) -> None:
         needed, old = int(rows.max(initial=-1)) + 1, self._policy.streams.count
         if needed > old:
             count = max(needed, int(old * GROWTH))
@@ -137,7 +137,7 @@ class Fleet:
             self._rewarded = resized(self._rewarded, count)
             self._pending.resize(count)
 
-    def _place(self, rows: Ints, keys: Keys, policy: Policy) -> None:
+    def _write_rows(self, rows: Ints, keys: Keys, policy: Policy) -> None:
         """Let `rows` be the streams of a policy made as this fleet's own."""
         self._policy.streams.keys[rows] = keys
         self._policy.restore(policy.state(), rows)
@@ -153,7 +153,7 @@ class Fleet:
         number, row = self._find(stream)
         waiting = self._pending.state(self._pending.of_stream(number))
         state: dict[str, Any] = self._policy.state(np.array([row])) | waiting
-        state |= {"pending.ids": waiting["pending.ids"] & LATEST, "rewards": self._rewarded[row].copy()}
+        state |= {"pending.ids": waiting["pending.ids"] & ROUND_MASK, "rewards": self._rewarded[row].copy()}
         agent = make(**self._recipe, seed=int(self._policy.streams.keys[row, 0]))
         agent.restore(state)
         return agent
@@ -166,7 +166,7 @@ class Fleet:
         if not isinstance(agent, Agent):
             raise invalid("agent", type(agent).__name__, "an agent, as made by halfseen.make")
         theirs = {key: value for key, value in agent.recipe.items() if key != "seed"}
-        if not saving.alike(theirs, self._recipe) or agent.arms != self.arms:
+        if not saving.same_recipe(theirs, self._recipe) or agent.arms != self.arms:
             raise invalid("agent", repr(agent), f"one made with the options of {self!r}, and its arms")
         names = [] if name is None else [name]
         self._registry.check_new(names)
@@ -176,8 +176,8 @@ class Fleet:
                 "agent", f"{len(state[PROVISIONAL])} provisional rewards", "none: learn them, or give them up"
             )
         row = self._registry.free_rows(1)
-        self._make_room(row)
-        self._place(row, stream_keys(agent.recipe["seed"]), agent.policy)
+        self._reserve_rows(row)
+        self._write_rows(row, stream_keys(agent.recipe["seed"]), agent.policy)
         self._rewarded[row] = state["rewards"][:2]  # a fleet does not tell given up from dropped
         number = int(self._registry.add(row, names)[0])
         ids = (number << ROUND_BITS) | state["pending.ids"]
@@ -239,7 +239,7 @@ class Fleet:
             if (slots < 0).any():
                 raise self._no_such_decision(numbers, int(np.argmax(slots < 0)))
             rows = pending.rows[slots]
-            self._policy.learn_many(rows, numbers & LATEST, pending.features[slots], pending.arms[slots], values)
+            self._policy.learn_many(rows, numbers & ROUND_MASK, pending.features[slots], pending.arms[slots], values)
         except BaseException:
             pending.put_back(slots[slots >= 0])
             raise
@@ -255,7 +255,7 @@ class Fleet:
         number = int(ids[at])
         if number in ids[:at]:
             return DecisionError(f"ids: got {number} more than once; want every decision once")
-        stream, round_ = number >> ROUND_BITS, number & LATEST
+        stream, round_ = number >> ROUND_BITS, number & ROUND_MASK
         if stream not in self:
             return DecisionError(
                 f"ids: got {number}, of a stream that is not there; want ids of this fleet's decisions"
@@ -304,8 +304,8 @@ class Fleet:
         rewards, last_rewarded = self._rewarded[rows].T
         waiting = self._pending.counts[rows]
         dropped = rounds - rewards - waiting
-        quiet, losing = int((rounds - last_rewarded >= LONG).sum()), int((dropped > 0).sum())
-        blind = int((silent >= LONG).any(axis=1).sum())
+        quiet, losing = int((rounds - last_rewarded >= LONG_SILENCE).sum()), int((dropped > 0).sum())
+        blind = int((silent >= LONG_SILENCE).any(axis=1).sum())
         facts: dict[str, object] = {
             "streams": len(rounds),
             "rounds": int(rounds.sum()),
@@ -321,7 +321,9 @@ class Fleet:
         }
         notes = []
         if quiet:
-            notes.append(f"in {quiet} of {len(rounds)} streams no reward has come in the last {LONG} decisions or more")
+            notes.append(
+                f"in {quiet} of {len(rounds)} streams no reward has come in the last {LONG_SILENCE} decisions or more"
+            )
         if losing:
             notes.append(
                 f"{int(dropped.sum())} decisions of {losing} streams can no longer be rewarded: more than "
@@ -329,7 +331,8 @@ class Fleet:
             )
         if blind:
             notes.append(
-                f"in {blind} of {len(rounds)} streams an entry has not been seen in the last {LONG} rounds or more"
+                f"in {blind} of {len(rounds)} streams an entry has not been seen in the last {LONG_SILENCE} rounds "
+                "or more"
             )
         return Health(tuple(notes), facts)
 
@@ -350,18 +353,18 @@ class Fleet:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become what `state()` of a fleet made alike described."""
         fresh = Fleet(**self._recipe)
-        fresh.fill(state)
+        fresh.restore_empty(state)
         self.__dict__.update(fresh.__dict__)
 
-    def fill(self, state: Mapping[str, Any]) -> None:
+    def restore_empty(self, state: Mapping[str, Any]) -> None:
         """The same, for a fleet without streams."""
         self._check(state)
         numbers, ids = np.asarray(state["streams"]), np.asarray(state["pending.ids"])
         rows, waiting_in = np.arange(len(numbers)), np.searchsorted(numbers, ids >> ROUND_BITS)
-        self._make_room(rows)
+        self._reserve_rows(rows)
         self._policy.streams.keys[rows] = state["keys"]
         self._policy.restore(dict(state), rows)
-        if not ((ids & LATEST >= 1) & (ids & LATEST <= self._policy.rounds[waiting_in])).all():
+        if not ((ids & ROUND_MASK >= 1) & (ids & ROUND_MASK <= self._policy.rounds[waiting_in])).all():
             raise invalid("state", "decisions of rounds that have not been", "the state of one fleet")
         self._rewarded[rows] = state["rewards"]
         self._registry.add(rows, np.asarray(state["names"]).tolist(), numbers)
@@ -394,7 +397,7 @@ class Fleet:
         """Write the whole fleet to a file; `halfseen.load` gives it back and it goes on bit for bit."""
         if not isinstance(path, str | Path):
             raise invalid("path", repr(path), "the path of a file")
-        saving.write(Path(path), self._recipe, self.state(), kind=saving.FLEET)
+        saving.write(Path(path), self._recipe, self.state(), kind=saving.FLEET_KIND)
 
 
 def _slices(count: int) -> list[slice]:

@@ -9,7 +9,7 @@ from halfseen.agents.pending import PendingDecisions
 from halfseen.agents.policy import Policy
 from halfseen.diagnostics.examination_data import ExaminationSubject, first_examined_round, subject_of_adaptive
 from halfseen.diagnostics.findings import brief_findings
-from halfseen.diagnostics.health import LONG, Health, Verdict
+from halfseen.diagnostics.health import LONG_SILENCE, Health, Verdict
 
 
 def stream_health(policy: Policy, pending: PendingDecisions, arms: Sequence[Arm], ages: Sequence[int]) -> Health:
@@ -19,11 +19,11 @@ def stream_health(policy: Policy, pending: PendingDecisions, arms: Sequence[Arm]
     active = policy.active[0]
     facts |= {"arms": len(arms), "arms retired": len(arms) - int(active.sum())} | policy_facts
     notes += policy_notes
-    unrewarded = policy.learner.unrewarded(0)
+    unrewarded = policy.learner.arms_without_reward(0)
     if unrewarded is not None:
-        never = [place for place in unrewarded if active[place]]
-        facts["arms never rewarded"] = [arms[place] for place in never]
-        old = [arms[place] for place in never if ages[place] >= max(LONG, 20 * len(arms))]
+        never = [index for index in unrewarded if active[index]]
+        facts["arms never rewarded"] = [arms[index] for index in never]
+        old = [arms[index] for index in never if ages[index] >= max(LONG_SILENCE, 20 * len(arms))]
         if old and pending.rewarded:
             notes.append(f"in many rounds these arms have never been rewarded: {', '.join(map(str, old))}")
     findings = brief_findings(subject_of(policy, arms))

@@ -14,12 +14,12 @@ from halfseen.errors import SaveFileError
 
 def load(path: str | Path) -> Agent | Fleet:
     """The agent or the fleet saved in a file, exactly as it was."""
-    if saving.kind_of(Path(path)) != saving.FLEET:
+    if saving.kind_of(Path(path)) != saving.FLEET_KIND:
         return _agent(*saving.read(Path(path)), str(path))
-    recipe, state = saving.read(Path(path), kind=saving.FLEET)
+    recipe, state = saving.read(Path(path), kind=saving.FLEET_KIND)
     try:
         fleet = Fleet(**recipe)
-        fleet.fill(state)
+        fleet.restore_empty(state)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise SaveFileError(f"file: got '{path}', whose content does not fit together ({error})") from None
     return fleet

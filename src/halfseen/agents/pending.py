@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halfseen.components import resized
-from halfseen.diagnostics.health import LONG
+from halfseen.diagnostics.health import LONG_SILENCE
 from halfseen.errors import DecisionError, invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import at_least, refuse_outside
@@ -19,11 +19,11 @@ PROVISIONAL = "pending.provisional"  # in the state only if there is such a rewa
 _NO_PROVISIONAL = np.zeros((0, 4))  # number of the decision, value of the reward, and how it was learnt
 
 ROUND_BITS = 32  # of an id in a fleet: the lower ones are the round, the upper ones the number of the stream
-LATEST = (1 << ROUND_BITS) - 1
+ROUND_MASK = (1 << ROUND_BITS) - 1
 _GROWTH = 1.5  # of the slots, when more are needed
 _SLOT_ARRAYS = ("ids", "rows", "arms", "features")
 
-Made = tuple[Ints, Ints, Floats]  # round, arm and features of a decision
+PendingDecision = tuple[Ints, Ints, Floats]  # round, arm and features of a decision
 
 
 class HasProvisional(DecisionError):
@@ -33,7 +33,7 @@ class HasProvisional(DecisionError):
 class Provisional(NamedTuple):
     """A decision with a reward that another may replace, and how that reward was learnt (`Learner.credit`)."""
 
-    made: Made
+    made: PendingDecision
     value: float
     variance: float
     number: float
@@ -45,7 +45,7 @@ class PendingDecisions:
     def __init__(self, max_pending: int, dimension: int) -> None:
         self._max_pending = at_least("max_pending", max_pending, 1)
         self._dimension = dimension
-        self.waiting: dict[int, Made | None] = {}  # None: it has a reward, and is in `provisional`
+        self.waiting: dict[int, PendingDecision | None] = {}  # None: it has a reward, and is in `provisional`
         self.provisional: dict[int, Provisional] = {}
         self.decided = 0
         self.rewarded, self._last_rewarded = 0, 0  # rewards credited; decisions made when the last of them came
@@ -62,7 +62,7 @@ class PendingDecisions:
             self.provisional.pop(oldest, None)
         return number
 
-    def find(self, decision_id: Any) -> Made:
+    def find(self, decision_id: Any) -> PendingDecision:
         """Round, arm and features of a decision that waits; HasProvisional is raised if it has such a reward."""
         try:
             found = self.waiting.get(decision_id)
@@ -74,7 +74,7 @@ class PendingDecisions:
             raise self._no_such_decision(decision_id)
         return found
 
-    def made(self, decision_id: Any) -> Made:
+    def get(self, decision_id: Any) -> PendingDecision:
         """The same, whether it has a provisional reward or not."""
         try:
             return self.find(decision_id)
@@ -99,7 +99,7 @@ class PendingDecisions:
         del self.waiting[decision_id], self.provisional[decision_id]
 
     def give_up(self, decision_id: int) -> None:
-        self.made(decision_id)
+        self.get(decision_id)
         if decision_id in self.provisional:
             self.close_provisional(decision_id)
             return
@@ -133,7 +133,7 @@ class PendingDecisions:
         if self.given_up:
             facts["decisions given up"] = self.given_up
         notes = []
-        if silence >= LONG:
+        if silence >= LONG_SILENCE:
             notes.append(f"no reward has come in the last {silence} decisions")
         if dropped:
             notes.append(f"{dropped} decisions can no longer be rewarded: more than {self._max_pending} were waiting")
@@ -195,11 +195,11 @@ class FleetPending:
     """The decisions of all streams that may still be rewarded: arrays with a slot for each, and the slots by id.
 
     A single agent's `PendingDecisions` holds an object for each decision, which would take a fleet longer than the
-    decisions themselves. Beyond `most` of a stream its oldest expires.
+    decisions themselves. Beyond `max_pending` of a stream its oldest expires.
     """
 
-    def __init__(self, most: int, streams: int, dimension: int) -> None:
-        self._most = most
+    def __init__(self, max_pending: int, streams: int, dimension: int) -> None:
+        self._max_pending = max_pending
         self._slots: dict[int, int] = {}
         self.ids: Ints = np.zeros(0, dtype=np.int64)  # −1: the slot is free
         self.rows: Ints = np.zeros(0, dtype=np.int64)
@@ -235,15 +235,15 @@ class FleetPending:
         self.ids[slots], self.rows[slots], self.arms[slots], self.features[slots] = ids, rows, arms, features
         self._slots.update(zip(ids.tolist(), slots.tolist(), strict=True))
         np.add.at(self.counts, rows, 1)
-        full = self.counts[rows] > self._most
+        full = self.counts[rows] > self._max_pending
         if full.any():
-            self._expire(dict(zip(rows[full].tolist(), (ids[full] & ~LATEST).tolist(), strict=True)))
+            self._expire(dict(zip(rows[full].tolist(), (ids[full] & ~ROUND_MASK).tolist(), strict=True)))
 
     def _expire(self, first_ids: dict[int, int]) -> None:
         """Drop the oldest decisions of rows that have too many, given by the id of a round 0."""
         expired = []
         for row, first_id in first_ids.items():
-            for _ in range(int(self.counts[row]) - self._most):
+            for _ in range(int(self.counts[row]) - self._max_pending):
                 while (slot := self._slots.pop(first_id | int(self.oldest[row]), None)) is None:
                     self.oldest[row] += 1
                 self.oldest[row] += 1

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from halfseen import validation
 from halfseen.components import Choices, Chooser, Estimator, Learner, Mask, Payoffs, State, Stateful, StreamBatch
-from halfseen.diagnostics.health import LONG
+from halfseen.diagnostics.health import LONG_SILENCE
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, classify_values
 from halfseen.kernels.random import Floats, Ints
@@ -31,7 +31,7 @@ class Policy(Stateful):
     def __init__(self, streams: StreamBatch, estimator: Estimator, learner: Learner, chooser: Chooser) -> None:
         self.streams, self.estimator, self.learner, self.chooser = streams, estimator, learner, chooser
         self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)
-        self.everyone: Ints = np.arange(streams.count)
+        self.all_rows: Ints = np.arange(streams.count)
         self.active: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)  # arms that are not retired
         self.missed: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)  # rounds each entry was missing
         self.silent: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)  # ... up to now, in a row
@@ -81,7 +81,7 @@ class Policy(Stateful):
         self, observations: Floats, *, contexts: Floats | None = None, rows: Ints | None = None
     ) -> tuple[Ints, Ints, Floats]:
         """Open the next round of `rows` (all streams if not given) with y_t (n, k): rows, rounds and features."""
-        rows = self.everyone if rows is None else rows
+        rows = self.all_rows if rows is None else rows
         if contexts is None and self.estimator.reveals_context:  # nothing has changed yet
             raise invalid("context", "nothing", f"the true context, {self.estimator.dimension} numbers")
         rounds = _empty(len(rows), _INT64)
@@ -95,8 +95,8 @@ class Policy(Stateful):
             due = self.estimator.due_for_refit(rows)
             if len(due):
                 self.estimator.refit(due, self.learner)
-                anew = np.isin(rows, due)  # their learner is of the new model, so their features must be too
-                features[anew] = self.estimator.features_of(rows[anew], rounds[anew], features[anew])
+                refitted = np.isin(rows, due)  # their learner is of the new model, so their features must be too
+                features[refitted] = self.estimator.features_of(rows[refitted], rounds[refitted], features[refitted])
         return rows, rounds, self._contiguous_features(features, len(rows)) if self._checks_arrays else features
 
     def decide(
@@ -111,8 +111,8 @@ class Policy(Stateful):
         rows, rounds, features = self.observe(observations, contexts=contexts, rows=rows)
         arms = _empty(len(rows), _INT64)
         if available is None:
-            available = self.active if rows is self.everyone else self.active[rows]
-        keys = self._keys if rows is self.everyone else self._keys[rows]
+            available = self.active if rows is self.all_rows else self.active[rows]
+        keys = self._keys if rows is self.all_rows else self._keys[rows]
         if self._distribution is not None:
             widths = self.chooser.widths(rows, rounds, self.learner)
             if self._checks_arrays:
@@ -140,7 +140,7 @@ class Policy(Stateful):
         if not self._plays_ahead or (contexts is None and self.estimator.reveals_context):
             return None
         found = classify_values(observations.reshape(-1, observations.shape[-1]))
-        widths = self.chooser.widths_ahead(self.everyone, rounds, count, self.learner)
+        widths = self.chooser.widths_ahead(self.all_rows, rounds, count, self.learner)
         if found == EXCESSIVE or widths is None:
             return None
         features = np.empty((len(rounds), count, self.estimator.dimension))
@@ -209,7 +209,7 @@ class Policy(Stateful):
 
     def learn(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None) -> None:
         """Credit rewards (n,) to the arms (n,) played in `rounds` (n,) on features (n, p), whenever they come."""
-        rows = self.everyone if rows is None else rows
+        rows = self.all_rows if rows is None else rows
         if not self._updates_from_rewards:
             self.learner.learn(rows, features, arms, rewards)
             return
@@ -247,7 +247,7 @@ class Policy(Stateful):
         self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None
     ) -> Floats:
         """`learn`, for a policy that `takes_provisional`; what `replace_rewards` needs to know of it later, (n, 2)."""
-        credits = self.learner.credit(self.everyone if rows is None else rows, arms)
+        credits = self.learner.credit(self.all_rows if rows is None else rows, arms)
         self.learn(rounds, features, arms, rewards, rows=rows)
         return credits
 
@@ -263,7 +263,7 @@ class Policy(Stateful):
         rows: Ints | None = None,
     ) -> None:
         """Put rewards (n,) in the place of those `before` (n,), learnt with `credits`; the rest as for `learn`."""
-        rows = self.everyone if rows is None else rows
+        rows = self.all_rows if rows is None else rows
         if self._updates_from_rewards:
             features = self.estimator.replace_rewards(rows, rounds, features, arms, rewards, self.learner)
         self.learner.replace_rewards(rows, features, arms, rewards - before, credits)
@@ -284,7 +284,7 @@ class Policy(Stateful):
     def retire_arm(self, arm: int, *, rows: Ints | None = None) -> None:
         """Never choose an arm again. Its place stays its own, and its earlier decisions may still be rewarded."""
         active = self.active.copy()  # a new array: choices made before keep what was available to them
-        active[self.everyone if rows is None else rows, arm] = False
+        active[self.all_rows if rows is None else rows, arm] = False
         if not active.any(axis=1).all():
             raise invalid("arm", f"{arm}, the last active one", "at least one arm left active")
         self.active = active
@@ -299,7 +299,7 @@ class Policy(Stateful):
         notes = [
             f"entry {i} of the observation has not been seen in the last {rounds} rounds"
             for i, rounds in enumerate(self.silent[row])
-            if rounds >= LONG
+            if rounds >= LONG_SILENCE
         ]
         for part in (self.estimator, self.learner):
             more, remarks = part.health(row)
@@ -344,7 +344,7 @@ class Policy(Stateful):
         super().resize(streams)
         self.estimator.resize(streams)
         self.learner.resize(streams)
-        self.streams, self._keys, self.everyone = streams, streams.keys, np.arange(streams.count)
+        self.streams, self._keys, self.all_rows = streams, streams.keys, np.arange(streams.count)
 
 
 def _of_part(part: str, state: State) -> State:

@@ -20,23 +20,23 @@ from halfseen.errors import SaveFileError, invalid
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.files import write_atomically
 
-FORMAT, FLEET, VERSION = "halfseen agent", "halfseen fleet", 1
+AGENT_KIND, FLEET_KIND, VERSION = "halfseen agent", "halfseen fleet", 1
 _HEADER = "header.json"
 _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
 
 
-def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, kind: str = FORMAT) -> None:
+def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, kind: str = AGENT_KIND) -> None:
     """Save how an agent or a fleet is made (`recipe`) and what it has become (`state`, arrays by name).
 
     A fleet is written as it is, without compression and straight to the disk: it may be most of the memory.
     """
-    write_atomically(path, lambda file: _write_archive(file, recipe, state, kind, small=kind == FORMAT))
+    write_atomically(path, lambda file: _write_archive(file, recipe, state, kind, small=kind == AGENT_KIND))
 
 
 def to_bytes(recipe: Mapping[str, Any], state: Mapping[str, Any], *, small: bool = True) -> bytes:
     """The content of a save file; not `small` is larger and quicker."""
     buffer = io.BytesIO()
-    _write_archive(buffer, recipe, state, FORMAT, small=small)
+    _write_archive(buffer, recipe, state, AGENT_KIND, small=small)
     return buffer.getvalue()
 
 
@@ -59,7 +59,7 @@ def _write_archive(
 
 
 def kind_of(path: Path) -> str | None:
-    """FORMAT, FLEET or whatever else a file says it is; None where it says nothing."""
+    """AGENT_KIND, FLEET_KIND or whatever else a file says it is; None where it says nothing."""
     try:
         with zipfile.ZipFile(path) as archive:
             return str(json.loads(archive.read(_HEADER)).get("format"))
@@ -67,14 +67,14 @@ def kind_of(path: Path) -> str | None:
         return None
 
 
-def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_recipe(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two recipes would be saved as the same."""
     arrays: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     same = _to_json(one, arrays[0]) == _to_json(other, arrays[1])
     return same and all(np.array_equal(array, arrays[1][name]) for name, array in arrays[0].items())
 
 
-def read(path: Path, *, kind: str = FORMAT) -> tuple[dict[str, Any], dict[str, Any]]:
+def read(path: Path, *, kind: str = AGENT_KIND) -> tuple[dict[str, Any], dict[str, Any]]:
     """The recipe and state of a save file."""
     try:
         with path.open("rb") as file:
@@ -87,7 +87,7 @@ def read(path: Path, *, kind: str = FORMAT) -> tuple[dict[str, Any], dict[str, A
 
 def from_bytes(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The recipe and state in the content of a save file; `path` is what errors call it."""
-    return _read(io.BytesIO(content), path, FORMAT)
+    return _read(io.BytesIO(content), path, AGENT_KIND)
 
 
 def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:

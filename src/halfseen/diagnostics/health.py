@@ -8,7 +8,7 @@ from enum import StrEnum
 from halfseen.errors import invalid
 from halfseen.reports.tables import Table
 
-LONG = 100  # rounds without a reward that are worth a note
+LONG_SILENCE = 100  # rounds without a reward that are worth a note
 ENOUGH_ROUNDS = 50  # of a history, to examine a model with
 
 

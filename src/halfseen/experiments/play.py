@@ -93,7 +93,7 @@ class Player:
         for t in range(n):
             contexts = rounds.contexts[t] if policy.estimator.reveals_context else None
             choices = policy.decide(rounds.observations[t], contexts=contexts)
-            reward = rounds.expected[t, policy.everyone, choices.arms] + rounds.reward_noise[t]
+            reward = rounds.expected[t, policy.all_rows, choices.arms] + rounds.reward_noise[t]
             self._learn(choices, reward)
             arms[:, t], rewards[:, t], features[:, t] = choices.arms, reward, choices.features
         return arms, rewards, features

@@ -244,7 +244,7 @@ class Calibrated(Learner):
             wider[b, -1] = self.pooled[b]
         self.noise_var = wider
 
-    def unrewarded(self, row: int) -> Ints:
+    def arms_without_reward(self, row: int) -> Ints:
         return np.flatnonzero(self.counts[row] == 0)
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:

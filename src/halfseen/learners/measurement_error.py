@@ -108,5 +108,5 @@ class MeasurementError(Learner):
         rows = np.arange(len(self.V)) if rows is None else rows
         estimate_arms(rows, self.V, self.W, self.f, self.rewarded, self._burn_in, self._safety, self.theta)
 
-    def unrewarded(self, row: int) -> Ints:
+    def arms_without_reward(self, row: int) -> Ints:
         return np.flatnonzero((self.V[row] == self.prior_precision * np.eye(self._size)).all(axis=(1, 2)))

@@ -107,7 +107,7 @@ class Ridge(Learner):
     def log_determinants(self, rows: Ints) -> Floats:
         return self.log_det[rows]
 
-    def unrewarded(self, row: int) -> Ints:
+    def arms_without_reward(self, row: int) -> Ints:
         return np.flatnonzero(self.log_det[row] == 0)
 
     @property
