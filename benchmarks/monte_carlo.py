@@ -22,7 +22,7 @@ from benchmarks.harness import Contender, Job
 from benchmarks.problem import ARMS, LATENT, OBSERVED, filter_flops, learn_flops, product_flops, score_flops, triangle
 from halfseen.agents.catalogue import AgentSpec
 from halfseen.components import Payoffs, StreamBatch
-from halfseen.estimators.starting_model import starting_transition
+from halfseen.estimators.windowed_em import initial_transitions
 from halfseen.experiments.plan import CHUNK
 from halfseen.experiments.play import build_policy
 from halfseen.kernels.choice import NORMAL
@@ -194,7 +194,7 @@ class LearntStart:
     @classmethod
     def of(cls, seeds: Sequence[int]) -> LearntStart:
         streams = StreamBatch(stream_keys(list(seeds)), OBSERVED, ARMS)
-        return cls(starting_transition(streams, LATENT, "orthogonal"))
+        return cls(initial_transitions(streams, LATENT, "orthogonal"))
 
 
 def draws_of(seeds: Sequence[int], rounds: int) -> Draws:

@@ -336,7 +336,7 @@ class Choices(NamedTuple):
     features: Floats  # (n, p) the context each arm was chosen on
     means: Floats  # (n, K) predicted rewards
     variances: Floats  # (n, K) of those predictions
-    widths: Floats  # (n, K) standard deviations of exploration, or what else the chooser explores by
+    widths: Floats  # of `Chooser.widths`
     available: Mask  # (n, K) at least one a row
     noise_variances: Floats | None  # (n, K) of a reward around its mean, if the chooser weighs it
     reuse: Floats | None = None  # (n, K) of `Learner.reuse`, if the chooser looks ahead
@@ -352,7 +352,11 @@ class Chooser(ABC):
 
     @abstractmethod
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
-        """How many standard deviations of exploration each arm gets in this round, (n, K)."""
+        """How many standard deviations of exploration each arm gets in this round, (n, K).
+
+        A chooser that explores otherwise returns what its `probabilities` need to be repeated later: FlooredGreedy the
+        least probability of each arm, (n, K), and StateSampling what each arm pays in each state, (n, K, S).
+        """
 
     def constant_widths(self, width: float, rows: Ints, learner: Learner) -> Floats:
         """One number as widths (n, K). The array is kept, because most calls are for the same n and K."""

@@ -136,3 +136,11 @@ def positive(argument: str, value: object, *, zero_allowed: bool = False) -> flo
     if not np.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
         raise invalid(argument, repr(value), wanted)
     return number
+
+
+def probability(argument: str, value: object) -> float:
+    """`value` as a number between 0 and 1, neither of them included."""
+    number = positive(argument, value)
+    if number >= 1:
+        raise invalid(argument, repr(value), "a number between 0 and 1")
+    return number

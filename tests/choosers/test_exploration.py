@@ -274,7 +274,7 @@ def test_foresight_raises_the_bonus_where_a_try_settles_much_for_long():
         reuse=np.array([[1.0, 1e-3, 1.0, 1.0, 4.0]]),
     )
     chooser = Optimistic(StreamBatch(stream_keys([0]), OBSERVED, ARMS), OBSERVED, bonus=1.1, foresight=0.5)
-    bonus = (chooser.judge(choices) - choices.means)[0] / np.sqrt(choices.variances[0])
+    bonus = (chooser.adjusted_means(choices) - choices.means)[0] / np.sqrt(choices.variances[0])
     np.testing.assert_allclose(bonus[[1, 2, 3]], 1.1)  # seldom met again; a reward tells little; known already
     assert bonus[0] == pytest.approx(break_even(np.array(1.0), np.array(0.1), np.array(1000.0)))
     assert 1.1 < bonus[0] < bonus[4] < 3.2

@@ -196,12 +196,12 @@ def test_after_a_fit_in_between_the_arms_are_those_of_the_real_rewards(newest):
     before = learner.mean.copy()
     for number in (*LATE, *([ROUNDS] if newest else [])):
         agent.learn(number, -paid(number))
-    _, arms, rewards, kept = estimator._window(0)
+    _, arms, rewards, window = estimator.window(0)
     size = int(estimator.sizes[0])
-    features = estimator.history.belief[0, kept, : size + 1]
-    held = learner.fit(0, features, arms, rewards, warm=True, held=True)
-    got = learner.mean[0, : held.mean.size].reshape(held.mean.shape)
-    np.testing.assert_allclose(got, held.mean, rtol=1e-9, atol=1e-9 * np.abs(held.mean).max())
+    features = estimator.history.belief[0, window, : size + 1]
+    arm_fit = learner.fit(0, features, arms, rewards, warm=True, fixed_hyperparameters=True)
+    got = learner.mean[0, : arm_fit.mean.size].reshape(arm_fit.mean.shape)
+    np.testing.assert_allclose(got, arm_fit.mean, rtol=1e-9, atol=1e-9 * np.abs(arm_fit.mean).max())
     assert np.abs(learner.mean - before).max() > 1e-3
 
 

@@ -7,7 +7,7 @@ from settings import ARMS, LATENT, OBSERVED, arm_params, story
 
 import halfseen as hs
 from halfseen.components import StreamBatch
-from halfseen.estimators.starting_model import starting_transition
+from halfseen.estimators.windowed_em import initial_transitions
 from halfseen.kernels.emkf import maximise
 from halfseen.kernels.random import Purpose, normals, stream_keys
 
@@ -18,7 +18,7 @@ WINDOW = 5 * LATENT
 def test_emkf_ts_is_algorithm_1(noise):
     contexts, ys, omegas = story(4 * WINDOW + 9)
     keys = stream_keys(17)
-    D0 = starting_transition(StreamBatch(keys, OBSERVED, ARMS), LATENT, "stochastic")[0]
+    D0 = initial_transitions(StreamBatch(keys, OBSERVED, ARMS), LATENT, "stochastic")[0]
     Sigma = noise * np.eye(OBSERVED)
     paper = EmkfThompson(D0, 0.6 * np.eye(LATENT), Sigma, ARMS, WINDOW, width=0.8, regularisation=2.3)
     agent = hs.make(

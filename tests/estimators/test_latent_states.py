@@ -6,6 +6,10 @@ from reference.hidden_markov import paths
 from settings import STATE_TRANSITION, state_rewards
 
 import halfseen as hs
+from halfseen.components import StreamBatch
+from halfseen.estimators.latent_states import LatentStates
+from halfseen.kernels.random import stream_keys
+from halfseen.learners.ridge import Ridge
 
 S = 3
 
@@ -98,3 +102,10 @@ def test_a_new_arm_must_be_told():
         mts.add_arm()
     assert mts.add_arm(params=[9.0, 9.0, 9.0]) == 4
     assert mts.decide([0.0]).propensities.tolist() == pytest.approx([0, 0, 0, 0, 1])
+
+
+def test_a_learner_that_does_not_know_what_arms_pay_is_refused():
+    streams = StreamBatch(stream_keys(0), 1, 4)
+    estimator = LatentStates(streams, state_transition=STATE_TRANSITION)
+    with pytest.raises(hs.HalfseenError, match="learner: got Ridge; want one that knows what every arm pays"):
+        estimator.bind_learner(Ridge(streams, S))

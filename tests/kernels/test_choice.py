@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from halfseen.kernels.choice import HALF_NORMAL, NORMAL, POINT, pick, win_probabilities
+from halfseen.kernels.choice import HALF_NORMAL, NORMAL, POINT, draw_arm, pick, win_probabilities
 
 
 def probabilities(means, stds, law=NORMAL, available=None, width=1.0):
@@ -183,3 +183,18 @@ def test_half_normal_probabilities_against_draws(seed):
     want = probabilities(means, stds, HALF_NORMAL, available, width=0.85)
     assert (np.abs(got - want) < 5 * np.sqrt(want * (1 - want) / draws) + 10 / draws).all()
     assert not want[~available].any()
+
+
+def test_drawing_follows_the_probabilities():
+    rng, draws = np.random.default_rng(4), 100_000
+    want = np.array([0.0, 0.3, 0.0, 0.69, 0.01, 0.0])
+    arms = np.empty(draws, dtype=np.int64)
+    draw_arm(np.tile(want, (draws, 1)), rng.uniform(size=(draws, 1)), arms)
+    got = np.bincount(arms, minlength=6) / draws
+    assert (np.abs(got - want) <= 5 * np.sqrt(want * (1 - want) / draws)).all()
+
+
+def test_drawing_when_rounding_leaves_the_sum_below_the_uniform():
+    arms = np.empty(1, dtype=np.int64)
+    draw_arm(np.array([[0.5, 0.5 - 1e-16, 0.0]]), np.array([[1 - 1e-16]]), arms)
+    assert arms[0] == 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from reference.hidden_markov import expected_statistics
 
-from halfseen.estimators.hmm import blank_chains
+from halfseen.estimators.hmm import initial_chains
 from halfseen.kernels.hidden_markov import RARE, filter_and_learn, fit_start, log_likelihood
 
 M, K = 3, 2
@@ -15,7 +15,7 @@ def setting(rounds=7, missing=0.0, seed=0):
     F = rng.uniform(0.1, 1.0, size=(M, M))
     ys = rng.normal(scale=1.5, size=(rounds, K))
     ys[rng.uniform(size=ys.shape) < missing] = np.nan
-    chain = blank_chains(1, M, K)
+    chain = initial_chains(1, M, K)
     chain.F[0] = F / F.sum(axis=1, keepdims=True)
     chain.mean[0] = rng.normal(scale=1.5, size=(M, K))
     chain.var[0] = rng.uniform(0.4, 2.0, size=(M, K))

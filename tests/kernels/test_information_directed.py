@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from halfseen.kernels.information_directed import draw, lowest_ratio
+from halfseen.kernels.information_directed import lowest_ratio
 
 
 def distribution(means, stds, noise=1.0, width=1.25, available=None):
@@ -161,18 +161,3 @@ def test_any_numbers_give_a_distribution(data, arms):
     assert got.min() >= 0
     assert got.sum() == pytest.approx(1, abs=1e-12)
     assert not got[~np.array(available)].any()
-
-
-def test_drawing_follows_the_probabilities():
-    rng, draws = np.random.default_rng(4), 100_000
-    want = np.array([0.0, 0.3, 0.0, 0.69, 0.01, 0.0])
-    arms = np.empty(draws, dtype=np.int64)
-    draw(np.tile(want, (draws, 1)), rng.uniform(size=(draws, 1)), arms)
-    got = np.bincount(arms, minlength=6) / draws
-    assert (np.abs(got - want) <= 5 * np.sqrt(want * (1 - want) / draws)).all()
-
-
-def test_drawing_when_rounding_leaves_the_sum_below_the_uniform():
-    arms = np.empty(1, dtype=np.int64)
-    draw(np.array([[0.5, 0.5 - 1e-16, 0.0]]), np.array([[1 - 1e-16]]), arms)
-    assert arms[0] == 1

@@ -12,12 +12,12 @@ from halfseen.kernels.kalman import advance_gain, advance_mean
 
 
 class Online:
-    """A bank of streams driven by the online kernels, `lane` saying which of them share covariances."""
+    """A bank of streams driven by the online kernels, `group` saying which of them share covariances."""
 
-    def __init__(self, systems, lane):
-        self.lane = np.asarray(lane)
+    def __init__(self, systems, group):
+        self.group = np.asarray(group)
         D, Q, _, R, m0, P0 = (np.stack(part) for part in zip(*systems, strict=True))
-        first = [int(np.flatnonzero(self.lane == m)[0]) for m in range(self.lane.max() + 1)]
+        first = [int(np.flatnonzero(self.group == m)[0]) for m in range(self.group.max() + 1)]
         self.D, self.Q, self.R, self.P = D[first], Q[first], R[first], P0[first]
         self.G = np.zeros((len(first), D.shape[1], R.shape[1]))
         self.frozen = np.zeros(len(first), np.bool_)
@@ -25,10 +25,10 @@ class Online:
         self.first = first
 
     def step(self, y):
-        lanes, rows = np.arange(len(self.first)), np.arange(len(self.x))
+        groups, rows = np.arange(len(self.first)), np.arange(len(self.x))
         seen = ~np.isnan(y[self.first])
-        advance_gain(lanes, self.D, self.Q, self.R, self.P, self.G, self.frozen, seen)
-        advance_mean(rows, self.lane, self.D, self.G, self.x, y)
+        advance_gain(groups, self.D, self.Q, self.R, self.P, self.G, self.frozen, seen)
+        advance_mean(rows, self.group, self.D, self.G, self.x, y)
 
 
 def run_online(system, y):
@@ -154,7 +154,7 @@ def test_a_batch_of_series_equals_single_series_bit_for_bit():
 
 
 def test_online_streams_do_not_depend_on_their_neighbours():
-    """B streams in one bank, with private lanes, equal B banks of one stream, bit for bit."""
+    """B streams in one bank, with private groups, equal B banks of one stream, bit for bit."""
     rng = np.random.default_rng(12)
     systems = [gaussian.random_system(rng, 20, 10) for _ in range(5)]
     ys = np.stack([gaussian.with_gaps(rng, gaussian.simulate(rng, *s, 60)[1], share=0.02) for s in systems])
@@ -187,7 +187,7 @@ def test_rows_may_come_in_any_order_and_number():
     bank.step(rng.normal(size=(3, 2)))
     before, y = bank.x.copy(), rng.normal(size=(2, 2))
     rows = np.array([2, 0])
-    advance_mean(rows, bank.lane, bank.D, bank.G, bank.x, y)
+    advance_mean(rows, bank.group, bank.D, bank.G, bank.x, y)
     np.testing.assert_array_equal(bank.x[1], before[1])
     for s, row in enumerate(rows):
         pred = bank.D[row] @ before[row]

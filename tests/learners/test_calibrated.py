@@ -8,7 +8,7 @@ import halfseen as hs
 from halfseen.components import StreamBatch
 from halfseen.kernels.evidence import fit_arms
 from halfseen.kernels.random import stream_keys
-from halfseen.learners.calibrated import Calibrated, KeptRewards, fit_rewards
+from halfseen.learners.calibrated import Calibrated, RewardHistory, fit_rewards
 
 ARMS, D = 4, 3
 P = D + 1
@@ -74,7 +74,7 @@ def test_reward_by_reward_is_the_fit_of_all_with_its_hyperparameters():
     features, arms, rewards, c, _ = simulated(3, 80)
     one = learner(2)
     found = one.fit(1, features[:50], arms[:50], rewards[:50], warm=False)
-    one.adopt(1, D, found)
+    one.use_fit(1, D, found)
     width, row = P + 3, np.array([1])
     for t in range(50, 80):
         one.learn(row, padded(features[t : t + 1], width), arms[t : t + 1], rewards[t : t + 1])
@@ -104,7 +104,7 @@ def test_an_added_arm_is_one_without_a_reward():
     features, arms, rewards, _, _ = simulated(4, 60)
     few, many = learner(arms=ARMS), learner(arms=ARMS + 1)
     for one in (few, many):
-        one.adopt(0, D, one.fit(0, features, arms, rewards, warm=False))
+        one.use_fit(0, D, one.fit(0, features, arms, rewards, warm=False))
     few.add_arm(None)
     for name, value in few.state().items():
         np.testing.assert_array_equal(value, many.state()[name], err_msg=name)
@@ -128,6 +128,6 @@ def test_leave_one_out_error_is_that_of_arms_fitted_again_without_each_reward():
         system = precision + features[mine].T @ features[mine] / noise
         mean = np.linalg.solve(system, precision @ start + features[mine].T @ (rewards[mine] - whole.origin) / noise)
         errors.append((rewards[t] - whole.origin - asked[t] @ mean) ** 2)
-    got = KeptRewards(arms, rewards, ARMS)
+    got = RewardHistory(arms, rewards, ARMS)
     assert got.count == 38
     np.testing.assert_allclose(got.leave_one_out_error(features, asked), np.mean(errors), rtol=1e-8)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import Choices, Chooser, Learner, StreamBatch
+from halfseen.choosers.sampled import Sampled
+from halfseen.components import Choices, Learner, StreamBatch
 from halfseen.errors import invalid
-from halfseen.kernels.information_directed import draw
-from halfseen.kernels.random import Floats, Ints, Keys, Purpose, uniforms
+from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import positive
 
 
-class FlooredGreedy(Chooser):
+class FlooredGreedy(Sampled):
     """Each of the K arms available gets p, the best of them the rest, 1 − (K−1)p; equals share the rest equally.
 
     `floor` is p: a number, or "decaying" for t^(−1/3). Never above 1/K, so that the first round is uniform.
@@ -26,9 +26,6 @@ class FlooredGreedy(Chooser):
         """p of every arm before it is held below 1/K, (n, K)."""
         p = rounds ** (-1.0 / 3.0) if self._fixed is None else np.full(len(rows), self._fixed)
         return np.repeat(p[:, None], learner.arms, axis=1)
-
-    def pick(self, choices: Choices, keys: Keys) -> None:
-        draw(self.probabilities(choices), uniforms(keys, choices.rounds, Purpose.CHOICE, 1), choices.arms)
 
     def probabilities(self, choices: Choices) -> Floats:
         there = choices.available

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import Choices, Chooser, Learner, StreamBatch
-from halfseen.kernels.information_directed import draw, lowest_ratio
-from halfseen.kernels.random import Floats, Ints, Keys, Purpose, uniforms
+from halfseen.choosers.sampled import Sampled
+from halfseen.components import Choices, Learner, StreamBatch
+from halfseen.kernels.information_directed import lowest_ratio
+from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import positive
 
 
-class InformationDirected(Chooser):
+class InformationDirected(Sampled):
     """`width` is the upper bounds'. Arms of equal mean and gain share their probability equally."""
 
     weighs_noise = True
@@ -26,9 +27,6 @@ class InformationDirected(Chooser):
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         return self.constant_widths(self._width, rows, learner)
-
-    def pick(self, choices: Choices, keys: Keys) -> None:
-        draw(self.probabilities(choices), uniforms(keys, choices.rounds, Purpose.CHOICE, 1), choices.arms)
 
     def probabilities(self, choices: Choices) -> Floats:
         shares = np.empty_like(choices.means)

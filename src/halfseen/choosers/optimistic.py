@@ -36,7 +36,7 @@ class Optimistic(Scored):
         self._foresight = positive("foresight", foresight, zero_allowed=True)
         self.weighs_noise = self.looks_ahead = self._foresight > 0.0
 
-    def judge(self, choices: Choices) -> Floats:
+    def adjusted_means(self, choices: Choices) -> Floats:
         if not self.looks_ahead:
             return choices.means + self._bonus * np.sqrt(choices.variances) if self._bonus else choices.means
         assert choices.noise_variances is not None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import Choices, Chooser, Learner, StreamBatch
+from halfseen.choosers.sampled import Sampled
+from halfseen.components import Choices, Learner, StreamBatch
 from halfseen.errors import invalid
-from halfseen.kernels.information_directed import draw
-from halfseen.kernels.random import Floats, Ints, Keys, Purpose, uniforms
+from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.known import Known
 
 
-class StateSampling(Chooser):
+class StateSampling(Sampled):
     """The features are the belief over states. Arms that pay equally in a state share its probability."""
 
     def __init__(self, streams: StreamBatch, dimension: int) -> None:
@@ -22,9 +22,6 @@ class StateSampling(Chooser):
         if not isinstance(learner, Known):
             raise invalid("learner", type(learner).__name__, "one that knows what every arm pays in every state")
         return learner.arm_params[rows]
-
-    def pick(self, choices: Choices, keys: Keys) -> None:
-        draw(self.probabilities(choices), uniforms(keys, choices.rounds, Purpose.CHOICE, 1), choices.arms)
 
     def probabilities(self, choices: Choices) -> Floats:
         pay = np.where(choices.available[:, :, None], choices.widths, -np.inf)

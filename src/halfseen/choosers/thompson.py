@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.choosers.scored import Scored, probability
+from halfseen.choosers.scored import Scored
 from halfseen.components import Learner, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.choice import NORMAL
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import positive
+from halfseen.validation import positive, probability
 
 
 class Thompson(Scored):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.choosers.scored import Scored, probability
+from halfseen.choosers.scored import Scored
 from halfseen.components import Learner, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.choice import POINT
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import at_least, positive
+from halfseen.validation import at_least, positive, probability
 
 
 class Ucb(Scored):

@@ -12,5 +12,5 @@ from halfseen.kernels.random import Floats
 class Uniform(Greedy):
     """Every arm is judged equal, and equals are drawn by lot."""
 
-    def judge(self, choices: Choices) -> Floats:
+    def adjusted_means(self, choices: Choices) -> Floats:
         return np.zeros_like(choices.means)

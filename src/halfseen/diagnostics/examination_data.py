@@ -177,15 +177,9 @@ def subject_of_adaptive(
     plain = bool(estimator.plain[row])
     if count < ENOUGH_ROUNDS or (plain and candidate < 0):
         return None
-    slots = slice(max(0, count - estimator.history.rounds), count)
-    ys = (estimator.history.ys[row, slots] - estimator.centre[row]) / estimator.scale[row]
-    data = ExaminationData.from_arrays(
-        ys,
-        estimator.history.arm[row, slots],
-        estimator.history.reward[row, slots],
-        features=ys.shape[1],
-        arm_names=list(arm_names),
-    )
+    ys, arms, rewards, _ = estimator.window(row)
+    scaled = (ys - estimator.centre[row]) / estimator.scale[row]
+    data = ExaminationData.from_arrays(scaled, arms, rewards, features=scaled.shape[1], arm_names=list(arm_names))
     candidates = _candidate_models(estimator, row)
     model = candidates.get(candidate) if plain else _model_in_force(estimator, row)
     if model is None:
@@ -204,15 +198,13 @@ def first_examined_round(estimator: Estimator, row: int) -> int | None:
 def history_rounds(estimator: Estimator, row: int) -> slice:
     """The rounds of the stream, counted from 0, that the data of its subject are of."""
     assert isinstance(estimator, Adaptive)
-    offset, count = int(estimator.history.offset[row]), int(estimator.history.count[row])
-    return slice(offset + max(0, count - estimator.history.rounds), offset + count)
+    offset, window = int(estimator.history.offset[row]), estimator.window(row)[3]
+    return slice(offset + window.start, offset + window.stop)
 
 
 def _model_in_force(estimator: Adaptive, row: int) -> LinearGaussianModel | None:
-    d, k = int(estimator.sizes[row]), estimator.centre.shape[1]
-    D = estimator.transition[row, : d * d].reshape(d, d)
-    Q = estimator.process_cov[row, : d * d].reshape(d, d)
-    return _model(D, Q, estimator.observation_cov[row, : k * k].reshape(k, k))
+    D, Q, R, _, _ = estimator.parameters(row)
+    return _model(D, Q, R)
 
 
 def _candidate_models(estimator: Adaptive, row: int) -> dict[int, LinearGaussianModel]:

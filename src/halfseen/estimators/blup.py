@@ -23,7 +23,7 @@ class Blup(Estimator):
     """
 
     state_names = ("total", "counts")
-    per_stream = ("_noise", "_observation", "_context_cov", "_gain")
+    per_stream = ("_observation_cov", "_observation", "_context_cov", "_gain")
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Blup(Estimator):
         observation: ArrayLike | None = None,
     ) -> None:
         count, k = streams.count, streams.observed
-        self._noise = covariances("observation_cov", observation_cov, count, k)
+        self._observation_cov = covariances("observation_cov", observation_cov, count, k)
         self._running = isinstance(context_cov, str)
         if self._running and context_cov != "running":
             raise invalid("context_cov", repr(context_cov), "a matrix or 'running'")
@@ -72,7 +72,7 @@ class Blup(Estimator):
 
     def _running_cov(self, rows: Ints) -> Floats:
         """The mean of yyᵀ less Σ, with what is negative in it taken as 0."""
-        noise = self._noise[rows]
+        noise = self._observation_cov[rows]
         second = (self.total[rows] + noise + np.eye(noise.shape[1])) / (self.counts[rows] + 1)
         values, vectors = np.linalg.eigh(second - noise)
         return np.asarray((vectors * np.maximum(values, 0.0)[:, None]) @ vectors.swapaxes(1, 2))
@@ -80,13 +80,15 @@ class Blup(Estimator):
     def _gains(self, rows: Ints, cov: Floats, seen: Mask | None) -> Floats:
         """S Aᵀ(A S Aᵀ + Σ)⁻¹ (n, d, k), with zero columns for the entries not seen."""
         cross = cov @ self._observation[rows].swapaxes(1, 2)
-        shown = self._observation[rows] @ cross + self._noise[rows]
+        observed_cov = self._observation[rows] @ cross + self._observation_cov[rows]
         if seen is not None:
             cross = np.where(seen[:, None], cross, 0.0)
-            shown = np.where(seen[:, :, None] & seen[:, None], shown, 0.0)
+            observed_cov = np.where(seen[:, :, None] & seen[:, None], observed_cov, 0.0)
         sizes = np.sqrt(
-            np.diagonal(shown, axis1=1, axis2=2)
+            np.diagonal(observed_cov, axis1=1, axis2=2)
         )  # what is singular must not depend on the units of sensors
         units = 1.0 / np.where(sizes > 0.0, sizes, 1.0)
-        alike = np.linalg.pinv(units[:, :, None] * shown * units[:, None], rcond=SINGULAR, hermitian=True)
-        return np.asarray(cross @ (units[:, :, None] * alike * units[:, None]))
+        inverse_correlation = np.linalg.pinv(
+            units[:, :, None] * observed_cov * units[:, None], rcond=SINGULAR, hermitian=True
+        )
+        return np.asarray(cross @ (units[:, :, None] * inverse_correlation * units[:, None]))

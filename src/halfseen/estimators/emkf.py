@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.components import Estimator, StreamBatch
-from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
+from halfseen.estimators.windowed_em import enough_seen, initial_filters, window_length
 from halfseen.kernels.emkf import add_pairs, add_pairs_ahead, maximise
 from halfseen.kernels.random import Floats, Ints
 
@@ -33,7 +33,7 @@ class Emkf(Estimator):
         initial_transition: ArrayLike = "stochastic",
         initial_process_var: float = 1.0,
     ) -> None:
-        self._bank = starting_bank(streams, latent, observation_cov, initial_transition, initial_process_var)
+        self._bank = initial_filters(streams, latent, observation_cov, initial_transition, initial_process_var)
         self._window = window_length(window, latent)
         self.dimension = latent
         self.previous = np.zeros((streams.count, latent))
@@ -46,13 +46,13 @@ class Emkf(Estimator):
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
         means = self._bank.observe(rows, observations, complete)
-        place = rounds % self._window
-        opens = (place == 1).astype(np.int64)
+        round_in_window = rounds % self._window
+        opens = (round_in_window == 1).astype(np.int64)
         add_pairs(rows, opens, self._bank.mean, self.previous, self.opening, self.X, self.Psi)
         seen = 1 if complete else (~np.isnan(observations)).any(axis=1)
         self.rounds_seen[rows] = np.where(opens, 0, self.rounds_seen[rows]) + seen
-        if not place.all():
-            self._refit(rows[place == 0])
+        if not round_in_window.all():
+            self._refit(rows[round_in_window == 0])
         return means
 
     def observe_ahead(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
@@ -61,20 +61,24 @@ class Emkf(Estimator):
             return
         start, total = 0, len(observations)
         while start < total:
-            place = (int(rounds[0]) + start - 1) % self._window  # rounds of the window that are over
-            stop = min(start + self._window - place, total)
+            rounds_over = (int(rounds[0]) + start - 1) % self._window  # of the window
+            stop = min(start + self._window - rounds_over, total)
             self._bank.observe_ahead(observations, start, stop, features)
-            add_pairs_ahead(features, start, stop, place == 0, self.previous, self.opening, self.X, self.Psi)
-            self.rounds_seen = (0 if place == 0 else self.rounds_seen) + np.full(len(rounds), stop - start)
-            if place + stop - start == self._window:
+            add_pairs_ahead(features, start, stop, rounds_over == 0, self.previous, self.opening, self.X, self.Psi)
+            self.rounds_seen = (0 if rounds_over == 0 else self.rounds_seen) + np.full(len(rounds), stop - start)
+            if rounds_over + stop - start == self._window:
                 self._refit(np.arange(len(rounds)))
             start = stop
 
     def _refit(self, ended: Ints) -> None:
         """The M-step of windows that tell something: where little was seen, the means only repeat the model."""
-        told = ended[enough_seen(self.rounds_seen[ended], self._window) & self.X[ended].any(axis=(1, 2))]
-        if len(told):
+        informative = ended[enough_seen(self.rounds_seen[ended], self._window) & self.X[ended].any(axis=(1, 2))]
+        if len(informative):
             transition, process_cov = maximise(
-                self.X[told], self.Psi[told], self.opening[told], self.previous[told], self._window - 1
+                self.X[informative],
+                self.Psi[informative],
+                self.opening[informative],
+                self.previous[informative],
+                self._window - 1,
             )
-            self._bank.replace_model(told, transition, process_cov)
+            self._bank.replace_model(informative, transition, process_cov)

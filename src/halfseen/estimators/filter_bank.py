@@ -83,16 +83,16 @@ class FilterBank(Stateful):
     def _groups_to_advance(self, rows: Ints, seen: Mask) -> tuple[Ints, Mask]:
         """Give the streams that step together a group of their own: the groups, and the entries each has seen."""
         groups = self.group[rows]
-        in_company = np.flatnonzero(self._users[groups] > 1)
-        if len(in_company):
-            first, which, sizes = _alike(groups[in_company], seen[in_company])
-            targets = groups[in_company[first]]
+        in_shared_group = np.flatnonzero(self._users[groups] > 1)
+        if len(in_shared_group):
+            first, which, sizes = _observation_patterns(groups[in_shared_group], seen[in_shared_group])
+            targets = groups[in_shared_group[first]]
             for i, (group, size) in enumerate(zip(targets.tolist(), sizes.tolist(), strict=True)):
                 if size < self._users[group]:
                     targets[i] = self._new_group(self.cov[group], self.gain[group], bool(self.frozen[group]))
                     self._users[group] -= size
                     self._users[targets[i]] = size
-            groups[in_company] = targets[which]
+            groups[in_shared_group] = targets[which]
             self.group[rows] = groups
         groups, first = np.unique(groups, return_index=True)
         return groups, seen[first]
@@ -190,7 +190,7 @@ class FilterBank(Stateful):
         self._count_users()
 
 
-def _alike(groups: Ints, seen: Mask) -> tuple[Ints, Ints, Ints]:
+def _observation_patterns(groups: Ints, seen: Mask) -> tuple[Ints, Ints, Ints]:
     """Streams of one group that see the same entries: the first of each kind, the kind of each stream, their number."""
     if seen.all() and (groups == groups[0]).all():
         return np.zeros(1, np.int64), np.zeros(len(groups), np.int64), np.array([len(groups)])

@@ -30,7 +30,7 @@ class Chain(NamedTuple):
     rho_yy: Floats  # (B, M, k, M)
 
 
-def blank_chains(count: int, M: int, k: int) -> Chain:
+def initial_chains(count: int, M: int, k: int) -> Chain:
     """Nothing seen, F = 0.9 I + 0.1/M."""
     belief, F = np.full((count, M), 1.0 / M), np.tile(0.9 * np.eye(M) + 0.1 / M, (count, 1, 1))
     sums = [np.zeros((count, *shape)) for shape in ((M, M, M), (M, M), (M, k, M), (M, k, M))]
@@ -62,14 +62,14 @@ class Hmm(Estimator):
     ) -> None:
         M = self.dimension = at_least("states", states, 1)
         self._warm_up = max(50, 10 * M) if warm_up is None else at_least("warm_up", warm_up, M)
-        self._times = {self._warm_up << i for i in range(at_least("restarts", restarts, 0) + 1)}
+        self._restart_rounds = {self._warm_up << i for i in range(at_least("restarts", restarts, 0) + 1)}
         self._forgetting = positive("forgetting", forgetting)
         if not 0.5 < self._forgetting <= 1.0:
             raise invalid("forgetting", repr(forgetting), "a number above 0.5 and at most 1")
         self._floor = positive("variance_floor", variance_floor)
         self._keys = streams.keys
-        self.early = np.zeros((streams.count, max(self._times), streams.observed))  # y of the first rounds
-        for name, array in blank_chains(streams.count, M, streams.observed)._asdict().items():
+        self.early = np.zeros((streams.count, max(self._restart_rounds), streams.observed))  # y of the first rounds
+        for name, array in initial_chains(streams.count, M, streams.observed)._asdict().items():
             setattr(self, name, array)
 
     def observe(
@@ -83,18 +83,18 @@ class Hmm(Estimator):
         if early.any():
             self.early[rows[early], rounds[early] - 1] = observations[early]
             for row, t in zip(rows[early], rounds[early], strict=True):
-                if t in self._times:
-                    self._start(own, int(row), int(t))
+                if t in self._restart_rounds:
+                    self._restart(own, int(row), int(t))
         return np.array(own.belief[rows])
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)
         self._keys = streams.keys
 
-    def _start(self, own: Chain, row: int, t: int) -> None:
+    def _restart(self, own: Chain, row: int, t: int) -> None:
         """The chain that k-means on the first t rounds leads to, if it explains them better than the one in force."""
         ys = self.early[row, :t]
-        fresh = blank_chains(1, self.dimension, ys.shape[1])
+        fresh = initial_chains(1, self.dimension, ys.shape[1])
         self._cluster(fresh, ys, row)
         if t > self._warm_up:
             # States keep their numbers as far as they can, because the arms have been learnt by them.
@@ -123,7 +123,7 @@ class Hmm(Estimator):
         centres, labels = k_means(gaps / units, draws.reshape(STARTS, M), STEPS)
         fresh.mean[0] = centre + centres * units
         for state in range(M):
-            mine, told = gaps[labels == state], seen[labels == state]
-            within = np.where(told, mine - centres[state] * units, 0.0) ** 2
+            mine, observed = gaps[labels == state], seen[labels == state]
+            within = np.where(observed, mine - centres[state] * units, 0.0) ** 2
             # As if one round more had the spread of all: a cluster of few points is not a sharp one.
-            fresh.var[0, state] = (within.sum(axis=0) + spread**2) / (told.sum(axis=0) + 1.0) + self._floor
+            fresh.var[0, state] = (within.sum(axis=0) + spread**2) / (observed.sum(axis=0) + 1.0) + self._floor

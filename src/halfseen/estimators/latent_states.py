@@ -59,6 +59,11 @@ class LatentStates(Estimator):
         rounds = state.get("rounds")
         return {"newest": (0, MOST) if rounds is None else (rounds, rounds)}
 
+    def bind_learner(self, learner: Learner) -> None:
+        if not isinstance(learner, Known):
+            raise invalid("learner", type(learner).__name__, "one that knows what every arm pays in every state")
+        self._learner = learner
+
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
@@ -70,14 +75,12 @@ class LatentStates(Estimator):
         return np.asarray(np.exp(belief))
 
     def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
-        if not isinstance(learner, Known):
-            raise invalid("learner", type(learner).__name__, "one that knows what every arm pays in every state")
         memory = self.beliefs.shape[1]
         remembered = self.newest[rows] - rounds < memory
         np.add.at(self.forgotten, rows[~remembered], 1)
         rows, rounds, arms = rows[remembered], rounds[remembered], arms[remembered]
         gap = np.minimum(
-            np.abs(rewards[remembered, None] - learner.arm_params[rows, arms]) / self._std[rows, None], 1e140
+            np.abs(rewards[remembered, None] - self._learner.arm_params[rows, arms]) / self._std[rows, None], 1e140
         )
         np.subtract.at(self.evidence, (rows, rounds % memory), 0.5 * gap * gap)
         late = rounds < self.newest[rows]

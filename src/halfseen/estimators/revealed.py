@@ -1,4 +1,4 @@
-"""The true context, for the agents that play with open cards."""
+"""The true context, for the oracle agents."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.components import Estimator, StreamBatch
-from halfseen.estimators.starting_model import enough_seen, starting_bank, window_length
+from halfseen.estimators.windowed_em import enough_seen, initial_filters, window_length
 from halfseen.kernels.random import Floats, Ints
 from halfseen.models.identification.em import FIXED, em_windows
 from halfseen.validation import at_least
@@ -39,7 +39,7 @@ class SmoothedEm(Estimator):
         initial_transition: ArrayLike = "stochastic",
         initial_process_var: float = 1.0,
     ) -> None:
-        self._bank = starting_bank(streams, latent, observation_cov, initial_transition, initial_process_var)
+        self._bank = initial_filters(streams, latent, observation_cov, initial_transition, initial_process_var)
         self._window = window_length(window, latent)
         self._iterations = at_least("iterations", iterations, 1)
         self.dimension = latent
@@ -50,10 +50,10 @@ class SmoothedEm(Estimator):
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
         means = self._bank.observe(rows, observations, complete)
-        place = rounds % self._window
-        self.recent[rows, place - 1] = observations
-        if not place.all():
-            ended = rows[place == 0]
+        round_in_window = rounds % self._window
+        self.recent[rows, round_in_window - 1] = observations
+        if not round_in_window.all():
+            ended = rows[round_in_window == 0]
             rounds_seen = (~np.isnan(self.recent[ended])).any(axis=2).sum(axis=1)
             self._refit(ended[enough_seen(rounds_seen, self._window)])
             self.opening_mean[ended], self.opening_cov[ended] = self._bank.mean[ended], self._bank.cov[ended]

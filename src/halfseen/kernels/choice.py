@@ -188,3 +188,17 @@ def win_probabilities(means, variances, widths, distribution, available, probabi
             _share_out(scores, available[i], 1.0, probabilities[i])
         else:
             _win_probabilities(scores, spreads, distribution, available[i], probabilities[i])
+
+
+@kernel(AS_WRITTEN)
+def draw_arm(probabilities, uniforms, winners):  # type: ignore[no-untyped-def]
+    """One arm a row, each with its probability: the first at which their running sum passes the uniform (n, 1)."""
+    n, arms = probabilities.shape
+    for i in range(n):
+        total, winners[i] = 0.0, -1
+        for a in range(arms):
+            if probabilities[i, a] > 0.0:
+                winners[i] = a  # the last of them if rounding keeps the sum below the uniform
+                total += probabilities[i, a]
+                if total > uniforms[i, 0]:
+                    break

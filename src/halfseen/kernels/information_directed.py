@@ -108,17 +108,3 @@ def lowest_ratio(means, variances, widths, noise_variances, available, probabili
             low, high, share = _best_pair(regrets, gains, frontier, count)
         _divide(1.0 - share, low, regrets, informed, eligible, probabilities[i])
         _divide(share, high, regrets, informed, eligible, probabilities[i])
-
-
-@kernel(AS_WRITTEN)
-def draw(probabilities, uniforms, winners):  # type: ignore[no-untyped-def]
-    """One arm a row, each with its probability: the first at which their running sum passes the uniform (n, 1)."""
-    n, arms = probabilities.shape
-    for i in range(n):
-        total, winners[i] = 0.0, -1
-        for a in range(arms):
-            if probabilities[i, a] > 0.0:
-                winners[i] = a  # the last of them if rounding keeps the sum below the uniform
-                total += probabilities[i, a]
-                if total > uniforms[i, 0]:
-                    break

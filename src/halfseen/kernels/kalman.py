@@ -1,7 +1,7 @@
 """The Kalman step, online and batched over streams (spec: docs/mathematics.md, "Building blocks").
 
 The covariance half of the step does not look at the data, only at which entries were seen, so streams that
-share a model and a history of seen entries share one *lane* of covariances: the gain is computed once for all
+share a model and a history of seen entries share one *group* of covariances: the gain is computed once for all
 of them, and not at all once it has converged.
 """
 
@@ -100,8 +100,8 @@ def _all_seen(seen: Flags) -> bool:
 
 @kernel()
 def advance_gain(
-    lanes: Index,  # (n,)
-    D: Stack,  # (M, d, d), or (1, d, d) for all lanes; Q and R alike
+    groups: Index,  # (n,)
+    D: Stack,  # (M, d, d), or (1, d, d) for all groups; Q and R alike
     Q: Stack,  # (M, d, d)
     R: Stack,  # (M, k, k)
     P: Stack,  # filtered covariance (M, d, d), changed
@@ -109,16 +109,16 @@ def advance_gain(
     frozen: Flags,  # (M,), changed
     seen: Flags,  # (n, k)
 ) -> None:
-    """One covariance step of each lane named; nothing for a frozen lane of which everything is seen.
+    """One covariance step of each group named; nothing for a frozen group of which everything is seen.
 
-    A lane freezes when everything was seen and P no longer changes (see `agree`); it thaws at the first missing
-    entry. Change `frozen` to 0 whenever a lane's model or covariance is replaced.
+    A group freezes when everything was seen and P no longer changes (see `agree`); it thaws at the first missing
+    entry. Change `frozen` to 0 whenever a group's model or covariance is replaced.
     """
     d = D.shape[1]
     k = R.shape[1]
     pending = False
-    for s in range(lanes.shape[0]):
-        if not (frozen[lanes[s]] and _all_seen(seen[s])):
+    for s in range(groups.shape[0]):
+        if not (frozen[groups[s]] and _all_seen(seen[s])):
             pending = True
             break
     if not pending:
@@ -129,8 +129,8 @@ def advance_gain(
     work_dd = np.empty((d, d))
     work_dk = np.empty((2, d, k))
     work_kk = np.empty((3, k, k))
-    for s in range(lanes.shape[0]):
-        m = lanes[s]
+    for s in range(groups.shape[0]):
+        m = groups[s]
         complete = _all_seen(seen[s])
         if frozen[m] and complete:
             continue
@@ -161,8 +161,8 @@ def mean_step(x: Vector, D: Matrix, G: Matrix, y: Vector, pred: Vector, error: V
 @kernel()
 def advance_mean(
     rows: Index,  # (n,) streams that take a step
-    lane: Index,  # (B,) lane of each stream
-    D: Stack,  # (M, d, d), or (1, d, d) for all lanes
+    group: Index,  # (B,) group of each stream
+    D: Stack,  # (M, d, d), or (1, d, d) for all groups
     G: Stack,  # (M, d, k)
     x: Matrix,  # filtered means (B, d), changed
     y: Matrix,  # observations (n, k), aligned with rows
@@ -170,14 +170,14 @@ def advance_mean(
     """x ← Dx + G(y − ADx) for each row, with entries that are NaN left out."""
     pred, error = np.empty(x.shape[1]), np.empty(y.shape[1])
     for s in range(y.shape[0]):
-        m = lane[rows[s]]
+        m = group[rows[s]]
         mean_step(x[rows[s]], D[m if D.shape[0] > 1 else 0], G[m], y[s], pred, error)
 
 
 @kernel()
 def advance_means(
-    lane: Index,  # (B,) lane of each stream
-    D: Stack,  # (M, d, d), or (1, d, d) for all lanes
+    group: Index,  # (B,) group of each stream
+    D: Stack,  # (M, d, d), or (1, d, d) for all groups
     G: Stack,  # (M, d, k)
     x: Matrix,  # filtered means (B, d), changed
     y: Stack,  # observations (n, B, k)
@@ -188,7 +188,7 @@ def advance_means(
     """`advance_mean` of all streams in the rounds start:stop, all of one before the next: its matrices stay close."""
     pred, error = np.empty(x.shape[1]), np.empty(y.shape[2])
     for b in range(y.shape[1]):
-        m, mean = lane[b], x[b]
+        m, mean = group[b], x[b]
         for t in range(start, stop):
             mean_step(mean, D[m if D.shape[0] > 1 else 0], G[m], y[t, b], pred, error)
             out = means[b, t]

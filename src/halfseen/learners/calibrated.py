@@ -1,7 +1,8 @@
 """Arms whose noise and prior are found from the rewards themselves (docs/mathematics.md, "Calibrated arms").
 
 Nothing is assumed of the units of rewards: they are counted from the oldest one kept, and every variance is
-estimated. Refitted from the whole kept history now and then (`refold`), updated reward by reward in between.
+estimated. `Adaptive.refit` fits the arms anew to the whole kept history now and then (`Calibrated.fit`, `use_fit`);
+in between they are updated reward by reward.
 """
 
 from __future__ import annotations
@@ -39,16 +40,22 @@ class ArmFit(NamedTuple):
 
 
 def fit_rewards(
-    features: Floats, arms: Ints, rewards: Floats, count: int, start: ArmFit | None = None, *, held: bool = False
+    features: Floats,
+    arms: Ints,
+    rewards: Floats,
+    count: int,
+    start: ArmFit | None = None,
+    *,
+    fixed_hyperparameters: bool = False,
 ) -> ArmFit:
     """The posterior of `count` arms from features (n, p), arms (n,) and rewards (n,), NaN where none came.
 
-    Hyperparameters are found, from those of `start` if given, or `held` as they are there. Rewards are counted from
-    the first of them, so that a large one in common costs no digits.
+    Hyperparameters are found, from those of `start` if given, or left as they are there with
+    `fixed_hyperparameters`. Rewards are counted from the first of them, so that a large one in common costs no digits.
     """
     p = features.shape[1]
-    told = np.flatnonzero(~np.isnan(rewards))
-    origin = float(rewards[told[0]]) if len(told) else 0.0
+    rewarded = np.flatnonzero(~np.isnan(rewards))
+    origin = float(rewards[rewarded[0]]) if len(rewarded) else 0.0
     rewards = rewards - origin
     G, h = np.zeros((count, p, p)), np.zeros((count, p))
     squares, counts = np.zeros(count), np.zeros(count)
@@ -60,14 +67,14 @@ def fit_rewards(
         noise, prior = start.noise.copy(), start.prior.copy()
         baseline = start.baseline + (start.origin - origin)
     mean, cov = np.empty((count, p)), np.empty((count, p, p))
-    steps = COLD if start is None else 0 if held else WARM
+    steps = COLD if start is None else 0 if fixed_hyperparameters else WARM
     evidence, baseline, pooled = fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, steps, TOLERANCE)
-    moment = G.sum(axis=0) / max(1, len(told))
+    moment = G.sum(axis=0) / max(1, len(rewarded))
     return ArmFit(mean, cov, noise, prior, baseline, pooled, origin, evidence, moment)
 
 
 @dataclass(frozen=True)
-class KeptRewards:
+class RewardHistory:
     """The rewards of a stream's kept history: what they say of contexts that its arms might be learnt on."""
 
     arms: Ints  # (n,)
@@ -90,8 +97,8 @@ class KeptRewards:
         the error on c; hyperparameters are those of all rewards.
         """
         found = fit_rewards(features, self.arms, self.rewards, self.arm_count)
-        told = ~np.isnan(self.rewards)
-        a, c, x, r = self.arms[told], features[told], query[told], self.rewards[told] - found.origin
+        rewarded = ~np.isnan(self.rewards)
+        a, c, x, r = self.arms[rewarded], features[rewarded], query[rewarded], self.rewards[rewarded] - found.origin
         image, mean, noise = np.einsum("nij,nj->ni", found.cov[a], c), found.mean[a], found.noise[a]
         spare = np.maximum(noise - (image * c).sum(axis=1), LEAST_SPARE * noise)
         moved = (r - (mean * c).sum(axis=1)) / spare
@@ -125,9 +132,9 @@ class Calibrated(Learner):
         self.pooled = np.ones(count)
         self.moment = np.zeros((count, width * width))  # mean ccᵀ of the last fit
         self.fitted_to = np.zeros(count, dtype=np.int64)  # rewards that had come when the last fit was made
-        self._blank(np.arange(count))
+        self._reset_to_prior(np.arange(count))
 
-    def _blank(self, rows: Ints) -> None:
+    def _reset_to_prior(self, rows: Ints) -> None:
         """Before any fit every arm looks the same, with a spread of 1."""
         for b in rows:
             p = self.sizes[b] + 1
@@ -183,11 +190,18 @@ class Calibrated(Learner):
         replace_packed(rows, self.sizes, self.mean, self.cov, features, arms, changes / variances)
 
     def fit(
-        self, row: int, features: Floats, arms: Ints, rewards: Floats, *, warm: bool, held: bool = False
+        self,
+        row: int,
+        features: Floats,
+        arms: Ints,
+        rewards: Floats,
+        *,
+        warm: bool,
+        fixed_hyperparameters: bool = False,
     ) -> ArmFit | None:
         """The arms from a history of features (n, p); None when no reward has come.
 
-        Warm starts from the hyperparameters in force; `held`, it leaves them as they are.
+        Warm starts from the hyperparameters in force; with `fixed_hyperparameters`, it leaves them as they are.
         """
         if np.isnan(rewards).all():
             return None
@@ -198,16 +212,16 @@ class Calibrated(Learner):
             empty = np.empty((0,))
             baseline, origin = float(self.baseline[row]), float(self.origin[row])
             start = ArmFit(empty, empty, self.noise_var[row], prior, baseline, 0.0, origin, 0.0, empty)
-        found = fit_rewards(features, arms, rewards, self.arms, start, held=held)
-        return found._replace(pooled=float(self.pooled[row])) if held else found
+        found = fit_rewards(features, arms, rewards, self.arms, start, fixed_hyperparameters=fixed_hyperparameters)
+        return found._replace(pooled=float(self.pooled[row])) if fixed_hyperparameters else found
 
-    def adopt(self, row: int, latent: int, found: ArmFit | None) -> None:
+    def use_fit(self, row: int, latent: int, found: ArmFit | None) -> None:
         """Go on from a fit in a model of `latent` dimensions; with None, from nothing."""
         d, p, K = latent, latent + 1, self.arms
         self.sizes[row] = d
         self.fitted_to[row] = self.counts[row].sum()
         if found is None:
-            self._blank(np.array([row]))
+            self._reset_to_prior(np.array([row]))
             return
         self.mean[row] = self.slopes[row] = self.cov[row] = self.prior[row] = 0.0
         self.mean[row, : K * p] = found.mean.ravel()

@@ -18,7 +18,7 @@ from halfseen.components import Learner, StreamBatch, resized
 from halfseen.errors import invalid
 from halfseen.kernels.measurement_error import estimate_arms, score_seen, update_corrected
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import at_least, covariances, positive
+from halfseen.validation import at_least, covariances, positive, probability
 
 
 class MeasurementError(Learner):
@@ -31,7 +31,7 @@ class MeasurementError(Learner):
 
     weighs_propensity = True
     state_names = ("V", "W", "f", "rewarded")
-    per_stream = ("_noise",)
+    per_stream = ("_observation_cov",)
 
     def __init__(
         self,
@@ -45,11 +45,9 @@ class MeasurementError(Learner):
     ) -> None:
         self.prior_precision = positive("regularisation", regularisation)
         self._burn_in = at_least("burn_in", burn_in, 1)
-        self._safety = positive("safety", safety)
-        if self._safety >= 1.0:
-            raise invalid("safety", repr(safety), "a number between 0 and 1")
+        self._safety = probability("safety", safety)
         self.arms, self._size = streams.arms, dimension - 1  # the last feature is the propensity
-        self._noise = covariances("observation_cov", observation_cov, streams.count, self._size)
+        self._observation_cov = covariances("observation_cov", observation_cov, streams.count, self._size)
         self.V, self.W, self.f = self._prior(streams.count, streams.arms)
         self.rewarded = np.zeros(streams.count, dtype=np.int64)
         self.theta = np.zeros_like(self.f)  # what V, W, f and `rewarded` come to: no state of its own
@@ -72,7 +70,7 @@ class MeasurementError(Learner):
             self.f,
             self.rewarded,
             self.theta,
-            self._noise,
+            self._observation_cov,
             self._burn_in,
             self._safety,
             features,

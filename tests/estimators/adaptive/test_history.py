@@ -64,7 +64,7 @@ def test_a_state_that_contradicts_itself_is_refused(slots):
     part = history()
     live(part, [1], 90)
     state = dict(part.state())
-    for name in part.unused:
+    for name in part.fill_values:
         state[name] = np.resize(state[name], (2, slots, *state[name].shape[2:]))
     with pytest.raises(InvalidInput, match="count"):
         history().check(state, 2)

@@ -18,7 +18,7 @@ LOOK_AROUND = 4  # of those, how often the neighbours are tried all the same
 
 
 class CandidateModels(Stateful):
-    """One candidate per dimension of a ladder (one only, if `latent` is given), then some with noisy starts."""
+    """One for each of the candidate dimensions (one only, if `latent` is given), then some with noisy starts."""
 
     state_names = (
         "rung_transition", "rung_process_cov", "rung_noise", "rung_scale", "rung_known", "rung", "settled",
@@ -30,10 +30,10 @@ class CandidateModels(Stateful):
         regular = candidate_dimensions(k) if latent is None else (latent,)
         noisy = tuple(k + step for step in NOISY_STEPS) if latent is None else (latent,)
         self._regular, self.dimensions = len(regular), regular + noisy
-        self.most = max(self.dimensions)
+        self.max_dimension = max(self.dimensions)
         shape = (count, len(self.dimensions))
-        self.rung_transition = np.zeros((*shape, self.most * self.most))
-        self.rung_process_cov = np.zeros((*shape, self.most * self.most))
+        self.rung_transition = np.zeros((*shape, self.max_dimension * self.max_dimension))
+        self.rung_process_cov = np.zeros((*shape, self.max_dimension * self.max_dimension))
         self.rung_noise, self.rung_scale = np.zeros((*shape, k)), np.ones((*shape, k))
         self.rung_known = np.zeros(shape, dtype=np.bool_)
         self.rung = np.full(count, -1)  # the candidate in use, −1 before there is one
@@ -46,31 +46,31 @@ class CandidateModels(Stateful):
         super().resize(streams)
         self._streams = streams
 
-    def is_noisy(self, rung: int) -> bool:
-        return rung >= self._regular
+    def is_noisy(self, candidate: int) -> bool:
+        return candidate >= self._regular
 
-    def forget(self, row: int) -> None:
+    def reset(self, row: int) -> None:
         self.rung_known[row], self.rung[row], self.settled[row] = False, -1, 0
 
-    def choose(self, row: int, rung: int, *, as_before: bool) -> None:
+    def choose(self, row: int, candidate: int, *, as_before: bool) -> None:
         """The candidate that identification preferred; `as_before` says whether all else came out as the last time."""
-        same = as_before and rung == self.rung[row]
+        same = as_before and candidate == self.rung[row]
         self.settled[row] = self.settled[row] + 1 if same else 0
-        self.rung[row] = rung
+        self.rung[row] = candidate
 
     def fit(self, row: int, y: Floats, scale: Floats) -> dict[int, FittedModel]:
         """EM on y (n, k), in units of `scale`, for the candidates to refit now; the fits by candidate."""
         fits: dict[int, FittedModel] = {}
-        for rung in self._candidates_to_refit(row, len(y)):
-            if self.rung_known[row, rung]:
-                fit = run_em(self.warm_start(row, rung, scale), y)
+        for candidate in self._candidates_to_refit(row, len(y)):
+            if self.rung_known[row, candidate]:
+                fit = run_em(self.warm_start(row, candidate, scale), y)
             else:
-                keys, d = self._streams.keys[row : row + 1], self.dimensions[rung]
+                keys, d = self._streams.keys[row : row + 1], self.dimensions[candidate]
                 start = orthogonal_matrices(keys, Purpose.INITIAL_MODEL, d)[0]
-                fit = fit_from_scratch(y, d, start, noisy=self.is_noisy(rung))
+                fit = fit_from_scratch(y, d, start, noisy=self.is_noisy(candidate))
             if fit is not None:
-                fits[rung] = fit
-                self._keep(row, rung, fit.model, scale)
+                fits[candidate] = fit
+                self._store_model(row, candidate, fit.model, scale)
         return fits
 
     def _candidates_to_refit(self, row: int, rounds: int) -> list[int]:
@@ -84,19 +84,19 @@ class CandidateModels(Stateful):
         near = range(max(0, middle - SPAN), min(self._regular, middle + SPAN + 1))
         return [*near, *range(self._regular, len(self.dimensions))]
 
-    def _keep(self, row: int, rung: int, model: Parameters, scale: Floats) -> None:
+    def _store_model(self, row: int, candidate: int, model: Parameters, scale: Floats) -> None:
         d = len(model.D)
-        self.rung_transition[row, rung, : d * d] = model.D.ravel()
-        self.rung_process_cov[row, rung, : d * d] = model.Q.ravel()
-        self.rung_noise[row, rung], self.rung_scale[row, rung] = np.diag(model.R), scale
-        self.rung_known[row, rung] = True
+        self.rung_transition[row, candidate, : d * d] = model.D.ravel()
+        self.rung_process_cov[row, candidate, : d * d] = model.Q.ravel()
+        self.rung_noise[row, candidate], self.rung_scale[row, candidate] = np.diag(model.R), scale
+        self.rung_known[row, candidate] = True
 
-    def warm_start(self, row: int, rung: int, scale: Floats) -> Parameters:
+    def warm_start(self, row: int, candidate: int, scale: Floats) -> Parameters:
         """The candidate's last model, in the units of now."""
-        d, k = self.dimensions[rung], self._streams.observed
+        d, k = self.dimensions[candidate], self._streams.observed
         unit = np.ones(d)
-        unit[:k] = self.rung_scale[row, rung] / scale
-        D = self.rung_transition[row, rung, : d * d].reshape(d, d) * unit[:, None] / unit
-        Q = self.rung_process_cov[row, rung, : d * d].reshape(d, d) * np.outer(unit, unit)
-        R = np.diag(self.rung_noise[row, rung] * unit[:k] ** 2)
+        unit[:k] = self.rung_scale[row, candidate] / scale
+        D = self.rung_transition[row, candidate, : d * d].reshape(d, d) * unit[:, None] / unit
+        Q = self.rung_process_cov[row, candidate, : d * d].reshape(d, d) * np.outer(unit, unit)
+        R = np.diag(self.rung_noise[row, candidate] * unit[:k] ** 2)
         return Parameters(np.ascontiguousarray(D), np.ascontiguousarray(Q), R, np.zeros(d), np.eye(d))

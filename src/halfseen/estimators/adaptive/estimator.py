@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from halfseen.components import MOST, Estimator, Learner, Limits, Mask, State, Stateful, StreamBatch
 from halfseen.errors import invalid
-from halfseen.estimators.adaptive.candidate_models import LONG_ENOUGH, CandidateModels
+from halfseen.estimators.adaptive.candidate_models import CandidateModels
 from halfseen.estimators.adaptive.history import History
 from halfseen.kernels.adaptive import filter_round, kalman_step, update_context
 from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.random import Floats, Ints
-from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, KeptRewards
+from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, RewardHistory
 from halfseen.models.identification.order import free_parameters
 from halfseen.models.identification.selection import (
     PLAIN_NOISE,
@@ -30,18 +30,19 @@ from halfseen.models.identification.selection import (
 )
 from halfseen.validation import at_least, refuse_outside
 
-FIRST_ROUNDS_A_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
+FIRST_ROUNDS_PER_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
 FIRST_ARM_FIT = 8  # rewards at which the arms' hyperparameters are found for the first time
 ORIGIN_ROUNDS = 10  # whose mean is where the stream began
 MEMORY = 40  # rounds of mean surprise
 GROWTH, LATE_GROWTH, LEAST_STEP = 1.3, 1.5, 10  # from one identification to the next
 LATE = 1000  # rounds
 ARM_FIT_GROWTH = 1.25  # of the rewards at which the arms' hyperparameters are found again
-ALARM, TRUSTED = 2.5, 300  # the mean surprise that is a change, rounds of a model it takes
-KEPT_AT_CHANGE = 10  # rounds before the alarm that are taken to be after the change
+CHANGE_THRESHOLD, CHANGE_MIN_ROUNDS = 2.5, 300  # the mean surprise that is a change, rounds of history it takes
+KEPT_AT_CHANGE = 10  # rounds before the detection that are taken to be after the change
+RECENT_CHANGE = 500  # rounds for which `health` speaks of a change
 
 _RESTARTED = ("began", "first_sum", "first_count")  # which identification moves only when it starts again
-_DECIDED = (  # what identification decides; all other state is folded from the history
+_MODEL_ARRAYS = (  # what identification decides; all other state is folded from the history
     "sizes", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "from_first", "plain",
     "on_filtered", "identified", "epochs", "next_epoch", "next_tick", "changes", "failures", *_RESTARTED,
 )  # fmt: skip
@@ -72,32 +73,41 @@ class Adaptive(Estimator):
         if refit not in ("inline", "manual"):
             raise invalid("refit", repr(refit), "'inline' or 'manual'")
         self._inline, self._streams = refit == "inline", streams
-        self._first = max(LEAST_FIRST_ROUNDS, FIRST_ROUNDS_A_FEATURE * k)
+        self._first = max(LEAST_FIRST_ROUNDS, FIRST_ROUNDS_PER_FEATURE * k)
         self.candidates = CandidateModels(streams, self._latent)
-        most = self.candidates.most
-        self.dimension = most + 1
+        max_dimension = self.candidates.max_dimension
+        self.dimension = max_dimension + 1
         self.history = History(streams, at_least("history", history, 4 * self._first), self.dimension)
-        self.sizes = np.full(count, k)
-        self.transition, self.process_cov = np.zeros((count, most * most)), np.zeros((count, most * most))
+        # The model, and what the features are made with.
+        self.sizes = np.full(count, k)  # d, the dimension of the model
+        self.transition = np.zeros((count, max_dimension * max_dimension))
+        self.process_cov = np.zeros((count, max_dimension * max_dimension))
         self.observation_cov = np.zeros((count, k * k))
-        self.x = np.zeros((count, most))
-        self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))
-        self.shift = np.zeros((count, most))
-        self.from_first = np.ones(count, dtype=np.bool_)
+        self.x = np.zeros((count, max_dimension))  # the filtered context; its covariance is the learner's `belief_cov`
+        self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))  # of the units that y is filtered in
+        self.shift = np.zeros((count, max_dimension))  # added to contexts: from the centre to the origin of features
+        self.from_first = np.ones(count, dtype=np.bool_)  # that origin is where the stream began, not its centre
+        self.first_sum = np.zeros((count, k))  # of each entry over the first ORIGIN_ROUNDS rounds since `began`
+        self.first_count = np.zeros((count, k))  # how often it was seen in them
+        self.plain = np.ones(count, dtype=np.bool_)  # the context is the observation itself, not a filtered one
         self.on_filtered = np.zeros(count, dtype=np.bool_)  # arms learn on filtered contexts, not on smoothed ones
-        self.first_sum, self.first_count = np.zeros((count, k)), np.zeros((count, k))
-        self.epochs = np.zeros(count, dtype=np.int64)
-        self.plain, self.identified = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
-        self.next_epoch, self.next_tick = np.full(count, self._first), np.full(count, FIRST_ARM_FIT)
-        self.surprise, self.began = np.ones(count), np.zeros(count, dtype=np.int64)
-        self.changes, self.failures = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        self.forgotten, self.unheard = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self.surprise = np.ones(count)  # running mean of the squared standardised prediction errors; 1 is as expected
+        # When identification and the arms' hyperparameters are due, and what came of it so far.
+        self.identified = np.zeros(count, dtype=np.bool_)
+        self.began = np.zeros(count, dtype=np.int64)  # rounds before the last change of the dynamics
+        self.epochs = np.zeros(count, dtype=np.int64)  # identifications so far
+        self.next_epoch = np.full(count, self._first)  # rounds since `began` at which the next identification is due
+        self.unheard = np.zeros(count, dtype=np.int64)  # rewards that came since `began`
+        self.next_tick = np.full(count, FIRST_ARM_FIT)  # `unheard` at which the hyperparameters are found again
+        self.changes = np.zeros(count, dtype=np.int64)  # changes of the dynamics that were detected
+        self.failures = np.zeros(count, dtype=np.int64)  # identifications that failed since the last that did not
+        self.forgotten = np.zeros(count, dtype=np.int64)  # rewards that came when their round was no longer kept
         for row in range(count):
             self._use_raw_observation(row)
 
     def limits(self, state: State) -> Limits:
         rounds = state["rounds"] if "rounds" in state else state["offset"] + state["count"]
-        return {"sizes": (self._streams.observed, self.candidates.most), "began": (0, rounds)}
+        return {"sizes": (self._streams.observed, self.candidates.max_dimension), "began": (0, rounds)}
 
     def check_consistency(self, state: State) -> None:
         refuse_outside("state 'arm'", state["arm"], 0, self._learner.arms - 1)
@@ -110,16 +120,15 @@ class Adaptive(Estimator):
         if not isinstance(learner, Calibrated):
             raise invalid("learner", type(learner).__name__, "Calibrated: it is refitted with the model")
         self._learner = learner
-        self._share_covariances()
 
-    def _share_covariances(self) -> None:
+    @property
+    def _cov(self) -> Floats:
         """The covariance of the belief is one array: the filter's, and that by which the learner judges a reward."""
-        self._cov = self._learner.belief_cov
+        return self._learner.belief_cov
 
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        self._share_covariances()
         self._update_from_last_reward(rows)
         early = rounds - self.began[rows] <= ORIGIN_ROUNDS
         if early.any():
@@ -156,15 +165,15 @@ class Adaptive(Estimator):
     def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
         slots = self.history.slots(rows, rounds)
         known = self.history.belief[rows, np.maximum(slots, 0)]
-        known[~self.history.remembers(rows, slots)] = np.nan
+        known[~self.history.has_belief(rows, slots)] = np.nan
         return known
 
     def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
         slots = self.history.slots(rows, rounds)
-        kept = self.history.remembers(rows, slots)
-        if not kept.all():
-            np.add.at(self.forgotten, rows[~kept], 1)
-            rows, slots, arms, rewards = rows[kept], slots[kept], arms[kept], rewards[kept]
+        in_history = self.history.has_belief(rows, slots)
+        if not in_history.all():
+            np.add.at(self.forgotten, rows[~in_history], 1)
+            rows, slots, arms, rewards = rows[in_history], slots[in_history], arms[in_history], rewards[in_history]
         np.add.at(self.unheard, rows, 1)
         self.history.arm[rows, slots] = arms
         self.history.reward[rows, slots] = rewards
@@ -174,11 +183,11 @@ class Adaptive(Estimator):
     ) -> Floats:
         """Rounds that the next fit will not look at stay as they are. What was heard of the context stays heard."""
         slots = self.history.slots(rows, rounds)
-        kept = self.history.remembers(rows, slots) & (slots >= self.history.count[rows] - self.history.rounds)
+        in_window = self.history.has_belief(rows, slots) & (slots >= self.history.count[rows] - self.history.rounds)
         known = self.features_of(rows, rounds, features)
-        known[~kept] = np.nan
-        np.add.at(self.forgotten, rows[~kept], 1)
-        self.history.reward[rows[kept], slots[kept]] = rewards[kept]
+        known[~in_window] = np.nan
+        np.add.at(self.forgotten, rows[~in_window], 1)
+        self.history.reward[rows[in_window], slots[in_window]] = rewards[in_window]
         return known
 
     def _use_raw_observation(self, row: int) -> None:
@@ -218,16 +227,20 @@ class Adaptive(Estimator):
     def _refit_due(self, rows: Ints) -> Mask:
         age = self.history.offset[rows] + self.history.count[rows] - self.began[rows]
         due = (age >= self.next_epoch[rows]) | (self.unheard[rows] >= self.next_tick[rows])
-        loud = self.surprise[rows] > ALARM  # seldom: the rest of the question is then not asked
-        return np.asarray(due | self._alarmed(rows) if loud.any() else due)
+        above_threshold = self.surprise[rows] > CHANGE_THRESHOLD  # seldom: the rest of the question is then not asked
+        return np.asarray(due | self._change_detected(rows) if above_threshold.any() else due)
 
-    def _alarmed(self, rows: Ints) -> Mask:
-        return np.asarray((self.surprise[rows] > ALARM) & self.identified[rows] & (self.history.count[rows] >= TRUSTED))
+    def _change_detected(self, rows: Ints) -> Mask:
+        return np.asarray(
+            (self.surprise[rows] > CHANGE_THRESHOLD)
+            & self.identified[rows]
+            & (self.history.count[rows] >= CHANGE_MIN_ROUNDS)
+        )
 
     def refit(self, rows: Ints, learner: Learner) -> None:
         """Whatever is due for the streams: identification, or only the arms' hyperparameters. Never raises."""
         for row in map(int, rows):
-            if self._alarmed(np.array([row]))[0]:
+            if self._change_detected(np.array([row]))[0]:
                 self._restart(row)
             elif self._age(row) >= self.next_epoch[row]:
                 self._identify(row)
@@ -236,8 +249,7 @@ class Adaptive(Estimator):
 
     def refit_now(self, row: int) -> None:
         """Identify now, whether it is due or not; where that is too early or fails, the arms' hyperparameters only."""
-        self._share_covariances()
-        if self._alarmed(np.array([row]))[0]:
+        if self._change_detected(np.array([row]))[0]:
             self._restart(row)
         elif self._age(row) < self._first or not self._identify(row):
             self._fit_hyperparameters(row)
@@ -245,42 +257,53 @@ class Adaptive(Estimator):
     def _age(self, row: int) -> int:
         return int(self.history.offset[row] + self.history.count[row] - self.began[row])
 
-    def _window(self, row: int) -> tuple[Floats, Ints, Floats, slice]:
+    def window(self, row: int) -> tuple[Floats, Ints, Floats, slice]:
+        """The observations, arms and rewards of the rounds that fits use, and the slots of the history they lie in."""
         count = int(self.history.count[row])
-        kept = slice(max(0, count - self.history.rounds), count)
-        return self.history.ys[row, kept], self.history.arm[row, kept], self.history.reward[row, kept], kept
+        window = slice(max(0, count - self.history.rounds), count)
+        return self.history.ys[row, window], self.history.arm[row, window], self.history.reward[row, window], window
+
+    def parameters(self, row: int) -> Parameters:
+        """The model in force, in running units; it starts from 0 with covariance I."""
+        d, k = int(self.sizes[row]), self._streams.observed
+        D, Q = (matrix[row, : d * d].reshape(d, d).copy() for matrix in (self.transition, self.process_cov))
+        R = self.observation_cov[row, : k * k].reshape(k, k).copy()
+        return Parameters(D, Q, R, np.zeros(d), np.eye(d))
 
     def _fit_hyperparameters(self, row: int) -> None:
         """New hyperparameters for the arms; before the first identification, new units as well."""
-        _, arms, rewards, kept = self._window(row)
+        _, arms, rewards, window = self.window(row)
         if not self.identified[row]:
             self._use_raw_observation(row)
         size = int(self.sizes[row])
-        features = self.history.belief[row, kept, : size + 1]
+        features = self.history.belief[row, window, : size + 1]
         found = self._learner.fit(row, features, arms, rewards, warm=bool(self.identified[row]))
         if found is not None:
-            self._learner.adopt(row, size, found)
+            self._learner.use_fit(row, size, found)
+        self._schedule_arm_fit(row)
+
+    def _schedule_arm_fit(self, row: int) -> None:
         self.next_tick[row] = max(int(np.ceil(self.unheard[row] * ARM_FIT_GROWTH)), FIRST_ARM_FIT)
 
     def _restart(self, row: int) -> None:
         """The model has stopped predicting: what was before the change is forgotten."""
-        self.history.forget(row, max(0, int(self.history.count[row]) - KEPT_AT_CHANGE))
+        self.history.drop_oldest(row, max(0, int(self.history.count[row]) - KEPT_AT_CHANGE))
         self.began[row] = self.history.offset[row]
         self.changes[row] += 1
         ys = self.history.ys[row, : self.history.count[row]]
         self.first_sum[row], self.first_count[row] = np.nansum(ys, axis=0), (~np.isnan(ys)).sum(axis=0)
-        self.candidates.forget(row)
+        self.candidates.reset(row)
         self.identified[row], self.from_first[row], self.surprise[row] = False, True, 1.0
         self.next_epoch[row] = self._first
-        self.unheard[row] = int((~np.isnan(self.history.reward[row, : self.history.count[row]])).sum())
+        self.unheard[row] = self.history.reward_count(row)
         self._use_raw_observation(row)
-        self._learner.adopt(row, self._streams.observed, None)
+        self._learner.use_fit(row, self._streams.observed, None)
         self._fit_hyperparameters(row)
 
     # ------------------------------------------------------------------ identification
 
     def _identify(self, row: int) -> bool:
-        ys, arms, rewards, kept = self._window(row)
+        ys, arms, rewards, window = self.window(row)
         full = len(ys) >= self.history.rounds
         age = self._age(row)
         later = int(age * (GROWTH if age < LATE else LATE_GROWTH))
@@ -290,7 +313,7 @@ class Adaptive(Estimator):
         self.centre[row], self.scale[row] = centre, scale
         y = np.ascontiguousarray((ys - centre) / scale)
         fits = self.candidates.fit(row, y, scale)
-        told = KeptRewards(arms, rewards, self._learner.arms)
+        reward_history = RewardHistory(arms, rewards, self._learner.arms)
         gap, preferred = self._first_gap(row), bool(self.from_first[row])
         try:
             found = select_model(
@@ -298,7 +321,7 @@ class Adaptive(Estimator):
                 fits,
                 first_gap=gap,
                 from_first=preferred,
-                rewards=told if told.count >= FIRST_ARM_FIT else None,
+                rewards=reward_history if reward_history.count >= FIRST_ARM_FIT else None,
                 noisy=self.candidates.is_noisy,
             )
         except np.linalg.LinAlgError:
@@ -308,10 +331,12 @@ class Adaptive(Estimator):
             self.centre[row], self.scale[row] = before
             self.failures[row] += 1
             return False
-        self._adopt(row, found, kept, y, arms, rewards)
+        self._use_model(row, found, window, y, arms, rewards)
         return True
 
-    def _adopt(self, row: int, found: IdentifiedModel, kept: slice, y: Floats, arms: Ints, rewards: Floats) -> None:
+    def _use_model(
+        self, row: int, found: IdentifiedModel, window: slice, y: Floats, arms: Ints, rewards: Floats
+    ) -> None:
         """Go on as if the model found had been known all along."""
         model, learner = found.model, self._learner
         d, k = len(model.D), self._streams.observed
@@ -328,21 +353,21 @@ class Adaptive(Estimator):
         self.shift[row, :d] = found.shift
         learner.smooth_cov[row] = 0.0
         learner.smooth_cov[row, : d * d] = found.smooth_cov.ravel()
-        self.next_tick[row] = max(int(np.ceil(self.unheard[row] * ARM_FIT_GROWTH)), FIRST_ARM_FIT)
-        self._fold_under(row, found, kept, y, learner.fit(row, found.features, arms, rewards, warm=False))
+        self._schedule_arm_fit(row)
+        self._fold_under(row, found, window, y, learner.fit(row, found.features, arms, rewards, warm=False))
 
-    def _fold_under(self, row: int, found: IdentifiedModel, kept: slice, y: Floats, arms: ArmFit | None) -> None:
+    def _fold_under(self, row: int, found: IdentifiedModel, window: slice, y: Floats, arms: ArmFit | None) -> None:
         """Beliefs and arms as they would be had the model been in force from the first round kept."""
         d = len(found.model.D)
         self.x[row], self._cov[row], self.surprise[row] = 0.0, 0.0, 1.0
         self.history.belief[row] = 0.0
-        self.history.belief[row, kept, : d + 1] = found.features
-        self._learner.adopt(row, d, arms)
-        self._replay_rewards(row, found, kept, y)
-        if np.isnan(self.history.reward[row, kept.stop - 1]):  # a reward there was fitted on what it was found with
-            self.history.belief[row, kept.stop - 1] = self._features(np.array([row]))[0]
+        self.history.belief[row, window, : d + 1] = found.features
+        self._learner.use_fit(row, d, arms)
+        self._replay_rewards(row, found, window, y)
+        if np.isnan(self.history.reward[row, window.stop - 1]):  # a reward there was fitted on what it was found with
+            self.history.belief[row, window.stop - 1] = self._features(np.array([row]))[0]
 
-    def _replay_rewards(self, row: int, found: IdentifiedModel, kept: slice, y: Floats) -> None:
+    def _replay_rewards(self, row: int, found: IdentifiedModel, window: slice, y: Floats) -> None:
         """Filter the last rounds once more, now with their rewards as a sensor."""
         d, n, rows = len(found.model.D), len(y), np.array([row])
         start, cov = n, found.end_cov
@@ -352,7 +377,7 @@ class Adaptive(Estimator):
         self._cov[row, : d * d] = (0.5 * (cov + cov.T)).ravel()
         for t in range(start, n):
             if t > start:
-                self._update_beliefs(rows, np.array([kept.start + t - 1]))
+                self._update_beliefs(rows, np.array([window.start + t - 1]))
             kalman_step(row, d, self.transition, self.process_cov, self.observation_cov, self.x, self._cov, y[t])
 
     # ------------------------------------------------------------------ a model from elsewhere
@@ -360,34 +385,33 @@ class Adaptive(Estimator):
     def is_due(self, row: int) -> bool:
         return bool(self._refit_due(np.array([row]))[0])
 
-    def _decided(self) -> dict[str, tuple[Stateful, str]]:
+    def _model_arrays(self) -> dict[str, tuple[Stateful, str]]:
         """Where each array lies that identification decides on, by the name it travels under."""
         holders = (
-            (self, "", _DECIDED),
+            (self, "", _MODEL_ARRAYS),
             (self.candidates, "", CandidateModels.state_names),
             (self._learner, "learner.", HYPERPARAMETERS),
         )
         return {f"{prefix}{name}": (holder, name) for holder, prefix, names in holders for name in names}
 
     def model(self, row: int) -> State:
-        return {key: getattr(holder, name)[row].copy() for key, (holder, name) in self._decided().items()}
+        return {key: getattr(holder, name)[row].copy() for key, (holder, name) in self._model_arrays().items()}
 
     def accept(self, row: int, model: State) -> None:
-        given = {key: np.asarray(model.get(key)) for key in self._decided()}
+        given = {key: np.asarray(model.get(key)) for key in self._model_arrays()}
         given["learner.noise_var"] = self._noise_of_all(given)
         for key, mine in self.model(row).items():
             if given[key].dtype != mine.dtype or given[key].shape != mine.shape:
                 raise invalid(f"model '{key}'", f"{given[key].dtype} {given[key].shape}", f"{mine.dtype} {mine.shape}")
-        kept = {name: getattr(self.history, name)[row : row + 1] for name in ("offset", "count")}
-        for key, (holder, name) in self._decided().items():
+        bounds = {name: getattr(self.history, name)[row : row + 1] for name in ("offset", "count")}
+        for key, (holder, name) in self._model_arrays().items():
             if given[key].dtype.kind == "i":
-                refuse_outside(f"model '{key}'", given[key], *holder.limits(kept).get(name, (0, MOST)))
-        self._share_covariances()
+                refuse_outside(f"model '{key}'", given[key], *holder.limits(bounds).get(name, (0, MOST)))
         restarted = int(given["began"]) > int(self.began[row])
         if restarted:
-            self.history.forget(row, max(0, int(given["began"]) - int(self.history.offset[row])))
-            self.unheard[row] = int((~np.isnan(self.history.reward[row, : self.history.count[row]])).sum())
-        for key, (holder, name) in self._decided().items():
+            self.history.drop_oldest(row, max(0, int(given["began"]) - int(self.history.offset[row])))
+            self.unheard[row] = self.history.reward_count(row)
+        for key, (holder, name) in self._model_arrays().items():
             if restarted or key not in _RESTARTED:
                 getattr(holder, name)[row] = given[key]
         self._fold_history(row)
@@ -404,28 +428,26 @@ class Adaptive(Estimator):
 
     def _fold_history(self, row: int) -> None:
         """Beliefs and arms of the kept history under the model and the hyperparameters in force."""
-        ys, arms, rewards, kept = self._window(row)
+        ys, arms, rewards, window = self.window(row)
         if not self.identified[row]:
             self._use_raw_observation(row)
-            features = self.history.belief[row, kept, : self._streams.observed + 1]
-            held = self._learner.fit(row, features, arms, rewards, warm=True, held=True)
-            self._learner.adopt(row, self._streams.observed, held if self._learner.fitted[row] else None)
+            features = self.history.belief[row, window, : self._streams.observed + 1]
+            arm_fit = self._learner.fit(row, features, arms, rewards, warm=True, fixed_hyperparameters=True)
+            self._learner.use_fit(row, self._streams.observed, arm_fit if self._learner.fitted[row] else None)
             return
-        d, k = int(self.sizes[row]), self._streams.observed
-        D, Q = (matrix[row, : d * d].reshape(d, d).copy() for matrix in (self.transition, self.process_cov))
-        R = self.observation_cov[row, : k * k].reshape(k, k).copy()
         y = np.ascontiguousarray((ys - self.centre[row]) / self.scale[row])
         found = rebuild_model(
-            Parameters(D, Q, R, np.zeros(d), np.eye(d)),
+            self.parameters(row),
             y,
-            shift=self.shift[row, :d].copy(),
+            shift=self.shift[row, : self.sizes[row]].copy(),
             plain=bool(self.plain[row]),
             from_first=bool(self.from_first[row]),
             on_filtered=bool(self.on_filtered[row]),
         )
-        fitted = bool(self._learner.fitted[row])
-        held = self._learner.fit(row, found.features, arms, rewards, warm=True, held=True) if fitted else None
-        self._fold_under(row, found, kept, y, held)
+        arm_fit = None
+        if self._learner.fitted[row]:
+            arm_fit = self._learner.fit(row, found.features, arms, rewards, warm=True, fixed_hyperparameters=True)
+        self._fold_under(row, found, window, y, arm_fit)
 
     # ------------------------------------------------------------------ health
 
@@ -437,7 +459,7 @@ class Adaptive(Estimator):
             notes.append("rewards have come and none was learnt yet: arms are chosen by lot until it is refitted")
         if self.failures[row]:
             notes.append(f"identification failed {int(self.failures[row])} times in a row; the model before was kept")
-        if self.changes[row] and self._age(row) < LONG_ENOUGH:
+        if self.changes[row] and self._age(row) < RECENT_CHANGE:
             notes.append(f"the dynamics changed and were learnt anew, last from round {int(self.began[row]) + 1} on")
         if self.forgotten[row]:
             notes.append(f"{int(self.forgotten[row])} rewards came after their round was forgotten and taught nothing")
@@ -445,16 +467,17 @@ class Adaptive(Estimator):
         wanted = 0 if self._latent is None else 2 * free_parameters(self._latent, self._streams.observed)
         if self.identified[row] and numbers < wanted:
             notes.append(f"latent={self._latent} asks for more than {numbers} numbers can support yet")
-        return facts, notes + self.history.remarks(row)
+        return facts, notes + self.history.notes(row)
 
     def _facts(self, row: int) -> dict[str, object]:
-        rung = int(self.candidates.rung[row])
+        candidate = int(self.candidates.rung[row])
+        best = self.candidates.dimensions[candidate] if candidate >= 0 else None
         return {
             "rounds kept": int(self.history.count[row]),
             "identifications": int(self.epochs[row]),
             "rounds to the next": max(0, int(self.next_epoch[row]) - self._age(row)),
             "hidden coordinates": int(self.sizes[row]) - self._streams.observed,
-            "dimension that fits the observations best": self.candidates.dimensions[rung] if rung >= 0 else None,
+            "dimension that fits the observations best": best,
             "context": "the observation itself" if self.plain[row] else "filtered",
             "surprise (1 is as expected)": float(self.surprise[row]),
             "changes of the dynamics noticed": int(self.changes[row]),

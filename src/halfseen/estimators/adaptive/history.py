@@ -23,7 +23,7 @@ class History(Stateful):
 
     state_names = ("ys", "arm", "reward", "belief", "count", "offset")
     # What has a slot per round, and what fills the slots that are not used.
-    unused: ClassVar[Mapping[str, float]] = {"ys": np.nan, "arm": 0, "reward": np.nan, "belief": 0.0}
+    fill_values: ClassVar[Mapping[str, float]] = {"ys": np.nan, "arm": 0, "reward": np.nan, "belief": 0.0}
 
     def __init__(self, streams: StreamBatch, rounds: int, width: int) -> None:
         count = streams.count
@@ -43,24 +43,24 @@ class History(Stateful):
         if not full.any():
             return
         if slots < self._most:
-            self.lengthen(min(max(FIRST_SLOTS, 2 * slots), self._most))
+            self.grow(min(max(FIRST_SLOTS, 2 * slots), self._most))
             return
         for row in rows[full]:
-            self.forget(int(row), slots - self.rounds)
+            self.drop_oldest(int(row), slots - self.rounds)
 
-    def lengthen(self, slots: int) -> None:
+    def grow(self, slots: int) -> None:
         """As many slots, the new ones unused; nothing where there are as many."""
         more = slots - self.arm.shape[1]
         if more > 0:
-            for name, value in self.unused.items():
+            for name, value in self.fill_values.items():
                 old = getattr(self, name)
                 empty = np.full((len(old), more, *old.shape[2:]), value, dtype=old.dtype)
                 setattr(self, name, np.concatenate([old, empty], axis=1))
 
-    def forget(self, row: int, slots: int) -> None:
+    def drop_oldest(self, row: int, slots: int) -> None:
         """Drop the oldest rounds of a stream."""
         kept = int(self.count[row]) - slots
-        for name, value in self.unused.items():
+        for name, value in self.fill_values.items():
             array = getattr(self, name)[row]
             array[:kept] = array[slots : slots + kept].copy()
             array[kept:] = value
@@ -71,10 +71,10 @@ class History(Stateful):
         """Without the slots that no stream has used yet."""
         state = super()._own_state(rows)
         used = int(state["count"].max(initial=0))
-        return state | {name: state[name][:, :used] for name in self.unused}
+        return state | {name: state[name][:, :used] for name in self.fill_values}
 
     def _state_shape(self, name: str, mine: NDArray[Any], given: NDArray[Any], count: int) -> tuple[int, ...]:
-        slots = given.shape[1:2] if name in self.unused and given.ndim == mine.ndim else mine.shape[1:2]
+        slots = given.shape[1:2] if name in self.fill_values and given.ndim == mine.ndim else mine.shape[1:2]
         return (count, *slots, *mine.shape[2:])
 
     def limits(self, state: State) -> Limits:
@@ -85,7 +85,7 @@ class History(Stateful):
         return {"count": count, "offset": (before, before)}
 
     def check_consistency(self, state: State) -> None:
-        slots = [state[name].shape[1] for name in self.unused]
+        slots = [state[name].shape[1] for name in self.fill_values]
         taken = int(state["count"].max(initial=0))
         if len(set(slots)) != 1 or not taken <= slots[0] <= self._most or int(state["count"].min(initial=0)) < 0:
             raise invalid("state 'count'", f"{taken} rounds in slots {slots}", f"as many as slots, up to {self._most}")
@@ -95,21 +95,25 @@ class History(Stateful):
             super().restore(state)
             return
         slots = state["arm"].shape[1]
-        self.lengthen(slots)
-        for name, value in self.unused.items():
+        self.grow(slots)
+        for name, value in self.fill_values.items():
             array = getattr(self, name)
             array[rows, :slots], array[rows, slots:] = state[name], value
         self.count[rows], self.offset[rows] = state["count"], state["offset"]
+
+    def reward_count(self, row: int) -> int:
+        """How many rewards of the stream it holds."""
+        return int((~np.isnan(self.reward[row, : self.count[row]])).sum())
 
     def slots(self, rows: Ints, rounds: Ints) -> Ints:
         """Where the rounds lie; negative when they are forgotten."""
         return rounds - 1 - self.offset[rows]
 
-    def remembers(self, rows: Ints, slots: Ints) -> Mask:
+    def has_belief(self, rows: Ints, slots: Ints) -> Mask:
         """Whether there still is a belief that a reward of that round can be credited with."""
         return np.asarray((slots >= 0) & (self.belief[rows, np.maximum(slots, 0), 0] != 0.0))
 
-    def remarks(self, row: int) -> list[str]:
+    def notes(self, row: int) -> list[str]:
         """A sentence for each thing that nothing can be learnt from."""
         count, notes = int(self.count[row]), []
         if count > ENOUGH_TO_TELL:

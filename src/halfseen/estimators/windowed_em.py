@@ -1,4 +1,4 @@
-"""The model an estimator that learns its dynamics starts from.
+"""What the estimators that learn their dynamics by EM on windows share: the first model, and when it is refitted.
 
 The first D̂ must couple seen and hidden coordinates: from a multiple of I the hidden estimate stays 0 for ever, and
 from 11ᵀ/d all hidden coordinates stay equal (docs/mathematics.md, "EMKF"). So it is random and dense, from the
@@ -17,7 +17,7 @@ from halfseen.kernels.random import Floats, Ints, Purpose, orthogonal_matrices, 
 from halfseen.validation import at_least, covariances, positive, stack_for_streams
 
 
-def starting_transition(streams: StreamBatch, latent: int, kind: ArrayLike) -> Floats:
+def initial_transitions(streams: StreamBatch, latent: int, kind: ArrayLike) -> Floats:
     """D̂_0, (B, d, d): "stochastic" (uniform, rows summing to 1), "orthogonal" (0.9 × a random one), or given."""
     if not isinstance(kind, str):
         return stack_for_streams("initial_transition", kind, streams.count, (latent, latent))
@@ -28,7 +28,7 @@ def starting_transition(streams: StreamBatch, latent: int, kind: ArrayLike) -> F
     raise invalid("initial_transition", repr(kind), "'stochastic', 'orthogonal' or a matrix")
 
 
-def starting_bank(
+def initial_filters(
     streams: StreamBatch,
     latent: int,
     observation_cov: ArrayLike,
@@ -41,7 +41,7 @@ def starting_bank(
     Sigma = covariances("observation_cov", observation_cov, count, k)
     identity = np.tile(np.eye(d), (count, 1, 1))
     return FilterBank(
-        starting_transition(streams, d, initial_transition),
+        initial_transitions(streams, d, initial_transition),
         positive("initial_process_var", initial_process_var) * identity,
         Sigma,
         np.zeros((count, d)),
