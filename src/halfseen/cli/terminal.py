@@ -78,8 +78,8 @@ def progress(size: str, doing: str = "playing") -> Iterator[ProgressBar]:
 
 
 @contextmanager
-def cell_progress(size: str) -> Iterator[Callable[[Progress], None]]:
-    """A bar on stderr with the cells done and the time left; a line now and then where stderr is no terminal."""
+def slice_progress(size: str) -> Iterator[Callable[[Progress], None]]:
+    """A bar on stderr with the slices done and the time left; a line now and then where stderr is no terminal."""
     from rich.progress import TextColumn
 
     bar, say = _bar(TextColumn("{task.fields[where]}"))

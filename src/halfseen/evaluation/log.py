@@ -117,7 +117,7 @@ class LogBuilder:
         """One more decision; its row."""
         seen = self._seen(where, observation)
         place = self.place(where, arm)
-        chance = played_with(where, propensity)
+        chance = check_propensity(where, propensity)
         chances = None if propensities is None else self._chances(where, propensities, place, chance)
         if self._decisions and (chances is None) != (self._decisions[0].propensities is None):
             got = "no propensities" if chances is None else "propensities"
@@ -139,7 +139,7 @@ class LogBuilder:
 
         Agents that live through the log learn what was `learnt` when it came, and what was in the place of what.
         """
-        number, decision = finite(where, "value", value), self._decisions[row]
+        number, decision = check_finite(where, "value", value), self._decisions[row]
         if not math.isnan(decision.reward) and (default or not decision.is_default):
             raise invalid(where, "a second reward for one decision", "one, or one after the default")
         decision.reward, decision.is_default = number, default
@@ -212,7 +212,7 @@ class LogBuilder:
         if not isinstance(given, list) or not place < len(given) <= len(self.arms):
             shown = f"{len(given)} propensities" if isinstance(given, list) else f"propensities {given!r}"
             raise invalid(where, shown, f"{len(self.arms)}, one an arm")
-        chances = [probability(where, "propensities with", one) for one in given]
+        chances = [_check_probability(where, "propensities with", one) for one in given]
         if abs(sum(chances) - 1.0) > ROUNDING * len(chances):
             raise invalid(where, f"propensities with the sum {sum(chances):.6g}", "probabilities that sum to 1")
         if abs(chances[place] - chance) > ROUNDING:
@@ -220,22 +220,24 @@ class LogBuilder:
         return chances
 
 
-def finite(where: str, what: str, value: Any) -> float:
+def check_finite(where: str, what: str, value: Any) -> float:
+    """Return the value as a float; raise if it is no number within the limits."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LIMIT:
         raise invalid(where, f"{what} {value!r}", f"a number within ±{LIMIT:g}")
     return float(value)
 
 
-def played_with(where: str, propensity: Any) -> float:
-    """The probability with which the arm of a decision was chosen."""
-    chance = probability(where, "propensity", propensity)
+def check_propensity(where: str, propensity: Any) -> float:
+    """Return the probability with which an arm was played; raise if it is none, or too small for that."""
+    chance = _check_probability(where, "propensity", propensity)
     if chance < LEAST_CHANCE:
         wanted = f"a probability of at least {LEAST_CHANCE:g}"
         raise invalid(where, f"propensity {propensity!r} of the arm played", wanted)
     return chance
 
 
-def probability(where: str, what: str, value: Any) -> float:
+def _check_probability(where: str, what: str, value: Any) -> float:
+    """Return the value as a float; raise if it is no probability."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0 + ROUNDING:
         raise invalid(where, f"{what} {value!r}", "a probability from 0 to 1")
     return float(value)

@@ -96,7 +96,7 @@ def better(difference: Estimate) -> ClaimVerdict:
     return ClaimVerdict.FAILS if difference.low > -WORTHWHILE else ClaimVerdict.UNDECIDED
 
 
-def judge_claims(result: Result) -> list[Claim]:
+def evaluate_claims(result: Result) -> list[Claim]:
     """Every claim for which the run has the agents that it speaks of."""
     ours = [label for label in result.agents if label in ("emkf-ts", "emkf-ucb")]
     claims = [
