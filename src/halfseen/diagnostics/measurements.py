@@ -64,7 +64,7 @@ class Measurements:
 
 
 def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements:
-    """Measure everything. A brief examination takes a fraction of a second: it leaves out sensors and far dimensions."""
+    """Measure everything. A brief examination, which is fast, leaves out sensors and distant dimensions."""
     model, data = subject.model, subject.data
     ys = data.observations
     seen = innovations(model, ys)

@@ -152,7 +152,7 @@ def examine(
     """Examine an agent that keeps a history (`adaptive`) by that history, or any `model` by a record.
 
     A record is observations (n, k), NaN where not seen; `rewards` (n,) of the `arms` (n,) played, NaN where none came,
-    or (n, K) of every arm, played or not, and then the value of a sensor is also given as a reward. `contexts` (n, d) is
+    or (n, K) of every arm, played or not, and then the value of a sensor is given in reward too. `contexts` (n, d) is
     the truth, in simulation, and goes by `contexts_name`; `hidden` (n, h) are features that were recorded and not
     shown to the model. `fitted` means that the model was fitted to these very observations; `alternatives` are models
     of other dimensions to score it against.

@@ -120,7 +120,7 @@ class Result:
         }
 
     def table(self) -> Table:
-        """One row per agent and world: R(T), its growth, estimation error and speed; rewards if the world is recorded."""
+        """One row per agent and world: R(T), its growth, estimation error and speed; rewards for recorded data."""
         if self.recorded:
             return Table([{"world": world} | row for world in self.worlds for row in self.agents_table(world).rows])
         return regret_table(self.summary)
