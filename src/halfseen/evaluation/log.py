@@ -29,7 +29,7 @@ class StepKind(IntEnum):
 
 
 class LogStep(NamedTuple):
-    """Something that happened: `at` is a row of the log or, for arms that come and go, the place of the arm."""
+    """One event: `at` is a row of the log or, where an arm is added or retired, the index of the arm."""
 
     kind: StepKind
     at: int
@@ -39,7 +39,7 @@ class LogStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """n decisions in order, K arms in all; `steps` are the decisions and what came between them, as it came."""
+    """n decisions in order, K arms in all; `steps` are the decisions and the events between them, in order."""
 
     source: str
     arms: tuple[Arm, ...]
@@ -86,7 +86,7 @@ class _LoggedDecision:
 
 
 class LogBuilder:
-    """Builds a log from what happened, in order, and checks it. `where` is what messages call the line or row."""
+    """Builds a log from events in order, and checks it. `where` is the name of the line or row in messages."""
 
     def __init__(self, source: str, arms: Iterable[Arm], observed: int | None = None) -> None:
         self.source, self.arms = source, list(arms)
@@ -97,7 +97,7 @@ class LogBuilder:
         self._steps: list[LogStep] = []
 
     def place(self, where: str, arm: Any) -> int:
-        """The place of an arm; a number is not the name of one, nor True a number."""
+        """Return the index of an arm; a number is not the name of an arm, and True is not a number."""
         found = None if isinstance(arm, bool) or not isinstance(arm, str | int) else self._places.get(arm)
         if found is None:
             shown = ", ".join(map(str, self.arms[:8])) + (", …" if len(self.arms) > 8 else "")
@@ -114,7 +114,7 @@ class LogBuilder:
         propensities: Any = None,
         available: Any = None,
     ) -> int:
-        """One more decision; its row."""
+        """Add a decision and return its row."""
         seen = self._seen(where, observation)
         place = self.place(where, arm)
         chance = check_propensity(where, propensity)
@@ -135,9 +135,10 @@ class LogBuilder:
         return row
 
     def rewarded(self, where: str, row: int, value: Any, *, default: bool = False, learnt: bool = True) -> None:
-        """A reward of the decision in `row`. One that was given counts, not the default that came before it.
+        """Add a reward of the decision in `row`. It replaces a default reward that came before it.
 
-        Agents that live through the log learn what was `learnt` when it came, and what was in the place of what.
+        Agents that are replayed on the log learn it at this point if it was `learnt`; a reward that is replaced later
+        is provisional for them.
         """
         number, decision = check_finite(where, "value", value), self._decisions[row]
         if not math.isnan(decision.reward) and (default or not decision.is_default):
@@ -168,7 +169,7 @@ class LogBuilder:
         self._steps.append(LogStep(StepKind.ARM_RETIRED, place))
 
     def finish(self) -> Log:
-        """The log; refused if nothing can be said of it."""
+        """Return the log; raise if it has no decision or no reward."""
         n, K = len(self._decisions), len(self.arms)
         if n == 0:
             raise invalid(self.source, "no decisions", "a log of decisions and their rewards")

@@ -97,7 +97,7 @@ def better(difference: Estimate) -> ClaimVerdict:
 
 
 def evaluate_claims(result: Result) -> list[Claim]:
-    """Every claim for which the run has the agents that it speaks of."""
+    """Test every claim of the paper whose agents took part in the run."""
     ours = [label for label in result.agents if label in ("emkf-ts", "emkf-ucb")]
     claims = [
         Claim(

@@ -1,4 +1,4 @@
-"""The figures of a leaderboard: what is kept of every slice, and every agent compared with the baseline per world."""
+"""The figures of a leaderboard: the summary of every slice, and every agent compared with the baseline per world."""
 
 from __future__ import annotations
 

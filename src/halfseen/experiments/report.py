@@ -64,7 +64,7 @@ def reproduction_report(result: Result, claims: Sequence[Claim], regret_svg: byt
 
 
 def _claim_row(claim: Claim) -> dict[str, Any]:
-    """The claim as the page shows it; its verdict is None in a setting in which it was not tested."""
+    """Return the claim as the page shows it; a verdict is None in a setting in which it was not tested."""
     is_own = [is_papers_own(finding.world) for finding in claim.findings]
     findings = [
         {
