@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from halfseen.agents.catalogue import AgentSpec
-from halfseen.diagnostics.examination import measure
 from halfseen.diagnostics.examination_data import subject_of_adaptive
+from halfseen.diagnostics.measurements import measure
 from halfseen.experiments.play import Player, build_policy
 from halfseen.kernels.random import Floats
 from halfseen.models.linear_gaussian import LinearGaussianModel
@@ -57,7 +57,7 @@ def truth_and_verdicts(world: World, seeds: tuple[int, ...], rounds: int) -> tup
     episodes = world.begin(seeds)
     policy = build_policy(AgentSpec("adaptive", {}, "adaptive"), world, episodes, seeds, rounds)
     played = episodes.advance(rounds)
-    Player(policy, world).play_rounds(played)
+    Player(policy, world).play_round_by_round(played)
     verdicts = []
     for row in range(len(seeds)):
         subject = subject_of_adaptive(policy.estimator, row, [f"arm {a}" for a in range(world.arms)])

@@ -30,7 +30,7 @@ def total_regret(spec: AgentSpec, world: World, seeds: tuple[int, ...], rounds: 
     regret = np.zeros(len(seeds))
     for start in range(0, rounds, CHUNK):
         chunk = episodes.advance(min(CHUNK, rounds - start))
-        arms, _, _ = player.play_rounds(chunk)
+        arms, _, _ = player.play_round_by_round(chunk)
         expected = np.take_along_axis(chunk.expected, arms.T[:, :, None], axis=2)[:, :, 0]
         regret += (chunk.expected.max(axis=2) - expected).sum(axis=0)
     return regret

@@ -27,7 +27,7 @@ def test_durations(seconds, said):
 
 def test_progress_of_cells_without_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(terminal, "_SAY_EVERY", -1.0)
-    with terminal.cell_progress("2 agents") as told:
+    with terminal.slice_progress("2 agents") as told:
         told(Progress(3, 9, 3, 0, 4, None))
         told(Progress(4, 9, 3, 0, 4, 75.0))
     out, err = capsys.readouterr()

@@ -35,7 +35,7 @@ def random_data(rng, n=3000, K=4, p=3, noise=0.8):
 
 def test_right_predictions_cover_what_they_say():
     x, data = random_data(np.random.default_rng(2))
-    found = measure_calibration(x, data.observed_rewards(), cross_validate(data, x).fit)
+    found = measure_calibration(x, data.observed_rewards(), cross_validate(data, x, data.observed_rewards()).fit)
     for one in found.coverages:
         assert abs(one.share - one.level) < 3.5 * one.error
         assert one.error < 0.025
@@ -46,7 +46,7 @@ def test_right_predictions_cover_what_they_say():
 @pytest.mark.parametrize(("factor", "sign"), [(0.3, -1), (4.0, 1)])
 def test_noise_of_the_wrong_size_is_found(factor, sign):
     x, data = random_data(np.random.default_rng(3))
-    fit = cross_validate(data, x).fit
+    fit = cross_validate(data, x, data.observed_rewards()).fit
     found = measure_calibration(x, data.observed_rewards(), fit._replace(noise=factor * fit.noise))
     for one in found.coverages:
         assert sign * (one.share - one.level) > 3 * one.error
@@ -75,7 +75,7 @@ def test_an_arm_with_few_rewards_that_may_be_best_is_starved():
     arms[[10, 50]] = 3
     rewards = (x * slopes[arms]).sum(axis=1) + 0.4 * rng.normal(size=n)
     data = ExaminationData.from_arrays(x, arms, rewards, features=p)
-    known = arm_uncertainty(x, data.observed_rewards(), cross_validate(data, x).fit)
+    known = arm_uncertainty(x, data.observed_rewards(), cross_validate(data, x, data.observed_rewards()).fit)
     np.testing.assert_array_equal(known.starved, [3])
     assert known.rewards.tolist()[3] == 2
     assert known.unknown[3] > 0.25
@@ -90,7 +90,7 @@ def test_an_arm_that_is_plainly_bad_is_not_starved():
     arms[::40] = 2
     rewards = np.where(arms == 2, -200.0, x[:, 0]) + 0.3 * rng.normal(size=n)
     data = ExaminationData.from_arrays(x, arms, rewards, features=2)
-    known = arm_uncertainty(x, data.observed_rewards(), cross_validate(data, x).fit)
+    known = arm_uncertainty(x, data.observed_rewards(), cross_validate(data, x, data.observed_rewards()).fit)
     assert 2 not in known.starved
 
 
@@ -100,6 +100,6 @@ def test_a_retired_arm_is_no_rival():
     arms = np.where(np.arange(n) < 3, 2, np.arange(n) % 2)
     rewards = np.array([12.0, 0.0, 1.0])[arms] + x[:, 0] + 0.3 * rng.normal(size=n)
     data = ExaminationData.from_arrays(x, arms, rewards, features=2, arm_names=["old", "dull", "rare"])
-    fit = cross_validate(data, x).fit
+    fit = cross_validate(data, x, data.observed_rewards()).fit
     assert arm_uncertainty(x, data.observed_rewards(), fit).contending[1] < 0.1
     assert arm_uncertainty(x, data.observed_rewards(), fit, retired={0}).contending[1] > 0.1

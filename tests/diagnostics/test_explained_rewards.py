@@ -35,7 +35,7 @@ def random_data(rng, n, K, p, noise, *, every=False):
 def test_a_block_is_predicted_by_the_others_alone():
     rng = np.random.default_rng(1)
     contexts, _, data = random_data(rng, 230, 3, 2, 0.7)
-    held = cross_validate(data, contexts)
+    held = cross_validate(data, contexts, data.observed_rewards())
     features = np.column_stack([np.ones(230), contexts])
     fit, start = held.fit, np.array([held.fit.baseline, 0.0, 0.0])
     for block in range(FOLDS):
@@ -53,13 +53,13 @@ def test_a_block_is_predicted_by_the_others_alone():
 def test_shares_are_those_of_the_signal(every):
     rng = np.random.default_rng(2)
     contexts, slopes, data = random_data(rng, 4000, 4, 3, 1.5, every=every)
-    arm_means = cross_validate(data, np.zeros((4000, 0)))
+    arm_means = cross_validate(data, np.zeros((4000, 0)), data.observed_rewards())
     signal = (slopes**2).sum(axis=1).mean()
-    assert share_explained(cross_validate(data, contexts), arm_means) == pytest.approx(
+    assert share_explained(cross_validate(data, contexts, data.observed_rewards()), arm_means) == pytest.approx(
         signal / (signal + 1.5**2), abs=0.03
     )
     part = (slopes[:, :2] ** 2).sum(axis=1).mean()
-    assert share_explained(cross_validate(data, contexts[:, :2]), arm_means) == pytest.approx(
+    assert share_explained(cross_validate(data, contexts[:, :2], data.observed_rewards()), arm_means) == pytest.approx(
         part / (signal + 1.5**2), abs=0.03
     )
 
@@ -68,8 +68,8 @@ def test_greedy_reward_is_that_of_the_best_arm():
     rng = np.random.default_rng(3)
     contexts, slopes, data = random_data(rng, 5000, 3, 2, 0.3, every=True)
     best = 3.0 + (contexts @ slopes.T).max(axis=1).mean()
-    assert greedy_reward(data, cross_validate(data, contexts)) == pytest.approx(best, abs=0.03)
-    blind = greedy_reward(data, cross_validate(data, np.zeros((5000, 0))))
+    assert greedy_reward(data, cross_validate(data, contexts, data.observed_rewards())) == pytest.approx(best, abs=0.03)
+    blind = greedy_reward(data, cross_validate(data, np.zeros((5000, 0)), data.observed_rewards()))
     assert blind == pytest.approx(np.nanmean(data.rewards, axis=0).max(), abs=0.05)
 
 

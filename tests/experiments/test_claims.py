@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from experiments.synthetic import fabricate, power
 
-from halfseen.experiments.claims import Claim, ClaimVerdict, Evidence, below, better, combine, judge_claims
+from halfseen.experiments.claims import Claim, ClaimVerdict, Evidence, below, better, combine, evaluate_claims
 from halfseen.statistics.confidence_intervals import Estimate
 
 HOLDS, FAILS, UNDECIDED = ClaimVerdict.HOLDS, ClaimVerdict.FAILS, ClaimVerdict.UNDECIDED
@@ -24,7 +24,7 @@ def verdict_of(number: int, exponents: dict[str, float], *, seeds: int = 6, spre
         exponent = exponents[agent] + spread * (-1) ** seed
         return power(exponent, scale=1000.0 / 2000.0**exponent)  # the same R(T) in every seed
 
-    claim = judge_claims(fabricate(AGENTS, regret, seeds=seeds))[number]
+    claim = evaluate_claims(fabricate(AGENTS, regret, seeds=seeds))[number]
     assert claim.verdict == claim.verdict_elsewhere  # both worlds hold the same numbers
     return claim.verdict
 
@@ -45,7 +45,7 @@ def test_growth(exponent: float, spread: float, sublinear: ClaimVerdict, linear:
 
 
 def test_measured_growth_is_the_true_one() -> None:
-    claim = judge_claims(fabricate(["emkf-ts"], lambda *_: power(0.62)))[SUBLINEAR]
+    claim = evaluate_claims(fabricate(["emkf-ts"], lambda *_: power(0.62)))[SUBLINEAR]
     assert [finding.figure.value for finding in claim.findings] == pytest.approx([0.62, 0.62], abs=0.01)
 
 
@@ -62,7 +62,7 @@ def test_paired_differences(ours: float, wobble: float, close: ClaimVerdict, bea
     def regret(world: str, agent: str, seed: int) -> np.ndarray:
         return power(0.5, scale=ours + wobble * (-1) ** seed if agent == "emkf-ts" else 1.0)
 
-    claims = judge_claims(fabricate(AGENTS, regret, seeds=8))
+    claims = evaluate_claims(fabricate(AGENTS, regret, seeds=8))
     assert claims[CLOSE].verdict is close
     assert claims[BEATS].verdict is beats
 
@@ -72,13 +72,13 @@ def test_luck_that_agents_share_is_taken_out() -> None:
         luck = 1.0 + 5.0 * seed
         return power(0.5, scale=luck - (0.5 if agent == "emkf-ts" else 0.0))
 
-    finding = judge_claims(fabricate(AGENTS, regret))[BEATS].findings[0]
+    finding = evaluate_claims(fabricate(AGENTS, regret))[BEATS].findings[0]
     assert finding.verdict is HOLDS
     assert finding.figure.value == pytest.approx(-0.5 / 13.5)
 
 
 def test_one_seed_decides_nothing_about_regret() -> None:
-    claims = judge_claims(fabricate(AGENTS, lambda *_: power(0.5), seeds=1))
+    claims = evaluate_claims(fabricate(AGENTS, lambda *_: power(0.5), seeds=1))
     assert [claim.verdict for claim in claims[:CONSTANT]] == [UNDECIDED] * 4
     assert all(math.isnan(finding.figure.low) for claim in claims[:CONSTANT] for finding in claim.findings)
 
@@ -92,31 +92,31 @@ def test_time_per_round(exponent: float, verdict: ClaimVerdict) -> None:
         return ends**exponent * np.where(np.arange(len(ends)) % 2, 1.01, 0.99)
 
     result = fabricate(["emkf-ts"], lambda *_: power(0.5, rounds=8000), rounds=8000, seconds=seconds)
-    assert judge_claims(result)[-1].verdict is verdict
+    assert evaluate_claims(result)[-1].verdict is verdict
 
 
 def test_a_slow_moment_of_the_machine_is_not_growth() -> None:
     """Where TS-PCO takes part, time is measured in its units."""
     result = fabricate(["emkf-ts", "ts-pco"], lambda *_: power(0.5, rounds=8000), rounds=8000, seconds=lambda t: t**0.5)
-    assert judge_claims(result)[-1].verdict is HOLDS
+    assert evaluate_claims(result)[-1].verdict is HOLDS
 
 
 def test_a_handful_of_timings_decides_nothing() -> None:
     result = fabricate(["emkf-ts"], lambda *_: power(0.5), seconds=lambda t: t**0.5)
-    assert judge_claims(result)[-1].verdict is UNDECIDED
+    assert evaluate_claims(result)[-1].verdict is UNDECIDED
 
 
 def test_claims_need_their_agents() -> None:
-    titles = [claim.title for claim in judge_claims(fabricate(["ts-pco"], lambda *_: power(1.0)))]
+    titles = [claim.title for claim in evaluate_claims(fabricate(["ts-pco"], lambda *_: power(1.0)))]
     assert titles == ["TS-PCO suffers linear regret"]
-    assert judge_claims(fabricate(["random"], lambda *_: power(1.0))) == []
+    assert evaluate_claims(fabricate(["random"], lambda *_: power(1.0))) == []
 
 
 def test_settings_are_judged_apart() -> None:
     def regret(world: str, agent: str, seed: int) -> np.ndarray:
         return power(1.0 if world == "orbit" else 0.5)
 
-    claim = judge_claims(fabricate(["emkf-ts"], regret))[SUBLINEAR]
+    claim = evaluate_claims(fabricate(["emkf-ts"], regret))[SUBLINEAR]
     assert (claim.verdict, claim.verdict_elsewhere) == (HOLDS, FAILS)
 
 

@@ -9,7 +9,7 @@ import pytest
 from experiments.synthetic import fabricate, power
 
 from halfseen.experiments import result as result_module
-from halfseen.experiments.claims import judge_claims
+from halfseen.experiments.claims import evaluate_claims
 from halfseen.experiments.reproduce import AGENTS, paper_experiment, save_reproduction
 from halfseen.experiments.run import run_experiment
 
@@ -32,7 +32,7 @@ def test_reproduce_end_to_end(tmp_path: Path) -> None:
     told = []
     plan = paper_experiment(rounds=250, seeds=2, noise=[0.5], agents=["emkf-ts", "ts-pco"])
     result = run_experiment(plan, progress=lambda *done: told.append(done))
-    claims = judge_claims(result)
+    claims = evaluate_claims(result)
     assert told[-1] == (2 * 2 * 2 * 250, 2 * 2 * 2 * 250)
     paths = save_reproduction(result, claims, tmp_path / "a" / "b")
     assert [path.name for path in paths] == FILES
@@ -61,5 +61,5 @@ def test_nothing_is_left_when_writing_is_cut_short(
     result = fabricate(["emkf-ts"], lambda *_: power(0.5))
     monkeypatch.setattr(result_module, "write_rounds", cut)
     with pytest.raises(error):
-        save_reproduction(result, judge_claims(result), tmp_path / "new")
+        save_reproduction(result, evaluate_claims(result), tmp_path / "new")
     assert list(tmp_path.iterdir()) == []

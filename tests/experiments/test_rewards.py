@@ -7,6 +7,7 @@ import pytest
 from experiments.synthetic import ROLES, recorded_columns
 
 import halfseen as hs
+from halfseen.agents.catalogue import agent_spec
 from halfseen.errors import HalfseenError
 from halfseen.experiments.leaderboard import leaderboard_plan
 from halfseen.experiments.rewards import reference_agent
@@ -58,9 +59,13 @@ def test_no_share_of_next_to_nothing():
 
 
 def test_who_is_compared_with_whom():
-    assert reference_agent(("oracle-ts", "ts-pco", "adaptive")) == "adaptive"
-    assert reference_agent(("oracle-ts", "random", "ts-pco", "lag-ts")) == "ts-pco"
-    assert reference_agent(("oracle-ts",)) == "oracle-ts"
+    def reference(*labels):
+        return reference_agent([agent_spec(label) for label in labels])
+
+    assert reference("oracle-ts", "ts-pco", "adaptive") == "adaptive"
+    assert reference("oracle-ts", "random", "ts-pco", "lag-ts") == "ts-pco"
+    assert reference("oracle-ts:delta=0.2", "ts-pco") == "ts-pco"
+    assert reference("oracle-ts") == "oracle-ts"
 
 
 def test_the_leaderboard_leaves_recorded_worlds_alone():

@@ -75,7 +75,7 @@ def test_an_error_in_a_process_is_that_of_the_command(monkeypatch):
 def test_what_is_compiled_already_is_not_missing(tmp_path):
     code = (
         "import numpy; from halfseen.experiments import warmup; from halfseen.kernels.checks import classify_values\n"
-        "classify_values(numpy.ones((1, 1))); left = warmup.missing()\n"
+        "classify_values(numpy.ones((1, 1))); left = warmup.missing_kernels()\n"
         "print('kernels.checks.classify_values' in left, len(warmup.all_kernels()) - len(left))"
     )
     done = run("-c", code, cache=tmp_path)

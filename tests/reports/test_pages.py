@@ -14,7 +14,7 @@ from jinja2 import UndefinedError
 from reports.page import Page
 
 from halfseen.errors import MissingExtra
-from halfseen.experiments.claims import Claim, ClaimVerdict, Evidence, judge_claims
+from halfseen.experiments.claims import Claim, ClaimVerdict, Evidence, evaluate_claims
 from halfseen.experiments.report import reproduction_report, result_figure
 from halfseen.experiments.result import Result
 from halfseen.reports import pages
@@ -37,12 +37,12 @@ def result() -> Result:
 
 @pytest.fixture(scope="module")
 def text(result: Result) -> str:
-    return report(result, judge_claims(result))
+    return report(result, evaluate_claims(result))
 
 
 def test_every_finding_and_verdict_is_the_claims_own(result: Result, text: str) -> None:
     page = Page(text)
-    claims = judge_claims(result)
+    claims = evaluate_claims(result)
     assert {finding.verdict for claim in claims for finding in claim.findings} >= {
         ClaimVerdict.HOLDS,
         ClaimVerdict.FAILS,
@@ -124,7 +124,7 @@ def test_settings_and_versions(result: Result, text: str) -> None:
 
 def test_one_seed(result: Result) -> None:
     lonely = fabricate(["emkf-ts", "ts-pco"], regret, seeds=1)
-    page = Page(report(lonely, judge_claims(lonely)))
+    page = Page(report(lonely, evaluate_claims(lonely)))
     assert "nan" not in page.text.replace("nanm", "")
     assert "1 seed," in page.text
 

@@ -80,12 +80,12 @@ def test_verdicts_follow_from_the_rounds_that_were_written(tmp_path):
     """The whole reproduction: every finding about regret recomputed from rounds.parquet alone."""
     import pyarrow.parquet as pq
 
-    from halfseen.experiments.claims import judge_claims
+    from halfseen.experiments.claims import evaluate_claims
     from halfseen.experiments.reproduce import paper_experiment, save_reproduction
     from halfseen.experiments.run import run_experiment
 
     result = run_experiment(paper_experiment(rounds=4000, seeds=10))
-    claims = judge_claims(result)
+    claims = evaluate_claims(result)
     save_reproduction(result, claims, tmp_path)
     table = pq.read_table(tmp_path / "rounds.parquet").to_pandas()
     totals = table.groupby(["world", "agent", "seed"], observed=True)["regret"].sum()

@@ -15,10 +15,10 @@ from halfseen import validation
 from halfseen.agents import saving
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.decision import Decision
-from halfseen.agents.health import stream_health, subject_of
+from halfseen.agents.health import stream_health
 from halfseen.agents.pending import PROVISIONAL, HasProvisional, PendingDecisions, Provisional
 from halfseen.agents.policy import Policy
-from halfseen.diagnostics.examination_data import ExaminationSubject
+from halfseen.diagnostics.examination_data import ExaminationSubject, subject_of_adaptive
 from halfseen.diagnostics.health import Health
 from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, classify_values
@@ -279,13 +279,14 @@ class Agent:
 
         An agent that keeps a history also examines its model and arms by it; `halfseen.examine` does more of that.
         """
-        return stream_health(
-            self.policy, self._pending, self.arms, [self._age(index) for index in range(len(self.arms))]
-        )
+        ages = [self._age(index) for index in range(len(self.arms))]
+        return stream_health(self.policy, self._pending, self.arms, ages, self.subject())
 
     def subject(self) -> ExaminationSubject | None:
         """The model in force and the kept history, for an examination; None where there is no history or no model."""
-        return subject_of(self.policy, self.arms)
+        retired = [place for place in range(len(self.arms)) if not self.policy.active[0, place]]
+        names = [arm if isinstance(arm, str) else f"arm {arm}" for arm in self.arms]
+        return subject_of_adaptive(self.policy.estimator, 0, names, retired)
 
     def fold(
         self,

@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from halfseen.agents.arms import Arm
 from halfseen.agents.pending import PendingDecisions
 from halfseen.agents.policy import Policy
-from halfseen.diagnostics.examination_data import ExaminationSubject, first_examined_round, subject_of_adaptive
+from halfseen.diagnostics.examination_data import ExaminationSubject, first_examined_round
 from halfseen.diagnostics.findings import brief_findings
 from halfseen.diagnostics.health import LONG_SILENCE, Health, Verdict
 
 
-def stream_health(policy: Policy, pending: PendingDecisions, arms: Sequence[Arm], ages: Sequence[int]) -> Health:
+def stream_health(
+    policy: Policy,
+    pending: PendingDecisions,
+    arms: Sequence[Arm],
+    ages: Sequence[int],
+    subject: ExaminationSubject | None,
+) -> Health:
     """Facts, notes and findings of a policy of one stream; `ages` are the rounds that each arm has been there for."""
     facts, notes = pending.health()
     policy_facts, policy_notes = policy.health(0)
@@ -26,15 +32,8 @@ def stream_health(policy: Policy, pending: PendingDecisions, arms: Sequence[Arm]
         old = [arms[index] for index in never if ages[index] >= max(LONG_SILENCE, 20 * len(arms))]
         if old and pending.rewarded:
             notes.append(f"in many rounds these arms have never been rewarded: {', '.join(map(str, old))}")
-    findings = brief_findings(subject_of(policy, arms))
+    findings = brief_findings(subject)
     if (first := first_examined_round(policy.estimator, 0)) is not None:
         facts["findings"] = f"from round {first} on"
     notes += [finding.sentence for finding in findings if finding.verdict is Verdict.BAD]
     return Health(tuple(notes), facts, findings)
-
-
-def subject_of(policy: Policy, arms: Sequence[Arm]) -> ExaminationSubject | None:
-    """The model in force and the history, for an examination; None where there is no history or no model."""
-    retired = [i for i in range(len(arms)) if not policy.active[0, i]]
-    names = [arm if isinstance(arm, str) else f"arm {arm}" for arm in arms]
-    return subject_of_adaptive(policy.estimator, 0, names, retired)

@@ -57,11 +57,11 @@ def build_app() -> typer.Typer:
         raise missing_extra(error.name or "typer", "experiments", "the command line") from None
     from halfseen.cli.arguments import Command, CommandGroup, global_options
     from halfseen.cli.bench import bench
+    from halfseen.cli.catalogue import agents, worlds
     from halfseen.cli.evaluate import evaluate
     from halfseen.cli.health import health
     from halfseen.cli.journal import export_journal, import_journal
     from halfseen.cli.leaderboard import leaderboard
-    from halfseen.cli.lists import agents, worlds
     from halfseen.cli.reproduce import reproduce
     from halfseen.cli.run import run
     from halfseen.cli.serve import serve

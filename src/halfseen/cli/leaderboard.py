@@ -12,7 +12,7 @@ import typer
 from halfseen.cli import interruption
 from halfseen.cli.arguments import AGENTS_HELP, Cluster, FirstSeed, Jobs, split_specs
 from halfseen.cli.experiment import describe_size, processes
-from halfseen.cli.terminal import cell_progress, print_leaderboard, print_written
+from halfseen.cli.terminal import print_leaderboard, print_written, slice_progress
 from halfseen.errors import invalid
 
 
@@ -56,7 +56,7 @@ def leaderboard(
     world_specs = None if worlds is None else split_specs(worlds)
     numbers = seed_range(seeds, first_seed)
     plan = boards.leaderboard_plan(specs, world_specs, rounds, numbers)
-    with cell_progress(describe_size(plan)) as show:
+    with slice_progress(describe_size(plan)) as show:
 
         def update(now: boards.Progress) -> None:
             done = now.done - now.failed

@@ -29,7 +29,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A small run, in seconds.")] = False,
 ) -> None:
     """Run the paper's experiment: figure, report with a verdict on every claim, data."""
-    from halfseen.experiments.claims import judge_claims
+    from halfseen.experiments.claims import evaluate_claims
     from halfseen.experiments.reproduce import AGENTS, NOISE, paper_experiment, save_reproduction
     from halfseen.reports.files import check_folder
 
@@ -43,7 +43,7 @@ def reproduce(
         quick=quick,
     )
     result = play(plan, jobs, cluster, out, resume)
-    claims = judge_claims(result)
+    claims = evaluate_claims(result)
     print_results(result)
     print_claims(claims)
     print_written(save_reproduction(result, claims, out))

@@ -36,7 +36,7 @@ _SAY_EVERY = 30.0  # seconds between two lines of progress where there is no ter
 
 
 class ProgressBar(NamedTuple):
-    """How to update a bar, with stream-rounds done of all there are, and how to print a line beside it."""
+    """Functions that update a bar, with stream-rounds done and in all, and that print a line beside it."""
 
     update: Callable[[int, int], None]
     say: Callable[[str], None]
@@ -78,8 +78,8 @@ def progress(size: str, doing: str = "playing") -> Iterator[ProgressBar]:
 
 
 @contextmanager
-def cell_progress(size: str) -> Iterator[Callable[[Progress], None]]:
-    """A bar on stderr with the cells done and the time left; a line now and then where stderr is no terminal."""
+def slice_progress(size: str) -> Iterator[Callable[[Progress], None]]:
+    """A bar on stderr with the slices done and the time left; a line now and then where stderr is no terminal."""
     from rich.progress import TextColumn
 
     bar, say = _bar(TextColumn("{task.fields[where]}"))
@@ -145,7 +145,7 @@ def duration(seconds: float) -> str:
 
 
 def print_leaderboard(board: Leaderboard) -> None:
-    """Every world, then all of them at a glance, which is then what the eye is on."""
+    """Print a table for every world, and last a table of all worlds."""
     for world in board.worlds:
         print_table(board.table(world), world, least_worth=_LEAST_WORTH_ON_BOARD, numeric=True)
     print_table(board.matrix(), "R(T) as a multiple of kf-ts's", numeric=True)
@@ -167,7 +167,7 @@ def print_claims(claims: Sequence[Claim]) -> None:
 
 
 def print_findings(examination: Examination) -> None:
-    """The table, and then what each finding means; those to look at first."""
+    """Print the table, and then what each finding means, the worst findings first."""
     print_table(examination.table(), examination.title)
     order = list(reversed(type(examination.findings[0].verdict)))
     for finding in sorted(examination.findings, key=lambda one: order.index(one.verdict)):
@@ -175,7 +175,7 @@ def print_findings(examination: Examination) -> None:
 
 
 def print_evaluation(found: Evaluation) -> None:
-    """The table, and then what is to be known before believing it."""
+    """Print the table, and then the reasons for doubt."""
     print_table(found.table(), "Reward a round", least_worth=_LEAST_WORTH_OF_POLICIES, numeric=True)
     for line in found.warnings:
         _print_note("!", line)

@@ -15,13 +15,13 @@ def warmup(
     jobs: Annotated[int, typer.Option(help="Processes; 0 for one a processor.")] = 0,
 ) -> None:
     """Compile all numerical kernels now, for instance while an image is built."""
-    from halfseen.experiments.warmup import all_kernels, compile_missing, missing
+    from halfseen.experiments.warmup import all_kernels, compile_missing, missing_kernels
     from halfseen.kernels.compiling import cache_folder
     from halfseen.validation import at_least
 
     processes = at_least("jobs", jobs, 0) or None
     everything = f"all {len(all_kernels())} kernels"
-    folder, left = cache_folder(), missing()
+    folder, left = cache_folder(), missing_kernels()
     if folder is None:
         print("no folder for compiled kernels can be written to; HALFSEEN_CACHE_DIR names another")
         raise typer.Exit(1)
@@ -35,7 +35,7 @@ def warmup(
     if left:
         with kernel_progress() as update:
             compile_missing(processes, update)
-        left = missing()
+        left = missing_kernels()
     taken = duration(time.perf_counter() - began)
     if left:
         print(f"compiled in {taken}, but {folder} keeps no {', '.join(left)}")

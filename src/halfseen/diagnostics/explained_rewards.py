@@ -31,7 +31,7 @@ from halfseen.statistics.time_series import blocked_sum
 FOLDS = 10
 LEAST_REWARDS = 30
 ITERATIONS = 20  # of EM for the model without hidden coordinates
-ROUNDS_WITH_GAPS = 500  # that EM is given where entries are missing
+FITTED_ROUNDS_WITH_GAPS = 500  # how many of the last rounds EM is given where entries are missing
 MUCH, SOME = 0.10, 0.03  # grades of an improvement, as shares of everything that is explained with it
 FOLLOWS, PREDICTS = 0.5, 0.01  # share of a sensor's variance that its coordinate has, or that its prediction explains
 DESCRIPTIONS = ("seen", "filtered, nothing hidden", "filtered context")  # of the context; the truth may be a fourth
@@ -53,9 +53,9 @@ def with_intercept(contexts: Floats) -> Floats:
     return np.column_stack([np.ones(len(contexts)), contexts])
 
 
-def cross_validate(data: ExaminationData, contexts: Floats, observed: ObservedRewards | None = None) -> CrossValidation:
+def cross_validate(data: ExaminationData, contexts: Floats, observed: ObservedRewards) -> CrossValidation:
     """Predict every reward from contexts (n, p) by arms that have not learnt from its block."""
-    rounds, arms, rewards = data.observed_rewards() if observed is None else observed
+    rounds, arms, rewards = observed
     K, features = len(data.arm_names), with_intercept(contexts)
     p = features.shape[1]
     fit = fit_rewards(features[rounds], arms, rewards, K)
@@ -212,7 +212,7 @@ def filter_without_hidden(ys: Floats) -> tuple[Floats, Floats] | None:
     y = np.ascontiguousarray((ys - centre) / scale)
     start = Parameters(0.95 * np.eye(k), 0.02 * np.eye(k), 0.7 * np.eye(k), np.zeros(k), np.eye(k))
     complete = not np.isnan(y).any()
-    part = y if complete else np.ascontiguousarray(y[-ROUNDS_WITH_GAPS:])  # gaps make EM slow, filtering less so
+    part = y if complete else np.ascontiguousarray(y[-FITTED_ROUNDS_WITH_GAPS:])  # gaps make EM slow, filtering less so
     model: Parameters | None = None
     for fitted in em_iterates(start, part, iterations=ITERATIONS, tolerance=-np.inf, update_initial=complete):
         model = fitted.model

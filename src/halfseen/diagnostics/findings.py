@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.diagnostics.calibration import ArmUncertainty, Coverage
-from halfseen.diagnostics.examination import Measurements, measure
 from halfseen.diagnostics.examination_data import ExaminationSubject
 from halfseen.diagnostics.explained_rewards import DESCRIPTIONS, SOME, ExplainedRewards, Improvement, SensorValue, grade
 from halfseen.diagnostics.health import Finding, Verdict
 from halfseen.diagnostics.innovations import SIGNIFICANCE
+from halfseen.diagnostics.measurements import Measurements, measure
 from halfseen.models.identification.order import LEAST_GAIN
 from halfseen.models.identification.selection import AICC_MARGIN
 from halfseen.reports.tables import percent

@@ -7,12 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from halfseen.kernels.filter import filter_series
+from halfseen.kernels.kalman import NOISE_FLOOR, ROUNDING
 from halfseen.kernels.random import Floats, Ints
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.statistics.distributions import chi2_cdf, chi2_quantile, chi2_sf
 
-NOISE_FLOOR = 1e-9  # of S_ii: how a Σ_ii of 0 is read by the filter
-ROUNDING = 1e-13  # of S_ii
 SIGNIFICANCE = 0.01  # level of the tests
 
 
@@ -23,7 +22,6 @@ class Innovations(NamedTuple):
     by_sensor: Floats  # (n, k) e_i/√S_ii: each in its own unit, but correlated with each other
     contexts: Floats  # (n, d) E[x_t | y_1..y_t], in canonical coordinates
     predicted: Floats  # (n, k) E[y_t | y_1..y_{t−1}]
-    log_likelihood: float
     end_cov: Floats  # (d, d) P after the last round
 
 
@@ -32,7 +30,7 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     p = model.canonical().model.arrays()
     D, R = p.D, p.R
     k = len(R)
-    x, loglik, rows, P_filt, P_pred, _ = filter_series(*p, ys[None])
+    x, _, rows, P_filt, P_pred, _ = filter_series(*p, ys[None])
     predicted = (x[0, :-1] @ D.T)[:, :k]
     errors = ys - predicted
     distinct, where = np.unique(rows[0, 1:], return_inverse=True)
@@ -50,9 +48,7 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     white = np.linalg.solve(factors[where], np.where(seen, errors, 0.0)[:, :, None])[:, :, 0]
     white[~seen] = np.nan
     alone = errors / np.sqrt(variances + lift)[where]
-    return Innovations(
-        np.asarray(white, dtype=np.float64), alone, x[0, 1:], predicted, float(loglik[0]), P_filt[rows[0, -1]]
-    )
+    return Innovations(np.asarray(white, dtype=np.float64), alone, x[0, 1:], predicted, P_filt[rows[0, -1]])
 
 
 class NisTest(NamedTuple):
@@ -155,10 +151,10 @@ class NisByBlock(NamedTuple):
     high: Floats
 
 
-def nis_by_block(white: Floats, count: int = 30) -> NisByBlock:
-    """At most `count` blocks of about the same length, of at least 20 rounds; those without an entry are left out."""
+def nis_by_block(white: Floats) -> NisByBlock:
+    """Test at most 30 blocks of about the same length, of at least 20 rounds each, that have an observed entry."""
     n = len(white)
-    edges = np.linspace(0, n, max(1, min(count, n // 20)) + 1).astype(np.int64)
+    edges = np.linspace(0, n, max(1, min(30, n // 20)) + 1).astype(np.int64)
     squares, numbers = np.nansum(white**2, axis=1), (~np.isnan(white)).sum(axis=1)
     total = np.add.reduceat(squares, edges[:-1])
     dof = np.add.reduceat(numbers, edges[:-1])

@@ -21,7 +21,7 @@ from halfseen.evaluation.estimators import (
     policy_value,
     rewarded_rounds,
 )
-from halfseen.evaluation.log import Log, finite
+from halfseen.evaluation.log import Log, check_finite
 from halfseen.evaluation.policies import Progress, Rule
 from halfseen.evaluation.readers import read_log
 from halfseen.evaluation.reward_model import predicted_rewards
@@ -56,7 +56,7 @@ class Evaluation:
         return [*self.notes, *(f"{one.label}: {note}" for one in self.policies.values() for note in one.notes)]
 
     def table(self) -> Table:
-        """One row a policy: reward a round by three estimators, difference to the logged policy, how sure that is."""
+        """One row per policy: its reward per round by three estimators, and the difference to the logged policy."""
         return policy_table(self.summary()["policies"])
 
     def summary(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def evaluate(
         raise invalid("intervals", repr(intervals), "'hac' or 'bootstrap'")
     shrink = positive("regularisation", regularisation)
     number = seed_number("seed", seed)
-    value = None if missing is None else finite("missing", "the value", missing)
+    value = None if missing is None else check_finite("missing", "the value", missing)
     record = read_log(log, stream=stream, observed=observed, arms=arms)
     asked = _policies_by_label(policy, record)
     rewards = record.rewards if value is None else np.where(record.rewarded, record.rewards, value)

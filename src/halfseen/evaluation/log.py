@@ -29,7 +29,7 @@ class StepKind(IntEnum):
 
 
 class LogStep(NamedTuple):
-    """Something that happened: `at` is a row of the log or, for arms that come and go, the place of the arm."""
+    """One event: `at` is a row of the log or, where an arm is added or retired, the index of the arm."""
 
     kind: StepKind
     at: int
@@ -39,7 +39,7 @@ class LogStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """n decisions in order, K arms in all; `steps` are the decisions and what came between them, as it came."""
+    """n decisions in order, K arms in all; `steps` are the decisions and the events between them, in order."""
 
     source: str
     arms: tuple[Arm, ...]
@@ -86,7 +86,7 @@ class _LoggedDecision:
 
 
 class LogBuilder:
-    """Builds a log from what happened, in order, and checks it. `where` is what messages call the line or row."""
+    """Builds a log from events in order, and checks it. `where` is the name of the line or row in messages."""
 
     def __init__(self, source: str, arms: Iterable[Arm], observed: int | None = None) -> None:
         self.source, self.arms = source, list(arms)
@@ -97,7 +97,7 @@ class LogBuilder:
         self._steps: list[LogStep] = []
 
     def place(self, where: str, arm: Any) -> int:
-        """The place of an arm; a number is not the name of one, nor True a number."""
+        """Return the index of an arm; a number is not the name of an arm, and True is not a number."""
         found = None if isinstance(arm, bool) or not isinstance(arm, str | int) else self._places.get(arm)
         if found is None:
             shown = ", ".join(map(str, self.arms[:8])) + (", …" if len(self.arms) > 8 else "")
@@ -114,10 +114,10 @@ class LogBuilder:
         propensities: Any = None,
         available: Any = None,
     ) -> int:
-        """One more decision; its row."""
+        """Add a decision and return its row."""
         seen = self._seen(where, observation)
         place = self.place(where, arm)
-        chance = played_with(where, propensity)
+        chance = check_propensity(where, propensity)
         chances = None if propensities is None else self._chances(where, propensities, place, chance)
         if self._decisions and (chances is None) != (self._decisions[0].propensities is None):
             got = "no propensities" if chances is None else "propensities"
@@ -135,11 +135,12 @@ class LogBuilder:
         return row
 
     def rewarded(self, where: str, row: int, value: Any, *, default: bool = False, learnt: bool = True) -> None:
-        """A reward of the decision in `row`. One that was given counts, not the default that came before it.
+        """Add a reward of the decision in `row`. It replaces a default reward that came before it.
 
-        Agents that live through the log learn what was `learnt` when it came, and what was in the place of what.
+        Agents that are replayed on the log learn it at this point if it was `learnt`; a reward that is replaced later
+        is provisional for them.
         """
-        number, decision = finite(where, "value", value), self._decisions[row]
+        number, decision = check_finite(where, "value", value), self._decisions[row]
         if not math.isnan(decision.reward) and (default or not decision.is_default):
             raise invalid(where, "a second reward for one decision", "one, or one after the default")
         decision.reward, decision.is_default = number, default
@@ -168,7 +169,7 @@ class LogBuilder:
         self._steps.append(LogStep(StepKind.ARM_RETIRED, place))
 
     def finish(self) -> Log:
-        """The log; refused if nothing can be said of it."""
+        """Return the log; raise if it has no decision or no reward."""
         n, K = len(self._decisions), len(self.arms)
         if n == 0:
             raise invalid(self.source, "no decisions", "a log of decisions and their rewards")
@@ -212,7 +213,7 @@ class LogBuilder:
         if not isinstance(given, list) or not place < len(given) <= len(self.arms):
             shown = f"{len(given)} propensities" if isinstance(given, list) else f"propensities {given!r}"
             raise invalid(where, shown, f"{len(self.arms)}, one an arm")
-        chances = [probability(where, "propensities with", one) for one in given]
+        chances = [_check_probability(where, "propensities with", one) for one in given]
         if abs(sum(chances) - 1.0) > ROUNDING * len(chances):
             raise invalid(where, f"propensities with the sum {sum(chances):.6g}", "probabilities that sum to 1")
         if abs(chances[place] - chance) > ROUNDING:
@@ -220,22 +221,24 @@ class LogBuilder:
         return chances
 
 
-def finite(where: str, what: str, value: Any) -> float:
+def check_finite(where: str, what: str, value: Any) -> float:
+    """Return the value as a float; raise if it is no number within the limits."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LIMIT:
         raise invalid(where, f"{what} {value!r}", f"a number within ±{LIMIT:g}")
     return float(value)
 
 
-def played_with(where: str, propensity: Any) -> float:
-    """The probability with which the arm of a decision was chosen."""
-    chance = probability(where, "propensity", propensity)
+def check_propensity(where: str, propensity: Any) -> float:
+    """Return the probability with which an arm was played; raise if it is none, or too small for that."""
+    chance = _check_probability(where, "propensity", propensity)
     if chance < LEAST_CHANCE:
         wanted = f"a probability of at least {LEAST_CHANCE:g}"
         raise invalid(where, f"propensity {propensity!r} of the arm played", wanted)
     return chance
 
 
-def probability(where: str, what: str, value: Any) -> float:
+def _check_probability(where: str, what: str, value: Any) -> float:
+    """Return the value as a float; raise if it is no probability."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0 + ROUNDING:
         raise invalid(where, f"{what} {value!r}", "a probability from 0 to 1")
     return float(value)

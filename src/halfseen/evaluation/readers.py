@@ -17,7 +17,7 @@ import numpy as np
 from halfseen.agents.arms import Arm
 from halfseen.components import Mask
 from halfseen.errors import HalfseenError, InvalidInput, invalid, missing_extra, unknown
-from halfseen.evaluation.log import ROUNDING, Log, LogBuilder, played_with
+from halfseen.evaluation.log import ROUNDING, Log, LogBuilder, check_propensity
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import at_least
 from halfseen.worlds.columns import FILE_ENDINGS as TABLE_ENDINGS
@@ -278,7 +278,7 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
     propensities, available = _lists(columns, "propensities", rows), _lists(columns, "available", rows)
     where = [f"{source}, row {row + 1}" for row in rows]
     for at, chance in enumerate(propensity):  # first of all, as they may have to tell the arms' order
-        played_with(where[at], None if math.isnan(chance) else chance)
+        check_propensity(where[at], None if math.isnan(chance) else chance)
     ordered = _arms_in_order(source, played, propensity, propensities, arms)
     builder = LogBuilder(source, ordered, seen.shape[1])
     how, folded = _cells(columns, "how", rows), _cells(columns, "folded", rows)

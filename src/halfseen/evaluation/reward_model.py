@@ -14,7 +14,7 @@ BLOCKS = 10
 def predicted_rewards(
     observations: Floats, played: Ints, rewards: Floats, arms: int, *, regularisation: float, blocks: int = BLOCKS
 ) -> Floats:
-    """Rewards (n, K) of every arm, by a ridge regression an arm on (1, standardised y), NaN counting as the mean.
+    """Rewards (n, K) of every arm, by a ridge regression per arm on (1, standardised y), NaN counting as the mean.
 
     Rounds are cut into blocks of time, and each block is predicted by what was learnt in the others: no row has a part
     in its own prediction. Coefficients shrink towards the mean reward of all arms, which is also what is predicted

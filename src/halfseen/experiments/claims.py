@@ -96,8 +96,8 @@ def better(difference: Estimate) -> ClaimVerdict:
     return ClaimVerdict.FAILS if difference.low > -WORTHWHILE else ClaimVerdict.UNDECIDED
 
 
-def judge_claims(result: Result) -> list[Claim]:
-    """Every claim for which the run has the agents that it speaks of."""
+def evaluate_claims(result: Result) -> list[Claim]:
+    """Test every claim of the paper whose agents took part in the run."""
     ours = [label for label in result.agents if label in ("emkf-ts", "emkf-ucb")]
     claims = [
         Claim(

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 
 from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import make
-from halfseen.diagnostics.examination import Measurements, measure
 from halfseen.diagnostics.examination_data import (
     ExaminationData,
     ExaminationSubject,
@@ -21,6 +20,7 @@ from halfseen.diagnostics.examination_data import (
 )
 from halfseen.diagnostics.findings import findings
 from halfseen.diagnostics.health import ENOUGH_ROUNDS, Finding, Verdict, findings_table
+from halfseen.diagnostics.measurements import Measurements, measure
 from halfseen.errors import HalfseenError, invalid
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.figures import health_figure, render_figure
@@ -152,9 +152,9 @@ def examine(
     """Examine an agent that keeps a history (`adaptive`) by that history, or any `model` by a record.
 
     A record is observations (n, k), NaN where not seen; `rewards` (n,) of the `arms` (n,) played, NaN where none came,
-    or (n, K) of every arm, played or not, and then what a sensor is worth is also told in money. `contexts` (n, d) is
+    or (n, K) of every arm, played or not, and then the value of a sensor is given in reward too. `contexts` (n, d) is
     the truth, in simulation, and goes by `contexts_name`; `hidden` (n, h) are features that were recorded and not
-    shown to the model. `fitted` says that the model was found from these very observations; `alternatives` are models
+    shown to the model. `fitted` means that the model was fitted to these very observations; `alternatives` are models
     of other dimensions to score it against.
 
     For an agent, `rewards`, `contexts` and `hidden` have a row for every one of its rounds; what is no longer in its
@@ -167,7 +167,7 @@ def examine(
     if agent is not None:
         if observations is not None or arms is not None or len(alternatives):
             raise invalid("observations", "a record beside an agent", "none: an agent is examined by its own history")
-        subject = _subject_of_agent(agent, {"rewards": rewards, **more}, names)
+        subject = _subject_with_tables(agent, {"rewards": rewards, **more}, names)
     else:
         if not isinstance(model, LinearGaussianModel):
             raise invalid("model", type(model).__name__, "a LinearGaussianModel")
@@ -187,7 +187,9 @@ def examine(
     return Examination(findings(measured), measured, title)
 
 
-def _subject_of_agent(agent: Agent, tables: dict[str, ArrayLike | None], names: dict[str, Any]) -> ExaminationSubject:
+def _subject_with_tables(
+    agent: Agent, tables: dict[str, ArrayLike | None], names: dict[str, Any]
+) -> ExaminationSubject:
     """The agent's model and history, with the `tables` that are given beside it, one row per round of the agent."""
     if not isinstance(agent, Agent):
         raise invalid("agent", type(agent).__name__, "an agent, from hs.make or hs.load")

@@ -53,11 +53,11 @@ Worlds = Sequence[str | World] | str | World | None
 class Progress(NamedTuple):
     """How far a leaderboard is."""
 
-    done: int  # cells, those of an earlier run included
+    done: int  # slices, those of an earlier run included
     total: int
-    resumed: int  # cells of an earlier run
-    failed: int  # cells whose agent raised
-    others: int  # cells in the folder that are of other settings or other code, and of no use
+    resumed: int  # slices of an earlier run
+    failed: int  # slices whose agent raised
+    others: int  # slices in the folder that are of other settings or other code, and of no use
     seconds_left: float | None  # None while it cannot be told
 
 
@@ -128,11 +128,11 @@ def leaderboard(
 ) -> Leaderboard:
     """Play every agent (all catalogued ones, if none are given) in every world, on common random numbers.
 
-    `kf-ts`, which the others are measured against, always takes part. With `out`, a folder, every finished cell (an
-    agent, a world, ten seeds) is kept in `out/cells`, a later call with the same settings and the same code goes on
-    from there, and the tables are written at the end; `fresh` discards what was kept. An agent that raises
-    spoils only its own cells: `summary["failures"]` names them, and a later call tries them again. `jobs` processes
-    or the workers of a `cluster` share the work, as in `run`; `progress` is told of every cell that is done.
+    `kf-ts`, which the others are measured against, always takes part. With `out`, a folder, every finished slice
+    (one agent in one world on ten seeds) is saved in `out/cells`, a later call with the same settings and the same code
+    continues from there, and the tables are written at the end; `fresh` discards what was saved. An agent that raises
+    spoils only its own slices: `summary["failures"]` names them, and a later call tries them again. `jobs` processes
+    or the workers of a `cluster` share the work, as in `run`; `progress` is called after every slice.
     """
     plan = leaderboard_plan(agents, worlds, rounds, seeds)
     slices = one_agent_slices(plan)

@@ -1,4 +1,4 @@
-"""The figures of a leaderboard: what is kept of every slice, and every agent compared with the baseline per world."""
+"""The figures of a leaderboard: the summary of every slice, and every agent compared with the baseline per world."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halfseen.experiments.plan import Experiment, Slice
-from halfseen.experiments.play import Cancelled, OnProgress, microseconds_per_round, play, settled_mean
+from halfseen.experiments.play import Cancelled, OnProgress, mean_without_first_chunk, microseconds_per_round, play
 from halfseen.kernels.random import Floats
 from halfseen.statistics.confidence_intervals import holm, paired_p_value, ratio_of_means, standard_error
 from halfseen.statistics.growth import log_grid
@@ -178,7 +178,7 @@ def _join(plan: Experiment, slices: Sequence[SliceSummary]) -> _AgentFigures:
         curve=np.concatenate([one.curve_by_seed for one in slices]),
         before=np.concatenate([one.before_by_seed or [] for one in slices]),
         after=np.concatenate([one.after_by_seed or [] for one in slices]),
-        microseconds=settled_mean(microseconds_per_round(seconds, len(plan.seeds), plan.rounds)),
+        microseconds=mean_without_first_chunk(microseconds_per_round(seconds, len(plan.seeds), plan.rounds)),
         wall_seconds=sum(one.wall_seconds for one in slices),
     )
 

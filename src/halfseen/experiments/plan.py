@@ -21,8 +21,8 @@ class Defaults(NamedTuple):
     rounds: int | None  # None: all there are
 
 
-SIMULATED = Defaults(("oracle-ts", "kf-ts", "adaptive", "emkf-ts", "ts-pco", "random"), 20, 10_000)
-RECORDED = Defaults(("oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"), 10, None)
+SIMULATED_DEFAULTS = Defaults(("oracle-ts", "kf-ts", "adaptive", "emkf-ts", "ts-pco", "random"), 20, 10_000)
+RECORDED_DEFAULTS = Defaults(("oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"), 10, None)
 CHUNK = 200  # rounds simulated at once; part of what makes two runs equal, so not an option
 
 
@@ -106,7 +106,7 @@ def experiment(
 
 def defaults_for(worlds: Sequence[World]) -> Defaults:
     """Return what is played in such worlds when nothing is asked for."""
-    return RECORDED if worlds and all(world.recorded for world in worlds) else SIMULATED
+    return RECORDED_DEFAULTS if worlds and all(world.recorded for world in worlds) else SIMULATED_DEFAULTS
 
 
 def _check_kinds(worlds: Sequence[World]) -> None:
@@ -134,7 +134,7 @@ def _rounds_to_play(rounds: int | None, worlds: Sequence[World]) -> int:
         if len(set(lengths.values())) > 1:
             given = ", ".join(f"{length} in '{name}'" for name, length in lengths.items())
             raise invalid("rounds", f"nothing, with {given}", "a number that all of these worlds have")
-        rounds = next(iter(lengths.values()), SIMULATED.rounds)
+        rounds = next(iter(lengths.values()), SIMULATED_DEFAULTS.rounds)
     asked = at_least("rounds", rounds, 1)
     for name, length in lengths.items():
         if asked > length:

@@ -69,7 +69,7 @@ def play(task: Slice, on_progress: OnProgress) -> dict[str, Trajectories]:
         chunk = _Chunk(episodes.advance(min(CHUNK, task.rounds - start)), task.world.reward_unit)
         for label, player in players.items():
             began = time.thread_time()  # of this thread: what else the machine does is not the agent's work
-            arms, rewards, features = player.play_at_once(chunk) or player.play_rounds(chunk.rounds)
+            arms, rewards, features = player.play_batch(chunk) or player.play_round_by_round(chunk.rounds)
             trajectories[label].seconds[start // CHUNK] = time.thread_time() - began
             _record(trajectories[label], start, chunk, player.policy, episodes.canonical, arms, rewards, features)
             on_progress(chunk.context_norms.size)
@@ -83,7 +83,7 @@ class Player:
         self.policy, self._world = policy, world
         self._delayed: list[tuple[Choices, Floats]] = []  # rounds whose rewards have not arrived yet
 
-    def play_rounds(self, rounds: Rounds) -> tuple[Ints, Floats, Floats]:
+    def play_round_by_round(self, rounds: Rounds) -> tuple[Ints, Floats, Floats]:
         """Play round by round. Returns arms and rewards (B, n) and features (B, n, p)."""
         policy = self.policy
         n, streams = rounds.reward_noise.shape
@@ -106,10 +106,10 @@ class Player:
                 self.policy.learn(past.rounds, past.features, past.arms, arrived)
             self._delayed.clear()
 
-    def play_at_once(self, chunk: _Chunk) -> tuple[Ints, Floats, Floats] | None:
-        """Play all rounds in one call, with the result of `play_rounds` to the last bit; None where that is impossible.
+    def play_batch(self, chunk: _Chunk) -> tuple[Ints, Floats, Floats] | None:
+        """Play all rounds in one call, with the result of `play_round_by_round` to the last bit.
 
-        It is where rewards are delayed, and where the policy itself cannot (`Policy.play_ahead`).
+        Returns None where that is impossible: rewards are delayed, or the policy cannot (`Policy.play_ahead`).
         """
         if self._world.reward_every > 1:
             return None
@@ -191,13 +191,13 @@ def microseconds_per_round(seconds: Floats, streams: int, rounds: int) -> Floats
     return np.asarray(1e6 * seconds / (lengths * streams))
 
 
-def settled_mean(timings: Floats) -> float:
-    """Mean over chunks without the first, in which kernels may have been compiled, where there are others."""
+def mean_without_first_chunk(timings: Floats) -> float:
+    """Mean over chunks without the first, in which kernels may have been compiled, unless it is the only one."""
     return float(np.mean(timings[len(timings) > 1 :]))
 
 
-def asks_for(entry: CatalogueEntry, fact: str) -> bool:
-    """Whether the agent has an option for the fact that it neither fixes nor estimates (which "auto" means)."""
+def takes_fact(entry: CatalogueEntry, fact: str) -> bool:
+    """Whether the agent takes the fact from the world: it has an option for it, without a fixed value or "auto"."""
     if fact not in entry.options or fact in entry.defaults:
         return False
     default = entry.options[fact].default
@@ -205,10 +205,10 @@ def asks_for(entry: CatalogueEntry, fact: str) -> bool:
 
 
 def build_policy(spec: AgentSpec, world: World, episodes: Episodes, seeds: tuple[int, ...], rounds: int) -> Policy:
-    """Build the agent for this world. It is given the facts that its options ask for and no others."""
+    """Build the agent for this world. It is given the facts that its options take and no others."""
     entry = CATALOG[spec.name]
     facts = episodes.facts() | {"horizon": rounds}
-    asked = [name for name in facts if asks_for(entry, name) and name not in spec.options]
-    given = {name: facts[name]() if callable(facts[name]) else facts[name] for name in asked}
+    taken = [name for name in facts if takes_fact(entry, name) and name not in spec.options]
+    given = {name: facts[name]() if callable(facts[name]) else facts[name] for name in taken}
     streams = StreamBatch(stream_keys(seeds), world.observed, world.arms)
     return entry.build(streams, given | dict(spec.options))

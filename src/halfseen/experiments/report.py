@@ -12,7 +12,7 @@ import numpy as np
 from halfseen.agents.catalogue import CATALOG, AgentSpec
 from halfseen.experiments.claims import LINEAR, Claim, is_papers_own
 from halfseen.experiments.plan import Experiment
-from halfseen.experiments.play import asks_for
+from halfseen.experiments.play import takes_fact
 from halfseen.experiments.result import Result
 from halfseen.experiments.theory import BOUND_DELTA
 from halfseen.reports.commands import rerun_command
@@ -26,13 +26,13 @@ from halfseen.worlds.recorded import SCALE_ON, RecordedWorld
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BASELINE = "random"  # whose reward is subtracted in the figure of rewards
+REWARD_BASELINE = "random"  # whose reward is subtracted in the figure of rewards
 
 
 def result_figure(result: Result) -> Figure:
     """Cumulative and instantaneous regret or, of recorded worlds, reward."""
     if result.recorded:
-        return reward_figure(_by_world(result, "reward"), BASELINE)
+        return reward_figure(_by_world(result, "reward"), REWARD_BASELINE)
     return regret_figure(_by_world(result, "regret"))
 
 
@@ -46,13 +46,13 @@ def _by_world(result: Result, field: str) -> dict[str, dict[str, Any]]:
 
 def reproduction_report(result: Result, claims: Sequence[Claim], regret_svg: bytes) -> str:
     """The page of the paper's experiment."""
-    judged = [_judged(claim) for claim in claims]
+    rows = [_claim_row(claim) for claim in claims]
     columns = {"claim": "title", "in the paper's setting": "verdict", "beside it": "verdict_elsewhere"}
     return render(
         "reproduction.html",
         summary=result.summary,
-        claims=judged,
-        overview=Table([{name: claim[key] for name, key in columns.items()} for claim in judged]),
+        claims=rows,
+        overview=Table([{name: claim[key] for name, key in columns.items()} for claim in rows]),
         linear=LINEAR,
         delta=BOUND_DELTA,
         worlds=world_settings(result.plan),
@@ -63,8 +63,8 @@ def reproduction_report(result: Result, claims: Sequence[Claim], regret_svg: byt
     )
 
 
-def _judged(claim: Claim) -> dict[str, Any]:
-    """The claim as the page shows it; its verdict is None in a setting in which it was not tested."""
+def _claim_row(claim: Claim) -> dict[str, Any]:
+    """Return the claim as the page shows it; a verdict is None in a setting in which it was not tested."""
     is_own = [is_papers_own(finding.world) for finding in claim.findings]
     findings = [
         {
@@ -105,7 +105,7 @@ def write_recorded(result: Result, folder: Path) -> None:
         "recorded.html",
         summary=result.summary,
         worlds=details,
-        baseline=BASELINE,
+        baseline=REWARD_BASELINE,
         caveats=caveats,
         agents=agent_settings(result.plan),
         command=command,
@@ -179,10 +179,10 @@ def agent_settings(plan: Experiment) -> Table:
 
 
 def facts_from_worlds(plan: Experiment, spec: AgentSpec) -> list[str]:
-    """The facts that the agent's options ask for and that were not given with it."""
+    """The facts that the agent takes from the worlds, because they were not given with it."""
     entry = CATALOG[spec.name]
     facts = {"horizon"}.union(*(world.begin(plan.seeds[:1]).facts() for world in plan.worlds))
-    return sorted(fact for fact in facts if asks_for(entry, fact) and fact not in spec.options)
+    return sorted(fact for fact in facts if takes_fact(entry, fact) and fact not in spec.options)
 
 
 def short_setting(value: Any) -> str:

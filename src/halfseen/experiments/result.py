@@ -13,7 +13,7 @@ import numpy as np
 from halfseen.errors import missing_extra, unknown
 from halfseen.experiments.cache import versions
 from halfseen.experiments.plan import Experiment
-from halfseen.experiments.play import Trajectories, microseconds_per_round, settled_mean
+from halfseen.experiments.play import Trajectories, mean_without_first_chunk, microseconds_per_round
 from halfseen.experiments.rewards import reward_summary
 from halfseen.experiments.theory import theorem_quantities
 from halfseen.kernels.random import Floats
@@ -84,7 +84,7 @@ class Result:
 
     def speeds(self, world: str) -> dict[str, float]:
         """Microseconds per stream and round, by agent."""
-        return {agent: settled_mean(self.microseconds_per_round(world, agent)) for agent in self.agents}
+        return {agent: mean_without_first_chunk(self.microseconds_per_round(world, agent)) for agent in self.agents}
 
     def _agent_summary(self, world: str, agent: str) -> dict[str, Any]:
         track = self.tracks[world, agent]
@@ -92,7 +92,7 @@ class Result:
         cumulative = np.cumsum(track.regret, axis=1)
         at = log_grid(self.plan.rounds, 60)
         played_world = next(one for one in self.plan.worlds if one.name == world)
-        micros = settled_mean(self.microseconds_per_round(world, agent))
+        micros = mean_without_first_chunk(self.microseconds_per_round(world, agent))
         return {
             "regret_mean": float(total.mean()),
             "regret_median": float(np.median(total)),
@@ -120,7 +120,7 @@ class Result:
         }
 
     def table(self) -> Table:
-        """One row an agent and world: R(T), its growth, estimation error, speed; what was earned if recorded."""
+        """One row per agent and world: R(T), its growth, estimation error and speed; rewards for recorded data."""
         if self.recorded:
             return Table([{"world": world} | row for world in self.worlds for row in self.agents_table(world).rows])
         return regret_table(self.summary)
@@ -135,7 +135,7 @@ class Result:
         return rewards_table(self.summary["worlds"][world])
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Cumulative and instantaneous regret (reward, if recorded), a column a world; saved to `path` if given."""
+        """Cumulative and instantaneous regret (reward, if recorded), one column per world; saved to `path` if given."""
         from halfseen.experiments.report import result_figure
 
         figure = result_figure(self)

@@ -8,10 +8,12 @@ seeds first, and all that is uncertain is uncertain over time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from halfseen.agents.catalogue import CATALOG, AgentSpec
 from halfseen.statistics.confidence_intervals import holm, percentile_interval
 from halfseen.statistics.time_series import block_bootstrap, block_length, hac_mean
 
@@ -19,23 +21,33 @@ if TYPE_CHECKING:
     from halfseen.experiments.result import Result
     from halfseen.worlds.recorded import RecordedWorld
 
-FULL_CONTEXT, OURS = "oracle-ts", "adaptive"
+FULL_CONTEXT, PREFERRED_REFERENCE = "oracle-ts", "adaptive"
 _CLEARLY_POSITIVE = 3.0  # how many standard errors above 0 a mean must be for shares of it to mean something
 
 
-def reference_agent(agents: tuple[str, ...]) -> str:
-    """The agent the others are compared with: `adaptive`, or the first that sees no more than there is to see."""
-    if OURS in agents:
-        return OURS
-    return next((agent for agent in agents if agent not in (FULL_CONTEXT, "random")), agents[0])
+def reference_agent(agents: Sequence[AgentSpec]) -> str:
+    """Return the label of the agent that the others are compared with.
+
+    It is `adaptive` if that takes part. Otherwise it is the first agent that neither sees the full context nor plays at
+    random or, if there is none, the first agent.
+    """
+    labels = [spec.label for spec in agents]
+    if PREFERRED_REFERENCE in labels:
+        return PREFERRED_REFERENCE
+    fair = (spec.label for spec in agents if not CATALOG[spec.name].reveals_context and spec.name != "random")
+    return next(fair, labels[0])
 
 
 def reward_summary(result: Result, world: RecordedWorld) -> dict[str, Any]:
-    """By agent: mean reward, its share, the reference agent less this one; and what every arm paid by itself."""
+    """Summarise the rewards of every agent and of every arm in one world.
+
+    An agent's entry has its mean reward, the share of what `oracle-ts` earned, and the difference between the
+    reference agent and this agent.
+    """
     means = {agent: result.tracks[world.name, agent].reward.mean(axis=0) for agent in result.agents}
     rounds = result.plan.rounds
     arms = world.rewards[:rounds]
-    reference = reference_agent(result.agents)
+    reference = reference_agent(result.plan.agents)
     block = max(block_length(series) for series in means.values())
     resampled = block_bootstrap(np.stack(list(means.values()), axis=1), block)
     resampled_means = dict(zip(means, resampled.T, strict=True))

@@ -37,23 +37,25 @@ def all_kernels() -> list[str]:
     return list(KERNELS)
 
 
-def missing() -> list[str]:
-    """The kernels that are not compiled: they would be when first used."""
+def missing_kernels() -> list[str]:
+    """The names of the kernels that are not compiled yet, and would be when they are first used."""
     folder = cache_folder()
-    kept = {path.name.split("-")[0] for path in folder.glob("*/*.nbi")} if folder else set()
-    return [name for name in all_kernels() if name.removeprefix("kernels.") not in kept]
+    compiled = {path.name.split("-")[0] for path in folder.glob("*/*.nbi")} if folder else set()
+    return [name for name in all_kernels() if name.removeprefix("kernels.") not in compiled]
 
 
 def compile_missing(jobs: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
-    """Compile them in `jobs` processes, one per processor by default; `progress` is told how many of how many are."""
-    total, before = len(all_kernels()), os.environ.get(QUIET)
+    """Compile what is missing in `jobs` processes, by default one per processor.
+
+    `progress` is called with the number of compiled kernels and the number of all kernels.
+    """
+    total = len(all_kernels())
     workers = min(jobs or _processors(), len(_TASKS))
-    os.environ[QUIET] = "1"  # the processes say nothing: there is one bar for all
     try:
         with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
             running = {pool.submit(_run, name) for name in _TASKS}
             while running:
-                progress(total - len(missing()), total)
+                progress(total - len(missing_kernels()), total)
                 done, running = wait(running, timeout=_POLL_SECONDS)
                 for one in done:
                     if one.exception() is not None:
@@ -63,10 +65,7 @@ def compile_missing(jobs: int | None = None, progress: Callable[[int, int], None
         raise HalfseenError(
             "warmup: a process that compiled kernels ended early. There may be too little memory; use fewer jobs."
         ) from None
-    finally:
-        if before is None:
-            del os.environ[QUIET]
-    progress(total - len(missing()), total)
+    progress(total - len(missing_kernels()), total)
 
 
 def _processors() -> int:
@@ -77,6 +76,8 @@ def _processors() -> int:
 
 
 def _run(name: str) -> None:
+    """Run a task in a process of its own, which says nothing: there is one progress bar for all processes."""
+    os.environ[QUIET] = "1"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HalfseenWarning)
         _TASKS[name]()
@@ -91,8 +92,8 @@ def _observations() -> Any:
     return ys
 
 
-def _told(required: Sequence[str]) -> dict[str, Any]:
-    """What an agent must be told."""
+def _required_options(required: Sequence[str]) -> dict[str, Any]:
+    """Values for the required options of an agent."""
     from halfseen.models.linear_gaussian import LinearGaussianModel
 
     facts: dict[str, Any] = {
@@ -112,7 +113,8 @@ def _options(name: str) -> dict[str, Any]:
 
     short = {"window": 5 * _LATENT, "warm_up": 8, "restarts": 1, "burn_in": 6}  # so that little suffices
     entry = CATALOG[name]
-    return _told(entry.required) | {option: value for option, value in short.items() if option in entry.options}
+    optional = {option: value for option, value in short.items() if option in entry.options}
+    return _required_options(entry.required) | optional
 
 
 def _play(*names: str) -> None:
@@ -148,7 +150,7 @@ def _play(*names: str) -> None:
 
 
 def _filter() -> None:
-    model = _told(["model"])["model"]
+    model = _required_options(["model"])["model"]
     model.smooth(_observations())
     tracker = model.tracker()
     for y in np.tile(_observations(), (4, 1)):

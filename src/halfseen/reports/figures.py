@@ -407,9 +407,7 @@ _MARKERS = {"dr": (_BLUE, "o"), "snips": (_VERMILION, "s"), "ips": (_BLACK, "^")
 _LEAST_WEIGHT = 3e-4  # that is still drawn
 
 
-def evaluation_figure(
-    policies: Mapping[str, Summary], weights: Mapping[str, Floats], *, narrow: bool = False
-) -> Figure:
+def evaluation_figure(policies: Mapping[str, Summary], weights: Mapping[str, Floats], *, narrow: bool) -> Figure:
     """Estimates with intervals on the left, weights by rank on the right; the logged policy is the first.
 
     If `narrow`, one is below the other.

@@ -71,11 +71,11 @@ def common_decimals(values: Iterable[float]) -> int:
     return 0 if largest == 0 else max(0, 3 - math.floor(math.log10(largest)))
 
 
-def significant(value: float, digits: int = 3) -> str:
-    """A number to so many significant digits, never in powers of ten."""
+def significant(value: float) -> str:
+    """Format a number to three significant digits, never in powers of ten."""
     if value == 0 or not math.isfinite(value):
         return number(value, 0)
-    return number(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
+    return number(value, max(0, 2 - math.floor(math.log10(abs(value)))))
 
 
 def mean_and_error(mean: float, error: float) -> str:
@@ -410,7 +410,7 @@ def versions(summary: Summary) -> str:
 
 
 def versions_and_time(summary: Summary) -> str:
-    """The versions of a leaderboard and the time of all cells, in a sentence."""
+    """The versions of a leaderboard and the time of all slices, in a sentence."""
     seconds = sum(entry["wall_seconds"] for _, _, entry in agent_entries(summary))
     return f"{versions(summary)}. All cells together took {number(seconds / 60, 1)} minutes of one process."
 

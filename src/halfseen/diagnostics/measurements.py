@@ -40,7 +40,8 @@ LEAST_ENTRIES = 40  # observed entries below which innovations are not tested
 ENTRIES_PER_PARAMETER = 10  # below which the degrees of freedom of a fit are not reliable
 ITERATIONS, BRIEF_ITERATIONS = 30, 8  # of EM before models of other dimensions are compared
 TOLERANCE = 1e-4  # gain in log-likelihood per round below which a model is not improved further
-FEW_GAPS, ROUNDS_WITH_GAPS = 0.01, 1200  # share of rounds with a missing entry; rounds that are compared if more
+FEW_GAPS = 0.01  # share of rounds with a missing entry up to which models are compared on all rounds
+COMPARED_ROUNDS_WITH_GAPS = 1200  # how many of the last rounds they are compared on if there are more
 NEIGHBOURS = 2  # dimensions to either side that a brief examination compares
 
 
@@ -63,7 +64,7 @@ class Measurements:
 
 
 def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements:
-    """Measure everything. A brief examination, of a fraction of a second, leaves out sensors and far dimensions."""
+    """Measure everything. A brief examination, which is fast, leaves out sensors and distant dimensions."""
     model, data = subject.model, subject.data
     ys = data.observations
     seen = innovations(model, ys)
@@ -115,7 +116,7 @@ def _scores(subject: ExaminationSubject, brief: bool) -> dict[int, float]:
     if gaps or brief:
         others = _nearest(model, others)
     if gaps:
-        ys = ys[-ROUNDS_WITH_GAPS:]
+        ys = ys[-COMPARED_ROUNDS_WITH_GAPS:]
     iterations = (BRIEF_ITERATIONS if gaps or brief else ITERATIONS) if subject.fitted else 0
     ys, entries = np.ascontiguousarray(ys), int((~np.isnan(ys)).sum())
     scores: dict[int, float] = {}

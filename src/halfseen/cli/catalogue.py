@@ -1,4 +1,4 @@
-"""`halfseen agents` and `halfseen worlds`."""
+"""`halfseen agents` and `halfseen worlds`: lists of what there is to choose from."""
 
 from __future__ import annotations
 
