@@ -35,7 +35,7 @@ class Created(Struct, frozen=True):
 
 
 class ArmAdded(Struct, frozen=True, omit_defaults=True):
-    """One more arm; `params` for agents that are told what arms pay."""
+    """One more arm; `params` are its reward coefficients, for agents that are given those of all arms."""
 
     arm: Arm
     params: list[float] | None = None

@@ -71,8 +71,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def pending(version: int, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> tuple[tuple[str, ...], ...]:
-    """The migrations that a database of `version` still wants; one that has had more than there are is refused."""
+def pending_migrations(
+    version: int, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS
+) -> tuple[tuple[str, ...], ...]:
+    """The migrations that a database of `version` still needs; a database of a later version is refused."""
     if version > len(migrations):
         raise JournalError(
             f"database: got one of version {version}; this halfseen knows versions up to {len(migrations)}: upgrade it"

@@ -240,7 +240,7 @@ class _StreamImport:
         text = msgspec.json.encode(spec | {"name": name}).decode()
         self.row = StreamRow(0, name, text, [(arm, True) for arm in names], 0, 0, 0, first.time, first.time)
         self.row.due = int(spec.get("reward_wait") is not None)  # or later: whoever looks at it first puts that down
-        if not journal.create(self.row):
+        if not journal.create_stream(self.row):
             raise StreamExists(f"stream '{name}': there is one of that name; want a database without it")
 
     def add(self, event: Event) -> None:

@@ -56,9 +56,9 @@ def new_token(
     if days is not None and not 0 < days <= 36_500:
         raise invalid("expires", days, "days, more than 0 and at most 36500")
     created = time.time() if now is None else now
-    identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     record = Token(
-        identity,
+        token_id,
         name,
         _digest(secret),
         list(dict.fromkeys(scopes)),
@@ -66,7 +66,7 @@ def new_token(
         int(1e6 * created),
         None if days is None else int(1e6 * (created + 86_400 * days)),
     )
-    return f"{_PREFIX}_{identity}_{secret}", record
+    return f"{_PREFIX}_{token_id}_{secret}", record
 
 
 def _digest(secret: str) -> bytes:

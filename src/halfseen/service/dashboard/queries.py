@@ -83,7 +83,7 @@ class _CachedStream:
 
 
 class DashboardQueries:
-    """What the dashboard asks of an engine. The streams asked about last are cached, the latest at the end."""
+    """The data of the dashboard, read from an engine. The streams read last are cached, the latest at the end."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

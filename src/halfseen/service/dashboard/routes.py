@@ -96,7 +96,7 @@ async def _file(request: Request, name: str) -> Response:
         return Response(_content(found), headers=headers, media_type=media_type)
     packed = "gzip" in request.headers.get("accept-encoding", "")
     tag = f'"{_digest(found)}{"-gzip" if packed else ""}"'
-    headers |= {"vary": "accept-encoding", "cache-control": "no-cache", "etag": tag}  # kept, and asked for again
+    headers |= {"vary": "accept-encoding", "cache-control": "no-cache", "etag": tag}  # cached, but revalidated
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     if packed:
@@ -107,7 +107,7 @@ async def _file(request: Request, name: str) -> Response:
 
 @lru_cache(1)
 def _files() -> dict[str, Path]:
-    """Those that may be asked for, by name: no path is ever made from a request."""
+    """The static files by name. Only these are served: no path is ever made from a request."""
     found = {path.name: path for path in _HERE.iterdir() if path.suffix in _TYPES}
     spec = importlib.util.find_spec("plotly")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
