@@ -193,9 +193,8 @@ def test_tokens(journal):
 
 def test_a_database_of_a_newer_version_is_refused_in_one_line(database, monkeypatch):
     newer = (*schema.MIGRATIONS, ("CREATE TABLE more (id {integer})",))
-    for module in ("sqlite", "postgres"):
+    for module in ("schema", "sqlite", "postgres"):
         monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", newer)
-    monkeypatch.setattr(schema.pending_migrations, "__defaults__", (newer,))
     open_journal(database).close()
     monkeypatch.undo()
     with pytest.raises(JournalError, match="version 3; this halfseen knows versions up to 2") as refused:
@@ -208,9 +207,8 @@ def test_an_older_database_is_brought_up_to_date_and_keeps_what_it_has(database,
     written(journal, row := new_row(), [decided(1, next_ids(1, None, 1)[0])])
     journal.close()
     newer = (*schema.MIGRATIONS, ("CREATE TABLE more (id {integer}, state {bytes})",))
-    for module in ("sqlite", "postgres"):
+    for module in ("schema", "sqlite", "postgres"):
         monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", newer)
-    monkeypatch.setattr(schema.pending_migrations, "__defaults__", (newer,))
     for _ in range(2):  # the second time there is nothing to do
         journal = open_journal(database)
         assert len(journal.events(row.id)) == 1
@@ -220,9 +218,8 @@ def test_an_older_database_is_brought_up_to_date_and_keeps_what_it_has(database,
 
 def test_streams_of_before_reward_waits_were_put_down_are_looked_at_once(database, monkeypatch):
     older = schema.MIGRATIONS[:1]
-    for module in ("sqlite", "postgres"):
+    for module in ("schema", "sqlite", "postgres"):
         monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", older)
-    monkeypatch.setattr(schema.pending_migrations, "__defaults__", (older,))
     journal = open_journal(database)
     with journal.transaction():
         for name, wait in (("waits", "1.5"), ("never", "null")):

@@ -43,7 +43,7 @@ class StreamRow(Struct):
 
 
 class Token(Struct, frozen=True):
-    """A bearer token at rest. `streams` None is all of them; times are microseconds since 1970, UTC."""
+    """A bearer token as it is stored. `streams` None means all of them; times are microseconds since 1970, UTC."""
 
     id: str
     name: str
@@ -78,7 +78,7 @@ class Journal(ABC):
 
     @abstractmethod
     def _lock(self, names: Sequence[str]) -> list[Any]:
-        """The rows of those streams, which nobody else changes before the transaction ends."""
+        """The rows of those streams, which no other connection can change before the transaction ends."""
 
     @abstractmethod
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
@@ -94,10 +94,10 @@ class Journal(ABC):
 
     @abstractmethod
     def ping(self) -> None:
-        """Raise JournalAway unless the database answers; comes back by itself when it does."""
+        """Raise JournalAway unless the database answers. A lost connection is made again."""
 
     def tidy(self) -> None:  # noqa: B027  (most databases look after themselves)
-        """Do what would make some later commit slow, from a connection that nobody waits for."""
+        """Do housekeeping that would slow down a later commit, on a connection that no request waits for."""
 
     @abstractmethod
     def new_connection(self) -> Journal:
@@ -120,7 +120,7 @@ class Journal(ABC):
             raise
 
     def create_stream(self, row: StreamRow) -> bool:
-        """Add a stream, whose `id` is then known; False if there is one of that name."""
+        """Add a stream and set the `id` of its row; False if there is one of that name."""
         sql = (
             "INSERT INTO streams (name, spec, arms, version, decisions, rewards, created, updated, identifying,"
             " retired, due) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING id"
@@ -132,7 +132,7 @@ class Journal(ABC):
         return bool(made)
 
     def lock_streams(self, names: Iterable[str]) -> dict[str, StreamRow]:
-        """Those of the streams that there are, to be changed by this transaction alone."""
+        """Lock those of the streams that exist until the transaction ends, and return their rows by name."""
         return {row[1]: _to_stream_row(row) for row in self._lock(sorted(set(names)))}
 
     def stream(self, name: str) -> StreamRow | None:
@@ -153,14 +153,14 @@ class Journal(ABC):
         return int(self._rows("SELECT count(*) FROM streams")[0][0])
 
     def claim_identification(self, stream_id: int, now: int, until: int) -> bool:
-        """Take it on to find a model of a stream, unless another process has. A claim ends by itself."""
+        """Claim the identification of a stream's model, unless another process has; it ends by itself at `until`."""
         sql = "UPDATE streams SET identifying = ? WHERE id = ? AND identifying <= ? RETURNING id"
         return bool(self._rows(sql, (until, stream_id, now)))
 
     # ------------------------------------------------------------------ events
 
     def append(self, streams: Sequence[StreamRow], events: Sequence[tuple[int, Event]]) -> None:
-        """Add events (with the ids of their streams), and what has become of the streams."""
+        """Add events (with the ids of their streams), and update the rows of the streams."""
         if events:
             self._insert(
                 [(stream, e.seq, e.time, e.kind, e.id, e.key, encode(e.content), e.blob) for stream, e in events]
@@ -192,7 +192,7 @@ class Journal(ABC):
         return [_to_event(row) for row in self._rows(sql, [stream_id, *values])]
 
     def events_of_decisions(self, stream_id: int, decision_ids: Sequence[str]) -> list[Event]:
-        """Those decisions and what became of them, in order."""
+        """The events of those decisions: first all that were made, then all rewards and expirations, each in order."""
         if not decision_ids:
             return []
         condition, values = self._is_among("id", decision_ids)
@@ -223,7 +223,7 @@ class Journal(ABC):
     # ------------------------------------------------------------------ tokens
 
     def tokens(self) -> list[Token]:
-        """All of them, the revoked and the expired too, oldest first."""
+        """All tokens, also those that are revoked or expired, oldest first."""
         return [_to_token(row) for row in self._rows(f"SELECT {_TOKEN_COLUMNS} FROM tokens ORDER BY created, id")]
 
     def add_token(self, token: Token) -> None:
@@ -235,7 +235,7 @@ class Journal(ABC):
         )  # fmt: skip
 
     def revoke_token(self, token_id: str, now: int) -> bool:
-        """Whether there was such a token that was still in force."""
+        """Revoke a token; False if there is none with that id that is still valid."""
         sql = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL RETURNING id"
         return bool(self._rows(sql, (now, token_id)))
 

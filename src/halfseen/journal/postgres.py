@@ -26,7 +26,7 @@ _TCP = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepa
 
 
 class _Connection(psycopg.Connection[Any]):
-    """One that is lost when the server does not answer within `patience` seconds."""
+    """A connection that is closed when the server does not answer within `patience` seconds."""
 
     patience = math.inf
 
@@ -36,7 +36,7 @@ class _Connection(psycopg.Connection[Any]):
         return super().wait(self._bounded(gen), *arguments, **options)
 
     def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """The same talk with the server. The driver looks in here a few times a second while nothing comes."""
+        """Run `gen` with a time limit. The driver resumes it a few times a second while the server sends nothing."""
         end = time.monotonic() + self.patience
         try:
             wanted = next(gen)
@@ -208,7 +208,7 @@ def _unnest(types: Sequence[str]) -> str:
 
 @functools.cache
 def _statement(sql: str) -> bytes:
-    """As the driver wants it."""
+    """The SQL with the driver's placeholders, %s."""
     return sql.replace("?", "%s").encode()
 
 

@@ -14,8 +14,8 @@ from halfseen.journal.events import Event
 from halfseen.kernels.random import Floats
 from halfseen.service.schemas import Arm, StreamView
 
-MOST_DECISIONS = 5_000  # per stream
-_MOST_NUMBERS = 1_000_000  # in all events that are read at first: fewer events where each of them is long
+MAX_DECISIONS = 5_000  # per stream
+_MAX_NUMBERS = 1_000_000  # in all events that are read at first: fewer events where each of them is long
 _FEWEST_EVENTS = 200
 
 
@@ -23,7 +23,7 @@ def most_events(view: StreamView) -> int:
     """How many events of a stream are read at most, the last ones."""
     observed = view.spec.observed if isinstance(view.spec.observed, int) else len(view.spec.observed)
     numbers = observed + 2 * len(view.arms) + 1
-    return max(_FEWEST_EVENTS, min(2 * MOST_DECISIONS, _MOST_NUMBERS // numbers))
+    return max(_FEWEST_EVENTS, min(2 * MAX_DECISIONS, _MAX_NUMBERS // numbers))
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +55,7 @@ class DecisionWindow:
         self.first = record[0].seq if record else view.version + 1  # the first event that was read
         self.version = self.first - 1
         self.decisions: OrderedDict[str, WindowDecision] = OrderedDict()
-        self._most = min(MOST_DECISIONS, most_events(view))
+        self._most = min(MAX_DECISIONS, most_events(view))
         for event in reversed(record):
             if isinstance(event.content, events.ArmRetired):
                 self._active.add(event.content.arm)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("halfseen.service")
 _CLAIM = 60_000_000  # microseconds that a process has to identify a model before another may try
 _CLAIM_CHECK = 5_000_000  # microseconds before it is checked again whether another process has identified one
-_MAX_OVERDUE = 2_000  # streams that one sweep looks at
+_MAX_OVERDUE = 2_000  # streams that one sweep handles
 _MAX_EXPIRED = 2_000  # decisions that are expired in one transaction, for which others wait
 _MIN_SNAPSHOT_EVENTS = 50  # since the last snapshot; folding fewer is as quick as writing one
 
