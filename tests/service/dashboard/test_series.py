@@ -145,8 +145,8 @@ def test_a_window_is_bounded_in_decisions_and_in_numbers():
     whole = record.window()
     assert len(whole.decisions) == window.MAX_DECISIONS
     assert not whole.is_whole_stream
-    assert window.most_events(record.view) == 2 * window.MAX_DECISIONS
-    assert window.most_events(Record(1000, observed=1000).view) < 400
+    assert window.max_events(record.view) == 2 * window.MAX_DECISIONS
+    assert window.max_events(Record(1000, observed=1000).view) < 400
 
 
 # ---------------------------------------------------------------------- rewards

@@ -15,7 +15,7 @@ from halfseen.diagnostics.health import Health
 from halfseen.journal.events import Event
 from halfseen.service.dashboard.context import ContextFilter, context_filter
 from halfseen.service.dashboard.series import StreamSeries, stream_series
-from halfseen.service.dashboard.window import DecisionWindow, most_events
+from halfseen.service.dashboard.window import DecisionWindow, max_events
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.schemas import StreamView
@@ -115,7 +115,7 @@ class DashboardQueries:
 
     async def _catch_up(self, cached: _CachedStream, view: StreamView) -> None:
         """Read the events since the last time; where there are more of them than a window holds, a new window."""
-        most, window = most_events(view), cached.window
+        most, window = max_events(view), cached.window
         if window is None or not 0 <= view.version - window.version <= most or cached.created != view.created:
             record = await self._events(view.name, max(0, view.version - most), view.version)
             cached.window, cached.created = await asyncio.to_thread(DecisionWindow, view, record), view.created
