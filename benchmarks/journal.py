@@ -54,7 +54,7 @@ def shared() -> list[dict[str, Any]]:
             settings = EngineSettings(identify=False, batch_rows=batch_rows)
             path = Path(folder) / "j.db"
             journal = SlowDisk(path, lock_seconds=10.0)
-            engine = Engine(StreamStore(journal, settings), journal.another(), settings)
+            engine = Engine(StreamStore(journal, settings), journal.new_connection(), settings)
             await engine.create_stream(StreamSpec(name="s", observed=LATENT, arms=ARMS, agent="ts-pco", seed=SEED))
             rng = np.random.default_rng(SEED)
             ys = rng.normal(size=(requests, LATENT)).tolist()
@@ -117,7 +117,7 @@ def _ready(agent: str, observed: int, count: int) -> dict[str, Any]:
         )  # fmt: skip
         loaded, held = LoadedStream(spec), []
         with journal.transaction():
-            journal.create(row)
+            journal.create_stream(row)
             for event in _record(spec, count):
                 loaded.fold([event])
                 held.append((row.id, event))
@@ -127,7 +127,7 @@ def _ready(agent: str, observed: int, count: int) -> dict[str, Any]:
                     journal.append([row], held)
                     held = []
                 if event.seq == count - SINCE:
-                    journal.keep_snapshot(row.id, event.seq, compress_snapshot(loaded.to_bytes()))
+                    journal.save_snapshot(row.id, event.seq, compress_snapshot(loaded.to_bytes()))
         journal.close()
 
         async def first_answer() -> tuple[float, float]:

@@ -165,13 +165,13 @@ def _decision_request(
 
 
 def _reward_request(decision: str | ServedDecision, value: float) -> dict[str, Any]:
-    identity = decision.id if isinstance(decision, ServedDecision) else decision
-    if not isinstance(identity, str):
+    decision_id = decision.id if isinstance(decision, ServedDecision) else decision
+    if not isinstance(decision_id, str):
         raise invalid("decision", repr(decision), "a decision of the service, or its id")
     number = _number("value", value, "a finite number")
     if math.isnan(number):
         raise invalid("value", value, "a finite number")
-    return {"decision": identity, "value": number}
+    return {"decision": decision_id, "value": number}
 
 
 def _entry(argument: str, value: Any) -> float | None:

@@ -35,8 +35,8 @@ def decided(seq: int, identity: str, key: str | None = None) -> Event:
 def written(journal: Journal, row: StreamRow, record: list[Event]) -> None:
     with journal.transaction():
         if row.id == 0:
-            assert journal.create(row)
-        (locked,) = journal.lock([row.name]).values()
+            assert journal.create_stream(row)
+        (locked,) = journal.lock_streams([row.name]).values()
         locked.version = record[-1].seq
         journal.append([locked], [(row.id, event) for event in record])
 
@@ -57,9 +57,9 @@ def test_events_come_back_exactly(journal):
     assert journal.events(row.id) == record
     assert journal.events(row.id, after=6, limit=1) == record[6:7]
     assert list(journal.all_events(row.id, after=2)) == record[2:]
-    assert journal.with_keys(row.id, ["k", "other"]) == [record[1]]
-    assert journal.about(row.id, [identity]) == [record[1], record[2], record[6]]
-    assert journal.about(row.id + 1, [identity]) == []
+    assert journal.decisions_with_keys(row.id, ["k", "other"]) == [record[1]]
+    assert journal.events_of_decisions(row.id, [identity]) == [record[1], record[2], record[6]]
+    assert journal.events_of_decisions(row.id + 1, [identity]) == []
     assert journal.stream("one").version == 8
     assert journal.stream("one").arms == [("up", True), ("down", False)]
 
@@ -75,7 +75,7 @@ def test_words_come_back_whatever_they_are(journal, word):
     ]
     written(journal, row, record)
     assert journal.events(row.id) == record
-    assert journal.with_keys(row.id, [word]) == [record[1]]
+    assert journal.decisions_with_keys(row.id, [word]) == [record[1]]
     assert journal.stream("one").arms == [(word, True), ("down", False)]
 
 
@@ -91,7 +91,7 @@ def test_any_number_of_events_is_written_at_once(journal, count):
 def test_what_was_appended_is_read_in_the_same_transaction(journal):
     row = new_row()
     with journal.transaction():
-        assert journal.create(row)
+        assert journal.create_stream(row)
         row.version = 1
         journal.append([row], [(row.id, record := decided(1, next_ids(1, None, 1)[0]))])
         assert journal.events(row.id) == [record]
@@ -119,7 +119,7 @@ def test_what_is_not_committed_has_not_happened(journal, database):
     assert journal.streams() == []
     other = open_journal(database)
     journal.begin()
-    journal.create(new_row("later"))
+    journal.create_stream(new_row("later"))
     assert other.streams() == []
     journal.commit()
     assert [row.name for row in other.streams()] == ["later"]
@@ -129,51 +129,51 @@ def test_what_is_not_committed_has_not_happened(journal, database):
 def test_streams_are_listed_by_name_and_made_once(journal):
     for name in ("b", "a", "c"):
         with journal.transaction():
-            assert journal.create(new_row(name))
+            assert journal.create_stream(new_row(name))
     with journal.transaction():
-        assert not journal.create(new_row("b"))
+        assert not journal.create_stream(new_row("b"))
     assert [row.name for row in journal.streams(limit=2)] == ["a", "b"]
     assert [row.name for row in journal.streams(after="b")] == ["c"]
-    assert journal.count() == 3
+    assert journal.count_streams() == 3
     assert journal.stream("d") is None
 
 
 def test_a_locked_stream_is_waited_for_and_then_given_up(journal, database):
     with journal.transaction():
-        journal.create(new_row())
+        journal.create_stream(new_row())
     other = open_journal(database, lock_seconds=0.2)
     journal.begin()
-    journal.lock(["one"])
+    journal.lock_streams(["one"])
     with pytest.raises(JournalAway), other.transaction():
-        other.lock(["one"])
+        other.lock_streams(["one"])
     journal.commit()
     with other.transaction():
-        assert "one" in other.lock(["one"])
+        assert "one" in other.lock_streams(["one"])
     other.close()
 
 
 def test_a_claim_is_for_one_and_ends(journal):
     row = new_row()
     with journal.transaction():
-        journal.create(row)
+        journal.create_stream(row)
     with journal.transaction():
-        assert journal.claim(row.id, now=100, until=200)
-        assert not journal.claim(row.id, now=199, until=300)
-        assert journal.claim(row.id, now=200, until=300)
+        assert journal.claim_identification(row.id, now=100, until=200)
+        assert not journal.claim_identification(row.id, now=199, until=300)
+        assert journal.claim_identification(row.id, now=200, until=300)
 
 
 def test_snapshots_are_replaced_by_later_ones_only(journal):
     row = new_row()
     with journal.transaction():
-        journal.create(row)
-        journal.keep_snapshot(row.id, 5, b"five")
-        journal.keep_snapshot(row.id, 4, b"four")
+        journal.create_stream(row)
+        journal.save_snapshot(row.id, 5, b"five")
+        journal.save_snapshot(row.id, 4, b"four")
     assert journal.snapshot(row.id) == (5, b"five")
     with journal.transaction():
         journal._rows("UPDATE snapshots SET state = ? RETURNING seq", (b"fivE",))
     assert journal.snapshot(row.id) is None
     with journal.transaction():
-        journal.keep_snapshot(row.id, 5, b"again")
+        journal.save_snapshot(row.id, 5, b"again")
     assert journal.snapshot(row.id) == (5, b"again")
 
 
@@ -193,9 +193,8 @@ def test_tokens(journal):
 
 def test_a_database_of_a_newer_version_is_refused_in_one_line(database, monkeypatch):
     newer = (*schema.MIGRATIONS, ("CREATE TABLE more (id {integer})",))
-    for module in ("sqlite", "postgres"):
+    for module in ("schema", "sqlite", "postgres"):
         monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", newer)
-    monkeypatch.setattr(schema.pending, "__defaults__", (newer,))
     open_journal(database).close()
     monkeypatch.undo()
     with pytest.raises(JournalError, match="version 3; this halfseen knows versions up to 2") as refused:
@@ -208,9 +207,8 @@ def test_an_older_database_is_brought_up_to_date_and_keeps_what_it_has(database,
     written(journal, row := new_row(), [decided(1, next_ids(1, None, 1)[0])])
     journal.close()
     newer = (*schema.MIGRATIONS, ("CREATE TABLE more (id {integer}, state {bytes})",))
-    for module in ("sqlite", "postgres"):
+    for module in ("schema", "sqlite", "postgres"):
         monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", newer)
-    monkeypatch.setattr(schema.pending, "__defaults__", (newer,))
     for _ in range(2):  # the second time there is nothing to do
         journal = open_journal(database)
         assert len(journal.events(row.id)) == 1
@@ -220,9 +218,8 @@ def test_an_older_database_is_brought_up_to_date_and_keeps_what_it_has(database,
 
 def test_streams_of_before_reward_waits_were_put_down_are_looked_at_once(database, monkeypatch):
     older = schema.MIGRATIONS[:1]
-    for module in ("sqlite", "postgres"):
+    for module in ("schema", "sqlite", "postgres"):
         monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", older)
-    monkeypatch.setattr(schema.pending, "__defaults__", (older,))
     journal = open_journal(database)
     with journal.transaction():
         for name, wait in (("waits", "1.5"), ("never", "null")):
@@ -234,7 +231,7 @@ def test_streams_of_before_reward_waits_were_put_down_are_looked_at_once(databas
     journal.close()
     monkeypatch.undo()
     journal = open_journal(database)
-    assert journal.due(1, 10) == ["waits"]
+    assert journal.overdue_streams(1, 10) == ["waits"]
     assert journal.stream("never").due == 0
     journal.close()
 

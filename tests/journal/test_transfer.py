@@ -76,7 +76,7 @@ def test_a_clock_that_was_ahead_travels_too(tmp_path, ending, monkeypatch):
     import_streams(target, read_events(tmp_path / f"out.{ending}"), fold_imported_stream)
     source.close(), target.close()
     assert record_of(urls[0]) == record_of(urls[1])
-    assert {one.time for one in refolded(urls[1], "one").open_decisions.values()} == {clock[0] // 1000}
+    assert {one.waiting_since for one in refolded(urls[1], "one").open_decisions.values()} == {clock[0] // 1000}
     assert same(refolded(urls[0], "one"), refolded(urls[1], "one"))
 
 
@@ -151,7 +151,7 @@ def test_a_damaged_record_is_refused_and_leaves_nothing(played, tmp_path, how):
     with pytest.raises(HalfseenError) as refused:
         import_streams(target, read_events(tmp_path / "bad.ndjson"), fold_imported_stream)
     assert "\n" not in str(refused.value)
-    assert target.count() == 0
+    assert target.count_streams() == 0
     target.close()
 
 
@@ -196,13 +196,13 @@ def test_a_file_whose_end_is_missing_is_refused_and_leaves_nothing(played, tmp_p
     (tmp_path / "cut.ndjson").write_bytes(b"".join(left(lines)))
     with pytest.raises(JournalError, match=message):
         import_streams(target, read_events(tmp_path / "cut.ndjson"), fold_imported_stream)
-    assert target.count() == 0
+    assert target.count_streams() == 0
     of_before = [json.loads(line) for line in left(lines)]
     for line in of_before:
         line.pop("exported", None)
     (tmp_path / "before.ndjson").write_text("\n".join(map(json.dumps, of_before)))
     import_streams(target, read_events(tmp_path / "before.ndjson"), fold_imported_stream)
-    assert target.count() == len({line["stream"] for line in of_before})
+    assert target.count_streams() == len({line["stream"] for line in of_before})
     target.close()
 
 

@@ -473,9 +473,9 @@ def test_the_driver_says_nothing_of_its_own_about_a_lost_connection(
     try:
         lose()
         with journal.transaction():  # nothing was locked yet: another connection is made
-            assert journal.lock(["nobody"]) == {}
+            assert journal.lock_streams(["nobody"]) == {}
         journal.begin()
-        journal.lock(["nobody"])
+        journal.lock_streams(["nobody"])
         lose()
         journal._deferred += [(b"SELECT 1", ())] * 20  # type: ignore[attr-defined]  # that go with the commit
         with pytest.raises(JournalAway, match="cannot be used now"):

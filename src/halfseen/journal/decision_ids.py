@@ -29,6 +29,6 @@ def next_ids(milliseconds: int, previous: str | None, count: int) -> list[str]:
     return ids
 
 
-def stamp_of(identity: str) -> int:
+def stamp_of(decision_id: str) -> int:
     """Milliseconds and counter of an id, as one number."""
-    return (int(identity[:8] + identity[9:13], 16) << _COUNTER_BITS) | int(identity[15:18], 16)
+    return (int(decision_id[:8] + decision_id[9:13], 16) << _COUNTER_BITS) | int(decision_id[15:18], 16)

@@ -21,7 +21,7 @@ class JournalError(HalfseenError):
 
 
 class StreamExists(JournalError):
-    """A stream to be brought in has the name of one that is there."""
+    """A stream to be imported has the name of one that exists."""
 
 
 class JournalAway(HalfseenError):
@@ -35,7 +35,7 @@ class Created(Struct, frozen=True):
 
 
 class ArmAdded(Struct, frozen=True, omit_defaults=True):
-    """One more arm; `params` for agents that are told what arms pay."""
+    """One more arm; `params` are its reward coefficients, for agents that are given those of all arms."""
 
     arm: Arm
     params: list[float] | None = None
@@ -85,7 +85,7 @@ class Expired(Struct, frozen=True):
 
 
 class ModelAccepted(Struct, frozen=True):
-    """Identification has found a model from the events up to `seen`; its arrays are the blob."""
+    """The agent continues with a model identified from the events up to `seen`; its arrays are the blob."""
 
     seen: int
 

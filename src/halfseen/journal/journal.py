@@ -1,4 +1,4 @@
-"""What the engine asks of a database. Two dialects answer: sqlite.py and postgres.py.
+"""The journal: what the engine reads from and writes to a database. sqlite.py and postgres.py implement it.
 
 A journal is one connection, used by one thread at a time. All that changes it happens between `begin` and `commit`.
 """
@@ -20,9 +20,9 @@ from halfseen.journal.events import Arm, Event, decode, encode
 
 PAGE = 5_000  # events read at a time
 LOCK_SECONDS = 10.0
-_EVENT = "seq, time, kind, id, payload, blob"
-STREAM = "id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired, due"
-_TOKEN = "id, name, sha256, scopes, streams, created, expires, revoked"
+_EVENT_COLUMNS = "seq, time, kind, id, payload, blob"
+STREAM_COLUMNS = "id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired, due"
+_TOKEN_COLUMNS = "id, name, sha256, scopes, streams, created, expires, revoked"
 
 
 class StreamRow(Struct):
@@ -43,7 +43,7 @@ class StreamRow(Struct):
 
 
 class Token(Struct, frozen=True):
-    """A bearer token at rest. `streams` None is all of them; times are microseconds since 1970, UTC."""
+    """A bearer token as it is stored. `streams` None means all of them; times are microseconds since 1970, UTC."""
 
     id: str
     name: str
@@ -78,7 +78,7 @@ class Journal(ABC):
 
     @abstractmethod
     def _lock(self, names: Sequence[str]) -> list[Any]:
-        """The rows of those streams, which nobody else changes before the transaction ends."""
+        """The rows of those streams, which no other connection can change before the transaction ends."""
 
     @abstractmethod
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
@@ -89,18 +89,18 @@ class Journal(ABC):
         """Update streams: arms, version, decisions, rewards, updated, identifying, retired, due, id."""
 
     @abstractmethod
-    def _any(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+    def _is_among(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
         """A condition that `column` is among the values, and its parameters."""
 
     @abstractmethod
     def ping(self) -> None:
-        """Raise JournalAway unless the database answers; comes back by itself when it does."""
+        """Raise JournalAway unless the database answers. A lost connection is made again."""
 
     def tidy(self) -> None:  # noqa: B027  (most databases look after themselves)
-        """Do what would make some later commit slow, from a connection that nobody waits for."""
+        """Do housekeeping that would slow down a later commit, on a connection that no request waits for."""
 
     @abstractmethod
-    def another(self) -> Journal:
+    def new_connection(self) -> Journal:
         """One more connection to the same database."""
 
     @abstractmethod
@@ -119,8 +119,8 @@ class Journal(ABC):
             self.rollback()
             raise
 
-    def create(self, row: StreamRow) -> bool:
-        """Add a stream, whose `id` is then known; False if there is one of that name."""
+    def create_stream(self, row: StreamRow) -> bool:
+        """Add a stream and set the `id` of its row; False if there is one of that name."""
         sql = (
             "INSERT INTO streams (name, spec, arms, version, decisions, rewards, created, updated, identifying,"
             " retired, due) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING id"
@@ -131,36 +131,36 @@ class Journal(ABC):
             row.id = made[0][0]
         return bool(made)
 
-    def lock(self, names: Iterable[str]) -> dict[str, StreamRow]:
-        """Those of the streams that there are, to be changed by this transaction alone."""
-        return {row[1]: _stream(row) for row in self._lock(sorted(set(names)))}
+    def lock_streams(self, names: Iterable[str]) -> dict[str, StreamRow]:
+        """Lock those of the streams that exist until the transaction ends, and return their rows by name."""
+        return {row[1]: _to_stream_row(row) for row in self._lock(sorted(set(names)))}
 
     def stream(self, name: str) -> StreamRow | None:
-        rows = self._rows(f"SELECT {STREAM} FROM streams WHERE name = ?", (name,))
-        return _stream(rows[0]) if rows else None
+        rows = self._rows(f"SELECT {STREAM_COLUMNS} FROM streams WHERE name = ?", (name,))
+        return _to_stream_row(rows[0]) if rows else None
 
     def streams(self, after: str = "", limit: int = 100) -> list[StreamRow]:
         """Streams by name, those after `after`."""
-        sql = f"SELECT {STREAM} FROM streams WHERE name > ? ORDER BY name LIMIT ?"
-        return [_stream(row) for row in self._rows(sql, (after, limit))]
+        sql = f"SELECT {STREAM_COLUMNS} FROM streams WHERE name > ? ORDER BY name LIMIT ?"
+        return [_to_stream_row(row) for row in self._rows(sql, (after, limit))]
 
-    def due(self, now: int, limit: int) -> list[str]:
+    def overdue_streams(self, now: int, limit: int) -> list[str]:
         """Streams with a decision whose reward wait is over, the longest first."""
         sql = "SELECT name FROM streams WHERE due > 0 AND due <= ? ORDER BY due LIMIT ?"
         return [row[0] for row in self._rows(sql, (now, limit))]
 
-    def count(self) -> int:
+    def count_streams(self) -> int:
         return int(self._rows("SELECT count(*) FROM streams")[0][0])
 
-    def claim(self, stream_id: int, now: int, until: int) -> bool:
-        """Take it on to find a model of a stream, unless another process has. A claim ends by itself."""
+    def claim_identification(self, stream_id: int, now: int, until: int) -> bool:
+        """Claim the identification of a stream's model, unless another process has; it ends by itself at `until`."""
         sql = "UPDATE streams SET identifying = ? WHERE id = ? AND identifying <= ? RETURNING id"
         return bool(self._rows(sql, (until, stream_id, now)))
 
     # ------------------------------------------------------------------ events
 
     def append(self, streams: Sequence[StreamRow], events: Sequence[tuple[int, Event]]) -> None:
-        """Add events (with the ids of their streams), and what has become of the streams."""
+        """Add events (with the ids of their streams), and update the rows of the streams."""
         if events:
             self._insert(
                 [(stream, e.seq, e.time, e.kind, e.id, e.key, encode(e.content), e.blob) for stream, e in events]
@@ -174,8 +174,8 @@ class Journal(ABC):
 
     def events(self, stream_id: int, after: int = 0, limit: int = PAGE) -> list[Event]:
         """The next events of a stream, in order."""
-        sql = f"SELECT {_EVENT} FROM events WHERE stream_id = ? AND seq > ? ORDER BY seq LIMIT ?"
-        return [_event(row) for row in self._rows(sql, (stream_id, after, limit))]
+        sql = f"SELECT {_EVENT_COLUMNS} FROM events WHERE stream_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+        return [_to_event(row) for row in self._rows(sql, (stream_id, after, limit))]
 
     def all_events(self, stream_id: int, after: int = 0) -> Iterator[Event]:
         """All events from there on, read page by page."""
@@ -183,28 +183,28 @@ class Journal(ABC):
             yield from page
             after = page[-1].seq
 
-    def with_keys(self, stream_id: int, keys: Sequence[str]) -> list[Event]:
+    def decisions_with_keys(self, stream_id: int, keys: Sequence[str]) -> list[Event]:
         """The decisions made under those idempotency keys."""
         if not keys:
             return []
-        condition, values = self._any("key", keys)
-        sql = f"SELECT {_EVENT} FROM events WHERE stream_id = ? AND {condition}"
-        return [_event(row) for row in self._rows(sql, [stream_id, *values])]
+        condition, values = self._is_among("key", keys)
+        sql = f"SELECT {_EVENT_COLUMNS} FROM events WHERE stream_id = ? AND {condition}"
+        return [_to_event(row) for row in self._rows(sql, [stream_id, *values])]
 
-    def about(self, stream_id: int, decisions: Sequence[str]) -> list[Event]:
-        """Those decisions and what became of them, in order."""
-        if not decisions:
+    def events_of_decisions(self, stream_id: int, decision_ids: Sequence[str]) -> list[Event]:
+        """The events of those decisions: first all that were made, then all rewards and expirations, each in order."""
+        if not decision_ids:
             return []
-        condition, values = self._any("id", decisions)
+        condition, values = self._is_among("id", decision_ids)
         found: list[Event] = []
         for kinds in ("kind = 'decided'", "kind IN ('rewarded', 'expired')"):  # as the indexes have it
-            sql = f"SELECT {_EVENT} FROM events WHERE stream_id = ? AND {kinds} AND {condition} ORDER BY seq"
-            found += [_event(row) for row in self._rows(sql, [stream_id, *values])]
+            sql = f"SELECT {_EVENT_COLUMNS} FROM events WHERE stream_id = ? AND {kinds} AND {condition} ORDER BY seq"
+            found += [_to_event(row) for row in self._rows(sql, [stream_id, *values])]
         return found
 
     # ------------------------------------------------------------------ snapshots
 
-    def keep_snapshot(self, stream_id: int, seq: int, state: bytes) -> None:
+    def save_snapshot(self, stream_id: int, seq: int, state: bytes) -> None:
         """Replace the snapshot of a stream, unless there is a later one."""
         self._rows(
             "INSERT INTO snapshots (stream_id, seq, state, sha256) VALUES (?, ?, ?, ?)"
@@ -223,21 +223,21 @@ class Journal(ABC):
     # ------------------------------------------------------------------ tokens
 
     def tokens(self) -> list[Token]:
-        """All of them, the revoked and the expired too, oldest first."""
-        return [_token(row) for row in self._rows(f"SELECT {_TOKEN} FROM tokens ORDER BY created, id")]
+        """All tokens, also those that are revoked or expired, oldest first."""
+        return [_to_token(row) for row in self._rows(f"SELECT {_TOKEN_COLUMNS} FROM tokens ORDER BY created, id")]
 
     def add_token(self, token: Token) -> None:
         streams = None if token.streams is None else _json(token.streams)
         self._rows(
-            f"INSERT INTO tokens ({_TOKEN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+            f"INSERT INTO tokens ({_TOKEN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
             (token.id, token.name, token.sha256, _json(token.scopes), streams, token.created, token.expires,
              token.revoked),
         )  # fmt: skip
 
-    def revoke_token(self, identity: str, now: int) -> bool:
-        """Whether there was such a token that was still in force."""
+    def revoke_token(self, token_id: str, now: int) -> bool:
+        """Revoke a token; False if there is none with that id that is still valid."""
         sql = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL RETURNING id"
-        return bool(self._rows(sql, (now, identity)))
+        return bool(self._rows(sql, (now, token_id)))
 
 
 def open_journal(url: str | Path, *, lock_seconds: float = LOCK_SECONDS) -> Journal:
@@ -261,20 +261,20 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _stream(row: Any) -> StreamRow:
-    identity, name, spec, text, version, decisions, rewards, created, updated, identifying, retired, due = row
+def _to_stream_row(row: Any) -> StreamRow:
+    stream_id, name, spec, text, version, decisions, rewards, created, updated, identifying, retired, due = row
     arms = [(arm, active) for arm, active in msgspec.json.decode(text)]
     return StreamRow(
-        identity, name, spec, arms, version, decisions, rewards, created, updated, identifying, bool(retired), due
+        stream_id, name, spec, arms, version, decisions, rewards, created, updated, identifying, bool(retired), due
     )
 
 
-def _event(row: Any) -> Event:
-    seq, time, kind, identity, payload, blob = row
-    return Event(seq, time, identity, decode(kind, payload), None if blob is None else bytes(blob))
+def _to_event(row: Any) -> Event:
+    seq, time, kind, decision_id, payload, blob = row
+    return Event(seq, time, decision_id, decode(kind, payload), None if blob is None else bytes(blob))
 
 
-def _token(row: Any) -> Token:
-    identity, name, digest, scopes, streams, created, expires, revoked = row
+def _to_token(row: Any) -> Token:
+    token_id, name, digest, scopes, streams, created, expires, revoked = row
     allowed = None if streams is None else msgspec.json.decode(streams)
-    return Token(identity, name, bytes(digest), msgspec.json.decode(scopes), allowed, created, expires, revoked)
+    return Token(token_id, name, bytes(digest), msgspec.json.decode(scopes), allowed, created, expires, revoked)

@@ -13,12 +13,12 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from halfseen.journal.events import JournalAway, JournalError
-from halfseen.journal.journal import STREAM, Journal
-from halfseen.journal.schema import MIGRATIONS, pending
+from halfseen.journal.journal import STREAM_COLUMNS, Journal
+from halfseen.journal.schema import MIGRATIONS, pending_migrations
 
 _TYPES = {"serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "integer": "BIGINT", "bytes": "BYTEA"}
 _MIGRATION_LOCK = 7_309_940_213_865_423_457  # the advisory lock under which tables are made
-_MOST_DEFERRED = 2_000  # rows
+_MAX_DEFERRED = 2_000  # rows
 _EVENT_TYPES = ("bigint", "bigint", "bigint", "text", "text", "text", "text", "bytea")
 _STREAM_TYPES = ("text", *["bigint"] * 8)
 _ANSWER_SECONDS = 5.0  # seconds that an answer may take beyond the wait for a lock
@@ -26,7 +26,7 @@ _TCP = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepa
 
 
 class _Connection(psycopg.Connection[Any]):
-    """One that is lost when the server does not answer within `patience` seconds."""
+    """A connection that is closed when the server does not answer within `patience` seconds."""
 
     patience = math.inf
 
@@ -36,7 +36,7 @@ class _Connection(psycopg.Connection[Any]):
         return super().wait(self._bounded(gen), *arguments, **options)
 
     def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """The same talk with the server. The driver looks in here a few times a second while nothing comes."""
+        """Run `gen` with a time limit. The driver resumes it a few times a second while the server sends nothing."""
         end = time.monotonic() + self.patience
         try:
             wanted = next(gen)
@@ -102,7 +102,7 @@ class PostgresJournal(Journal):
             self._rows("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
             found = self._rows("SELECT version FROM schema_version")
             version = found[0][0] if found else 0
-            for migration in pending(version):
+            for migration in pending_migrations(version):
                 for statement in migration:
                     self._rows(statement.format(**_TYPES))
             if not found:
@@ -171,7 +171,7 @@ class PostgresJournal(Journal):
                 self._connection.close()
 
     def _lock(self, names: Sequence[str]) -> list[Any]:
-        sql = f"SELECT {STREAM} FROM streams WHERE name = ANY(?) ORDER BY name FOR UPDATE"
+        sql = f"SELECT {STREAM_COLUMNS} FROM streams WHERE name = ANY(?) ORDER BY name FOR UPDATE"
         return self._rows(sql, (list(names),))
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
@@ -183,18 +183,18 @@ class PostgresJournal(Journal):
     def _defer(self, statement: bytes, rows: list[tuple[Any, ...]]) -> None:
         """Send it with the next statement, at the latest the commit, unless it has many rows."""
         columns = [_array(column) for column in zip(*rows, strict=True)]
-        if len(rows) > _MOST_DEFERRED:
+        if len(rows) > _MAX_DEFERRED:
             self._run(statement, columns)
         else:
             self._deferred.append((statement, columns))
 
-    def _any(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+    def _is_among(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
         return f"{column} = ANY(?)", [list(values)]
 
     def ping(self) -> None:
         self._rows("SELECT 1")
 
-    def another(self) -> PostgresJournal:
+    def new_connection(self) -> PostgresJournal:
         return PostgresJournal(self._url, lock_seconds=self._lock_seconds)
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ def _unnest(types: Sequence[str]) -> str:
 
 @functools.cache
 def _statement(sql: str) -> bytes:
-    """As the driver wants it."""
+    """The SQL with the driver's placeholders, %s."""
     return sql.replace("?", "%s").encode()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halfseen.journal.events import JournalError
 
-# Both databases read this SQL but for the words in braces. A migration that has been released is never changed.
+# The SQL is the same for both databases, except for the types in braces. A migration that was released never changes.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """
@@ -61,7 +61,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "ALTER TABLE streams ADD COLUMN due {integer} NOT NULL DEFAULT 0",
-        # Whoever looks at such a stream first puts down when it really is due. (One driver reads %% as %.)
+        # The first transaction of such a stream writes when it really is due. (One driver reads %% as %.)
         """
         UPDATE streams SET due = 1
         WHERE spec LIKE '%%"reward_wait":%%' AND spec NOT LIKE '%%"reward_wait":null%%'
@@ -71,10 +71,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def pending(version: int, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> tuple[tuple[str, ...], ...]:
-    """The migrations that a database of `version` still wants; one that has had more than there are is refused."""
-    if version > len(migrations):
+def pending_migrations(version: int) -> tuple[tuple[str, ...], ...]:
+    """The migrations that a database of `version` still needs; a database of a later version is refused."""
+    if version > len(MIGRATIONS):
         raise JournalError(
-            f"database: got one of version {version}; this halfseen knows versions up to {len(migrations)}: upgrade it"
+            f"database: got one of version {version}; this halfseen knows versions up to {len(MIGRATIONS)}: upgrade it"
         )
-    return migrations[version:]
+    return MIGRATIONS[version:]

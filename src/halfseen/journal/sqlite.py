@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from halfseen.journal.events import JournalAway, JournalError
-from halfseen.journal.journal import STREAM, Journal
-from halfseen.journal.schema import MIGRATIONS, pending
+from halfseen.journal.journal import STREAM_COLUMNS, Journal
+from halfseen.journal.schema import MIGRATIONS, pending_migrations
 
 _TYPES = {"serial": "INTEGER PRIMARY KEY", "integer": "INTEGER", "bytes": "BLOB"}
-_MOST_PARAMETERS = 30_000  # SQLite takes 32,766
-_MOST_ROWS = 256  # of one INSERT
+_MAX_PARAMETERS = 30_000  # SQLite takes 32,766
+_MAX_ROWS = 256  # of one INSERT
 _CHECKPOINT_PAGES = 4_000  # of the WAL, 16 MB, before it is copied into the file
 
 
 @functools.cache
-def _insert_of(rows: int) -> str:
+def _insert_statement(rows: int) -> str:
     return f"INSERT INTO events VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?)'] * rows)}"
 
 
@@ -56,7 +56,7 @@ class SqliteJournal(Journal):
         if self._version() == len(MIGRATIONS):
             return
         with self.transaction():
-            for migration in pending(self._version()):
+            for migration in pending_migrations(self._version()):
                 for statement in migration:
                     self._rows(statement.format(**_TYPES))
             self._rows(f"PRAGMA user_version = {len(MIGRATIONS)}")
@@ -107,18 +107,18 @@ class SqliteJournal(Journal):
                 self._connection.execute("ROLLBACK")
 
     def _lock(self, names: Sequence[str]) -> list[Any]:
-        condition, values = self._any("name", names)  # BEGIN IMMEDIATE has locked everything
-        return self._rows(f"SELECT {STREAM} FROM streams WHERE {condition}", values)
+        condition, values = self._is_among("name", names)  # BEGIN IMMEDIATE has locked everything
+        return self._rows(f"SELECT {STREAM_COLUMNS} FROM streams WHERE {condition}", values)
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         """Many rows a statement: between two of them other threads take their turn, and it is long."""
         with self._translated_errors():
-            start, most = 0, _MOST_ROWS
+            start, most = 0, _MAX_ROWS
             while start < len(rows):
                 while most > len(rows) - start:
                     most //= 2  # powers of two: few statements, each prepared once
                 part = itertools.chain.from_iterable(rows[start : start + most])
-                self._execute(_insert_of(most), list(part))
+                self._execute(_insert_statement(most), list(part))
                 start += most
 
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
@@ -129,9 +129,9 @@ class SqliteJournal(Journal):
                 rows,
             )
 
-    def _any(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
-        if len(values) > _MOST_PARAMETERS:
-            raise JournalError(f"journal: got {len(values)} values to look up; want at most {_MOST_PARAMETERS}")
+    def _is_among(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+        if len(values) > _MAX_PARAMETERS:
+            raise JournalError(f"journal: got {len(values)} values to look up; want at most {_MAX_PARAMETERS}")
         return f"{column} IN ({', '.join('?' * len(values))})", list(values)
 
     def ping(self) -> None:
@@ -142,7 +142,7 @@ class SqliteJournal(Journal):
         """Copy what is in the WAL into the file while others write: the commit that would have to finds it done."""
         self._rows("PRAGMA wal_checkpoint(PASSIVE)")
 
-    def another(self) -> SqliteJournal:
+    def new_connection(self) -> SqliteJournal:
         return SqliteJournal(self._path, lock_seconds=self._lock_seconds)
 
     def close(self) -> None:

@@ -239,8 +239,8 @@ class _StreamImport:
         names: list[Arm] = list(range(arms)) if isinstance(arms, int) else list(arms)
         text = msgspec.json.encode(spec | {"name": name}).decode()
         self.row = StreamRow(0, name, text, [(arm, True) for arm in names], 0, 0, 0, first.time, first.time)
-        self.row.due = int(spec.get("reward_wait") is not None)  # or later: whoever looks at it first puts that down
-        if not journal.create(self.row):
+        self.row.due = int(spec.get("reward_wait") is not None)  # at once: the first transaction writes the real time
+        if not journal.create_stream(self.row):
             raise StreamExists(f"stream '{name}': there is one of that name; want a database without it")
 
     def add(self, event: Event) -> None:

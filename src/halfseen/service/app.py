@@ -16,12 +16,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from halfseen.service.asgi import NO_STORE, error_response, internal_error
+from halfseen.service.asgi import NO_STORE, error_response
 from halfseen.service.auth import Authorizer
 from halfseen.service.dashboard.routes import CONTENT_SECURITY_POLICY, dashboard_routes
 from halfseen.service.engine.engine import Engine
 from halfseen.service.engine.wait_for_database import ShutdownRequested, wait_for_database
-from halfseen.service.errors import ServiceError, refusal
+from halfseen.service.errors import ServiceError, internal_error, refusal
 from halfseen.service.metrics import RequestMetrics
 from halfseen.service.openapi import describe
 from halfseen.service.routes.decisions import decision_app

@@ -59,8 +59,3 @@ def error_response(error: ServiceError, **headers: str) -> Response:
     """The reply to a request that was refused: the same JSON whatever went wrong."""
     own = {"cache-control": "no-store", **_ERROR_HEADERS.get(error.status, {}), **headers}
     return json_response(ErrorReply.of(error), error.status, own)
-
-
-def internal_error() -> ServiceError:
-    """The error for an unexpected exception, of which the reply reveals nothing."""
-    return refusal("internal", "service: got an error of its own; want a report of it")

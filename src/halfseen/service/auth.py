@@ -56,9 +56,9 @@ def new_token(
     if days is not None and not 0 < days <= 36_500:
         raise invalid("expires", days, "days, more than 0 and at most 36500")
     created = time.time() if now is None else now
-    identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     record = Token(
-        identity,
+        token_id,
         name,
         _digest(secret),
         list(dict.fromkeys(scopes)),
@@ -66,7 +66,7 @@ def new_token(
         int(1e6 * created),
         None if days is None else int(1e6 * (created + 86_400 * days)),
     )
-    return f"{_PREFIX}_{identity}_{secret}", record
+    return f"{_PREFIX}_{token_id}_{secret}", record
 
 
 def _digest(secret: str) -> bytes:
@@ -129,7 +129,7 @@ class Authorizer:
         if not self.required:
             self._check_origin(headers)
             return None
-        token = self._find(next((value for name, value in headers if name == b"authorization"), b""))
+        token = self._find_token(next((value for name, value in headers if name == b"authorization"), b""))
         if _GRANTED_BY[scope].isdisjoint(token.scopes):
             got = f"a token for {', '.join(token.scopes)}"
             raise refusal("forbidden", f"token: got {got}; want one for {scope}")
@@ -140,14 +140,14 @@ class Authorizer:
             self._take_from_bucket(token.id)
         return token
 
-    def _find(self, header: bytes) -> Token:
+    def _find_token(self, header: bytes) -> Token:
         kind, _, given = header.partition(b" ")
         if not given or kind.lower() != b"bearer":
             got = "none" if not header else "another kind of credentials"
             raise refusal("unauthorised", f"token: got {got}; want 'Authorization: Bearer …'")
         prefix, _, rest = given.decode("latin-1").strip().partition("_")
-        public, _, secret = rest.partition("_")
-        token = self._tokens.get(public)
+        token_id, _, secret = rest.partition("_")
+        token = self._tokens.get(token_id)
         # The same work whether the token is known or not, and a comparison that does not stop at the first difference.
         same = hmac.compare_digest(_digest(secret), token.sha256 if token else _NO_DIGEST)
         if token is None or not same or prefix != _PREFIX:
@@ -159,15 +159,15 @@ class Authorizer:
             raise refusal("unauthorised", f"token: got one that is {ended}; want a live one")
         return token
 
-    def _take_from_bucket(self, token: str) -> None:
+    def _take_from_bucket(self, token_id: str) -> None:
         """Token bucket: the rate is refilled every second, and at most one second's worth is saved up."""
         now, capacity = self._clock(), max(1.0, self._rate)
-        left, then = self._buckets.get(token, (capacity, now))
+        left, then = self._buckets.get(token_id, (capacity, now))
         left = min(capacity, left + self._rate * max(0.0, now - then))
         if left < 1:
-            self._buckets[token] = left, now
+            self._buckets[token_id] = left, now
             raise refusal("too_many", f"rate: got more than {self._rate:g} requests a second; want fewer")
-        self._buckets[token] = left - 1, now
+        self._buckets[token_id] = left - 1, now
 
     @staticmethod
     def _check_origin(headers: Iterable[tuple[bytes, bytes]]) -> None:

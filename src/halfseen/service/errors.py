@@ -34,3 +34,18 @@ class ServiceError(HalfseenError):
 def refusal(code: str, message: str) -> ServiceError:
     """The error for a request that is refused, with the status of its code."""
     return ServiceError(STATUSES[code], code, message)
+
+
+def as_service_error(error: Exception, code: str | None = None) -> ServiceError:
+    """`error` itself if it is a ServiceError, otherwise an error with that code and the same message.
+
+    Without a code it is an internal error whose message names the type of the exception.
+    """
+    if isinstance(error, ServiceError):
+        return error
+    return refusal(code, str(error)) if code else refusal("internal", f"service: {type(error).__name__}: {error}")
+
+
+def internal_error() -> ServiceError:
+    """The error for an unexpected exception in a route, of which the reply reveals nothing."""
+    return refusal("internal", "service: got an error of its own; want a report of it")

@@ -55,7 +55,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.late_rewards == "fold" and self.default_reward is not None
 
     @property
-    def wait(self) -> int | None:
+    def reward_wait_us(self) -> int | None:
         """The reward wait in microseconds."""
         return None if self.reward_wait is None else int(min(self.reward_wait * 1e6, _FOREVER))
 
@@ -208,11 +208,11 @@ class EngineSettings:
 
     queue_rows: int = 10_000  # that may wait; more are refused with 503
     batch_rows: int = 2_000  # that share one commit at most
-    resident_bytes: int = 1 << 30  # of agents kept in memory; the least recently used go first
+    max_loaded_bytes: int = 1 << 30  # of streams in memory; the least recently used are unloaded
     snapshot_every: int = 5_000  # events of a stream; or half its open decisions, if that is more
     max_streams: int = 100_000
     identify: bool = True  # models in a process beside this one
-    sweep_seconds: float = 1.0  # between looks for reward waits that are over
+    sweep_seconds: float = 1.0  # between searches for reward waits that are over
     lock_seconds: float = 10.0  # to wait for a database that others are writing to
     stall_seconds: float = 30.0  # after which callers no longer wait for a batch, and get 503 until it is done
 

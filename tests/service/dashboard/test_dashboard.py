@@ -423,10 +423,10 @@ def test_series_follow_the_stream_and_only_what_is_new_is_read(tmp_path):
 def test_few_windows_are_kept(tmp_path):
     with served(tmp_path / "journal.db", identify=False) as service:
         asked = queries.DashboardQueries(service.engine)
-        for at in range(queries.MOST_CACHED + 3):
+        for at in range(queries.MAX_CACHED + 3):
             create(service, f"s{at}")
             service.call(asked.series(f"s{at}", 10, 0))
-        assert len(asked._cached) == queries.MOST_CACHED
+        assert len(asked._cached) == queries.MAX_CACHED
         assert "s0" not in asked._cached
         with pytest.raises(Exception, match="no such stream"):
             service.call(asked.series("nobody", 10, 0))

@@ -140,13 +140,13 @@ def test_a_late_reward_takes_the_place_of_the_default_and_a_stranger_is_passed_o
 
 def test_a_window_is_bounded_in_decisions_and_in_numbers():
     record = Record(2)
-    for _ in range(window.MOST_DECISIONS + 10):
+    for _ in range(window.MAX_DECISIONS + 10):
         record.decides(0, [1.0, 0.0])
     whole = record.window()
-    assert len(whole.decisions) == window.MOST_DECISIONS
+    assert len(whole.decisions) == window.MAX_DECISIONS
     assert not whole.is_whole_stream
-    assert window.most_events(record.view) == 2 * window.MOST_DECISIONS
-    assert window.most_events(Record(1000, observed=1000).view) < 400
+    assert window.max_events(record.view) == 2 * window.MAX_DECISIONS
+    assert window.max_events(Record(1000, observed=1000).view) < 400
 
 
 # ---------------------------------------------------------------------- rewards
@@ -252,7 +252,7 @@ def test_shares_add_up_to_one_and_many_arms_become_others():
         record.decides(int(rng.integers(30)) if rng.random() < 0.5 else 7, [1 / 30] * 30)
     found = series.arm_shares(list(record.window().decisions.values()), record.arms, 300)
     assert found.arms[-1] == "18 others"
-    assert len(found.arms) == series.MOST_ARMS + 1
+    assert len(found.arms) == series.MAX_ARMS + 1
     assert np.sum(found.share, axis=0) == pytest.approx(1.0)
     assert sum(found.total) == pytest.approx(1.0)
     assert found.total[found.arms.index("arm 7")] > 0.4
@@ -282,7 +282,7 @@ def test_waiting_decisions_by_age():
     assert sum(found.counts) == found.count
     assert found.oldest == 34.0
     assert [one.id for one in found.decisions[:4]] == ["d1", "d2", "d3", "d6"]
-    assert len(found.decisions) == series.MOST_LISTED
+    assert len(found.decisions) == series.MAX_LISTED
     before = series.waiting_decisions(
         list(record.window().decisions.values()), record.arms, 0
     )  # a clock that went backwards

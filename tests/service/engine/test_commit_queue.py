@@ -23,7 +23,7 @@ class Store:
     def __init__(self) -> None:
         self.batches: list[int] = []
         self.refit_due: OrderedDict[str, None] = OrderedDict()
-        self.may_identify = False
+        self.has_refitting_stream = False
 
     def commit_batch(self, batch):
         self.batches.append(len(batch))

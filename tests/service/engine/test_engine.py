@@ -220,7 +220,9 @@ async def test_a_default_comes_in_time_to_a_stream_that_nobody_has_touched_since
         assert [event.kind for event in await engine.events("one")] == ["created", "decided", "rewarded"]
         assert (await engine.stream("other")).version == 2
         assert list(engine._store.loaded) == ["one"]
-        assert await engine._read(lambda reader: reader.due(2**62, 10)) == ["other"]  # the first waits no more
+        assert await engine._read(lambda reader: reader.overdue_streams(2**62, 10)) == [
+            "other"
+        ]  # the first waits no more
 
 
 @pytest.mark.parametrize("late_rewards", ["record", "fold"])
@@ -485,10 +487,10 @@ async def test_clocks_that_differ_a_little_leave_no_trace(engine, clock):
         await decide(engine, 1)
     record = (await engine.events("one"))[1:]
     assert [event.content.clock for event in record] == [None] * 4
-    assert [one.time for one in held(engine).open_decisions.values()] == [event.time for event in record]
+    assert [one.waiting_since for one in held(engine).open_decisions.values()] == [event.time for event in record]
 
 
-@on_engine(resident_bytes=70_000)
+@on_engine(max_loaded_bytes=70_000)
 async def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(engine, url):
     names = [f"s{i}" for i in range(4)]
     for name in names:
@@ -511,7 +513,7 @@ async def test_looking_at_streams_makes_room_too(engine, url):
     names = [f"s{i}" for i in range(6)]
     for name in names:
         await engine.create_stream(spec(name))
-    async with restarted(engine, url, resident_bytes=70_000, sweep_seconds=60) as engine:
+    async with restarted(engine, url, max_loaded_bytes=70_000, sweep_seconds=60) as engine:
         for look in (engine.agent, engine.health, engine.snapshot):
             for name in names:
                 await look(name)
@@ -537,7 +539,7 @@ async def test_the_memory_of_a_stream_is_told_as_it_grows(engine):
     assert engine.measurements()["resident_bytes"] == sum(engine._store._sizes.values())
 
 
-@on_engine(resident_bytes=70_000, sweep_seconds=60)
+@on_engine(max_loaded_bytes=70_000, sweep_seconds=60)
 async def test_a_stream_that_cannot_be_kept_is_let_go_and_nobody_else_hears_of_it(engine, database, caplog):
     for name in ("bad", "one", "two"):
         await engine.create_stream(spec(name))

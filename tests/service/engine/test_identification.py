@@ -55,7 +55,7 @@ async def test_models_come_early_are_events_and_fold_exactly(engine, database):
     assert all(event.blob for event in accepted)
     assert_folds(engine, database)
     assert (await engine.health("one")).facts["identifications"] >= 1
-    pid = engine._identification.pid
+    pid = engine._identification._process.pid
     await engine.close()
     assert not alive(pid)
 
@@ -65,10 +65,10 @@ async def test_the_process_is_there_before_it_is_needed(engine):
     """Until the first model a stream decides at random, so nobody should have to wait for a process to start."""
     await engine.create_stream(spec("plain", agent="ts-pco"))
     await asyncio.sleep(0.2)
-    assert engine._identification.pid is None
+    assert engine._identification._process is None
     await engine.create_stream(spec("other", **ADAPTIVE))
-    await until(lambda: engine._identification.pid is not None)
-    pid = engine._identification.pid
+    await until(lambda: engine._identification._process is not None)
+    pid = engine._identification._process.pid
     await engine.close()
     assert not alive(pid)
 
@@ -78,13 +78,13 @@ async def test_a_process_that_dies_is_started_again(engine):
     await engine.create_stream(spec(**ADAPTIVE))
     await play(engine, "one", 9)
     await until(lambda: held(engine).model_seq > 0)
-    pid = engine._identification.pid
+    pid = engine._identification._process.pid
     os.kill(pid, signal.SIGKILL)
     await until(lambda: not alive(pid))
     before = held(engine).model_seq
     await play(engine, "one", 20)
     await until(lambda: held(engine).model_seq > before)
-    assert engine._identification.pid != pid
+    assert engine._identification._process.pid != pid
 
 
 @on_engine(identify=True)
@@ -94,7 +94,7 @@ async def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quie
     def identify(self, agent):
         if not died:
             self._ensure_running()
-            died.append(self.pid)
+            died.append(self._process.pid)
             self._end()  # before it can answer
             return None
         return real(self, agent)
@@ -130,7 +130,7 @@ def test_an_interrupt_from_the_terminal_is_not_for_it():
     identification = IdentificationProcess()
     identification.start()
     try:
-        assert os.getpgid(identification.pid) != os.getpgid(0)
+        assert os.getpgid(identification._process.pid) != os.getpgid(0)
     finally:
         identification.close()
 
@@ -147,7 +147,7 @@ async def main():
         await engine.create_stream(spec(**ADAPTIVE))
         await play(engine, "one", 9)
         await until(lambda: held(engine).model_seq > 0)
-        print(engine._identification.pid, flush=True)
+        print(engine._identification._process.pid, flush=True)
         await asyncio.sleep(600)
 
 asyncio.run(main())

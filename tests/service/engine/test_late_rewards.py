@@ -137,7 +137,7 @@ async def test_the_sweep_comes_again_at_once_and_others_wait_for_a_part_only(eng
     await until(lambda: sum(parts) >= 60, seconds=5)
     assert parts == [5] * 12
     for name in names:
-        assert held(engine, name).due == 0
+        assert held(engine, name).next_expiry == 0
 
 
 @pytest.mark.parametrize("name", [name for name, entry in hs.catalog().items() if not entry.reveals_context])

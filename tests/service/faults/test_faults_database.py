@@ -168,7 +168,7 @@ async def test_a_corrupted_snapshot_falls_back_to_the_journal(engine, database, 
             else:
                 other = zlib.compress(saving.to_bytes({"a": 1}, {})) if how == "of other fields" else b"something else"
                 journal._rows("DELETE FROM snapshots RETURNING seq")
-                journal.keep_snapshot(row.id, seq, other)
+                journal.save_snapshot(row.id, seq, other)
     async with opened(database) as engine:
         await decide(engine, 61)
         assert engine.measurements()["counts"]["loads_without_snapshot"] == 1

@@ -32,7 +32,7 @@ async def play(order: dict) -> None:
     def note(*what) -> None:
         os.write(acknowledged, (json.dumps(what) + "\n").encode())
 
-    async with opened(order["url"], snapshot_every=60, resident_bytes=1, lock_seconds=30.0) as engine:
+    async with opened(order["url"], snapshot_every=60, max_loaded_bytes=1, lock_seconds=30.0) as engine:
         for name, changes in STREAMS.items():
             await engine.create_stream(spec(name, **changes))
         note("ready", os.getpid())

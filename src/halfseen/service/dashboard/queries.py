@@ -1,4 +1,4 @@
-"""Answers what the dashboard asks, and keeps what was read between two requests: a request costs only what is new."""
+"""The queries of the dashboard. What they read is cached, so that a request reads only the events that are new."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from halfseen.diagnostics.health import Health
 from halfseen.journal.events import Event
 from halfseen.service.dashboard.context import ContextFilter, context_filter
 from halfseen.service.dashboard.series import StreamSeries, stream_series
-from halfseen.service.dashboard.window import DecisionWindow, most_events
+from halfseen.service.dashboard.window import DecisionWindow, max_events
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.schemas import StreamView
 
-MOST_CACHED = 8  # streams whose windows are kept
+MAX_CACHED = 8  # streams whose windows are in memory
 _PAGE = 1_000  # events read at a time, so that others who read get their turn
 _FRESH = 1.0  # seconds for which an answer is the answer
 _AGENT_FRESH = 10.0  # ... if an agent must be copied for it
@@ -60,7 +60,7 @@ class FindingView(Struct, frozen=True):
 
 
 class HealthView(Struct, frozen=True):
-    """`agent.health()`: a note for each thing that wants a look, what was found out about the model, facts."""
+    """`agent.health()`: notes on what needs attention, the findings about the model, and facts."""
 
     ok: bool
     heading: str
@@ -83,7 +83,7 @@ class _CachedStream:
 
 
 class DashboardQueries:
-    """What the dashboard asks of an engine. The streams asked about last are cached, the latest at the end."""
+    """The data of the dashboard, read from an engine. The streams read last are cached, the latest at the end."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -115,7 +115,7 @@ class DashboardQueries:
 
     async def _catch_up(self, cached: _CachedStream, view: StreamView) -> None:
         """Read the events since the last time; where there are more of them than a window holds, a new window."""
-        most, window = most_events(view), cached.window
+        most, window = max_events(view), cached.window
         if window is None or not 0 <= view.version - window.version <= most or cached.created != view.created:
             record = await self._events(view.name, max(0, view.version - most), view.version)
             cached.window, cached.created = await asyncio.to_thread(DecisionWindow, view, record), view.created
@@ -176,7 +176,7 @@ class DashboardQueries:
         """The stream, for one request at a time. After an error nothing of it stays cached."""
         cached = self._cached.setdefault(name, _CachedStream())
         self._cached.move_to_end(name)
-        while len(self._cached) > MOST_CACHED:
+        while len(self._cached) > MAX_CACHED:
             self._cached.popitem(last=False)
         async with cached.lock:
             try:

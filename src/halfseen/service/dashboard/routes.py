@@ -1,4 +1,4 @@
-"""The page, its files, and the three questions it asks. All of it reads; nothing here changes a stream."""
+"""The page of the dashboard, its files and its three queries. Nothing here changes a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from halfseen.journal.journal import Token
 from halfseen.service.dashboard.queries import DashboardQueries
-from halfseen.service.dashboard.series import MOST_POINTS
+from halfseen.service.dashboard.series import MAX_POINTS
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError, refusal
 
@@ -32,7 +32,7 @@ CONTENT_SECURITY_POLICY = (
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _HERE = Path(__file__).parent
 _PLOTLY = "plotly.min.js"
-_MOST_LISTED = 1_000
+_MAX_LISTED = 1_000
 _ENCODE = msgspec.json.Encoder().encode
 
 
@@ -42,14 +42,14 @@ def dashboard_routes(engine: Engine, guard: ReadGuard) -> list[Route]:
 
     async def overview(request: Request) -> Response:
         token = await guard(request, None)
-        limit = _number(request, "limit", 100, 1, _MOST_LISTED)
+        limit = _number(request, "limit", 100, 1, _MAX_LISTED)
         after = request.query_params.get("after", "")
         return _reply(await queries.overview(after, limit, token.streams if token is not None else None))
 
     async def stream_series(request: Request) -> Response:
         name = request.path_params["name"]
         await guard(request, name)
-        points = _number(request, "points", 300, 1, MOST_POINTS)
+        points = _number(request, "points", 300, 1, MAX_POINTS)
         coordinate = _number(request, "coordinate", 0, 0, 1_000_000)
         return _reply(await queries.series(name, points, coordinate))
 
@@ -96,7 +96,7 @@ async def _file(request: Request, name: str) -> Response:
         return Response(_content(found), headers=headers, media_type=media_type)
     packed = "gzip" in request.headers.get("accept-encoding", "")
     tag = f'"{_digest(found)}{"-gzip" if packed else ""}"'
-    headers |= {"vary": "accept-encoding", "cache-control": "no-cache", "etag": tag}  # kept, and asked for again
+    headers |= {"vary": "accept-encoding", "cache-control": "no-cache", "etag": tag}  # cached, but revalidated
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     if packed:
@@ -107,7 +107,7 @@ async def _file(request: Request, name: str) -> Response:
 
 @lru_cache(1)
 def _files() -> dict[str, Path]:
-    """Those that may be asked for, by name: no path is ever made from a request."""
+    """The static files by name. Only these are served: no path is ever made from a request."""
     found = {path.name: path for path in _HERE.iterdir() if path.suffix in _TYPES}
     spec = importlib.util.find_spec("plotly")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():

@@ -25,14 +25,14 @@ from halfseen.service.schemas import Arm
 from halfseen.statistics.confidence_intervals import CONFIDENCE
 from halfseen.statistics.distributions import normal_quantile
 
-MOST_POINTS = 1_000
-MOST_ARMS = 12  # drawn each for itself; the others are one
-MOST_LISTED = 20  # of the decisions that wait longest
+MAX_POINTS = 1_000
+MAX_ARMS = 12  # drawn each for itself; the others are one
+MAX_LISTED = 20  # of the decisions that wait longest
 _AGES = ((1, "under 1 s"), (10, "1–10 s"), (60, "10–60 s"), (600, "1–10 min"), (3_600, "10–60 min"), (86_400, "1–24 h"))
 _OLDEST = "over 24 h"
 _MICRO = 1e6
 _WARM_UP = 500  # rounds of a filter before those that are drawn
-_MOST_COVARIANCES = 4_000_000  # numbers in the covariances of a filter: of a large context, the last rounds only
+_MAX_COVARIANCES = 4_000_000  # numbers in the covariances of a filter: of a large context, the last rounds only
 
 Numbers = list[float | None]  # null where there is no number
 
@@ -235,11 +235,11 @@ def arm_shares(decisions: Sequence[WindowDecision], arms: Sequence[Arm], points:
     ends = block_ends(len(decisions), min(points, 60), least=20)
     played = np.array([one.arm for one in decisions], dtype=np.int64)
     counts = np.bincount(played, minlength=len(arms))
-    most_played = np.sort(np.argsort(-counts, kind="stable")[:MOST_ARMS])
+    most_played = np.sort(np.argsort(-counts, kind="stable")[:MAX_ARMS])
     names = [arm if isinstance(arm := arms[at], str) else f"arm {arm}" for at in most_played]
     groups = [played == at for at in most_played]
-    if len(arms) > MOST_ARMS:
-        names.append(f"{len(arms) - MOST_ARMS} others")
+    if len(arms) > MAX_ARMS:
+        names.append(f"{len(arms) - MAX_ARMS} others")
         groups.append(~np.isin(played, most_played))
     blocks = np.split(np.array(groups), ends[:-1], axis=1) if len(ends) else []
     share = [[float(block[at].mean()) for block in blocks] for at in range(len(groups))]
@@ -258,7 +258,7 @@ def context_series(
         why = context.why or "No decisions yet."
         return ContextSeries(list(context.coordinates), 0, [], IntervalSeries(), [], why)
     at = min(max(0, coordinate), len(context.coordinates) - 1)
-    decisions = decisions[-min(points + _WARM_UP, max(100, _MOST_COVARIANCES // len(context.coordinates) ** 2)) :]
+    decisions = decisions[-min(points + _WARM_UP, max(100, _MAX_COVARIANCES // len(context.coordinates) ** 2)) :]
     ys = np.stack([one.observation for one in decisions])
     mean, std = context.filter(ys, at)
     half = float(normal_quantile(0.5 + CONFIDENCE / 2)) * std
@@ -293,7 +293,7 @@ def waiting_decisions(decisions: Sequence[WindowDecision], arms: Sequence[Arm], 
         counts.tolist(),
         [
             WaitingDecision(one.id, arms[one.arm], float(age))
-            for one, age in zip(waiting[:MOST_LISTED], ages, strict=False)
+            for one, age in zip(waiting[:MAX_LISTED], ages, strict=False)
         ],
     )
 

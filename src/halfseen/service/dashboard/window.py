@@ -14,16 +14,16 @@ from halfseen.journal.events import Event
 from halfseen.kernels.random import Floats
 from halfseen.service.schemas import Arm, StreamView
 
-MOST_DECISIONS = 5_000  # per stream
-_MOST_NUMBERS = 1_000_000  # in all events that are read at first: fewer events where each of them is long
-_FEWEST_EVENTS = 200
+MAX_DECISIONS = 5_000  # per stream
+_MAX_NUMBERS = 1_000_000  # in all events that are read at first: fewer events where each of them is long
+_MIN_EVENTS = 200
 
 
-def most_events(view: StreamView) -> int:
+def max_events(view: StreamView) -> int:
     """How many events of a stream are read at most, the last ones."""
     observed = view.spec.observed if isinstance(view.spec.observed, int) else len(view.spec.observed)
     numbers = observed + 2 * len(view.arms) + 1
-    return max(_FEWEST_EVENTS, min(2 * MOST_DECISIONS, _MOST_NUMBERS // numbers))
+    return max(_MIN_EVENTS, min(2 * MAX_DECISIONS, _MAX_NUMBERS // numbers))
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +55,7 @@ class DecisionWindow:
         self.first = record[0].seq if record else view.version + 1  # the first event that was read
         self.version = self.first - 1
         self.decisions: OrderedDict[str, WindowDecision] = OrderedDict()
-        self._most = min(MOST_DECISIONS, most_events(view))
+        self._max_decisions = min(MAX_DECISIONS, max_events(view))
         for event in reversed(record):
             if isinstance(event.content, events.ArmRetired):
                 self._active.add(event.content.arm)
@@ -74,7 +74,7 @@ class DecisionWindow:
         for event in record:
             content = event.content
             if isinstance(content, events.Decided):
-                self._decided(event, content)
+                self._add_decision(event, content)
             elif isinstance(content, events.Rewarded | events.Expired):
                 decision = self.decisions.get(content.decision)
                 if decision is not None and isinstance(content, events.Rewarded):
@@ -88,7 +88,7 @@ class DecisionWindow:
                 self._active.discard(content.arm)
             self.version = event.seq
 
-    def _decided(self, event: Event, content: events.Decided) -> None:
+    def _add_decision(self, event: Event, content: events.Decided) -> None:
         assert event.id is not None
         able = self._active if content.available is None else self._active & set(content.available)
         possible = np.array([arm in able or arm == content.arm for arm in self.arms])
@@ -103,5 +103,5 @@ class DecisionWindow:
             expected=np.where(possible, np.array(content.expected, dtype=np.float64), 0.0),
             observation=np.array(content.observation, dtype=np.float64),
         )
-        if len(self.decisions) > self._most:
+        if len(self.decisions) > self._max_decisions:
             self.decisions.popitem(last=False)

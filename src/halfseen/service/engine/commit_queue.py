@@ -12,9 +12,9 @@ from typing import Any
 
 from halfseen.errors import HalfseenError
 from halfseen.journal.events import JournalAway
-from halfseen.service.engine.store import StreamStore, as_service_error
+from halfseen.service.engine.store import StreamStore
 from halfseen.service.engine.transaction import Operation
-from halfseen.service.errors import ServiceError, refusal
+from halfseen.service.errors import ServiceError, as_service_error, refusal
 from halfseen.service.metrics import Latencies
 from halfseen.service.schemas import EngineSettings
 
@@ -74,14 +74,14 @@ class CommitQueue:
                 results = await loop.run_in_executor(self._thread, self._store.commit_batch, batch)
                 self.mark_available()
             except Exception as error:
-                results = [self.failure(error)] * len(batch)
+                results = [self.convert_and_mark_away(error)] * len(batch)
             timeout.cancel()
             self.stalled = False
             ended = time.perf_counter()
             lasted = ended - began
             self.commits.add(lasted)
             self.counts["commits"] += 1
-            if self._store.refit_due or (self._store.may_identify and not self._identification_announced):
+            if self._store.refit_due or (self._store.has_refitting_stream and not self._identification_announced):
                 self._identification_announced = True
                 self.refit_wanted.set()
             for operation, result in zip(batch, results, strict=True):
@@ -152,14 +152,15 @@ class CommitQueue:
             self._wake.set()
             await asyncio.sleep(0.005)
 
-    def failure(self, error: Exception) -> ServiceError:
-        """The error for callers when a whole batch, or something beside the batches, has failed."""
+    def convert_and_mark_away(self, error: Exception) -> ServiceError:
+        """The error for callers when a batch, or work beside the batches, failed as a whole.
+
+        If the database could not be used, it counts as unavailable from now on.
+        """
         if isinstance(error, JournalAway):
             self._mark_away(str(error))
             return refusal("unavailable", str(error))
-        if isinstance(error, HalfseenError) and not isinstance(error, ServiceError):
-            return refusal("internal", str(error))
-        return as_service_error(error)
+        return as_service_error(error, "internal" if isinstance(error, HalfseenError) else None)
 
 
 def _set_result(future: asyncio.Future[list[Any]], result: list[Any] | BaseException) -> None:

@@ -69,7 +69,7 @@ class Engine:
         def connect() -> tuple[Journal, Journal]:
             journal = open_journal(url, lock_seconds=chosen.lock_seconds)
             try:
-                return journal, journal.another()
+                return journal, journal.new_connection()
             except BaseException:
                 journal.close()
                 raise
@@ -217,7 +217,7 @@ class Engine:
 
     async def _sweep(self) -> None:
         """Expire overdue decisions, save snapshots, and notice when a database that was away is back."""
-        more = False  # decisions are overdue than were expired
+        more = False  # whether some overdue decisions are left, because a transaction expires a limited number of them
         while True:
             await asyncio.sleep(0 if more else self._settings.sweep_seconds)
             more = False
@@ -295,7 +295,7 @@ class Engine:
         """Do something that takes long on a connection of its own."""
 
         def run() -> T:
-            with contextlib.closing(self._reader.another()) as journal:
+            with contextlib.closing(self._reader.new_connection()) as journal:
                 return act(journal)
 
         return await self._convert_errors(asyncio.to_thread(run))
@@ -304,7 +304,7 @@ class Engine:
         try:
             return await result
         except HalfseenError as error:
-            raise self._queue.failure(error) from None
+            raise self._queue.convert_and_mark_away(error) from None
 
 
 def _future() -> asyncio.Future[list[Any]]:

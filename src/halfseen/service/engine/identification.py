@@ -42,10 +42,6 @@ class IdentificationProcess:
         with contextlib.suppress(OSError, EOFError):
             self._ensure_running()
 
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
     def _ensure_running(self) -> subprocess.Popen[bytes]:
         if self._closed:
             raise EOFError

@@ -1,6 +1,6 @@
 """A stream in memory: its agent and everything else that follows from its events.
 
-Live and replayed events change the agent in the same way, so a stream folded again is bit for bit the same.
+Live and replayed events change the agent in the same way, so folding the journal again gives the same stream exactly.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class OpenDecision(NamedTuple):
     """A decision that has no reward yet."""
 
     round: int
-    time: int  # from which on it waits; never less than that of the one before it
+    waiting_since: int  # microseconds; never less than that of the decision before it
 
 
 def make_agent(spec: StreamSpec) -> Agent:
-    """Make the agent of a new stream. It never identifies a model inside a decision, only when it is told to."""
+    """Make the agent of a new stream. It never identifies a model inside a decision: the engine starts that."""
     entry = CATALOG[spec.agent]
     if entry.reveals_context:
         raise invalid("agent", f"'{spec.agent}', which is shown the true context", "an agent that decides without it")
@@ -134,12 +134,12 @@ class LoadedStream:
         elif isinstance(content, events.ModelAccepted):
             agent.accept(unpack_model(event.blob or b""))
 
-    def learn(self, number: int, value: float, how: str) -> None:
+    def learn(self, round_: int, value: float, how: str) -> None:
         """Let the agent learn a reward; provisionally, if it is a default that a late reward would replace."""
         if how == "default" and self.spec.replaces_defaults:
-            self.agent.learn(number, value, provisional=True)
+            self.agent.learn(round_, value, provisional=True)
         else:
-            self.agent.learn(number, value)
+            self.agent.learn(round_, value)
 
     def advance(self, event: Event) -> None:
         """Update everything but the agent, which has seen the event already."""
@@ -175,23 +175,23 @@ class LoadedStream:
 
     def _set_clock_back(self, clock: int) -> None:
         """The clock was put back: decisions made while it was ahead wait from now on."""
-        for identity in reversed(self.open_decisions):
-            if self.open_decisions[identity].time <= clock:
+        for decision_id in reversed(self.open_decisions):
+            if self.open_decisions[decision_id].waiting_since <= clock:
                 break
-            self.open_decisions[identity] = self.open_decisions[identity]._replace(time=clock)
+            self.open_decisions[decision_id] = self.open_decisions[decision_id]._replace(waiting_since=clock)
 
-    def _give_up(self, number: int) -> None:
+    def _give_up(self, round_: int) -> None:
         """Let the agent drop a decision from which it will never learn."""
         with contextlib.suppress(DecisionError):  # it has dropped it before
-            self.agent.give_up(number)
+            self.agent.give_up(round_)
 
     @property
-    def due(self) -> int:
+    def next_expiry(self) -> int:
         """When the oldest open decision expires, in microseconds; 0 if none does."""
-        wait = self.spec.wait
+        wait = self.spec.reward_wait_us
         if wait is None or not self.open_decisions:
             return 0
-        return next(iter(self.open_decisions.values())).time + wait
+        return next(iter(self.open_decisions.values())).waiting_since + wait
 
     def to_bytes(self) -> bytes:
         """The state as bytes, quickly. `compress_snapshot` makes of them what is stored."""
@@ -200,7 +200,7 @@ class LoadedStream:
             "agent": np.frombuffer(self.agent.packed(small=False), dtype=np.uint8),
             "ids": np.array(list(self.open_decisions), dtype="S36"),
             "rounds": np.array([one.round for one in self.open_decisions.values()], dtype=np.int64),
-            "times": np.array([one.time for one in self.open_decisions.values()], dtype=np.int64),
+            "times": np.array([one.waiting_since for one in self.open_decisions.values()], dtype=np.int64),
         }
         return saving.to_bytes(fields, arrays, small=False)
 
@@ -213,7 +213,9 @@ class LoadedStream:
             for name in _SNAPSHOT_FIELDS:
                 setattr(stream, name, fields[name])
             rows = zip(arrays["ids"], arrays["rounds"].tolist(), arrays["times"].tolist(), strict=True)
-            stream.open_decisions = {identity.decode(): OpenDecision(number, time) for identity, number, time in rows}
+            stream.open_decisions = {
+                decision_id.decode(): OpenDecision(round_, since) for decision_id, round_, since in rows
+            }
         except (zlib.error, LookupError, TypeError, ValueError, AttributeError) as error:
             raise SaveFileError(f"snapshot: got one that does not fit together ({error})") from None
         stream.snapshot_version = stream.version
@@ -245,7 +247,7 @@ def fold_imported_stream(journal: Journal, row: StreamRow) -> None:
         stream = fold_stream(journal, row)
     except HalfseenError as error:
         raise events.JournalError(f"stream '{row.name}': got a record that does not fold ({error})") from None
-    journal.keep_snapshot(row.id, stream.version, compress_snapshot(stream.to_bytes()))
+    journal.save_snapshot(row.id, stream.version, compress_snapshot(stream.to_bytes()))
 
 
 def pack_model(model: Mapping[str, Any]) -> bytes:

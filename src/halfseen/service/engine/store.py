@@ -16,14 +16,14 @@ from halfseen.journal.events import JournalAway, JournalError
 from halfseen.journal.journal import Journal, StreamRow
 from halfseen.service.engine.loaded_stream import LoadedStream, compress_snapshot, read_spec
 from halfseen.service.engine.transaction import Operation, StreamTransaction, UnrecordedDecision
-from halfseen.service.errors import ServiceError, refusal
+from halfseen.service.errors import ServiceError, as_service_error, refusal
 from halfseen.service.schemas import EngineSettings
 
 T = TypeVar("T")
 _LOG = logging.getLogger("halfseen.service")
 _CLAIM = 60_000_000  # microseconds that a process has to identify a model before another may try
 _CLAIM_CHECK = 5_000_000  # microseconds before it is checked again whether another process has identified one
-_MAX_OVERDUE = 2_000  # streams that one sweep looks at
+_MAX_OVERDUE = 2_000  # streams that one sweep handles
 _MAX_EXPIRED = 2_000  # decisions that are expired in one transaction, for which others wait
 _MIN_SNAPSHOT_EVENTS = 50  # since the last snapshot; folding fewer is as quick as writing one
 
@@ -46,9 +46,9 @@ class StreamStore:
         self.nbytes = 0
         self._sizes: dict[str, int] = {}
         self.refit_due: OrderedDict[str, None] = OrderedDict()  # names of streams whose agents need a model
-        self.may_identify = False  # whether there has been a stream whose agent will need one
+        self.has_refitting_stream = False  # whether there has been a stream whose agent refits its model
         self._claimed_until: dict[str, int] = {}  # when to look again at streams claimed by another process
-        self._may_expire = 0  # decisions, in the current transaction
+        self._expirations_left = 0  # how many decisions the current transaction may still expire
         self.counts: Counter[str] = Counter()
         self._reported: set[str] = set()  # streams whose snapshots failed, which is logged once
 
@@ -60,7 +60,7 @@ class StreamStore:
         If that fails nothing has happened, and the streams concerned are folded again when they are next used.
         """
         now = _now()
-        self._may_expire = _MAX_EXPIRED
+        self._expirations_left = _MAX_EXPIRED
         by_name: dict[str, list[int]] = {}
         for index, operation in enumerate(batch):
             by_name.setdefault(operation.name, []).append(index)
@@ -69,7 +69,7 @@ class StreamStore:
         try:
             with self._journal.transaction():
                 created = self._create(batch, now)
-                rows = self._journal.lock(name for name in by_name if name.isprintable())
+                rows = self._journal.lock_streams(name for name in by_name if name.isprintable())
                 for name, indices in by_name.items():
                     operations = [batch[index] for index in indices]
                     try:
@@ -77,7 +77,7 @@ class StreamStore:
                     except JournalAway:
                         raise
                     except Exception as error:  # of this stream only: the others of the batch are not affected
-                        self._forget(name)
+                        self._unload(name)
                         transactions.pop(name, None)
                         if name in created:
                             raise
@@ -89,7 +89,7 @@ class StreamStore:
                 self._journal.append([one.row for one in changed], entries)
         except BaseException:
             for name in by_name:
-                self._forget(name)
+                self._unload(name)
             raise
         self.counts["events"] += len(entries)
         for name, transaction in transactions.items():
@@ -101,11 +101,11 @@ class StreamStore:
         """Add the streams that are to be created and do not exist; their initial states."""
         wanted = {operation.name: operation.creates for operation in batch if operation.creates is not None}
         created: dict[str, LoadedStream] = {}
-        room = self._settings.max_streams - self._journal.count() if wanted else 0
+        room = self._settings.max_streams - self._journal.count_streams() if wanted else 0
         for name, creation in sorted(wanted.items()):
             if len(created) < room:
                 spec = msgspec.json.encode(creation.spec).decode()
-                if self._journal.create(StreamRow(0, name, spec, creation.stream.arms, 0, 0, 0, now, now)):
+                if self._journal.create_stream(StreamRow(0, name, spec, creation.stream.arms, 0, 0, 0, now, now)):
                     created[name] = creation.stream
         return created
 
@@ -124,14 +124,14 @@ class StreamStore:
             missing = stream_not_found(name)
             return [[full if operation.creates else missing] * max(1, operation.size) for operation in operations]
         stream = created or self._up_to_date(row)
-        transaction = transactions[name] = StreamTransaction(row, stream, self._journal, now, self._may_expire)
-        self._may_expire -= transaction.expired
+        transaction = transactions[name] = StreamTransaction(row, stream, self._journal, now, self._expirations_left)
+        self._expirations_left -= transaction.expired
         if created is not None:
             transaction.create()
         keys = [key for operation in operations for key in operation.keys]
-        transaction.find_decisions(keys, [one for operation in operations for one in operation.decisions])
+        transaction.find_decisions(keys, [one for operation in operations for one in operation.decision_ids])
         answers = [operation.run(transaction) for operation in operations]
-        transaction.commit()
+        transaction.finish()
         return [[one.reply if type(one) is UnrecordedDecision else one for one in rows] for rows in answers]
 
     def in_transaction(self, act: Callable[[Journal], T]) -> T:
@@ -171,7 +171,7 @@ class StreamStore:
         try:
             stream = self._up_to_date(row)
         except BaseException:  # half of the events may have been folded
-            self._forget(name)
+            self._unload(name)
             raise
         self._mark_used(name, stream)
         return row, stream
@@ -181,11 +181,11 @@ class StreamStore:
         self.loaded.move_to_end(name)
         self.nbytes += stream.nbytes - self._sizes.get(name, 0)
         self._sizes[name] = stream.nbytes
-        self.may_identify = self.may_identify or stream.agent.policy.can_refit
+        self.has_refitting_stream = self.has_refitting_stream or stream.agent.policy.can_refit
         if stream.agent.refit_due and not stream.retired and self._claimed_until.get(name, 0) <= _now():
             self.refit_due.setdefault(name)
 
-    def _forget(self, name: str) -> None:
+    def _unload(self, name: str) -> None:
         if self.loaded.pop(name, None) is not None:
             self.nbytes -= self._sizes.pop(name)
 
@@ -194,11 +194,11 @@ class StreamStore:
 
         This never raises: whoever waits for a reply used another stream, and that is committed.
         """
-        while self.nbytes > self._settings.resident_bytes and len(self.loaded) > 1:
+        while self.nbytes > self._settings.max_loaded_bytes and len(self.loaded) > 1:
             name, stream = next(iter(self.loaded.items()))
             if stream.version - stream.snapshot_version >= _MIN_SNAPSHOT_EVENTS and not self._try_snapshot(name):
                 return
-            self._forget(name)
+            self._unload(name)
             self.counts["evictions"] += 1
 
     def copy_agent(self, name: str) -> bytes:
@@ -217,7 +217,7 @@ class StreamStore:
         return row.id, stream.version, state
 
     def save_snapshot(self, name: str, stream_id: int, version: int, snapshot: bytes) -> None:
-        self.in_transaction(lambda journal: journal.keep_snapshot(stream_id, version, snapshot))
+        self.in_transaction(lambda journal: journal.save_snapshot(stream_id, version, snapshot))
         if name in self.loaded:
             self.loaded[name].snapshot_version = version
         self.counts["snapshots"] += 1
@@ -255,7 +255,7 @@ class StreamStore:
 
     def overdue(self) -> list[str]:
         """The streams with a decision whose reward wait is over, in memory or not."""
-        return self._journal.due(_now(), _MAX_OVERDUE)
+        return self._journal.overdue_streams(_now(), _MAX_OVERDUE)
 
     def claim_identification(self) -> IdentificationTask | None:
         """Claim the stream that has waited longest for a model, of those that no other process has claimed."""
@@ -267,7 +267,8 @@ class StreamStore:
                 self._claimed_until[name] = min(row.identifying, now + _CLAIM_CHECK)
             elif stream.agent.refit_due and not stream.retired:
                 self._claimed_until.pop(name, None)
-                if self.in_transaction(partial(Journal.claim, stream_id=row.id, now=now, until=now + _CLAIM)):
+                claim = partial(Journal.claim_identification, stream_id=row.id, now=now, until=now + _CLAIM)
+                if self.in_transaction(claim):
                     task = IdentificationTask(name, stream.agent.packed(small=False), stream.version, stream.model_seq)
             self._evict()
             if task is not None:
@@ -277,7 +278,7 @@ class StreamStore:
     def release_claim(self, name: str) -> None:
         """Undo `claim_identification`: the stream needs a model again."""
         row, _ = self._find(name)
-        self.in_transaction(partial(Journal.claim, stream_id=row.id, now=_now() + _CLAIM, until=0))
+        self.in_transaction(partial(Journal.claim_identification, stream_id=row.id, now=_now() + _CLAIM, until=0))
         self.refit_due.setdefault(name)
         self._evict()
 
@@ -301,9 +302,3 @@ def stream_not_found(name: str) -> ServiceError:
 
 def _now() -> int:
     return time.time_ns() // 1000
-
-
-def as_service_error(error: Exception) -> ServiceError:
-    if isinstance(error, ServiceError):
-        return error
-    return refusal("internal", f"service: {type(error).__name__}: {error}")

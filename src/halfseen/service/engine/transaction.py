@@ -23,7 +23,7 @@ from halfseen.journal.events import Event
 from halfseen.journal.journal import Journal, StreamRow
 from halfseen.kernels.random import Floats
 from halfseen.service.engine.loaded_stream import LoadedStream, OpenDecision, make_agent, unpack_model
-from halfseen.service.errors import ServiceError, refusal
+from halfseen.service.errors import as_service_error, refusal
 from halfseen.service.schemas import (
     MAX_KEY_LENGTH,
     Arm,
@@ -72,7 +72,7 @@ class StreamTransaction:
         self.now = max(now, stream.time)  # times in the journal never decrease, although the clock may be put back
         self._recorded_clock = now if self.now - now > _CLOCK_TOLERANCE else None
         self.new_events: list[Event] = []
-        self.changed = False  # whether there is anything to write; known after `commit`
+        self.changed = False  # whether there is anything to write; known after `finish`
         self._by_key: dict[str, tuple[str, events.Decided]] = {}
         self._outcomes: dict[str, DecisionOutcome] = {}
         self._looked_up: set[str] = set()
@@ -80,32 +80,32 @@ class StreamTransaction:
         self._unrecorded_keys: set[str] = set()
         self._features, self._observed = stream.spec.features, stream.agent.policy.streams.observed
         # By the clock and not by `self.now`: waits end although the clock was ahead for a while.
-        self._overdue_since = None if stream.spec.wait is None else now - stream.spec.wait
+        self._overdue_since = None if stream.spec.reward_wait_us is None else now - stream.spec.reward_wait_us
         self.expired = self._expire_overdue(max_expired)
 
-    def find_decisions(self, keys: Iterable[str | None], decisions: Iterable[str]) -> None:
+    def find_decisions(self, keys: Iterable[str | None], decision_ids: Iterable[str]) -> None:
         """Read, in two queries, the decisions with these idempotency keys and the outcomes of those not open."""
         valid = [key for key in keys if key is not None and _is_valid_key(key)]
-        for event in self._journal.with_keys(self.row.id, valid):
+        for event in self._journal.decisions_with_keys(self.row.id, valid):
             if isinstance(event.content, events.Decided) and event.key is not None and event.id is not None:
                 self._by_key[event.key] = (event.id, event.content)
-        self._looked_up = {one for one in decisions if one not in self.stream.open_decisions and _ID.fullmatch(one)}
-        for event in self._journal.about(self.row.id, list(self._looked_up)):
+        self._looked_up = {one for one in decision_ids if one not in self.stream.open_decisions and _ID.fullmatch(one)}
+        for event in self._journal.events_of_decisions(self.row.id, list(self._looked_up)):
             self._add_outcome(event)
         for event in self.new_events:  # what has expired in this very transaction
             self._add_outcome(event)
 
-    def _outcome(self, identity: str) -> DecisionOutcome:
-        if identity not in self._outcomes and identity not in self._looked_up and _ID.fullmatch(identity):
+    def _outcome(self, decision_id: str) -> DecisionOutcome:
+        if decision_id not in self._outcomes and decision_id not in self._looked_up and _ID.fullmatch(decision_id):
             # It was open when `find_decisions` looked, and later decisions of this batch have displaced it.
-            for event in self._journal.about(self.row.id, [identity]):
+            for event in self._journal.events_of_decisions(self.row.id, [decision_id]):
                 self._add_outcome(event)
             for event in self.new_events:
-                if event.id == identity:
+                if event.id == decision_id:
                     self._add_outcome(event)
-        if identity not in self._outcomes:
-            raise refusal("not_found", f"decision: got '{identity[:40]}'; want the id of a decision of this stream")
-        return self._outcomes[identity]
+        if decision_id not in self._outcomes:
+            raise refusal("not_found", f"decision: got '{decision_id[:40]}'; want the id of a decision of this stream")
+        return self._outcomes[decision_id]
 
     def _add_outcome(self, event: Event) -> None:
         content = event.content
@@ -116,18 +116,19 @@ class StreamTransaction:
         elif isinstance(content, events.Expired) and content.decision in self._outcomes:
             self._outcomes[content.decision] = DecisionOutcome(self._outcomes[content.decision].round, expired=True)
 
-    def commit(self) -> None:
+    def finish(self) -> None:
         """Record the decisions made and update the row; `new_events` and `row` are then ready to be written."""
         self._record_decisions()
         stream, row = self.stream, self.row
-        self.changed = bool(self.new_events) or row.due != stream.due
+        self.changed = bool(self.new_events) or row.due != stream.next_expiry
         row.version, row.updated, row.retired = stream.version, stream.time, stream.retired
-        row.decisions, row.rewards, row.arms, row.due = stream.decisions, stream.rewards, stream.arms, stream.due
+        row.decisions, row.rewards, row.arms = stream.decisions, stream.rewards, stream.arms
+        row.due = stream.next_expiry
 
-    def _append(self, content: events.Content, identity: str | None = None, blob: bytes | None = None) -> Event:
+    def _append(self, content: events.Content, decision_id: str | None = None, blob: bytes | None = None) -> Event:
         if self._unrecorded:  # they came first
             self._record_decisions()
-        event = Event(self.stream.version + 1, self.now, identity, content, blob)
+        event = Event(self.stream.version + 1, self.now, decision_id, content, blob)
         self.stream.advance(event)
         self.new_events.append(event)
         return event
@@ -144,9 +145,9 @@ class StreamTransaction:
                 self._record_decisions()
             known = self._by_key.get(request.key)
             if known is not None:
-                identity, made = known
+                decision_id, made = known
                 return DecisionReply(
-                    identity, made.arm, made.propensity, made.propensities, made.expected, repeated=True
+                    decision_id, made.arm, made.propensity, made.propensities, made.expected, repeated=True
                 )
         self._check_not_retired()
         y = self._observation(request.observation)
@@ -171,7 +172,7 @@ class StreamTransaction:
         ids = next_ids(self.now // 1000, self.stream.last_id, len(unrecorded))
         weights = summarise([one.decision for one in unrecorded])
         observations = np.array([one.observation for one in unrecorded]).tolist()  # NaN becomes null when encoded
-        for identity, one, y, (index, propensities, expected) in zip(
+        for decision_id, one, y, (index, propensities, expected) in zip(
             ids, unrecorded, observations, weights, strict=True
         ):
             request, arm, propensity = one.request, arms[index], propensities[index]
@@ -179,10 +180,10 @@ class StreamTransaction:
                 one.decision.id, y, arm, propensity, propensities, expected,
                 request.available, request.key, self._recorded_clock,
             )  # fmt: skip
-            self._append(content, identity)
+            self._append(content, decision_id)
             if request.key is not None:
-                self._by_key[request.key] = (identity, content)
-            one.reply = DecisionReply(identity, arm, propensity, propensities, expected)
+                self._by_key[request.key] = (decision_id, content)
+            one.reply = DecisionReply(decision_id, arm, propensity, propensities, expected)
 
     def _observation(self, given: Any) -> Floats:
         """y, (k,), with NaN for what was not seen."""
@@ -220,32 +221,32 @@ class StreamTransaction:
 
     def reward(self, request: RewardRequest) -> RewardReply:
         """Credit a reward. The same reward again changes nothing, another value for the decision is a conflict."""
-        identity = request.decision
+        decision_id = request.decision
         if type(request.value) not in (int, float) or not abs(request.value) <= LIMIT:
             raise refusal("invalid", f"value: got {request.value!r}; want a number within ±{LIMIT:g}")
         value = float(request.value)
-        open_decision = self.stream.open_decisions.get(identity)
+        open_decision = self.stream.open_decisions.get(decision_id)
         if open_decision is not None:
             if not self._is_overdue(open_decision):
-                return self._credit(identity, open_decision.round, value, "given", fold=True)
-            self._expire(identity, open_decision.round)
-        number, before, expired = self._outcome(identity)
+                return self._credit(decision_id, open_decision.round, value, "given", fold=True)
+            self._expire(decision_id, open_decision.round)
+        round_, before, expired = self._outcome(decision_id)
         if expired or (before is not None and before.how == "default"):
-            return self._credit(identity, number, value, "late", fold=self.stream.spec.late_rewards == "fold")
+            return self._credit(decision_id, round_, value, "late", fold=self.stream.spec.late_rewards == "fold")
         if before is None:  # there are more open decisions than are held in memory
-            return self._credit(identity, number, value, "given", fold=True)
+            return self._credit(decision_id, round_, value, "given", fold=True)
         if before.value != value:
             raise refusal("conflict", f"value: got {value}; the reward of this decision is {before.value}")
-        return RewardReply(identity, value, before.how, before.folded, repeated=True)
+        return RewardReply(decision_id, value, before.how, before.folded, repeated=True)
 
-    def _credit(self, identity: str, number: int, value: float, how: Any, *, fold: bool) -> RewardReply:
+    def _credit(self, decision_id: str, round_: int, value: float, how: Any, *, fold: bool) -> RewardReply:
         if fold:
             try:
-                self.stream.learn(number, value, how)
+                self.stream.learn(round_, value, how)
             except HalfseenError:  # the agent no longer remembers the decision, or cannot learn from its context
                 fold = False
-        self._add_outcome(self._append(events.Rewarded(identity, number, value, how, fold), identity))
-        return RewardReply(identity, value, how, fold)
+        self._add_outcome(self._append(events.Rewarded(decision_id, round_, value, how, fold), decision_id))
+        return RewardReply(decision_id, value, how, fold)
 
     def has_overdue(self) -> bool:
         """Whether there are more decisions to expire than this transaction has."""
@@ -254,21 +255,21 @@ class StreamTransaction:
     def _expire_overdue(self, most: int) -> int:
         oldest = islice(self.stream.open_decisions.items(), most)
         overdue = list(takewhile(lambda item: self._is_overdue(item[1]), oldest))
-        for identity, one in overdue:
-            self._expire(identity, one.round)
+        for decision_id, one in overdue:
+            self._expire(decision_id, one.round)
         return len(overdue)
 
     def _is_overdue(self, decision: OpenDecision) -> bool:
-        return self._overdue_since is not None and decision.time <= self._overdue_since
+        return self._overdue_since is not None and decision.waiting_since <= self._overdue_since
 
-    def _expire(self, identity: str, number: int) -> None:
+    def _expire(self, decision_id: str, round_: int) -> None:
         """End the wait for a reward: the default reward, if there is one."""
         default = self.stream.spec.default_reward
         if default is None:
-            self._append(events.Expired(identity), identity)
-            self._outcomes[identity] = DecisionOutcome(number, expired=True)
+            self._append(events.Expired(decision_id), decision_id)
+            self._outcomes[decision_id] = DecisionOutcome(round_, expired=True)
         else:
-            self._credit(identity, number, default, "default", fold=True)
+            self._credit(decision_id, round_, default, "default", fold=True)
 
     # ------------------------------------------------------------------ the stream itself
 
@@ -336,7 +337,7 @@ class Operation:
     future: asyncio.Future[list[Any]]
     size: int = 1  # rows
     keys: Sequence[str | None] = ()
-    decisions: Sequence[str] = ()
+    decision_ids: Sequence[str] = ()
     creates: StreamCreation | None = None
     kind: str | None = None  # "decide" or "reward": those are counted and timed
     began: float = 0.0
@@ -361,18 +362,16 @@ class Operation:
 
     @classmethod
     def reward(cls, name: str, rows: Sequence[RewardRequest], future: asyncio.Future[list[Any]]) -> Operation:
-        began, decisions = time.perf_counter(), [row.decision for row in rows]
+        began, decision_ids = time.perf_counter(), [row.decision for row in rows]
         run = lambda transaction: [_result_or_error(transaction.reward, row) for row in rows]  # noqa: E731
-        return cls(name, run, future, len(rows), decisions=decisions, kind="reward", began=began)
+        return cls(name, run, future, len(rows), decision_ids=decision_ids, kind="reward", began=began)
 
 
 def _result_or_error(act: Callable[[Any], Any], row: Any) -> Any:
     try:
         return act(row)
-    except ServiceError as error:
-        return error
     except HalfseenError as error:
-        return refusal("invalid", str(error))
+        return as_service_error(error, "invalid")
 
 
 @dataclass(eq=False)

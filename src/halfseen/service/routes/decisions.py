@@ -11,10 +11,10 @@ from typing import TypeVar
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from halfseen.service.asgi import error_response, internal_error, read_body, send_json
+from halfseen.service.asgi import error_response, read_body, send_json
 from halfseen.service.auth import Authorizer
 from halfseen.service.engine.engine import Engine
-from halfseen.service.errors import ServiceError, refusal
+from halfseen.service.errors import ServiceError, internal_error, refusal
 from halfseen.service.metrics import RequestMetrics
 from halfseen.service.schemas import (
     DecisionRequest,
