@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import halfseen as hs
-from halfseen.worlds import RECORDED
-from halfseen.worlds.named import NAMED
+from halfseen.worlds.named import NAMED, RECORDED
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -331,8 +331,7 @@ def test_the_list_of_commands_loads_no_numpy() -> None:
 
 def test_lists() -> None:
     from halfseen.agents.catalogue import CATALOG
-    from halfseen.worlds import RECORDED
-    from halfseen.worlds.named import NAMED
+    from halfseen.worlds.named import NAMED, RECORDED
 
     runner = testing.CliRunner(env={"COLUMNS": "120"})
     agents = runner.invoke(build_app(), ["agents"])

@@ -120,9 +120,9 @@ def resolve_worlds(
 ) -> list[World]:
     """Named worlds with their options, or the world of a table with its columns."""
     from halfseen.experiments.plan import world_spec
-    from halfseen.worlds import RECORDED, recorded
+    from halfseen.worlds import recorded
     from halfseen.worlds.columns import FILE_ENDINGS, read_columns
-    from halfseen.worlds.named import NAMED
+    from halfseen.worlds.named import NAMED, RECORDED
 
     tables = [world for world in worlds if world.lower().endswith(FILE_ENDINGS)]
     if not tables:
