@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from halfseen.errors import HalfseenError, invalid, missing_extra
 from halfseen.service.errors import ServiceError
-from halfseen.validation import listed
+from halfseen.validation import as_list
 
 try:
     import httpx
@@ -130,7 +130,7 @@ def _reward(stream: str, decision: str | ServedDecision, value: float) -> _Call[
 
 
 def _decide_many(stream: str, observations: Iterable[Observation]) -> _Call[list[ServedDecision | ServiceError]]:
-    rows = [_decision_request(row) for row in listed("observations", observations, "a list of observations")]
+    rows = [_decision_request(row) for row in as_list("observations", observations, "a list of observations")]
     return _Call("POST", _stream_path(stream, "/decisions/batch"), _results(ServedDecision), {"decisions": rows})
 
 
@@ -138,7 +138,7 @@ def _reward_many(
     stream: str, rewards: Iterable[tuple[str | ServedDecision, float]]
 ) -> _Call[list[ServedReward | ServiceError]]:
     wanted = "pairs of a decision and its reward"
-    pairs = listed("rewards", rewards, wanted)
+    pairs = as_list("rewards", rewards, wanted)
     for pair in pairs:
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
             raise invalid("rewards", repr(pair), wanted)
@@ -157,10 +157,10 @@ def _decision_request(
             str(name): _entry(f"observation['{name}']", value) for name, value in observation.items()
         }
     else:
-        entries = listed("observation", observation, "numbers in a list, or by feature in a mapping")
+        entries = as_list("observation", observation, "numbers in a list, or by feature in a mapping")
         body["observation"] = [_entry(f"observation[{i}]", value) for i, value in enumerate(entries)]
     if available is not None:
-        body["available"] = [_arm(arm) for arm in listed("available", available, "a list of arms")]
+        body["available"] = [_arm(arm) for arm in as_list("available", available, "a list of arms")]
     return body
 
 
@@ -203,7 +203,7 @@ def _count_or_names(argument: str, given: Any) -> int | list[str]:
     try:
         return operator.index(given)
     except TypeError:
-        return listed(argument, given, "a count, or a list of names")
+        return as_list(argument, given, "a count, or a list of names")
 
 
 # ---------------------------------------------------------------------- replies

@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.random import Floats, Ints, Keys
-from halfseen.validation import refuse_outside
+from halfseen.validation import check_range
 
 State = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
-Limits = Mapping[str, tuple[ArrayLike, ArrayLike]]  # of arrays by name: the least and the greatest integer
-MOST = 2**53  # no count comes that far
+IntegerBounds = Mapping[str, tuple[ArrayLike, ArrayLike]]  # of arrays by name: the least and the greatest integer
+MAX_COUNT = 2**53  # no count comes that far
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class Stateful:
     def _state_shape(self, name: str, mine: NDArray[Any], given: NDArray[Any], count: int) -> tuple[int, ...]:
         return (count, *mine.shape[1:])
 
-    def limits(self, state: State) -> Limits:
-        """Between which values integers of the state must lie, where that is not 0 to MOST.
+    def integer_bounds(self, state: State) -> IntegerBounds:
+        """Between which values integers of the state must lie, where that is not 0 to MAX_COUNT.
 
         `state` is what is to be restored. That of an estimator holds the `rounds` (B,) of the streams as well.
         """
@@ -92,11 +92,11 @@ class Stateful:
 
     def check_ranges(self, state: State) -> None:
         """Refuse integers that lie outside their limits: kernels index by them and check no bounds."""
-        limits = self.limits(state)
+        bounds = self.integer_bounds(state)
         for name in self.state_names:
             given = np.asarray(state[name])
             if given.dtype.kind in "iu":
-                refuse_outside(f"state '{name}'", given, *limits.get(name, (0, MOST)))
+                check_range(f"state '{name}'", given, *bounds.get(name, (0, MAX_COUNT)))
 
     def check_consistency(self, state: State) -> None:
         """Refuse arrays of the right shape that contradict each other."""

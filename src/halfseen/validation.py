@@ -29,7 +29,7 @@ def real_numbers(argument: str, value: ArrayLike) -> Floats:
     raise invalid(argument, type(value).__name__, "an array of real numbers")
 
 
-def listed(argument: str, items: Iterable[Any], wanted: str) -> list[Any]:
+def as_list(argument: str, items: Iterable[Any], wanted: str) -> list[Any]:
     if isinstance(items, np.ndarray):
         items = items.tolist()
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
@@ -63,7 +63,7 @@ def vector(argument: str, value: ArrayLike, length: int) -> Floats:
     return array
 
 
-def row(argument: str, value: ArrayLike, length: int) -> Floats:
+def row_vector(argument: str, value: ArrayLike, length: int) -> Floats:
     """`length` numbers as an array (1, length)."""
     if type(value) is _ARRAY and value.dtype is _FLOAT64 and value.shape == (length,) and value.flags.carray:
         return value[None]
@@ -104,7 +104,7 @@ def covariances(argument: str, value: ArrayLike, streams: int, size: int) -> Flo
     return cov
 
 
-def refuse_outside(name: str, given: NDArray[np.generic], low: ArrayLike, high: ArrayLike) -> None:
+def check_range(name: str, given: NDArray[np.generic], low: ArrayLike, high: ArrayLike) -> None:
     """Refuse integers below `low` or above `high`."""
     least, most = np.asarray(low), np.asarray(high)
     if not ((given >= least) & (given <= most)).all():

@@ -96,7 +96,7 @@ class Agent:
         Agents named `oracle-…` also want the true `context`.
         """
         policy = self.policy
-        y = validation.row("observation", observation, self._observed)
+        y = validation.row_vector("observation", observation, self._observed)
         x = self._context(context) if context is not None or self._wants_context else None
         mask = None if available is None else self._arms.mask(available, policy.active)
         choices = policy.decide(y, contexts=x, available=mask)
@@ -116,7 +116,7 @@ class Agent:
         The decision says what this agent would have done: `propensities` are its own. `propensity` is that of whoever
         chose the arm; agents that learn from it (`meb`) take their own if it is not given. `fold` is many such rounds.
         """
-        y = validation.row("observation", observation, self.policy.streams.observed)
+        y = validation.row_vector("observation", observation, self.policy.streams.observed)
         x = self._context(context)
         index = self._arms.index("arm", arm)
         mask = self.policy.active if available is None else self._arms.mask(available, self.policy.active)
@@ -178,7 +178,7 @@ class Agent:
 
     def learn_many(self, ids: Iterable[int | Decision], rewards: ArrayLike) -> None:
         """Credit many rewards, in the order given: the same as one by one, but all of them or, if refused, none."""
-        given = validation.listed("ids", ids, "a list of decisions or their ids")
+        given = validation.as_list("ids", ids, "a list of decisions or their ids")
         numbers = [one.id_for(self) if isinstance(one, Decision) else one for one in given]
         waiting = [self._pending.get(number) for number in numbers]
         values = validation.numbers("rewards", rewards, "numbers, one a decision")
@@ -389,7 +389,7 @@ class RecordedRounds:
         """What users hand over, for an agent with this policy and the arms `known`."""
         ys = validation.table("observations", observations, policy.streams.observed)
         values = validation.numbers("rewards", rewards, "numbers, one a round")
-        played = validation.listed("arms", arms, "a list of arms")
+        played = validation.as_list("arms", arms, "a list of arms")
         indices = np.array([known.index("arms", arm) for arm in played], dtype=np.int64)
         if classify_values(ys) == EXCESSIVE:
             raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")

@@ -8,7 +8,7 @@ import numpy as np
 
 from halfseen.components import Mask
 from halfseen.errors import invalid, unknown
-from halfseen.validation import listed
+from halfseen.validation import as_list
 
 Arm = int | str
 
@@ -34,7 +34,7 @@ class Arms:
     def mask(self, available: Iterable[Arm], active: Mask) -> Mask:
         """Which arms are `available`, (1, K); every one of them must be active, (1, K)."""
         mask = np.zeros((1, len(self.names)), dtype=np.bool_)
-        for arm in listed("available", available, "a list of arms"):
+        for arm in as_list("available", available, "a list of arms"):
             index = self.index("available", arm)
             if not active[0, index]:
                 raise invalid("available", f"{arm!r}, which is retired", "arms of agent.active_arms")

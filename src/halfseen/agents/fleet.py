@@ -116,7 +116,7 @@ class Fleet:
         if isinstance(streams, int | np.integer):
             count = at_least("streams", streams, 1)
         else:
-            names = validation.listed("streams", streams, "a count of at least 1, or names of streams")
+            names = validation.as_list("streams", streams, "a count of at least 1, or names of streams")
             count = len(names)
             self._registry.check_new(names)
         next_number = self._registry.next_number
@@ -414,7 +414,7 @@ def _arrays_of(part: Stateful) -> dict[str, NDArray[Any]]:
 def _seeds(given: Any, count: int) -> Any:
     """One seed per stream, as integers."""
     if not (isinstance(given, np.ndarray) and given.dtype.kind in "iu" and given.ndim == 1 and (given >= 0).all()):
-        numbers = validation.listed("seeds", given, "one seed a stream")
+        numbers = validation.as_list("seeds", given, "one seed a stream")
         given = np.array([seed_number("seeds", one) for one in numbers], dtype=np.uint64)
     if len(given) != count:
         raise invalid("seeds", f"{len(given)} of them", f"{count}, one a stream")

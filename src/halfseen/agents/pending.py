@@ -13,7 +13,7 @@ from halfseen.components import resized
 from halfseen.diagnostics.health import LONG_SILENCE
 from halfseen.errors import DecisionError, invalid
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import at_least, refuse_outside
+from halfseen.validation import at_least, check_range
 
 PROVISIONAL = "pending.provisional"  # in the state only if there is such a reward
 _NO_PROVISIONAL = np.zeros((0, 4))  # number of the decision, value of the reward, and how it was learnt
@@ -162,9 +162,9 @@ class PendingDecisions:
         if len(counts) != 1 or len(state["rewards"]) not in (2, 3):
             raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
         ids, rounds = np.asarray(state["pending.ids"]), np.asarray(state["rounds"]).max(initial=0)
-        refuse_outside("state 'pending.arms'", np.asarray(state["pending.arms"]), 0, arms - 1)
-        refuse_outside("state 'pending.ids'", ids, 1, rounds)
-        refuse_outside("state 'rewards'", np.asarray(state["rewards"]), 0, rounds)
+        check_range("state 'pending.arms'", np.asarray(state["pending.arms"]), 0, arms - 1)
+        check_range("state 'pending.ids'", ids, 1, rounds)
+        check_range("state 'rewards'", np.asarray(state["rewards"]), 0, rounds)
         if not (np.diff(ids) > 0).all():
             raise invalid("state 'pending.ids'", "decisions out of order", "each once, the oldest first")
         held = np.asarray(state.get(PROVISIONAL, _NO_PROVISIONAL))

@@ -70,7 +70,7 @@ class Policy(Stateful):
             return None
         if given is None:
             raise invalid(argument, "nothing", f"the true {argument}: '{agent}' decides on {'it' if one else 'them'}")
-        xs = (validation.row if one else validation.table)(argument, given, self.estimator.dimension)
+        xs = (validation.row_vector if one else validation.table)(argument, given, self.estimator.dimension)
         if len(xs) != count:
             raise invalid(argument, f"{len(xs)} rows", f"{count}, one a stream")
         if classify_values(xs) != COMPLETE:

@@ -10,7 +10,7 @@ import numpy as np
 from halfseen.components import resized
 from halfseen.errors import InvalidInput, invalid, unknown
 from halfseen.kernels.random import Ints
-from halfseen.validation import listed
+from halfseen.validation import as_list
 
 Stream = int | str
 MOST_SUGGESTED = 20  # names that an error message chooses a suggestion from
@@ -105,7 +105,7 @@ class StreamRegistry:
         if isinstance(streams, np.ndarray) and streams.dtype.kind in "iu" and streams.ndim == 1:
             wanted = streams.astype(np.int64)
         else:
-            given = listed("streams", streams, "a list of streams, by number or name")
+            given = as_list("streams", streams, "a list of streams, by number or name")
             wanted = np.array([self.number(one) for one in given], dtype=np.int64)
         positions = np.searchsorted(self.numbers, wanted)
         found = np.zeros(len(wanted), dtype=np.bool_)

@@ -134,7 +134,7 @@ def _arms_played(arms: ArrayLike | None, rewards: Floats, rounds: int) -> Ints:
         return np.zeros(0, dtype=np.int64)
     if arms is None:
         raise invalid("arms", "nothing", "the arm played in each round, unless rewards has a column an arm")
-    played = np.asarray(validation.listed("arms", arms, "the number of the arm played in each round"))  # type: ignore[arg-type]
+    played = np.asarray(validation.as_list("arms", arms, "the number of the arm played in each round"))  # type: ignore[arg-type]
     if played.shape != (rounds,) or played.dtype.kind not in "iu" or played.min() < 0:
         raise invalid("arms", f"{played.dtype} of shape {played.shape}", f"{rounds} numbers of arms, from 0 on")
     if rewards.ndim == 2 and played.max() >= rewards.shape[1]:
@@ -145,7 +145,7 @@ def _arms_played(arms: ArrayLike | None, rewards: Floats, rounds: int) -> Ints:
 def _names(argument: str, names: Sequence[str] | None, count: int, word: str) -> tuple[str, ...]:
     if names is None:
         return tuple(f"{word} {i}" for i in range(count))
-    listed = [str(name) for name in validation.listed(argument, names, f"{count} names")]
+    listed = [str(name) for name in validation.as_list(argument, names, f"{count} names")]
     if len(listed) != count or len(set(listed)) != count:
         raise invalid(argument, repr(listed), f"{count} different names")
     return tuple(listed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import MOST, Estimator, Learner, Limits, State, StreamBatch
+from halfseen.components import MAX_COUNT, Estimator, IntegerBounds, Learner, State, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.known import Known
@@ -55,9 +55,9 @@ class LatentStates(Estimator):
         self.newest = np.zeros(count, dtype=np.int64)
         self.forgotten = np.zeros(count, dtype=np.int64)
 
-    def limits(self, state: State) -> Limits:
+    def integer_bounds(self, state: State) -> IntegerBounds:
         rounds = state.get("rounds")
-        return {"newest": (0, MOST) if rounds is None else (rounds, rounds)}
+        return {"newest": (0, MAX_COUNT) if rounds is None else (rounds, rounds)}
 
     def bind_learner(self, learner: Learner) -> None:
         if not isinstance(learner, Known):

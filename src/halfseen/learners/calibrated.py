@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Learner, Limits, State, StreamBatch
+from halfseen.components import IntegerBounds, Learner, State, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.adaptive import noise_of, noise_packed, replace_packed, reuse_packed, score_packed, update_packed
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
@@ -143,7 +143,7 @@ class Calibrated(Learner):
             covs[:, 0, 0] = 1.0
             self.noise_var[b], self.pooled[b], self.fitted[b] = 1.0, 1.0, False
 
-    def limits(self, state: State) -> Limits:
+    def integer_bounds(self, state: State) -> IntegerBounds:
         return {"sizes": (self._observed, self._width - 1)}
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.components import Limits, State, Stateful, StreamBatch
+from halfseen.components import IntegerBounds, State, Stateful, StreamBatch
 from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.random import Floats, Purpose, orthogonal_matrices
 from halfseen.models.identification.em import FittedModel
@@ -39,7 +39,7 @@ class CandidateModels(Stateful):
         self.rung = np.full(count, -1)  # the candidate in use, −1 before there is one
         self.settled = np.zeros(count, dtype=np.int64)
 
-    def limits(self, state: State) -> Limits:
+    def integer_bounds(self, state: State) -> IntegerBounds:
         return {"rung": (-1, len(self.dimensions) - 1)}
 
     def resize(self, streams: StreamBatch) -> None:

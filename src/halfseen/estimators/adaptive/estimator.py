@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from halfseen.components import MOST, Estimator, Learner, Limits, Mask, State, Stateful, StreamBatch
+from halfseen.components import MAX_COUNT, Estimator, IntegerBounds, Learner, Mask, State, Stateful, StreamBatch
 from halfseen.errors import invalid
 from halfseen.estimators.adaptive.candidate_models import CandidateModels
 from halfseen.estimators.adaptive.history import History
@@ -28,7 +28,7 @@ from halfseen.models.identification.selection import (
     rebuild_model,
     select_model,
 )
-from halfseen.validation import at_least, refuse_outside
+from halfseen.validation import at_least, check_range
 
 FIRST_ROUNDS_PER_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
 FIRST_ARM_FIT = 8  # rewards at which the arms' hyperparameters are found for the first time
@@ -105,12 +105,12 @@ class Adaptive(Estimator):
         for row in range(count):
             self._use_raw_observation(row)
 
-    def limits(self, state: State) -> Limits:
+    def integer_bounds(self, state: State) -> IntegerBounds:
         rounds = state["rounds"] if "rounds" in state else state["offset"] + state["count"]
         return {"sizes": (self._streams.observed, self.candidates.max_dimension), "began": (0, rounds)}
 
     def check_consistency(self, state: State) -> None:
-        refuse_outside("state 'arm'", state["arm"], 0, self._learner.arms - 1)
+        check_range("state 'arm'", state["arm"], 0, self._learner.arms - 1)
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)
@@ -406,7 +406,7 @@ class Adaptive(Estimator):
         bounds = {name: getattr(self.history, name)[row : row + 1] for name in ("offset", "count")}
         for key, (holder, name) in self._model_arrays().items():
             if given[key].dtype.kind == "i":
-                refuse_outside(f"model '{key}'", given[key], *holder.limits(bounds).get(name, (0, MOST)))
+                check_range(f"model '{key}'", given[key], *holder.integer_bounds(bounds).get(name, (0, MAX_COUNT)))
         restarted = int(given["began"]) > int(self.began[row])
         if restarted:
             self.history.drop_oldest(row, max(0, int(given["began"]) - int(self.history.offset[row])))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from halfseen.components import Limits, Mask, State, Stateful, StreamBatch
+from halfseen.components import IntegerBounds, Mask, State, Stateful, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.random import Ints
 
@@ -77,7 +77,7 @@ class History(Stateful):
         slots = given.shape[1:2] if name in self.fill_values and given.ndim == mine.ndim else mine.shape[1:2]
         return (count, *slots, *mine.shape[2:])
 
-    def limits(self, state: State) -> Limits:
+    def integer_bounds(self, state: State) -> IntegerBounds:
         count = (0, state["arm"].shape[1] if "arm" in state else self._most)
         if "rounds" not in state:
             return {"count": count}
