@@ -126,7 +126,7 @@ def test_who_plays_ahead_and_in_what_state_it_is_left(name):
             return
         for t in range(n):
             choices = twin.decide(rounds.observations[t], contexts=None if contexts is None else contexts[t])
-            paid = rounds.expected[t, twin.everyone, choices.arms] + rounds.reward_noise[t]
+            paid = rounds.expected[t, twin.all_rows, choices.arms] + rounds.reward_noise[t]
             twin.learn(choices.rounds, choices.features, choices.arms, paid)
             for mine, theirs in zip(played, (choices.arms, paid, choices.features), strict=True):
                 np.testing.assert_array_equal(mine[:, t], theirs)
@@ -155,7 +155,7 @@ def test_streams_of_different_ages_are_played_too():
     arms, _, _ = policy.play_ahead(*parts_of(rounds))
     for t in range(80):
         choices = twin.decide(rounds.observations[t])
-        paid = rounds.expected[t, twin.everyone, choices.arms] + rounds.reward_noise[t]
+        paid = rounds.expected[t, twin.all_rows, choices.arms] + rounds.reward_noise[t]
         twin.learn(choices.rounds, choices.features, choices.arms, paid)
         np.testing.assert_array_equal(arms[:, t], choices.arms)
     np.testing.assert_array_equal(policy.rounds, [80, 81, 80])
