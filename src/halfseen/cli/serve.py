@@ -43,7 +43,7 @@ def serve(
     def announce(address: str, closed: bool) -> None:
         lines = [
             f"halfseen listens on {address}",
-            f"data: {shown_database(database)}",
+            f"data: {_shown_database(database)}",
             f"tokens: {'asked for' if closed else 'none asked for; only this machine is let in'}",
             f"watch: {address}/    routes: {address}/docs",
         ]
@@ -59,7 +59,7 @@ def serve(
     print(stopped_message(options), file=sys.stderr)
 
 
-def shown_database(database: str) -> str:
+def _shown_database(database: str) -> str:
     """The address without a password."""
     if "://" not in database:
         return database

@@ -28,7 +28,7 @@ def marginal_covariance(D: Floats, Q: Floats, P0: Floats, rounds: int) -> Floats
     return np.asarray(0.5 * (total + total.T))
 
 
-def conditional_covariance(cov: Floats, k: int) -> Floats:
+def _conditional_covariance(cov: Floats, k: int) -> Floats:
     """Cov(u | o) from the joint covariance of o, the first k coordinates, and u, the others."""
     o, cross = cov[:k, :k], cov[:k, k:]
     std = np.sqrt(np.maximum(np.diag(o), 0.0))
@@ -50,8 +50,8 @@ def hidden_variance_explained(model: LinearGaussianModel, end_cov: Floats, round
     if d == k:
         return np.zeros(0)
     p = model.canonical().model.arrays()
-    before = conditional_covariance(marginal_covariance(p.D, p.Q, p.P0, rounds), k)
-    after = conditional_covariance(end_cov, k)
+    before = _conditional_covariance(marginal_covariance(p.D, p.Q, p.P0, rounds), k)
+    after = _conditional_covariance(end_cov, k)
     scale = np.sqrt(np.maximum(np.diag(before), 1e-300))
     unit = np.outer(scale, scale)
     left = linalg.eigh(after / unit, before / unit + 1e-12 * np.eye(d - k), eigvals_only=True)

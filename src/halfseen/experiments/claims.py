@@ -85,7 +85,7 @@ def below(figure: Estimate, limit: float) -> ClaimVerdict:
     return ClaimVerdict.FAILS if figure.low >= limit else ClaimVerdict.UNDECIDED
 
 
-def negate(verdict: ClaimVerdict) -> ClaimVerdict:
+def _negate(verdict: ClaimVerdict) -> ClaimVerdict:
     return {ClaimVerdict.HOLDS: ClaimVerdict.FAILS, ClaimVerdict.FAILS: ClaimVerdict.HOLDS}.get(verdict, verdict)
 
 
@@ -135,7 +135,7 @@ def evaluate_claims(result: Result) -> list[Claim]:
                 result,
                 [label for label in result.agents if label == "ts-pco"],
                 lambda world, agent: _growth(result, world, agent),
-                lambda figure: negate(_sublinear(figure)),
+                lambda figure: _negate(_sublinear(figure)),
             ),
             "growth exponent β",
         ),

@@ -97,7 +97,7 @@ def write_recorded(result: Result, folder: Path) -> None:
         details[world.name] = {
             "about": world.about,
             "settings": Table(
-                [{"": key, "value": short_setting(value)} for key, value in world.settings().items() if key != "name"]
+                [{"": key, "value": _short_setting(value)} for key, value in world.settings().items() if key != "name"]
             ),
             "arms_svg": write_figure(folder, name, arms_figure(arms, world.arm_names)),
         }
@@ -154,7 +154,7 @@ def world_settings(plan: Experiment) -> Table:
     names = list(dict.fromkeys(name for own in settings.values() for name in own if name != "name"))
     return Table(
         [
-            {"world": world} | {name.replace("_", " "): short_setting(own.get(name, "–")) for name in names}
+            {"world": world} | {name.replace("_", " "): _short_setting(own.get(name, "–")) for name in names}
             for world, own in settings.items()
         ]
     )
@@ -172,7 +172,7 @@ def agent_settings(plan: Experiment) -> Table:
                 "agent": spec.label,
                 "context": entry.summary,
                 "told by the world": ", ".join(given) or "nothing",
-                "options": ", ".join(f"{name} = {short_setting(value)}" for name, value in free.items()) or "–",
+                "options": ", ".join(f"{name} = {_short_setting(value)}" for name, value in free.items()) or "–",
             }
         )
     return Table(rows)
@@ -185,7 +185,7 @@ def facts_from_worlds(plan: Experiment, spec: AgentSpec) -> list[str]:
     return sorted(fact for fact in facts if takes_fact(entry, fact) and fact not in spec.options)
 
 
-def short_setting(value: Any) -> str:
+def _short_setting(value: Any) -> str:
     """A setting in a few characters: matrices by their shape (summary.json has the numbers)."""
     if isinstance(value, float):
         return f"{value:g}"

@@ -67,7 +67,7 @@ def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
 
 
 @kernel()
-def closed_loop(D: Matrix, G: Matrix) -> Matrix:
+def _closed_loop(D: Matrix, G: Matrix) -> Matrix:
     """Fᵀ with F = (I − GA)D, the map from one filtered mean to the next."""
     d, k = G.shape
     FT = np.empty((d, d))
@@ -113,7 +113,7 @@ def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt
 
 
 @kernel()
-def exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vector, error: Vector) -> float:
+def _exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vector, error: Vector) -> float:
     """One step under one gain, entries that are NaN left out. Returns −2 × its log-likelihood."""
     d, k = G.shape
     for i in range(d):
@@ -191,7 +191,7 @@ def filter_series(
     frozen = NONE
     for b in range(-1, B):  # −1 lays down the schedule, the walk of a series of which everything is seen
         if b == 0 and frozen != NONE:
-            FT = closed_loop(D, G[frozen])
+            FT = _closed_loop(D, G[frozen])
         if b >= 0:
             for i in range(d):
                 x_filt[b, 0, i] = m0[i]
@@ -248,7 +248,7 @@ def filter_series(
                     tree[here, FIRST_CHILD] = there
             if b >= 0:
                 x, x_new = x_filt[b, t], x_filt[b, t + 1]
-                total += exact_step(D, G[there], W[there], ys[b, t], x, x_new, errors[0, 0])
+                total += _exact_step(D, G[there], W[there], ys[b, t], x, x_new, errors[0, 0])
                 rows[b, t + 1] = there
             here = there
             t += 1
@@ -336,11 +336,11 @@ def exact_round(
     else:
         copy_into(now[0], P)
     if came == SETTLED and not known:
-        copy_into(loop, closed_loop(model[0], gain))
+        copy_into(loop, _closed_loop(model[0], gain))
         for i in range(d):
             for j in range(k):
                 loop[d + j, i] = gain[i, j]
-    exact_step(model[0], gain, W, y, x, mean, np.empty(k))
+    _exact_step(model[0], gain, W, y, x, mean, np.empty(k))
     for i in range(d):
         x[i] = mean[i]
     return came

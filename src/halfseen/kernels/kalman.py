@@ -141,7 +141,7 @@ def advance_gain(
 
 
 @kernel()
-def mean_step(x: Vector, D: Matrix, G: Matrix, y: Vector, pred: Vector, error: Vector) -> None:
+def _mean_step(x: Vector, D: Matrix, G: Matrix, y: Vector, pred: Vector, error: Vector) -> None:
     """x ← Dx + G(y − ADx), with entries that are NaN left out; `pred` and `error` are scratch."""
     d, k = x.shape[0], y.shape[0]
     for i in range(d):
@@ -171,7 +171,7 @@ def advance_mean(
     pred, error = np.empty(x.shape[1]), np.empty(y.shape[1])
     for s in range(y.shape[0]):
         m = group[rows[s]]
-        mean_step(x[rows[s]], D[m if D.shape[0] > 1 else 0], G[m], y[s], pred, error)
+        _mean_step(x[rows[s]], D[m if D.shape[0] > 1 else 0], G[m], y[s], pred, error)
 
 
 @kernel()
@@ -190,7 +190,7 @@ def advance_means(
     for b in range(y.shape[1]):
         m, mean = group[b], x[b]
         for t in range(start, stop):
-            mean_step(mean, D[m if D.shape[0] > 1 else 0], G[m], y[t, b], pred, error)
+            _mean_step(mean, D[m if D.shape[0] > 1 else 0], G[m], y[t, b], pred, error)
             out = means[b, t]
             for i in range(mean.shape[0]):
                 out[i] = mean[i]

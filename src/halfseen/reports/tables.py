@@ -57,11 +57,11 @@ def number(value: float | None, digits: int | None = None, sign: str = "") -> st
     """A number with that many decimals: two by default, none from 100 on. "–" where there is none."""
     if value is None or not math.isfinite(value):
         return "–"
-    digits = default_decimals(value) if digits is None else digits
+    digits = _default_decimals(value) if digits is None else digits
     return f"{round(value, digits) + 0.0:{sign},.{digits}f}"  # + 0.0: never "-0.00"
 
 
-def default_decimals(value: float) -> int:
+def _default_decimals(value: float) -> int:
     return 0 if abs(value) >= 100 else 2
 
 
@@ -80,7 +80,7 @@ def significant(value: float) -> str:
 
 def mean_and_error(mean: float, error: float) -> str:
     """A mean with its standard error."""
-    digits = default_decimals(mean)
+    digits = _default_decimals(mean)
     return f"{number(mean, digits)} ± {number(error, digits)}"
 
 

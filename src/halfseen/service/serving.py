@@ -29,7 +29,7 @@ _LOG = logging.getLogger("halfseen.service")
 _SHUTDOWN_SECONDS = 10  # for requests in progress
 
 
-def is_postgres(database: str) -> bool:
+def _is_postgres(database: str) -> bool:
     return database.startswith(("postgresql://", "postgres://"))
 
 
@@ -37,7 +37,7 @@ def serve(
     options: ServeOptions, *, host: str, port: int, workers: int = 1, access_log: bool = False, announce: Announce
 ) -> None:
     """Serve until SIGTERM or SIGINT. Unsafe settings are refused before the service listens."""
-    if workers > 1 and not is_postgres(options.database):
+    if workers > 1 and not _is_postgres(options.database):
         raise invalid("workers", workers, "1, or a database in PostgreSQL, which several can share")
     loopback = is_loopback(host)
     if options.no_auth and not loopback:
@@ -219,5 +219,5 @@ def _exit_reason(code: int | None) -> str:
 
 def stopped_message(options: ServeOptions) -> str:
     """What is printed at the end; never a password."""
-    where = "PostgreSQL" if is_postgres(options.database) else os.path.abspath(options.database)
+    where = "PostgreSQL" if _is_postgres(options.database) else os.path.abspath(options.database)
     return f"stopped; everything answered is in {where}"

@@ -135,7 +135,7 @@ def _fit(
     scaled = _in_units(start.canonical().model.arrays(), units)
     q_floor = RELATIVE_FLOOR * np.maximum(np.diag(scaled.Q), RELATIVE_FLOOR)
     r_floor = NOISE_FLOOR * (scale / units[:k]) ** 2
-    path = em_path(scaled, y / units[:k], update_R=update_R, update_initial=True, q_floor=q_floor, r_floor=r_floor)
+    path = _em_path(scaled, y / units[:k], update_R=update_R, update_initial=True, q_floor=q_floor, r_floor=r_floor)
     jacobian = float(np.log(units[:k]) @ np.isfinite(y).sum(axis=0))
     trace: list[float] = []
     converged = False
@@ -183,7 +183,7 @@ def em_iterates(
     q_floor = np.full(len(start.D), PROCESS_FLOOR * float(np.nanmean(variances)))
     r_floor = SENSOR_FLOOR * np.nan_to_num(variances)
     update_R = FIXED if fixed_noise else DIAGONAL
-    path = em_path(start, y, update_R=update_R, update_initial=update_initial, q_floor=q_floor, r_floor=r_floor)
+    path = _em_path(start, y, update_R=update_R, update_initial=update_initial, q_floor=q_floor, r_floor=r_floor)
     previous = -np.inf
     try:
         for step, (model, log_likelihood, filtered) in enumerate(path):
@@ -333,7 +333,7 @@ def _better(
     return Parameters(D, Q, R, m0, P0)
 
 
-def em_path(
+def _em_path(
     model: Parameters,
     y: Matrix,  # (n, k), NaN = not seen
     *,
@@ -379,7 +379,7 @@ def em_windows(
     q_floor: Matrix | None = None,  # (B, d); None: 1e-9 of the diagonal of Q
     r_floor: Matrix | None = None,  # (B, k); None: 1e-9 of the mean square of what was seen
 ) -> tuple[Stack, Stack, Stack, Matrix, Stack, Matrix, Matrix, Stack]:
-    """Full EM on B windows, each under its own model, as in `em_path`. Inputs are left alone; returns
+    """Full EM on B windows, each under its own model, as in `_em_path`. Inputs are left alone; returns
 
     D, Q, R, m0, P0 as improved; the log-likelihoods (B, iterations+1) before each iteration and after the
     last, NaN once stopped; and the filtered mean (B, d) and covariance (B, d, d) at the end of each window
@@ -399,7 +399,7 @@ def em_windows(
     for b in range(B):
         given = Parameters(D[b], Q[b], R[b], m0[b], P0[b])
         floors = {"q_floor": q_floor[b], "r_floor": r_floor[b]}
-        path = em_path(given, ys[b], update_R=update_R, update_initial=update_initial, **floors)
+        path = _em_path(given, ys[b], update_R=update_R, update_initial=update_initial, **floors)
         for step, (model, loglik, passed) in enumerate(path):
             for target, value in zip(new, model, strict=True):
                 target[b] = value

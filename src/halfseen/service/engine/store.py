@@ -121,7 +121,7 @@ class StreamStore:
         """The results of the operations on one stream, which is locked."""
         if row is None:
             full = refusal("too_large", f"streams: there are {self._settings.max_streams} already, as many as may be")
-            missing = stream_not_found(name)
+            missing = _stream_not_found(name)
             return [[full if operation.creates else missing] * max(1, operation.size) for operation in operations]
         stream = created or self._up_to_date(row)
         transaction = transactions[name] = StreamTransaction(row, stream, self._journal, now, self._expirations_left)
@@ -292,11 +292,11 @@ class StreamStore:
 def find_row(journal: Journal, name: str) -> StreamRow:
     row = journal.stream(name) if name.isprintable() else None
     if row is None:
-        raise stream_not_found(name)
+        raise _stream_not_found(name)
     return row
 
 
-def stream_not_found(name: str) -> ServiceError:
+def _stream_not_found(name: str) -> ServiceError:
     return refusal("not_found", f"stream: got '{name[:100]}'; there is no such stream")
 
 
