@@ -251,7 +251,7 @@ class Learner(Stateful, ABC):
 
         Optional: the policy scores and picks in two steps where this is not overridden.
         """
-        raise NotImplementedError
+        raise HalfseenError(f"{type(self).__name__}: it does not score and pick in one call")
 
     def play_ahead(
         self,
@@ -271,7 +271,7 @@ class Learner(Stateful, ABC):
         go into `arms` and `rewards`, both (B, n). Optional: where this is not overridden, the policy goes round by
         round.
         """
-        raise NotImplementedError
+        raise HalfseenError(f"{type(self).__name__}: it does not play several rounds in one call")
 
     def __init_subclass__(cls) -> None:
         _drop_inherited(cls, Learner, "play_ahead", "score", "score_and_pick", "learn")

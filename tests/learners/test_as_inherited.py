@@ -56,8 +56,12 @@ def test_rounds_one_by_one_are_those_of_one_call(distribution, every_round):
     assert not (played[0][0][1] == 2).any()
 
 
-def test_who_cannot_take_a_reward_back_says_so():
+def test_a_part_without_an_optional_call_says_so():
     learner = Plain(StreamBatch(stream_keys(0), 2, K), P)
+    with pytest.raises(hs.HalfseenError, match="Plain: it does not score and pick in one call"):
+        learner.score_and_pick(*[None] * 8)
+    with pytest.raises(hs.HalfseenError, match="Plain: it does not play several rounds in one call"):
+        learner.play_ahead(*[None] * 9)
     with pytest.raises(hs.HalfseenError, match="Plain: it cannot put another reward in the place"):
         learner.replace_rewards(np.array([0]), np.ones((1, P)), np.array([1]), np.ones(1), np.ones((1, 2)))
     estimator = hs.make("ts-pco", observed=1, arms=2).policy.estimator
