@@ -15,11 +15,11 @@ from halfseen import validation
 from halfseen.agents import saving
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.decision import Decision
-from halfseen.agents.health import stream_health
 from halfseen.agents.pending import PROVISIONAL, HasProvisional, PendingDecisions, Provisional
 from halfseen.agents.policy import Policy
-from halfseen.diagnostics.examination_data import ExaminationSubject, subject_of_adaptive
-from halfseen.diagnostics.health import Health
+from halfseen.diagnostics.examination_data import ExaminationSubject, first_examined_round, subject_of_adaptive
+from halfseen.diagnostics.findings import brief_findings
+from halfseen.diagnostics.health import LONG_SILENCE, Health, Verdict
 from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, classify_values
 from halfseen.kernels.random import Floats, Ints
@@ -279,12 +279,27 @@ class Agent:
 
         An agent that keeps a history also examines its model and arms by it; `halfseen.examine` does more of that.
         """
-        ages = [self._age(index) for index in range(len(self.arms))]
-        return stream_health(self.policy, self._pending, self.arms, ages, self.subject())
+        policy, arms, active = self.policy, self.arms, self.policy.active[0]
+        facts, notes = self._pending.health()
+        policy_facts, policy_notes = policy.health(0)
+        facts |= {"arms": len(arms), "arms retired": len(arms) - int(active.sum())} | policy_facts
+        notes += policy_notes
+        unrewarded = policy.learner.arms_without_reward(0)
+        if unrewarded is not None:
+            never = [index for index in unrewarded if active[index]]
+            facts["arms never rewarded"] = [arms[index] for index in never]
+            old = [arms[index] for index in never if self._age(index) >= max(LONG_SILENCE, 20 * len(arms))]
+            if old and self._pending.rewarded:
+                notes.append(f"in many rounds these arms have never been rewarded: {', '.join(map(str, old))}")
+        findings = brief_findings(self.subject())
+        if (first := first_examined_round(policy.estimator, 0)) is not None:
+            facts["findings"] = f"from round {first} on"
+        notes += [finding.sentence for finding in findings if finding.verdict is Verdict.BAD]
+        return Health(tuple(notes), facts, findings)
 
     def subject(self) -> ExaminationSubject | None:
         """The model in force and the kept history, for an examination; None where there is no history or no model."""
-        retired = [place for place in range(len(self.arms)) if not self.policy.active[0, place]]
+        retired = [index for index in range(len(self.arms)) if not self.policy.active[0, index]]
         names = [arm if isinstance(arm, str) else f"arm {arm}" for arm in self.arms]
         return subject_of_adaptive(self.policy.estimator, 0, names, retired)
 
