@@ -78,6 +78,25 @@ def test_an_observation_is_a_list_or_by_feature(http: httpx.Client) -> None:
     refused(http.post("/v1/streams/by-list/decisions", json={"observation": {"prize": 1}}), 422, "invalid", "prize")
 
 
+def test_the_same_key_gives_the_same_decision(http: httpx.Client) -> None:
+    make(http, "keyed")
+    one = http.post("/v1/streams/keyed/decisions", json={"observation": [1, 2], "key": "k1"}).json()
+    two = http.post("/v1/streams/keyed/decisions", json={"observation": [1, 2], "key": "k1"}).json()
+    assert (one["repeated"], two["repeated"]) == (False, True)
+    assert one["id"] == two["id"]
+    assert http.get("/v1/streams/keyed").json()["decisions"] == 1
+
+
+def test_only_available_arms_are_chosen(http: httpx.Client) -> None:
+    make(http, "narrow", arms=5)
+    for _ in range(5):
+        body = {"observation": [1, 1], "available": [3]}
+        answer = http.post("/v1/streams/narrow/decisions", json=body).json()
+        assert answer["arm"] == 3
+        assert answer["propensities"] == pytest.approx([0, 0, 0, 1, 0])
+    refused(http.post("/v1/streams/narrow/decisions", json={"observation": [1, 1], "available": [9]}), 422, "invalid")
+
+
 def test_a_bad_row_leaves_its_batch_alone(http: httpx.Client) -> None:
     make(http, "batched")
     rows = [{"observation": [1, 2]}, {"observation": [1]}, {"observation": ["x", 1]}, 7, {"observation": [None, 1]}]
@@ -124,16 +143,27 @@ def test_bad_bodies_are_refused_and_leave_no_trace(http: httpx.Client, body: byt
     "changes",
     [
         {"name": "a/b"},
-        {"arms": ["a\u0000"]},
-        {"seed": 2**70},
-        {"options": {"latent": [[[]]]}},
-        {"late_rewards": "perhaps"},
-        {"colour": "red"},
+        {"name": ""},
+        {"name": "x" * 101},
+        {"observed": 0},
+        {"observed": -1},
+        {"observed": ["a", "a"]},
+        {"arms": 0},
         {"arms": None},
+        {"arms": ["a", "a"]},
+        {"arms": ["a\u0000"]},
+        {"agent": "nobody"},
+        {"options": {"nothing": 1}},
+        {"options": {"latent": [[[]]]}},
+        {"seed": -1},
+        {"seed": 2**70},
+        {"reward_wait": -1},
+        {"late_rewards": "perhaps"},
+        {"late_rewards": "fold"},
+        {"colour": "red"},
     ],
 )
 def test_bad_streams_are_refused(http: httpx.Client, changes: dict[str, object]) -> None:
-    """More of them are in tests/service/engine."""
     refused(http.post("/v1/streams", json={"name": "bad", "observed": 2, "arms": 2} | changes), 422, "invalid")
     refused(http.post("/v1/streams", json={"name": "bad", "observed": 2}), 422, "invalid", "arms")
     assert http.get("/v1/streams/bad").status_code == 404
