@@ -159,8 +159,8 @@ def _compare(job: Job, contender: Contender, ours: Any, result: Any) -> None:
             job.agree(ours, result)
     except AssertionError as error:
         raise HalfseenError(
-            f"bench: got another result from '{contender.name}' than from '{job.contenders[0].name}' in '{job.title}'; "
-            f"want agreement before anything is timed ({_one_line(error)})"
+            f"bench: '{contender.name}' and '{job.contenders[0].name}' disagree in '{job.title}', so nothing is timed "
+            f"({_one_line(error)})"
         ) from None
 
 
@@ -218,8 +218,8 @@ def dgemm_seconds(samples: int = 5) -> list[float]:
     together, alone = time.process_time() - together, time.thread_time() - alone
     if together > ALONE * alone:
         raise HalfseenError(
-            f"bench: got a BLAS that works in {together / alone:.1f} threads; want one: OMP_NUM_THREADS and its like "
-            "are to be 1 before NumPy is loaded"
+            f"bench: expected a BLAS with one thread, got one with {together / alone:.1f}. Set OMP_NUM_THREADS and the "
+            "variables like it to 1 before NumPy is loaded"
         )
     return taken
 

@@ -44,7 +44,7 @@ def chosen(names: Sequence[str]) -> list[str]:
     """The names asked for, each once; all where none is."""
     for name in names:
         if name not in JOBS:
-            raise invalid("job", f"'{name}'", f"one of: {', '.join(JOBS)}")
+            raise invalid("job", f"one of: {', '.join(JOBS)}", f"'{name}'")
     return list(dict.fromkeys(names)) or list(JOBS)
 
 

@@ -201,7 +201,7 @@ JOBS = {"shared": shared, "long": long, "many": many}
 def main(names: list[str]) -> None:
     unknown = [name for name in names if name not in JOBS]
     if unknown:
-        sys.exit(f"error: job: got '{unknown[0]}'; want some of: {', '.join(JOBS)}")
+        sys.exit(f"error: job: expected some of: {', '.join(JOBS)}, got '{unknown[0]}'")
     rows = [row for name in names or JOBS for row in JOBS[name]()]
     print(Table(rows).markdown())
     folder = Path("results/bench")

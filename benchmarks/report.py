@@ -257,7 +257,7 @@ def between_markers(text: str, content: str, name: str, *, subject: str = "bench
     """`text` with what stands between the markers of a subject replaced."""
     begin, end = markers(subject)
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise HalfseenError(f"{name}: got no pair of markers; want one '{begin}' and after it one '{end}'")
+        raise HalfseenError(f"{name}: expected one '{begin}' and after it one '{end}', got no such pair")
     before, _, rest = text.partition(begin)
     return f"{before}{begin}\n\n{content}\n\n{end}{rest.partition(end)[2]}"
 
@@ -265,10 +265,12 @@ def between_markers(text: str, content: str, name: str, *, subject: str = "bench
 def write_documents(folder: Path, root: Path = ROOT) -> None:
     source = folder / "bench.json"
     if not source.is_file():
-        raise HalfseenError(f"folder: got '{folder}'; want one with the bench.json of a run of `halfseen bench`")
+        raise HalfseenError(
+            f"folder: expected a folder with the bench.json of a run of `halfseen bench`, got '{folder}'"
+        )
     results = json.loads(source.read_text())
     if results["quick"]:
-        raise HalfseenError(f"folder: got '{folder}', a run with --quick; want the results of a whole run")
+        raise HalfseenError(f"folder: expected the results of a whole run, got '{folder}', a run with --quick")
     contents = {"docs/performance.md": markdown(results), "README.md": summary(results).markdown()}
     pages = {name: between_markers((root / name).read_text(), content, name) for name, content in contents.items()}
     for name, page in pages.items():

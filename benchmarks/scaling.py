@@ -280,7 +280,7 @@ def main(axes: list[str]) -> None:
     curves: dict[str, Any] = json.loads(kept.read_text()) if kept.is_file() else {}
     for axis in axes:
         if axis not in AXES:
-            sys.exit(f"error: axis: got '{axis}'; want one of {', '.join(AXES)}")
+            sys.exit(f"error: axis: expected one of {', '.join(AXES)}, got '{axis}'")
     for axis in axes or AXES:
         curves[axis] = {}
         for agent in AGENTS:

@@ -103,24 +103,24 @@ def test_arrays_and_nan_are_taken_as_an_agent_takes_them(service: Served) -> Non
 @pytest.mark.parametrize(
     ("call", "arguments", "message"),
     [
-        ("decide", ("s", ["a", 2]), r"observation\[0\]: got 'a'; want a finite number"),
-        ("decide", ("s", [1, "2"]), r"observation\[1\]: got '2'; want a finite number"),
-        ("decide", ("s", [1, float("inf")]), r"observation\[1\]: got inf; want a finite number"),
+        ("decide", ("s", ["a", 2]), r"observation\[0\]: expected a finite number, got 'a'"),
+        ("decide", ("s", [1, "2"]), r"observation\[1\]: expected a finite number, got '2'"),
+        ("decide", ("s", [1, float("inf")]), r"observation\[1\]: expected a finite number, got inf"),
         ("decide", ("s", [1, 10**400]), r"observation\[1\]: got 1000"),
         ("decide", ("s", [[1, 2]]), r"observation\[0\]: got \[1, 2\]; want"),
         ("decide", ("s", {"x": "a"}), r"observation\['x'\]: got 'a'; want"),
-        ("decide", ("s", None), "observation: got None; want numbers in a list"),
-        ("decide", ("s", 3.0), "observation: got 3.0; want numbers in a list"),
-        ("decide", ("s", "ab"), "observation: got 'ab'; want numbers in a list"),
-        ("decide", (None, [1]), "stream: got None; want the name"),
+        ("decide", ("s", None), "observation: expected numbers in a list, got None"),
+        ("decide", ("s", 3.0), "observation: expected numbers in a list, got 3.0"),
+        ("decide", ("s", "ab"), "observation: expected numbers in a list, got 'ab'"),
+        ("decide", (None, [1]), "stream: expected the name, got None"),
         ("decide_many", ("s", None), "observations: got None; want"),
         ("decide_many", ("s", [[1], ["x"]]), r"observation\[0\]: got 'x'; want"),
-        ("reward", ("s", "id", "much"), "value: got 'much'; want a finite number"),
-        ("reward", ("s", "id", None), "value: got None; want a finite number"),
-        ("reward", ("s", "id", float("nan")), "value: got nan; want a finite number"),
-        ("reward", ("s", 7, 1.0), "decision: got 7; want a decision"),
-        ("reward_many", ("s", ["ab"]), "rewards: got 'ab'; want pairs"),
-        ("reward_many", ("s", [("id", 1, 2)]), "rewards: got .*; want pairs"),
+        ("reward", ("s", "id", "much"), "value: expected a finite number, got 'much'"),
+        ("reward", ("s", "id", None), "value: expected a finite number, got None"),
+        ("reward", ("s", "id", float("nan")), "value: expected a finite number, got nan"),
+        ("reward", ("s", 7, 1.0), "decision: expected a decision, got 7"),
+        ("reward_many", ("s", ["ab"]), "rewards: expected pairs, got 'ab'"),
+        ("reward_many", ("s", [("id", 1, 2)]), "rewards: expected pairs, got .*"),
     ],
 )
 def test_what_cannot_be_sent_is_one_line(call: str, arguments: tuple[object, ...], message: str) -> None:
@@ -142,9 +142,9 @@ def test_the_rest_of_what_cannot_be_sent() -> None:
         for options in ({"available": 3}, {"available": [1.5]}, {"available": "ab"}, {"key": 7}, {"key": ""}):
             with pytest.raises(InvalidInput, match=f"{next(iter(options))}: got"):
                 client.decide("s", [1.0], **options)
-        with pytest.raises(InvalidInput, match="observed: got None; want a count"):
+        with pytest.raises(InvalidInput, match="observed: expected a count, got None"):
             client.create_stream("s", observed=None, arms=2)
-        with pytest.raises(InvalidInput, match=r"body: got .*set.*; want what JSON can hold"):
+        with pytest.raises(InvalidInput, match=r"body: expected what JSON can hold, got .*set.*"):
             client.create_stream("s", observed=2, arms=2, options={"latent": {1, 2}})
 
 
@@ -274,7 +274,7 @@ def test_it_gives_up_in_the_end_with_the_service_s_own_words() -> None:
 
 
 def test_what_is_wrong_is_not_asked_again() -> None:
-    wrong = json.dumps({"error": {"code": "invalid", "message": "observation: got 1 number; want 2"}}).encode()
+    wrong = json.dumps({"error": {"code": "invalid", "message": "observation: expected 2, got 1 number"}}).encode()
     with answering((422, wrong), (200, DECIDED)) as (url, heard), hs.Client(url) as client:
         with pytest.raises(hs.ServiceError, match="got 1 number"):
             client.decide("s", [1.0])

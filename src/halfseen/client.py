@@ -91,12 +91,12 @@ class _Call(Generic[T]):
         try:
             return json.dumps(self.body, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError) as error:
-            raise invalid("body", error, "what JSON can hold: finite numbers, text, lists, mappings") from None
+            raise invalid("body", "what JSON can hold: finite numbers, text, lists, mappings", error) from None
 
 
 def _stream_path(name: str, rest: str = "") -> str:
     if not isinstance(name, str):
-        raise invalid("stream", repr(name), "the name of a stream")
+        raise invalid("stream", "the name of a stream", repr(name))
     return f"/v1/streams/{quote(name, safe='')}{rest}"
 
 
@@ -141,7 +141,7 @@ def _reward_many(
     pairs = as_list("rewards", rewards, wanted)
     for pair in pairs:
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            raise invalid("rewards", repr(pair), wanted)
+            raise invalid("rewards", wanted, repr(pair))
     rows = [_reward_request(decision, value) for decision, value in pairs]
     return _Call("POST", _stream_path(stream, "/rewards/batch"), _results(ServedReward), {"rewards": rows})
 
@@ -150,7 +150,7 @@ def _decision_request(
     observation: Observation, available: Iterable[Arm] | None = None, key: str | None = None
 ) -> dict[str, Any]:
     if key is not None and (not isinstance(key, str) or not key):
-        raise invalid("key", repr(key), "a text that is not empty, or None for a key made for this call")
+        raise invalid("key", "a text that is not empty, or None for a key made for this call", repr(key))
     body: dict[str, Any] = {"key": uuid.uuid4().hex if key is None else key}
     if isinstance(observation, Mapping):
         body["observation"] = {
@@ -167,10 +167,10 @@ def _decision_request(
 def _reward_request(decision: str | ServedDecision, value: float) -> dict[str, Any]:
     decision_id = decision.id if isinstance(decision, ServedDecision) else decision
     if not isinstance(decision_id, str):
-        raise invalid("decision", repr(decision), "a decision of the service, or its id")
+        raise invalid("decision", "a decision of the service, or its id", repr(decision))
     number = _number("value", value, "a finite number")
     if math.isnan(number):
-        raise invalid("value", value, "a finite number")
+        raise invalid("value", "a finite number", value)
     return {"decision": decision_id, "value": number}
 
 
@@ -188,7 +188,7 @@ def _number(argument: str, value: Any, wanted: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.inf
     if math.isinf(number):
-        raise invalid(argument, repr(value), wanted)
+        raise invalid(argument, wanted, repr(value))
     return number
 
 
@@ -196,7 +196,7 @@ def _arm(value: Any) -> Arm:
     try:
         return value if isinstance(value, str) else operator.index(value)
     except TypeError:
-        raise invalid("available", repr(value), "arms: names, or numbers where arms are numbers") from None
+        raise invalid("available", "arms: names, or numbers where arms are numbers", repr(value)) from None
 
 
 def _count_or_names(argument: str, given: Any) -> int | list[str]:
@@ -233,9 +233,9 @@ class _BaseClient:
         retries: int = 4,
     ) -> None:
         if not url.startswith(("http://", "https://")):
-            raise invalid("url", f"'{url}'", "http://… or https://…")
+            raise invalid("url", "http://… or https://…", f"'{url}'")
         if retries < 0:
-            raise invalid("retries", retries, "0 or more")
+            raise invalid("retries", "0 or more", retries)
         self.url = url.rstrip("/")
         self._retries = retries
         headers = {"content-type": "application/json"}
@@ -267,7 +267,7 @@ class _BaseClient:
         if not isinstance(outcome, httpx.Response):
             times = "once" if attempts == 1 else f"{attempts} times"
             why = f"{type(outcome).__name__}: {outcome}".rstrip(": ")
-            raise ServiceUnreachable(f"url: got no answer from {self.url}, asked {times} ({why}); want a service there")
+            raise ServiceUnreachable(f"No answer from {self.url}, asked {times}: {why}")
         reply: Any = None
         with contextlib.suppress(ValueError):
             reply = outcome.json()
@@ -276,7 +276,7 @@ class _BaseClient:
         detail = reply.get("error") if isinstance(reply, dict) else None
         if not isinstance(detail, dict):
             got = f"{outcome.status_code} from {self.url} that is not halfseen's"
-            detail = {"code": "unknown", "message": f"answer: got {got}; want a halfseen service there"}
+            detail = {"code": "unknown", "message": f"answer: expected the answer of a halfseen service, got {got}"}
         raise _error(detail, outcome.status_code)
 
 

@@ -74,7 +74,7 @@ class Stateful:
             given = np.asarray(state.get(name))
             shape = self._state_shape(name, mine, given, count)
             if given.dtype != mine.dtype or given.shape != shape:
-                raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} {shape}")
+                raise invalid(f"state '{name}'", f"{mine.dtype} {shape}", f"{given.dtype} {given.shape}")
         for part in self.parts:
             getattr(self, part).check(state, count)
         self.check_ranges(state)
@@ -337,7 +337,7 @@ class Choices(NamedTuple):
     means: Floats  # (n, K) predicted rewards
     variances: Floats  # (n, K) of those predictions
     widths: Floats  # of `Chooser.widths`
-    available: Mask  # (n, K) at least one a row
+    available: Mask  # (n, K) at least one per row
     noise_variances: Floats | None  # (n, K) of a reward around its mean, if the chooser weighs it
     reuse: Floats | None = None  # (n, K) of `Learner.reuse`, if the chooser looks ahead
 

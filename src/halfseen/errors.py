@@ -1,4 +1,7 @@
-"""One base exception. Every message is one line: the argument, what was given, what is wanted."""
+"""The exceptions of the package, and the wording of their messages.
+
+Every message is one line that names the argument, what was expected and what was received.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +40,23 @@ class HalfseenWarning(UserWarning):
     """Something worth knowing that does not stop the work, such as an unstable fit."""
 
 
-def invalid(argument: str, got: object, wanted: str) -> InvalidInput:
-    given = " ".join(str(got).split())  # one line, whatever the repr
-    if len(given) > 100:
-        given = given[:97] + "..."
-    return InvalidInput(f"{argument}: got {given}; want {wanted}")
+def invalid(argument: str, expected: str, got: object) -> InvalidInput:
+    text = " ".join(str(got).split())  # one line, whatever the repr
+    if len(text) > 100:
+        text = text[:97] + "..."
+    return InvalidInput(f"{argument}: expected {expected}, got {text}")
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownName:
+def unknown(kind: str, name: object, known: Iterable[str], owner: str = "") -> UnknownName:
+    """Report a name that is not in a table; `owner` says whose table it is, such as "'adaptive'" for its options."""
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    wanted = f"want one of: {', '.join(names)}" if names else "it takes none"
-    return UnknownName(f"{kind}: got '{name}'; {hint}{wanted}")
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    if owner:
+        message, listed = f"{owner} has no {kind} '{name}'.", f" Its {kind}s are: {', '.join(names)}"
+    else:
+        message, listed = f"There is no {kind} '{name}'.", f" The {kind}s are: {', '.join(names)}"
+    return UnknownName(message + hint + (listed if names else f" There are no {kind}s."))
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtra:

@@ -26,14 +26,14 @@ def real_numbers(argument: str, value: ArrayLike) -> Floats:
             return np.array(array, dtype=np.float64, order="C")
     except (TypeError, ValueError):
         pass
-    raise invalid(argument, type(value).__name__, "an array of real numbers")
+    raise invalid(argument, "an array of real numbers", type(value).__name__)
 
 
 def as_list(argument: str, items: Iterable[Any], wanted: str) -> list[Any]:
     if isinstance(items, np.ndarray):
         items = items.tolist()
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
-        raise invalid(argument, repr(items), wanted)
+        raise invalid(argument, wanted, repr(items))
     return list(items)
 
 
@@ -43,13 +43,13 @@ def numbers(argument: str, value: ArrayLike, wanted: str) -> Floats:
     try:
         return real_numbers(argument, value)
     except (HalfseenError, OverflowError):
-        raise invalid(argument, repr(value), wanted) from None
+        raise invalid(argument, wanted, repr(value)) from None
 
 
 def number(argument: str, value: ArrayLike) -> float:
     array = numbers(argument, value, f"a number within ±{LIMIT:g}")
     if array.ndim:
-        raise invalid(argument, repr(value), f"a number within ±{LIMIT:g}")
+        raise invalid(argument, f"a number within ±{LIMIT:g}", repr(value))
     return float(array)
 
 
@@ -59,7 +59,7 @@ def vector(argument: str, value: ArrayLike, length: int) -> Floats:
         return value  # the usual case, at a quarter of the price of what follows
     array = numbers(argument, value, f"{length} numbers")
     if array.shape != (length,):
-        raise invalid(argument, f"shape {np.shape(value)}", f"{length} numbers")
+        raise invalid(argument, f"{length} numbers", f"shape {np.shape(value)}")
     return array
 
 
@@ -73,7 +73,7 @@ def row_vector(argument: str, value: ArrayLike, length: int) -> Floats:
 def table(argument: str, value: ArrayLike, columns: int) -> Floats:
     array = numbers(argument, value, f"a table of {columns} columns")
     if array.ndim != 2 or array.shape[1] != columns:
-        raise invalid(argument, f"shape {array.shape}", f"a table of {columns} columns")
+        raise invalid(argument, f"a table of {columns} columns", f"shape {array.shape}")
     return array
 
 
@@ -82,11 +82,11 @@ def stack_for_streams(argument: str, value: ArrayLike, streams: int, shape: tupl
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise invalid(argument, repr(value), f"numbers of shape {shape}") from None
+        raise invalid(argument, f"numbers of shape {shape}", repr(value)) from None
     if array.shape not in (shape, (streams, *shape)):
-        raise invalid(argument, f"shape {array.shape}", f"shape {shape}")
+        raise invalid(argument, f"shape {shape}", f"shape {array.shape}")
     if not np.isfinite(array).all():
-        raise invalid(argument, "an entry that is not finite", "finite numbers")
+        raise invalid(argument, "finite numbers", "an entry that is not finite")
     return np.array(np.broadcast_to(array, (streams, *shape)), order="C")  # a copy of its own, writable
 
 
@@ -95,12 +95,12 @@ def covariances(argument: str, value: ArrayLike, streams: int, size: int) -> Flo
     try:
         given = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise invalid(argument, repr(value), f"numbers of shape {(size, size)}") from None
+        raise invalid(argument, f"numbers of shape {(size, size)}", repr(value)) from None
     if given.shape in ((), (size,)):
         given = np.diag(np.broadcast_to(given, size))
     cov = stack_for_streams(argument, given, streams, (size, size))
     if (np.linalg.eigvalsh(cov) < -1e-9 * np.abs(cov).max()).any() or (cov != cov.swapaxes(1, 2)).any():
-        raise invalid(argument, "a matrix that is no covariance", "a symmetric positive semi-definite one")
+        raise invalid(argument, "a symmetric positive semi-definite one", "a matrix that is no covariance")
     return cov
 
 
@@ -109,13 +109,13 @@ def check_range(name: str, given: NDArray[np.generic], low: ArrayLike, high: Arr
     least, most = np.asarray(low), np.asarray(high)
     if not ((given >= least) & (given <= most)).all():
         got, wanted = f"integers from {given.min()} to {given.max()}", f"from {least.min()} to {most.max()}"
-        raise invalid(name, got, wanted)
+        raise invalid(name, wanted, got)
 
 
 def at_least(argument: str, value: object, least: int) -> int:
     """`value` as an integer no smaller than `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise invalid(argument, repr(value), f"an integer of at least {least}")
+        raise invalid(argument, f"an integer of at least {least}", repr(value))
     return int(value)
 
 
@@ -123,7 +123,7 @@ def seed_number(argument: str, value: object) -> int:
     """`value` as a seed: 64 bits without a sign."""
     number = at_least(argument, value, 0)
     if number >= 2**64:
-        raise invalid(argument, repr(value), "an integer below 2^64")
+        raise invalid(argument, "an integer below 2^64", repr(value))
     return number
 
 
@@ -131,10 +131,10 @@ def positive(argument: str, value: object, *, zero_allowed: bool = False) -> flo
     """`value` as a finite number above zero (or not below it)."""
     wanted = "a finite number of at least 0" if zero_allowed else "a finite number above 0"
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise invalid(argument, repr(value), wanted)
+        raise invalid(argument, wanted, repr(value))
     number = float(value)
     if not np.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
-        raise invalid(argument, repr(value), wanted)
+        raise invalid(argument, wanted, repr(value))
     return number
 
 
@@ -142,5 +142,5 @@ def probability(argument: str, value: object) -> float:
     """`value` as a number between 0 and 1, neither of them included."""
     number = positive(argument, value)
     if number >= 1:
-        raise invalid(argument, repr(value), "a number between 0 and 1")
+        raise invalid(argument, "a number between 0 and 1", repr(value))
     return number

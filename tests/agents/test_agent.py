@@ -17,7 +17,7 @@ def test_named_arms():
         seen.add(decision.arm)
         agent.learn(decision.id, 0.0)
     assert seen == {"hold", "sell"}
-    with pytest.raises(hs.HalfseenError, match="available: got 'buyy'; did you mean 'buy'"):
+    with pytest.raises(hs.HalfseenError, match="There is no arm 'buyy'. Did you mean 'buy'"):
         agent.decide([0.0, 1.0], available=["buyy"])
 
 
@@ -60,26 +60,26 @@ def test_kf_in_any_coordinates_predicts_the_same_observation_basis():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ({"name": "emfk-ts"}, "agent: got 'emfk-ts'; did you mean 'emkf-ts'?"),
-        ({"name": "ts-pco", "observed": 0}, "observed: got 0; want an integer of at least 1"),
-        ({"name": "ts-pco", "observed": 2.5}, "observed: got 2.5; want an integer of at least 1"),
-        ({"name": "ts-pco", "arms": 0}, "arms: got 0; want an integer of at least 1"),
-        ({"name": "ts-pco", "arms": []}, "arms: got []; want a count of at least 1, or a list of names"),
-        ({"name": "ts-pco", "arms": "ab"}, "arms: got 'ab'; want a count of at least 1, or a list of names"),
+        ({"name": "emfk-ts"}, "There is no agent 'emfk-ts'. Did you mean 'emkf-ts'?"),
+        ({"name": "ts-pco", "observed": 0}, "observed: expected an integer of at least 1, got 0"),
+        ({"name": "ts-pco", "observed": 2.5}, "observed: expected an integer of at least 1, got 2.5"),
+        ({"name": "ts-pco", "arms": 0}, "arms: expected an integer of at least 1, got 0"),
+        ({"name": "ts-pco", "arms": []}, "arms: expected a count of at least 1, or a list of names, got []"),
+        ({"name": "ts-pco", "arms": "ab"}, "arms: expected a count of at least 1, or a list of names, got 'ab'"),
         (
             {"name": "ts-pco", "arms": ["a", "a"]},
-            "arms: got ['a', 'a']; want names that differ from each other",
+            "arms: expected names that differ from each other, got ['a', 'a']",
         ),
-        ({"name": "ts-pco", "seed": -1}, "seed: got -1; want an integer of at least 0"),
-        ({"name": "ts-pco", "seed": 2**64}, "seed: got 18446744073709551616; want an integer below 2^64"),
-        ({"name": "ts-pco", "max_pending": 0}, "max_pending: got 0; want an integer of at least 1"),
-        ({"name": "kf-ts"}, "model: got nothing; want a value: 'kf-ts' must be told its model"),
-        ({"name": "kf-ts", "model": 3}, "model: got int; want a LinearGaussianModel"),
-        ({"name": "kf-ts", "model": small_model()}, "model: got a model of 3 observed features; want 2"),
-        ({"name": "ts-pco", "model": small_model()}, "option of 'ts-pco': got 'model'; "),
+        ({"name": "ts-pco", "seed": -1}, "seed: expected an integer of at least 0, got -1"),
+        ({"name": "ts-pco", "seed": 2**64}, "seed: expected an integer below 2^64, got 18446744073709551616"),
+        ({"name": "ts-pco", "max_pending": 0}, "max_pending: expected an integer of at least 1, got 0"),
+        ({"name": "kf-ts"}, "model: expected a value: 'kf-ts' must be told its model, got nothing"),
+        ({"name": "kf-ts", "model": 3}, "model: expected a LinearGaussianModel, got int"),
+        ({"name": "kf-ts", "model": small_model()}, "model: expected 2, got a model of 3 observed features"),
+        ({"name": "ts-pco", "model": small_model()}, "'ts-pco' has no option 'model'"),
         (
             {"name": "bayes", "observed": 3, "model": small_model(), "arm_params": np.eye(2)},
-            "arm_params: got shape (2, 2); want shape (2, 5)",
+            "arm_params: expected shape (2, 5), got shape (2, 2)",
         ),
     ],
 )
@@ -91,9 +91,9 @@ def test_bad_making(arguments, line):
 
 
 def test_contexts_only_for_those_who_may_see_them():
-    with pytest.raises(hs.HalfseenError, match="context: got nothing; want the true context"):
+    with pytest.raises(hs.HalfseenError, match="context: expected the true context, got nothing"):
         make_small("oracle-ts").decide(np.zeros(3))
-    with pytest.raises(hs.HalfseenError, match="context: got the true context; want nothing"):
+    with pytest.raises(hs.HalfseenError, match="context: expected nothing, got the true context"):
         make_small("ts-pco").decide(np.zeros(3), context=np.zeros(5))
     with pytest.raises(hs.HalfseenError, match="context: got an entry missing or too large"):
         make_small("oracle-ts").decide(np.zeros(3), context=[0, 0, np.nan, 0, 0])
@@ -102,8 +102,8 @@ def test_contexts_only_for_those_who_may_see_them():
 def test_bad_folds_change_nothing():
     agent, (_, ys, _) = make_small("ts-pco"), story(4)
     for ys_, arms, rewards, line in [
-        (ys, [0, 1], np.zeros(4), "arms: got 2 arms; want 4, one a round"),
-        (ys, [0, 1, 2, 9], np.zeros(4), "arms: got 9; want arm numbers"),
+        (ys, [0, 1], np.zeros(4), "arms: expected 4, one per round, got 2 arms"),
+        (ys, [0, 1, 2, 9], np.zeros(4), "arms: expected arm numbers, got 9"),
         (ys, [0] * 4, np.zeros(3), "rewards: got shape"),
         (ys[:, :2], [0] * 4, np.zeros(4), "observations: got shape"),
     ]:
@@ -141,7 +141,7 @@ def test_reprs():
 )
 def test_what_only_looks_like_numbers_is_refused(observation):
     agent = make_small("ts-pco")
-    with pytest.raises(hs.HalfseenError, match=r"^observation: got .*; want 3 numbers$"):
+    with pytest.raises(hs.HalfseenError, match=r"^observation: expected 3 numbers$, got .*"):
         agent.decide(observation)
     assert agent.rounds == 0
 
@@ -156,7 +156,7 @@ def test_masked_entries_are_not_seen():
 def test_what_is_no_reward_is_refused(reward):
     agent = make_small("ts-pco")
     decision = agent.decide([0.0, 1.0, 2.0])
-    with pytest.raises(hs.HalfseenError, match=r"^reward: got .*; want a number within"):
+    with pytest.raises(hs.HalfseenError, match=r"^reward: expected a number within, got .*"):
         agent.learn(decision.id, reward)
     assert agent.pending == (1,)
     for fine in (np.float32(1.5), 2, np.int64(3), True):
@@ -228,8 +228,8 @@ def test_long_and_many_lined_values_make_one_short_line():
     ("arguments", "line"),
     [
         ({"name": ["ts-pco"]}, "agent: got '['ts-pco']'; "),
-        ({"arms": 2.0}, "arms: got 2.0; want a count of at least 1, or a list of names"),
-        ({"arms": None}, "arms: got None; want a count of at least 1, or a list of names"),
+        ({"arms": 2.0}, "arms: expected a count of at least 1, or a list of names, got 2.0"),
+        ({"arms": None}, "arms: expected a count of at least 1, or a list of names, got None"),
     ],
 )
 def test_more_bad_making(arguments, line):
@@ -247,29 +247,33 @@ def test_named_arms_come_and_go():
     assert {agent.decide([1.0, 0.5]).arm for _ in range(30)} == {"hold", "sell"}
     before = frozen_state(agent)
     for name, line in [
-        (None, "name: got None; want a name, as the other arms have one"),
-        ("", "name: got ''; want a name, as the other arms have one"),
-        (3, "name: got 3; want a name, as the other arms have one"),
-        ("hold", "name: got 'hold'; want a name that no arm has had"),
-        ("buy", "name: got 'buy'; want a name that no arm has had"),
+        (None, "name: expected a name, as the other arms have one, got None"),
+        ("", "name: expected a name, as the other arms have one, got ''"),
+        (3, "name: expected a name, as the other arms have one, got 3"),
+        ("hold", "name: expected a name that no arm has had, got 'hold'"),
+        ("buy", "name: expected a name that no arm has had, got 'buy'"),
     ]:
         with pytest.raises(hs.HalfseenError) as caught:
             agent.add_arm(name)
         assert str(caught.value) == line
-    with pytest.raises(hs.HalfseenError, match=r"^available: got 'buy', which is retired; want arms of agent.active"):
+    with pytest.raises(
+        hs.HalfseenError, match=r"^available: expected arms of agent.active, got 'buy', which is retired"
+    ):
         agent.decide([1.0, 0.5], available=["hold", "buy"])
-    with pytest.raises(hs.HalfseenError, match=r"^arm: got 'byu'; did you mean 'buy'"):
+    with pytest.raises(hs.HalfseenError, match=r"^There is no arm 'byu'. Did you mean 'buy'"):
         agent.retire_arm("byu")
-    with pytest.raises(hs.HalfseenError, match=r"^params: got .*; want nothing: this agent learns what its arms pay"):
+    with pytest.raises(
+        hs.HalfseenError, match=r"^params: expected nothing: this agent learns what its arms pay, got .*"
+    ):
         agent.add_arm("wait", params=[1.0, 2.0])
     assert frozen_state(agent) == before
 
 
 def test_bayes_must_be_told_what_a_new_arm_pays():
     agent, table = make_small("bayes"), arm_params(arms=5)
-    with pytest.raises(hs.HalfseenError, match=r"^params: got nothing; want 5 numbers: this agent must be told"):
+    with pytest.raises(hs.HalfseenError, match=r"^params: expected 5 numbers: this agent must be told, got nothing"):
         agent.add_arm()
-    with pytest.raises(hs.HalfseenError, match=r"^params: got shape \(2,\); want shape \(5,\)"):
+    with pytest.raises(hs.HalfseenError, match=r"^params: expected shape \(5,\), got shape \(2,\)"):
         agent.add_arm(params=[1.0, 2.0])
     assert agent.arms == (0, 1, 2, 3)
     agent.add_arm(params=table[4])

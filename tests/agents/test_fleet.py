@@ -235,11 +235,11 @@ def test_an_empty_fleet_is_fine(tmp_path):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"name": "nobody"}, "agent: got 'nobody'"),
+        ({"name": "nobody"}, "There is no agent 'nobody'"),
         ({"name": "kf-ts"}, "model: got nothing"),
         ({"arms": 0}, "arms: got 0"),
         ({"max_pending": 0}, "max_pending: got 0"),
-        ({"lags": 3}, "option of 'ts-pco': got 'lags'"),
+        ({"lags": 3}, "'ts-pco' has no option 'lags'"),
     ],
 )
 def test_bad_options_are_refused_when_the_fleet_is_made(options, line):
@@ -281,7 +281,7 @@ def test_true_contexts_are_wanted_by_those_that_decide_on_them():
     fleet, y = small_fleet("oracle-ts"), np.zeros((3, OBSERVED))
     for contexts, line in [
         (None, "contexts: got nothing"),
-        (np.zeros((2, LATENT)), "contexts: got 2 rows; want 3"),
+        (np.zeros((2, LATENT)), "contexts: expected 3, got 2 rows"),
         (np.full((3, LATENT), np.nan), "contexts: got an entry missing"),
     ]:
         with pytest.raises(hs.HalfseenError) as caught:
@@ -313,7 +313,7 @@ def test_decisions_of_another_fleet_are_refused():
         fleet.add(3, seeds=[at, at + 10, at + 20])
         made.append(fleet.decide(np.ones((3, 2))))
     before = {name: array.copy() for name, array in fleets[1].state().items()}
-    with pytest.raises(hs.errors.DecisionError, match="want some of <Fleet"):
+    with pytest.raises(hs.errors.DecisionError, match="expected some of <Fleet"):
         fleets[1].learn(made[0], [1.0, 2.0, 3.0])
     for name, array in fleets[1].state().items():
         np.testing.assert_array_equal(array, before[name])

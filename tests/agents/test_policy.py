@@ -92,7 +92,9 @@ def test_retiring_an_arm_of_some_streams_only():
     for arm in (0, 2):
         policy.retire_arm(arm)
     assert policy.active.tolist() == [[False, True, False, True], [False, False, False, True]]
-    with pytest.raises(hs.HalfseenError, match=r"^arm: got 3, the last active one; want at least one arm left active"):
+    with pytest.raises(
+        hs.HalfseenError, match=r"^arm: expected at least one arm left active, got 3, the last active one"
+    ):
         policy.retire_arm(3)
     choices = policy.decide(np.ones((1, OBSERVED)), rows=np.array([1]))
     assert choices.arms.tolist() == [3]
@@ -197,8 +199,11 @@ class OneWidthAnArm(Thompson):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"estimator": Flat}, r"features: got an array of shape \(6,\) from a part; want one of shape \(6, 2\)"),
-        ({"chooser": OneWidthAnArm}, r"widths: got an array of shape \(3,\) from a part; want one of shape \(6, 3\)"),
+        ({"estimator": Flat}, r"features: expected one of shape \(6, 2\), got an array of shape \(6,\) from a part"),
+        (
+            {"chooser": OneWidthAnArm},
+            r"widths: expected one of shape \(6, 3\), got an array of shape \(3,\) from a part",
+        ),
     ],
 )
 def test_arrays_of_another_shape_from_parts_of_other_people_are_refused(parts, message):

@@ -35,7 +35,7 @@ def test_truncated(saved, share):
     _, path = saved
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(SaveFileError, match="truncated or damaged; want a whole halfseen agent file"):
+    with pytest.raises(SaveFileError, match="expected a whole halfseen agent file, got truncated or damaged"):
         hs.load(path)
 
 
@@ -64,7 +64,7 @@ def test_newer_version(saved):
 def test_another_format(saved):
     _, path = saved
     rewrite_header(path, format="something else")
-    with pytest.raises(SaveFileError, match="want a halfseen agent file"):
+    with pytest.raises(SaveFileError, match="expected a halfseen agent file"):
         hs.load(path)
 
 

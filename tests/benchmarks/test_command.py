@@ -38,7 +38,7 @@ def test_one_job_from_any_folder(tmp_path):
 def test_an_unknown_job_is_refused_in_one_line(tmp_path):
     done = command("marathon", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: job: got 'marathon'; want one of: linear-thompson, ")
+    assert done.stderr.startswith("error: job: expected one of: linear-thompson, , got 'marathon'")
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
@@ -94,4 +94,4 @@ def test_one_thread_even_if_numpy_was_loaded_before(tmp_path):
 def test_a_second_thread_is_noticed(tmp_path):
     done = threads(False, tmp_path / "out")
     assert done.returncode != 0
-    assert "want one: OMP_NUM_THREADS" in done.stderr
+    assert "expected one: OMP_NUM_THREADS" in done.stderr

@@ -133,7 +133,7 @@ def test_documents_are_rewritten_between_their_markers(results, tmp_path):
 
 
 def test_documents_are_left_alone_where_something_is_wrong(results, tmp_path):
-    with pytest.raises(HalfseenError, match=r"want one with the bench\.json"):
+    with pytest.raises(HalfseenError, match=r"expected one with the bench\.json"):
         report.write_documents(tmp_path, tmp_path)
     report.save(results | {"quick": True}, tmp_path / "quick")
     with pytest.raises(HalfseenError, match="--quick"):
@@ -155,7 +155,7 @@ def test_our_own_documents_have_their_markers():
 def test_jobs_are_chosen_by_name():
     assert chosen([]) == list(JOBS)
     assert chosen(["import", "em-500", "import"]) == ["import", "em-500"]
-    with pytest.raises(HalfseenError, match="job: got 'em-50'; want one of: linear-thompson, "):
+    with pytest.raises(HalfseenError, match="job: expected one of: linear-thompson, , got 'em-50'"):
         chosen(["em-500", "em-50"])
 
 

@@ -39,5 +39,5 @@ def test_report(tmp_path):
 
 
 def test_an_unknown_axis_is_one_line():
-    with pytest.raises(SystemExit, match="error: axis: got 'x'; want one of d, K, B, t"):
+    with pytest.raises(SystemExit, match="error: axis: expected one of d, K, B, t, got 'x'"):
         scaling.main(["x"])

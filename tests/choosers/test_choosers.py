@@ -96,12 +96,12 @@ def test_propensities_are_how_often_an_arm_is_chosen(name):
 @pytest.mark.parametrize(
     ("name", "options", "line"),
     [
-        ("ts-pco", {"width": "wide"}, "width: got 'wide'; want a number or 'theory'"),
-        ("ts-pco", {"width": -1}, "width: got -1; want a finite number of at least 0"),
-        ("ts-pco", {"delta": 1.0}, "delta: got 1.0; want a number between 0 and 1"),
-        ("kf-ucb", {"width": "theory"}, "width: got 'theory'; want a number, 'horizon' or 'self-normalised'"),
-        ("kf-ucb", {"horizon": 0}, "horizon: got 0; want an integer of at least 1"),
-        ("ts-pco", {"regularisation": 0}, "regularisation: got 0; want a finite number above 0"),
+        ("ts-pco", {"width": "wide"}, "width: expected a number or 'theory, got 'wide''"),
+        ("ts-pco", {"width": -1}, "width: expected a finite number of at least 0, got -1"),
+        ("ts-pco", {"delta": 1.0}, "delta: expected a number between 0 and 1, got 1.0"),
+        ("kf-ucb", {"width": "theory"}, "width: expected a number, 'horizon' or 'self-normalised, got 'theory''"),
+        ("kf-ucb", {"horizon": 0}, "horizon: expected an integer of at least 1, got 0"),
+        ("ts-pco", {"regularisation": 0}, "regularisation: expected a finite number above 0, got 0"),
     ],
 )
 def test_bad_options(name, options, line):

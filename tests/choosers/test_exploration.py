@@ -185,7 +185,7 @@ def test_an_arm_of_a_lower_mean_wins_only_above_the_best_mean():
 def test_bad_width(kind):
     with pytest.raises(hs.HalfseenError) as caught:
         build(kind, width=-0.5)
-    assert str(caught.value) == "width: got -0.5; want a finite number of at least 0"
+    assert str(caught.value) == "width: expected a finite number of at least 0, got -0.5"
 
 
 @both
@@ -242,7 +242,7 @@ def test_the_bonus_is_an_upper_bound():
 def test_bad_bonus():
     with pytest.raises(hs.HalfseenError) as caught:
         build(Optimistic, bonus=-1.0)
-    assert str(caught.value) == "bonus: got -1.0; want a finite number of at least 0"
+    assert str(caught.value) == "bonus: expected a finite number of at least 0, got -1.0"
 
 
 @pytest.mark.parametrize("rounds", [3.0, 40.0, 2500.0])
@@ -283,4 +283,4 @@ def test_foresight_raises_the_bonus_where_a_try_settles_much_for_long():
 def test_bad_foresight():
     with pytest.raises(hs.HalfseenError) as caught:
         build(Optimistic, foresight=float("nan"))
-    assert str(caught.value) == "foresight: got nan; want a finite number of at least 0"
+    assert str(caught.value) == "foresight: expected a finite number of at least 0, got nan"

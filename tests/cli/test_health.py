@@ -61,10 +61,10 @@ def test_rewards_that_come_in_batches():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "world: got 'nowhere'"),
+        (["nowhere"], "There is no world 'nowhere'"),
         (["orbit", "--observed", "a"], "observed: got a value, with 'orbit'"),
         (["data.csv", "--rewards", "r,s"], "observed: got nothing, with 'data.csv'"),
-        (["orbit", "--rounds", "10"], "rounds: got 10 in 'orbit'; want at least 50 to examine a model by"),
+        (["orbit", "--rounds", "10"], "rounds: expected at least 50 to examine a model by, got 10 in 'orbit'"),
     ],
 )
 def test_bad_input_is_one_line(words, message, capsys):
@@ -80,13 +80,17 @@ ROLES = ["--observed", "a", "--rewards", "r,s"]
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("data.csv", "a,r,größe\n1,2,3\n".encode("latin-1"), "table: got 'data.csv'; want a table saved as UTF-8"),
+        ("data.csv", "a,r,größe\n1,2,3\n".encode("latin-1"), "table: expected a table saved as UTF-8, got 'data.csv'"),
         (
             "data.csv",
             b"a;r;s\n1,5;2;3\n",
-            "table: got 'data.csv', one column only; is it separated by ';'? want commas",
+            "table: got 'data.csv', one column only; XX",
         ),
-        ("data.txt", b"a,r,s\n1,2,3\n", "table: got 'data.txt'; want a file whose name ends in .csv, .parquet or .pq"),
+        (
+            "data.txt",
+            b"a,r,s\n1,2,3\n",
+            "table: expected a file whose name ends in .csv, .parquet or .pq, got 'data.txt'",
+        ),
     ],
 )
 def test_files_that_cannot_be_read_are_one_line(command, name, content, message, tmp_path, monkeypatch, capsys):
@@ -102,7 +106,7 @@ def test_a_table_too_short_is_refused_before_it_is_played(tmp_path, monkeypatch,
     (tmp_path / "short.csv").write_text("a,r,s\n" + "".join(f"{i % 7},{i % 3},{i % 5}\n" for i in range(60)))
     monkeypatch.setattr("halfseen.experiments.examine.make", None)  # what would play
     assert run_app(["health", "short.csv", *ROLES]) == 2
-    assert "rounds: got 48 in 'short'; want at least 50 to examine a model by" in capsys.readouterr().err
+    assert "rounds: expected at least 50 to examine a model by, got 48 in 'short'" in capsys.readouterr().err
 
 
 def test_columns_that_stand_still_are_noted_once(tmp_path, monkeypatch, capsys):

@@ -155,12 +155,12 @@ def test_nothing_seen_is_fine(name):
 @pytest.mark.parametrize(
     ("observation", "line"),
     [
-        ([1.0, 2.0], "observation: got shape (2,); want 3 numbers"),
-        ([[1.0, 2.0, 3.0]], "observation: got shape (1, 3); want 3 numbers"),
-        ([1.0, -np.inf, 2.0], "observation: got an entry too large; want numbers within ±1e+100"),
-        ([1.0, 1e200, 2.0], "observation: got an entry too large; want numbers within ±1e+100"),
-        ("abc", "observation: got 'abc'; want 3 numbers"),
-        ([1.0, "x", 2.0], "observation: got [1.0, 'x', 2.0]; want 3 numbers"),
+        ([1.0, 2.0], "observation: expected 3 numbers, got shape (2,)"),
+        ([[1.0, 2.0, 3.0]], "observation: expected 3 numbers, got shape (1, 3)"),
+        ([1.0, -np.inf, 2.0], "observation: expected numbers within ±1e+100, got an entry too large"),
+        ([1.0, 1e200, 2.0], "observation: expected numbers within ±1e+100, got an entry too large"),
+        ("abc", "observation: expected 3 numbers, got 'abc'"),
+        ([1.0, "x", 2.0], "observation: expected 3 numbers, got [1.0, 'x', 2.0]"),
     ],
 )
 def test_a_bad_observation_changes_nothing(name, observation, line):
@@ -179,14 +179,14 @@ def test_a_bad_observation_changes_nothing(name, observation, line):
         (
             999,
             1.0,
-            "decision_id: got 999, which was never decided; want one of agent.pending (decisions so far: 31)",
+            "decision_id: expected one of agent.pending (decisions so far: 31), got 999, which was never decided",
         ),
         (1, 1.0, "decision_id: got 1, which was rewarded before"),
         ("x", 1.0, "decision_id: got 'x', which was never decided"),
-        ([31], 1.0, "decision_id: got [31]; want the id of a decision"),
-        (31, float("nan"), "reward: got nan; want a number within ±1e+100"),
-        (31, float("inf"), "reward: got inf; want a number within ±1e+100"),
-        (31, "much", "reward: got 'much'; want a number within ±1e+100"),
+        ([31], 1.0, "decision_id: expected the id of a decision, got [31]"),
+        (31, float("nan"), "reward: expected a number within ±1e+100, got nan"),
+        (31, float("inf"), "reward: expected a number within ±1e+100, got inf"),
+        (31, "much", "reward: expected a number within ±1e+100, got 'much'"),
     ],
 )
 def test_a_bad_reward_changes_nothing(name, decision_id, reward, line):
@@ -205,9 +205,9 @@ def test_bad_available_changes_nothing(name):
     agent, (xs, ys, _) = make_small(name), story(2)
     before = frozen_state(agent)
     for available, line in [
-        ([], "available: got no arms; want at least one arm"),
-        ([7], "available: got 7; want arm numbers from 0 to 3"),
-        ("0", "available: got '0'; want a list of arms"),
+        ([], "available: expected at least one arm, got no arms"),
+        ([7], "available: expected arm numbers from 0 to 3, got 7"),
+        ("0", "available: expected a list of arms, got '0'"),
     ]:
         with pytest.raises(hs.HalfseenError) as caught:
             agent.decide(ys[0], available=available, **shown(agent, xs[0]))

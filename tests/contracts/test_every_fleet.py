@@ -126,19 +126,25 @@ def test_what_is_refused_changes_nothing(name):
     huge[1, 0] = 1e200
     calls = [
         (lambda: fleet.decide(huge, **xs), "observations: got an entry too large"),
-        (lambda: fleet.decide(np.zeros((3, k)), **xs), "observations: got 3 rows; want 2, one a stream"),
-        (lambda: fleet.decide(np.zeros((2, k + 1)), **xs), "observations: got shape (2, 4); want a table of 3 columns"),
+        (lambda: fleet.decide(np.zeros((3, k)), **xs), "observations: expected 2, one per stream, got 3 rows"),
+        (
+            lambda: fleet.decide(np.zeros((2, k + 1)), **xs),
+            "observations: expected a table of 3 columns, got shape (2, 4)",
+        ),
         (lambda: fleet.decide(fine, streams=["a", "z"], **xs), "streams: got 'z'"),
         (lambda: fleet.decide(fine, streams=[0, 9], **xs), "streams: got 9, which is not there"),
-        (lambda: fleet.decide(fine, streams=["a", 0], **xs), "streams: got 'a' more than once; want every stream once"),
-        (lambda: fleet.decide(fine, available=[9], **xs), "available: got 9; want arm numbers from 0 to 3"),
+        (
+            lambda: fleet.decide(fine, streams=["a", 0], **xs),
+            "streams: expected every stream once, got 'a' more than once",
+        ),
+        (lambda: fleet.decide(fine, available=[9], **xs), "available: expected arm numbers from 0 to 3, got 9"),
         (lambda: fleet.decide(fine, available=np.zeros((2, ARMS), bool), **xs), "available: got no arms for a stream"),
-        (lambda: fleet.learn(ids, [float("nan")] * len(ids)), "rewards: got nan; want numbers within ±1e+100"),
+        (lambda: fleet.learn(ids, [float("nan")] * len(ids)), "rewards: expected numbers within ±1e+100, got nan"),
         (lambda: fleet.learn(ids, [1.0] * (len(ids) + 1)), f"rewards: got shape ({len(ids) + 1},)"),
         (lambda: fleet.learn([*ids, ids[0]], [1.0] * (len(ids) + 1)), f"ids: got {ids[0]} more than once"),
         (lambda: fleet.learn([*ids, 12345], [1.0] * (len(ids) + 1)), "ids: got 12345, which was never decided"),
         (lambda: fleet.add(["c", "a"]), "streams: got 'a', which is there already"),
-        (lambda: fleet.add(2, seeds=[1]), "seeds: got 1 of them; want 2, one a stream"),
+        (lambda: fleet.add(2, seeds=[1]), "seeds: expected 2, one per stream, got 1 of them"),
         (lambda: fleet.remove(["a", "z"]), "streams: got 'z'"),
     ]
     for call, line in calls:

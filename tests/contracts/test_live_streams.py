@@ -95,19 +95,19 @@ def test_refusals_about_arms_change_nothing(name):
     for refused, line in [
         (
             lambda: agent.decide(ys[0], available=[0, 1], **shown(agent, xs[0])),
-            "available: got 1, which is retired; want arms of agent.active_arms",
+            "available: expected arms of agent.active_arms, got 1, which is retired",
         ),
-        (lambda: agent.retire_arm(1), "arm: got 1, which is retired; want one of agent.active_arms"),
-        (lambda: agent.retire_arm(4), "arm: got 4; want arm numbers from 0 to 3"),
-        (lambda: agent.add_arm("x"), "name: got 'x'; want nothing: arms are numbers here, and the next is 4"),
-        (lambda: agent.add_arm(params=[1.0, "x"]), "params: got [1.0, 'x']; want n"),
+        (lambda: agent.retire_arm(1), "arm: expected one of agent.active_arms, got 1, which is retired"),
+        (lambda: agent.retire_arm(4), "arm: expected arm numbers from 0 to 3, got 4"),
+        (lambda: agent.add_arm("x"), "name: expected nothing: arms are numbers here, and the next is 4, got 'x'"),
+        (lambda: agent.add_arm(params=[1.0, "x"]), "params: expected n, got [1.0, 'x']"),
     ]:
         with pytest.raises(hs.HalfseenError) as caught:
             refused()
         assert str(caught.value).startswith(line)
         assert frozen_state(agent) == before
     agent.retire_arm(0)
-    with pytest.raises(hs.HalfseenError, match=r"^arm: got 3, the last active arm; want one that leaves another"):
+    with pytest.raises(hs.HalfseenError, match=r"^arm: expected one that leaves another, got 3, the last active arm"):
         agent.retire_arm(3)
     assert agent.decide(ys[0], **shown(agent, xs[0])).arm == 3
     assert agent.arms == (0, 1, 2, 3)
@@ -164,7 +164,7 @@ def test_a_state_of_before_an_arm_was_added_is_refused(name):
     taken = agent.state()
     new_arm(agent)
     before = frozen_state(agent)
-    with pytest.raises(hs.HalfseenError, match=r"^state: got one of 4 arms; want one of 5 arms$"):
+    with pytest.raises(hs.HalfseenError, match=r"^state: expected one of 5 arms$, got one of 4 arms"):
         agent.restore(taken)
     assert frozen_state(agent) == before
 
@@ -224,13 +224,13 @@ def test_many_rewards_are_one_after_the_other(name):
     [
         ([6, 7, 999], [1.0, 2.0, 3.0], "decision_id: got 999, which was never decided"),
         ([6, 1, 7], [1.0, 2.0, 3.0], "decision_id: got 1, which was rewarded before"),
-        ([6, [7]], [1.0, 2.0], "decision_id: got [7]; want the id of a decision"),
-        ([6, 7, 6], [1.0, 2.0, 3.0], "ids: got 6 more than once; want every decision once"),
-        ([6, 7], [1.0], "rewards: got shape (1,); want 2 numbers, one a decision"),
-        ([6, 7], [1.0, np.nan], "rewards: got nan; want numbers within ±1e+100"),
-        ([6, 7], [1.0, "x"], "rewards: got [1.0, 'x']; want numbers, one a decision"),
-        (6, [1.0], "ids: got 6; want a list of decisions or their ids"),
-        ("67", [1.0, 2.0], "ids: got '67'; want a list of decisions or their ids"),
+        ([6, [7]], [1.0, 2.0], "decision_id: expected the id of a decision, got [7]"),
+        ([6, 7, 6], [1.0, 2.0, 3.0], "ids: expected every decision once, got 6 more than once"),
+        ([6, 7], [1.0], "rewards: expected 2 numbers, one per decision, got shape (1,)"),
+        ([6, 7], [1.0, np.nan], "rewards: expected numbers within ±1e+100, got nan"),
+        ([6, 7], [1.0, "x"], "rewards: expected numbers, one per decision, got [1.0, 'x']"),
+        (6, [1.0], "ids: expected a list of decisions or their ids, got 6"),
+        ("67", [1.0, 2.0], "ids: expected a list of decisions or their ids, got '67'"),
     ],
 )
 def test_many_rewards_all_or_none(name, ids, rewards, line):

@@ -303,7 +303,7 @@ def test_an_agent_that_cannot_take_a_reward_back_says_so_and_changes_nothing(stu
     with pytest.raises(hs.HalfseenError) as refused:
         stubborn.learn(1, 1.0, provisional=True)
     assert str(refused.value) == (
-        "provisional: got True; want False: 'stubborn' cannot put another reward in the place of one that it has learnt"
+        "provisional: expected False: 'stubborn' cannot put another reward in the place of one that it has learnt, got True"
     )
     assert frozen_state(stubborn) == before
     with pytest.raises(hs.HalfseenError, match="one with provisional rewards"):
@@ -336,7 +336,7 @@ def test_a_fleet_does_not_take_an_agent_with_provisional_rewards():
     agent = hs.make("ts-pco", observed=2, arms=2, seed=3)
     agent.decide([0.1, 0.2])
     agent.learn(1, 0.0, provisional=True)
-    with pytest.raises(hs.HalfseenError, match="agent: got 1 provisional rewards; want none"):
+    with pytest.raises(hs.HalfseenError, match="agent: expected none, got 1 provisional rewards"):
         fleet.adopt(agent)
     assert len(fleet) == 0
     agent.give_up(1)

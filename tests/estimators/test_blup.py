@@ -83,12 +83,15 @@ def test_the_running_covariance_after_one_round():
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"context_cov": "walking"}, "context_cov: got 'walking'; want a matrix or 'running'"),
-        ({"context_cov": np.eye(2)}, "context_cov: got shape (2, 2); want a matrix of at least 3 × 3"),
-        ({"context_cov": -np.eye(4)}, "context_cov: got a matrix that is no covariance; want a symmetric"),
-        ({"context_cov": np.eye(4), "observation": np.eye(3)}, "observation: got shape (3, 3); want shape (3, 4)"),
-        ({"observation": np.ones((3, 4))}, "observation: got a matrix of shape (3, 4); want [I 0], if context_cov is"),
-        ({"observation_cov": "loud"}, "observation_cov: got 'loud'; want numbers of shape (3, 3)"),
+        ({"context_cov": "walking"}, "context_cov: expected a matrix or 'running, got 'walking''"),
+        ({"context_cov": np.eye(2)}, "context_cov: expected a matrix of at least 3 × 3, got shape (2, 2)"),
+        ({"context_cov": -np.eye(4)}, "context_cov: expected a symmetric, got a matrix that is no covariance"),
+        ({"context_cov": np.eye(4), "observation": np.eye(3)}, "observation: expected shape (3, 4), got shape (3, 3)"),
+        (
+            {"observation": np.ones((3, 4))},
+            "observation: expected [I 0], if context_cov is, got a matrix of shape (3, 4)",
+        ),
+        ({"observation_cov": "loud"}, "observation_cov: expected numbers of shape (3, 3), got 'loud'"),
     ],
 )
 def test_bad_options(options, line):

@@ -120,21 +120,21 @@ def test_the_gain_collapses_under_much_sensor_noise_and_smoothing_saves_it():
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"latent": 2}, "latent: got 2; want an integer of at least 3"),
-        ({"latent": 5, "window": 24}, "window: got 24; want an integer of at least 25"),
+        ({"latent": 2}, "latent: expected an integer of at least 3, got 2"),
+        ({"latent": 5, "window": 24}, "window: expected an integer of at least 25, got 24"),
         (
             {"latent": 5, "initial_transition": "identity"},
-            "initial_transition: got 'identity'; want 'stochastic'",
+            "initial_transition: expected 'stochastic, got 'identity''",
         ),
         (
             {"latent": 5, "initial_transition": np.eye(4)},
-            "initial_transition: got shape (4, 4); want shape (5, 5)",
+            "initial_transition: expected shape (5, 5), got shape (4, 4)",
         ),
         ({"latent": 5, "observation_cov": -1.0}, "observation_cov: got a matrix that is no covariance; want"),
-        ({"latent": 5, "observation_cov": np.eye(2)}, "observation_cov: got shape (2, 2); want shape (3, 3)"),
-        ({"latent": 5, "initial_process_var": 0}, "initial_process_var: got 0; want a finite number above 0"),
-        ({}, "latent: got nothing; want a value: 'emkf-ts' must be told its latent"),
-        ({"latent": 5, "windw": 3}, "option of 'emkf-ts': got 'windw'; did you mean 'window'?"),
+        ({"latent": 5, "observation_cov": np.eye(2)}, "observation_cov: expected shape (3, 3), got shape (2, 2)"),
+        ({"latent": 5, "initial_process_var": 0}, "initial_process_var: expected a finite number above 0, got 0"),
+        ({}, "latent: expected a value: 'emkf-ts' must be told its latent, got nothing"),
+        ({"latent": 5, "windw": 3}, "'emkf-ts' has no option 'windw'. Did you mean 'window'?"),
     ],
 )
 def test_bad_options(options, line):

@@ -81,13 +81,13 @@ def test_rewards_older_than_the_memory_are_forgotten_and_said_so():
 @pytest.mark.parametrize(
     ("option", "value", "line"),
     [
-        ("state_transition", np.eye(3) * 0.9, "state_transition: got entries from 0, sums from 0.9; want prob"),
-        ("state_transition", [0.5, 0.5], "state_transition: got shape (2,); want a matrix, states by states"),
-        ("state_transition", np.ones((2, 3)) / 3, "state_transition: got shape (2, 3); want shape (3, 3)"),
-        ("state_rewards", np.ones((4, 2)), "state_rewards: got shape (4, 2); want shape (4, 3)"),
-        ("state_std", 0.0, "state_std: got 0; want a finite number above 0"),
-        ("state_prior", [0.5, 0.6, -0.1], "state_prior: got entries from -0.1, sums from 1; want probabilities"),
-        ("memory", 0, "memory: got 0; want an integer of at least 1"),
+        ("state_transition", np.eye(3) * 0.9, "state_transition: expected prob, got entries from 0, sums from 0.9"),
+        ("state_transition", [0.5, 0.5], "state_transition: expected a matrix, states by states, got shape (2,)"),
+        ("state_transition", np.ones((2, 3)) / 3, "state_transition: expected shape (3, 3), got shape (2, 3)"),
+        ("state_rewards", np.ones((4, 2)), "state_rewards: expected shape (4, 3), got shape (4, 2)"),
+        ("state_std", 0.0, "state_std: expected a finite number above 0, got 0"),
+        ("state_prior", [0.5, 0.6, -0.1], "state_prior: expected probabilities, got entries from -0.1, sums from 1"),
+        ("memory", 0, "memory: expected an integer of at least 1, got 0"),
     ],
 )
 def test_bad_options(option, value, line):
@@ -98,7 +98,7 @@ def test_bad_options(option, value, line):
 
 def test_a_new_arm_must_be_told():
     mts = agent()
-    with pytest.raises(hs.HalfseenError, match=r"^params: got nothing; want 3 numbers: this agent must be told"):
+    with pytest.raises(hs.HalfseenError, match=r"^params: expected 3 numbers: this agent must be told, got nothing"):
         mts.add_arm()
     assert mts.add_arm(params=[9.0, 9.0, 9.0]) == 4
     assert mts.decide([0.0]).propensities.tolist() == pytest.approx([0, 0, 0, 0, 1])
@@ -107,5 +107,5 @@ def test_a_new_arm_must_be_told():
 def test_a_learner_that_does_not_know_what_arms_pay_is_refused():
     streams = StreamBatch(stream_keys(0), 1, 4)
     estimator = LatentStates(streams, state_transition=STATE_TRANSITION)
-    with pytest.raises(hs.HalfseenError, match="learner: got Ridge; want one that knows what every arm pays"):
+    with pytest.raises(hs.HalfseenError, match="learner: expected one that knows what every arm pays, got Ridge"):
         estimator.bind_learner(Ridge(streams, S))

@@ -80,7 +80,7 @@ def test_the_picture_goes_where_it_is_told(tmp_path):
     found = hs.evaluate(World().log(60, seed=1), [rule, "always:1", "always:2"])
     found.plot(tmp_path / "picture.svg")
     assert "<svg" in (tmp_path / "picture.svg").read_text()
-    with pytest.raises(hs.HalfseenError, match=r"want a name ending in .png or .svg"):
+    with pytest.raises(hs.HalfseenError, match=r"expected a name ending in .png or .svg"):
         found.plot(tmp_path / "picture.txt")
 
 
@@ -92,16 +92,19 @@ def test_an_agent_by_its_spec(journal):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere.ndjson"], "log: got 'nowhere.ndjson'; want a file that is there"),
-        (["shop.ndjson", "--policy", "nobody"], "agent: got 'nobody'"),
-        (["shop.ndjson", "--policy", "always:pink"], "arm of 'always': got 'pink'; want one of: blue, green, red"),
-        (["shop.ndjson", "--policy", "kf-ts"], "model: got nothing; want a value"),
-        (["shop.ndjson", "--policy", "oracle-ts"], "policy: got 'oracle-ts'; want an agent that decides on what was"),
-        (["shop.ndjson", "--stream", "bakery"], "stream: got 'bakery'; want one of: shop"),
-        (["shop.ndjson", "--intervals", "narrow"], "intervals: got 'narrow'; want 'hac' or 'bootstrap'"),
-        (["shop.ndjson", "--out", "shop.ndjson"], "out: got 'shop.ndjson'; want a folder that can be written to"),
+        (["nowhere.ndjson"], "log: expected a file that is there, got 'nowhere.ndjson'"),
+        (["shop.ndjson", "--policy", "nobody"], "There is no agent 'nobody'"),
+        (["shop.ndjson", "--policy", "always:pink"], "arm of 'always': expected one of: blue, green, red, got 'pink'"),
+        (["shop.ndjson", "--policy", "kf-ts"], "model: expected a value, got nothing"),
+        (
+            ["shop.ndjson", "--policy", "oracle-ts"],
+            "policy: expected an agent that decides on what was, got 'oracle-ts'",
+        ),
+        (["shop.ndjson", "--stream", "bakery"], "stream: expected one of: shop, got 'bakery'"),
+        (["shop.ndjson", "--intervals", "narrow"], "intervals: expected 'hac' or 'bootstrap, got 'narrow''"),
+        (["shop.ndjson", "--out", "shop.ndjson"], "out: expected a folder that can be written to, got 'shop.ndjson'"),
         (["cut.ndjson"], 'cut.ndjson, line 2: got \'{"stream": "sh\'; want an event as JSON'),
-        (["empty.ndjson"], "empty.ndjson: got an empty file; want a journal, one event a line"),
+        (["empty.ndjson"], "empty.ndjson: expected a journal, one event a line, got an empty file"),
     ],
 )
 def test_bad_input_is_one_line(words, message, journal, tmp_path, monkeypatch, capsys):

@@ -274,17 +274,17 @@ def test_propensities_that_were_not_those_are_noticed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"intervals": "wide"}, "intervals: got 'wide'; want 'hac' or 'bootstrap'"),
-        ({"missing": float("nan")}, "missing: got the value nan; want a number"),
-        ({"regularisation": 0}, "regularisation: got 0; want a finite number above 0"),
+        ({"intervals": "wide"}, "intervals: expected 'hac' or 'bootstrap, got 'wide''"),
+        ({"missing": float("nan")}, "missing: expected a number, got the value nan"),
+        ({"regularisation": 0}, "regularisation: expected a finite number above 0, got 0"),
         ({"seed": -1}, "seed: got -1"),
-        ({"policy": 3}, "policy: got 3; want 'uniform', 'always:ARM'"),
-        ({"policy": []}, "policy: got none; want at least one"),
-        ({"policy": ["uniform", "uniform"]}, "policy: got 'uniform' twice; want each only once"),
-        ({"policy": "unform"}, "agent: got 'unform'"),
-        ({"policy": "adaptive:histry=3"}, "option of 'adaptive': got 'histry'; did you mean 'history'"),
+        ({"policy": 3}, "policy: expected 'uniform', 'always:ARM, got 3'"),
+        ({"policy": []}, "policy: expected at least one, got none"),
+        ({"policy": ["uniform", "uniform"]}, "policy: expected each only once, got 'uniform' twice"),
+        ({"policy": "unform"}, "There is no agent 'unform'"),
+        ({"policy": "adaptive:histry=3"}, "'adaptive' has no option 'histry'. Did you mean 'history'"),
         ({"stream": "s"}, "stream: got 's', with a table that has no such column"),
-        ({"arms": ["a", "a"]}, "arms: got .*; want names that differ"),
+        ({"arms": ["a", "a"]}, "arms: expected names that differ, got .*"),
     ],
 )
 def test_what_is_refused(options, message):

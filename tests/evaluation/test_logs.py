@@ -93,46 +93,46 @@ def test_one_stream_of_several(tmp_path):
     path = write(tmp_path / "j.ndjson", [*LIFE, *other])
     assert read_log(path, stream="other").rounds == 1
     assert read_log(path, stream="shop").rounds == 4
-    with pytest.raises(HalfseenError, match=r"stream: got nothing, with 2 streams in .*; want one of: shop, other"):
+    with pytest.raises(HalfseenError, match=r"stream: expected one of: shop, other, got nothing, with 2 streams in .*"):
         read_log(path)
-    with pytest.raises(HalfseenError, match="stream: got 'shap'; did you mean 'shop'"):
+    with pytest.raises(HalfseenError, match="There is no stream 'shap'. Did you mean 'shop'"):
         read_log(path, stream="shap")
 
 
 def test_an_export_from_the_middle_needs_its_arms(tmp_path):
     path = write(tmp_path / "j.ndjson", LIFE[1:3])
-    with pytest.raises(HalfseenError, match=r"line 1: got 'decided' before the stream was created; want .*--arms"):
+    with pytest.raises(HalfseenError, match=r"line 1: expected .*--arms, got 'decided' before the stream was created"):
         read_log(path)
     assert read_log(path, arms=["a", "b"]).arms == ("a", "b")
 
 
 GOOD = decided(2, "x1", "b", [0.25, 0.75], 1)
 BAD_LINES = [
-    ("{", "'{'; want an event as JSON"),
-    ('{"kind": "decided", "value": NaN}', "want an event as JSON (NaN is no JSON number)"),
-    ("[1, 2]", "no event; want a JSON object"),
-    (b"\xff\xfe", "want an event as JSON"),
-    (GOOD | {"kind": "dreamt"}, "kind 'dreamt'; want one of: created, decided"),
-    (GOOD | {"propensity": 0}, "propensity 0 of the arm played; want a probability of at least 1e-100"),
-    (GOOD | {"propensity": 1.2}, "propensity 1.2; want a probability from 0 to 1"),
-    (GOOD | {"propensity": "much"}, "propensity 'much'; want a probability"),
-    (GOOD | {"propensity": None}, "a decision without 'propensity'; want one with id, observation, arm"),
-    (GOOD | {"propensities": [0.4, 0.75]}, "propensities with the sum 1.15; want probabilities that sum to 1"),
-    (GOOD | {"propensities": [0.75, 0.25]}, "propensity 0.75; want 0.25, as in the propensities"),
-    (GOOD | {"propensities": [0.25, 0.5, 0.25]}, "3 propensities; want 2, one an arm"),
-    (GOOD | {"propensities": [-0.25, 1.25]}, "propensities with -0.25; want a probability"),
-    (GOOD | {"arm": "z"}, "arm 'z'; want one of the arms: a, b"),
-    (GOOD | {"arm": 1}, "arm 1; want one of the arms: a, b"),
-    (GOOD | {"available": ["a"]}, "arm 'b', which could not be played then; want an arm available"),
-    (GOOD | {"available": []}, "available []; want a list of arms"),
-    (GOOD | {"observation": [1.0]}, "an observation of 1 entries; want 2"),
-    (GOOD | {"observation": [1.0, "warm"]}, "'warm' in the observation; want numbers"),
-    (GOOD | {"observation": 3}, "observation 3; want a list of numbers"),
-    (GOOD | {"seq": 1}, "seq 1 after 1; want events in the order"),
-    (rewarded(3, "x9", 1.0), "a reward of 'x9'; want the id of a decision on a line before"),
-    (event(3, "arm_added", arm="a"), "a new arm 'a'; want one there was not yet"),
-    (event(3, "arm_added", arm=2), "a new arm 2; want one there was not yet"),
-    (event(3, "arm_retired", arm="q"), "arm 'q'; want one of the arms"),
+    ("{", "expected an event as JSON, got '{'"),
+    ('{"kind": "decided", "value": NaN}', "expected an event as JSON (NaN is no JSON number)"),
+    ("[1, 2]", "expected a JSON object, got no event"),
+    (b"\xff\xfe", "expected an event as JSON"),
+    (GOOD | {"kind": "dreamt"}, "expected one of: created, decided, got kind 'dreamt'"),
+    (GOOD | {"propensity": 0}, "expected a probability of at least 1e-100, got propensity 0 of the arm played"),
+    (GOOD | {"propensity": 1.2}, "expected a probability from 0 to 1, got propensity 1.2"),
+    (GOOD | {"propensity": "much"}, "expected a probability, got propensity 'much'"),
+    (GOOD | {"propensity": None}, "expected one with id, observation, arm, got a decision without 'propensity'"),
+    (GOOD | {"propensities": [0.4, 0.75]}, "expected probabilities that sum to 1, got propensities with the sum 1.15"),
+    (GOOD | {"propensities": [0.75, 0.25]}, "expected 0.25, as in the propensities, got propensity 0.75"),
+    (GOOD | {"propensities": [0.25, 0.5, 0.25]}, "expected 2, one per arm, got 3 propensities"),
+    (GOOD | {"propensities": [-0.25, 1.25]}, "expected a probability, got propensities with -0.25"),
+    (GOOD | {"arm": "z"}, "expected one of the arms: a, b, got arm 'z'"),
+    (GOOD | {"arm": 1}, "expected one of the arms: a, b, got arm 1"),
+    (GOOD | {"available": ["a"]}, "expected an arm available, got arm 'b', which could not be played then"),
+    (GOOD | {"available": []}, "expected a list of arms, got available []"),
+    (GOOD | {"observation": [1.0]}, "expected 2, got an observation of 1 entries"),
+    (GOOD | {"observation": [1.0, "warm"]}, "expected numbers, got 'warm' in the observation"),
+    (GOOD | {"observation": 3}, "expected a list of numbers, got observation 3"),
+    (GOOD | {"seq": 1}, "expected events in the order, got seq 1 after 1"),
+    (rewarded(3, "x9", 1.0), "expected the id of a decision on a line before, got a reward of 'x9'"),
+    (event(3, "arm_added", arm="a"), "expected one there was not yet, got a new arm 'a'"),
+    (event(3, "arm_added", arm=2), "expected one there was not yet, got a new arm 2"),
+    (event(3, "arm_retired", arm="q"), "expected one of the arms, got arm 'q'"),
 ]
 
 
@@ -153,13 +153,13 @@ def test_a_damaged_line_is_named(line, message, tmp_path):
     ("extra", "message"),
     [
         (rewarded(20, "x1", 2.5), "line 15: got a second reward for one decision"),
-        (rewarded(20, "x4", float("1e300")), "line 15: got value 1e+300; want a number within"),
+        (rewarded(20, "x4", float("1e300")), "line 15: expected a number within, got value 1e+300"),
         (decided(20, "x1", "b", [0.0, 1.0, 0.0], 1), "line 15: got decision 'x1' a second time"),
         (decided(20, "x5", "a", [1.0, 0.0, 0.0], 0), "line 15: got arm 'a', which could not be played then"),
         (created(["a"]) | {"seq": 20}, "line 15: got stream 'shop' created again"),
         (
             {k: v for k, v in decided(20, "x5", "b", [0.0, 1.0], 1).items() if k != "propensities"},
-            "line 15: got no propensities; want them in all decisions or in none",
+            "line 15: expected them in all decisions or in none, got no propensities",
         ),
     ],
 )
@@ -178,9 +178,9 @@ def test_files_with_nothing_in_them(tmp_path):
         read_log(write(tmp_path / "j.ndjson", LIFE[:1]))
     with pytest.raises(HalfseenError, match=r"j.ndjson: got 1 decisions and no reward"):
         read_log(write(tmp_path / "j.ndjson", LIFE[:2]))
-    with pytest.raises(HalfseenError, match=r"log: got '.*nowhere.csv'; want a file that is there"):
+    with pytest.raises(HalfseenError, match=r"log: expected a file that is there, got '.*nowhere.csv'"):
         read_log(tmp_path / "nowhere.csv")
-    with pytest.raises(HalfseenError, match=r"log: got '.*log.txt'; want a file whose name ends in .ndjson"):
+    with pytest.raises(HalfseenError, match=r"log: expected a file whose name ends in .ndjson, got '.*log.txt'"):
         read_log(tmp_path / "log.txt")
 
 
@@ -249,15 +249,18 @@ def test_numbers_are_arms_too():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("arm,", "armed,"), "log.csv: got no column 'arm'; want columns arm, propensity, reward and those observed"),
+        (
+            ("arm,", "armed,"),
+            "log.csv: expected columns arm, propensity, reward and those observed, got no column 'arm'",
+        ),
         (("reward", "paid"), "log.csv: got no column 'reward'"),
         (
             ("buy,0.4", "buy,0"),
-            "log.csv, row 1: got propensity 0.0 of the arm played; want a probability of at least 1e-100",
+            "log.csv, row 1: expected a probability of at least 1e-100, got propensity 0.0 of the arm played",
         ),
-        (("sell,0.7", "sell,1.7"), "log.csv, row 2: got propensity 1.7; want a probability from 0 to 1"),
-        (("buy,0.1", "buy,"), "log.csv, row 3: got propensity None; want a probability from 0 to 1"),
-        (("[0.7, 0.3]", "[0.7, 0.3"), "log.csv, row 2: got propensities '[0.7, 0.3'; want a list such as"),
+        (("sell,0.7", "sell,1.7"), "log.csv, row 2: expected a probability from 0 to 1, got propensity 1.7"),
+        (("buy,0.1", "buy,"), "log.csv, row 3: expected a probability from 0 to 1, got propensity None"),
+        (("[0.7, 0.3]", "[0.7, 0.3"), "log.csv, row 2: expected a list such as, got propensities '[0.7, 0.3'"),
         (("2,1,buy", "2,1,hold"), "that do not tell the place of 'hold'"),
     ],
 )
@@ -272,16 +275,20 @@ def test_a_bad_table_is_one_line(change, message, tmp_path):
 
 def test_columns_that_were_seen_must_be_known(tmp_path):
     (tmp_path / "log.csv").write_text(CSV + "".join(ROWS))
-    with pytest.raises(HalfseenError, match=r"got no column whose name begins with 'observation'; want .*--observed"):
+    with pytest.raises(
+        HalfseenError, match=r"expected .*--observed, got no column whose name begins with 'observation'"
+    ):
         read_log(tmp_path / "log.csv")
-    with pytest.raises(HalfseenError, match=r"column of .*: got 'tmp'; did you mean 'temp'"):
+    with pytest.raises(HalfseenError, match=r".* has no column 'tmp'. Did you mean 'temp'"):
         read_log(tmp_path / "log.csv", observed=["tmp"])
-    with pytest.raises(HalfseenError, match=r"observed: got columns, with .*; want nothing"):
+    with pytest.raises(HalfseenError, match=r"observed: expected nothing, got columns, with .*"):
         read_log(write(tmp_path / "j.ndjson", LIFE), observed=["temp"])
 
 
 def test_times_that_run_backwards_are_refused():
     table = {"observation": [[0.1], [0.2]], "arm": [1, 0], "propensity": [0.5, 0.5], "reward": [1.0, 2.0]}
     times = {"time": ["2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"], "reward_time": ["2026-01-03T00:00:00Z", None]}
-    with pytest.raises(HalfseenError, match="row 2: got a time missing or before the last; want rows in order of time"):
+    with pytest.raises(
+        HalfseenError, match="row 2: expected rows in order of time, got a time missing or before the last"
+    ):
         read_log(table | times)

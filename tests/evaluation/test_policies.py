@@ -101,7 +101,7 @@ def test_arms_that_come_and_go():
 def test_numbered_arms_come_too():
     builder = LogBuilder("made", range(2), 1)
     builder.decided("1", observation=[0.3], arm=0, propensity=0.5)
-    with pytest.raises(HalfseenError, match="2: got a new arm 5; want 2, the next number"):
+    with pytest.raises(HalfseenError, match="2: expected 2, the next number, got a new arm 5"):
         builder.arm_added("2", 5)
     builder.arm_added("2", 2)
     builder.decided("3", observation=[0.1], arm=2, propensity=0.2)
@@ -135,11 +135,11 @@ def test_a_rule_cannot_change_the_log():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (lambda seen: [0.5, 0.5], r"policy 'f', round 1: got shape \(2,\); want 3 probabilities, one an arm"),
-        (lambda seen: [0.5, 0.5, 0.5], "policy 'f', round 1: got .*; want probabilities that sum to 1"),
-        (lambda seen: [1.5, -0.5, 0.0], "policy 'f', round 1: got .*; want probabilities that sum to 1"),
-        (lambda seen: [np.nan, 0.5, 0.5], "policy 'f', round 1: got .*; want probabilities that sum to 1"),
-        (lambda seen: "red", "policy 'f', round 1: got ValueError: .*; want probabilities"),
+        (lambda seen: [0.5, 0.5], r"policy 'f', round 1: expected 3 probabilities, one per arm, got shape \(2,\)"),
+        (lambda seen: [0.5, 0.5, 0.5], "policy 'f', round 1: expected probabilities that sum to 1, got .*"),
+        (lambda seen: [1.5, -0.5, 0.0], "policy 'f', round 1: expected probabilities that sum to 1, got .*"),
+        (lambda seen: [np.nan, 0.5, 0.5], "policy 'f', round 1: expected probabilities that sum to 1, got .*"),
+        (lambda seen: "red", "policy 'f', round 1: expected probabilities, got ValueError: .*"),
     ],
 )
 def test_a_rule_that_gives_no_probabilities(given, message):
@@ -149,11 +149,11 @@ def test_a_rule_that_gives_no_probabilities(given, message):
 
 def test_policies_that_cannot_be():
     log = read_log(World().log(5, seed=2))
-    with pytest.raises(HalfseenError, match="arm of 'always': got '7'; want one of: 0, 1, 2"):
+    with pytest.raises(HalfseenError, match="arm of 'always': expected one of: 0, 1, 2, got '7'"):
         policies.always(log, "7")
-    with pytest.raises(HalfseenError, match="policy: got 'oracle-ts'; want an agent that decides on what was seen"):
+    with pytest.raises(HalfseenError, match="policy: expected an agent that decides on what was seen, got 'oracle-ts'"):
         policies.by_agent(log, "oracle-ts", {})
-    with pytest.raises(HalfseenError, match="model: got nothing; want a value"):
+    with pytest.raises(HalfseenError, match="model: expected a value, got nothing"):
         policies.by_agent(log, "kf-ts", {})
 
 

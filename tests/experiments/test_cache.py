@@ -145,7 +145,7 @@ def test_the_folder_of_another_experiment_is_refused(
     before = files(tmp_path)
     played.clear()
     settings = {"agents": AGENTS, "world": PLACES, "rounds": 60, "seeds": 5} | changed
-    line = f"^resume: got another experiment \\({said}\\) in '.*; want the folder of a run of this one"
+    line = f"^resume: expected the folder of a run of this one, got another experiment \\({said}\\) in '.*"
     with pytest.raises(hs.HalfseenError, match=line):
         hs.run(settings.pop("agents"), **settings, out=tmp_path, resume=True)
     assert played == []
@@ -224,7 +224,9 @@ def test_the_public_run_saves_and_goes_on(tmp_path: Path, played: list[Slice], w
     played.clear()
     assert_same_result(whole, hs.run(AGENTS, **settings, resume=True))
     assert played == []
-    with pytest.raises(hs.HalfseenError, match="resume: got no folder; want out, the folder of the run to go on with"):
+    with pytest.raises(
+        hs.HalfseenError, match="resume: expected out, the folder of the run to go on with, got no folder"
+    ):
         hs.run(AGENTS, world="fog", resume=True)
 
 

@@ -258,7 +258,7 @@ def test_a_cluster_of_our_own_ends_with_its_parent(tmp_path: Path, number: signa
      "ftp://host:1", "tcp://a b:1", "tcp://host:8786/x", 8786],
 )  # fmt: skip
 def test_malformed_addresses(address: Any) -> None:
-    line = "^cluster: got .*; want 'local:N', or the address of a scheduler such as tcp://host:8786$"
+    line = "^cluster: expected 'local:N', or the address of a scheduler such as tcp://host:8786$, got .*"
     with pytest.raises(hs.HalfseenError, match=line):
         hs.run("ts-pco", world="fog", rounds=10, seeds=1, cluster=address)
 
@@ -272,7 +272,7 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, listening: bool) -> No
         address = f"tcp://127.0.0.1:{held.getsockname()[1]}"
         began = time.monotonic()
         with pytest.raises(
-            hs.HalfseenError, match=f"^cluster: got no answer from '{address}' in 5 s; want a scheduler"
+            hs.HalfseenError, match=f"^cluster: expected a scheduler, got no answer from '{address}' in 5 s"
         ):
             hs.run("ts-pco", world="fog", rounds=10, seeds=1, out=tmp_path / "out", cluster=address)
         assert time.monotonic() - began < 15
@@ -309,14 +309,14 @@ def test_workers_with_other_code_are_refused(tmp_path: Path, monkeypatch: pytest
     with real_cluster(tmp_path, workers=0) as cluster:
         monkeypatch.setattr(dask_engine, "CONNECT_SECONDS", 1.0)
         with pytest.raises(
-            hs.HalfseenError, match=f"^cluster: got no workers at '{cluster.address}'; want at least one"
+            hs.HalfseenError, match=f"^cluster: expected at least one, got no workers at '{cluster.address}'"
         ):
             run_experiment(plan, cluster=cluster.address)
         monkeypatch.undo()
         for make, got in (
-            (edited_copy, "other code; want the same code, as here"),
-            (other_version, "halfseen 99.0; want .*, as here"),
-            (no_package, "halfseen another or none; want .*, as here"),
+            (edited_copy, "expected the same code, as here, got other code"),
+            (other_version, "expected .*, as here, got halfseen 99.0"),
+            (no_package, "expected .*, as here, got halfseen another or none"),
         ):
             stranger = cluster.add_worker(make(tmp_path / make.__name__))
             wait_for_workers(cluster.address, 1)
@@ -359,5 +359,5 @@ def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_jobs_or_a_cluster() -> None:
-    with pytest.raises(hs.HalfseenError, match="jobs: got 2, with a cluster; want only one of them"):
+    with pytest.raises(hs.HalfseenError, match="jobs: expected only one of them, got 2, with a cluster"):
         hs.run("ts-pco", world="fog", rounds=10, seeds=1, jobs=2, cluster="local:2")

@@ -188,22 +188,25 @@ def test_what_is_written(record, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": None}, "agent: got neither agent nor model; want one of the two"),
-        ({"model": 3}, "model: got int; want a LinearGaussianModel"),
-        ({"observations": None}, "observations: got nothing; want a table of 3 columns"),
-        ({"observations": np.zeros((10, 2))}, r"observations: got shape \(10, 2\); want a table of 3 columns"),
-        ({"observations": np.zeros((0, 3)), "rewards": None}, "observations: got no rounds; want at least one"),
-        ({"rewards": np.zeros(7)}, r"rewards: got shape \(7,\); want \(1200,\)"),
+        ({"model": None}, "agent: expected one of the two, got neither agent nor model"),
+        ({"model": 3}, "model: expected a LinearGaussianModel, got int"),
+        ({"observations": None}, "observations: expected a table of 3 columns, got nothing"),
+        ({"observations": np.zeros((10, 2))}, r"observations: expected a table of 3 columns, got shape \(10, 2\)"),
+        ({"observations": np.zeros((0, 3)), "rewards": None}, "observations: expected at least one, got no rounds"),
+        ({"rewards": np.zeros(7)}, r"rewards: expected \(1200,\), got shape \(7,\)"),
         ({"rewards": np.full(ROUNDS, np.inf)}, "rewards: got an entry too large"),
-        ({"arms": None}, "arms: got nothing; want the arm played in each round"),
-        ({"arms": np.full(ROUNDS, -1)}, r"arms: got int64 of shape \(1200,\); want 1200 numbers of arms, from 0 on"),
+        ({"arms": None}, "arms: expected the arm played in each round, got nothing"),
+        (
+            {"arms": np.full(ROUNDS, -1)},
+            r"arms: expected 1200 numbers of arms, from 0 on, got int64 of shape \(1200,\)",
+        ),
         ({"arms": np.full(ROUNDS, 0.5)}, r"arms: got float64 of shape \(1200,\)"),
-        ({"contexts": np.zeros((5, 4))}, "contexts: got 5 rows; want 1200, one a round"),
+        ({"contexts": np.zeros((5, 4))}, "contexts: expected 1200, one per round, got 5 rows"),
         ({"contexts": np.full((ROUNDS, 4), np.nan)}, "contexts: got an entry that is NaN"),
-        ({"hidden": np.zeros(ROUNDS)}, r"hidden: got shape \(1200,\); want a table, one row a round"),
-        ({"sensors": ["a", "a", "b"]}, r"sensors: got \['a', 'a', 'b'\]; want 3 different names"),
-        ({"arm_names": ["a"]}, "arm_names: got 1 names; want at least 3, one an arm"),
-        ({"alternatives": [3]}, "alternatives: got 3; want models of 3 observed features"),
+        ({"hidden": np.zeros(ROUNDS)}, r"hidden: expected a table, one row a round, got shape \(1200,\)"),
+        ({"sensors": ["a", "a", "b"]}, r"sensors: expected 3 different names, got \['a', 'a', 'b'\]"),
+        ({"arm_names": ["a"]}, "arm_names: expected at least 3, one per arm, got 1 names"),
+        ({"alternatives": [3]}, "alternatives: expected models of 3 observed features, got 3"),
     ],
 )
 def test_bad_input_is_one_clear_line(record, changes, message):
@@ -280,7 +283,7 @@ def test_findings_come_with_a_history_that_is_long_enough():
     assert "findings: from round 50 on" in str(agent.health())
     with pytest.raises(HalfseenError, match=r"finding: got 'dimension' .* of at least 50 rounds"):
         agent.health().finding("dimension")
-    with pytest.raises(HalfseenError, match="agent: got 'adaptive' after 49 rounds; want at least 50"):
+    with pytest.raises(HalfseenError, match="agent: expected at least 50, got 'adaptive' after 49 rounds"):
         hs.examine(agent)
     agent.learn(agent.decide(rng.normal(size=2)), float(rng.normal()))
     assert "findings" not in agent.health().facts
@@ -290,7 +293,7 @@ def test_agents_without_a_history_never_have_findings():
     agent = hs.make("ts-pco", observed=2, arms=2, seed=3)
     agent.learn(agent.decide([0.3, 0.4]), 1.0)
     assert "findings" not in agent.health().facts
-    with pytest.raises(HalfseenError, match=r"want an agent with a model and a kept history \(adaptive\)"):
+    with pytest.raises(HalfseenError, match=r"expected an agent with a model and a kept history \(adaptive\)"):
         agent.health().finding("dimension")
     with pytest.raises(HalfseenError, match="after 1 rounds, which has no kept history with a model"):
         hs.examine(agent)
@@ -338,9 +341,9 @@ def test_bad_input_beside_an_agent(agent):
         hs.examine(one, observations=np.zeros((5, 3)))
     with pytest.raises(hs.HalfseenError, match=r"^agent: got both a model and an agent"):
         hs.examine(one, model=truth())
-    with pytest.raises(hs.HalfseenError, match=r"^contexts: got shape \(5, 3\); want a table of 700 rows"):
+    with pytest.raises(hs.HalfseenError, match=r"^contexts: expected a table of 700 rows, got shape \(5, 3\)"):
         hs.examine(one, contexts=np.zeros((5, 3)))
-    with pytest.raises(hs.HalfseenError, match=r"^rewards: got 2 columns; want 4, one an arm"):
+    with pytest.raises(hs.HalfseenError, match=r"^rewards: expected 4, one per arm, got 2 columns"):
         hs.examine(one, rewards=np.zeros((700, 2)))
-    with pytest.raises(hs.HalfseenError, match=r"^agent: got str; want an agent"):
+    with pytest.raises(hs.HalfseenError, match=r"^agent: expected an agent, got str"):
         hs.examine("adaptive")

@@ -40,5 +40,5 @@ def test_folders_that_cannot_be(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that refuses even its owner")
 def test_a_folder_that_only_trying_shows_to_be_closed() -> None:
-    with pytest.raises(HalfseenError, match="out: got '/proc/halfseen/out'; want a folder that can be written to"):
+    with pytest.raises(HalfseenError, match="out: expected a folder that can be written to, got '/proc/halfseen/out'"):
         check_folder("/proc/halfseen/out")

@@ -374,12 +374,12 @@ def test_what_has_no_name_has_no_command() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"agents": []}, "agents: got none; want at least one"),
-        ({"agents": "kf-tss"}, "agent: got 'kf-tss'; did you mean 'kf-ts'?"),
-        ({"worlds": []}, "world: got none; want at least one"),
-        ({"worlds": "switch:at=0"}, "at: got 0; want an integer of at least 1"),
-        ({"rounds": 0}, "rounds: got 0; want an integer of at least 1"),
-        ({"jobs": 0}, "jobs: got 0; want an integer of at least 1"),
+        ({"agents": []}, "agents: expected at least one, got none"),
+        ({"agents": "kf-tss"}, "There is no agent 'kf-tss'. Did you mean 'kf-ts'?"),
+        ({"worlds": []}, "world: expected at least one, got none"),
+        ({"worlds": "switch:at=0"}, "at: expected an integer of at least 1, got 0"),
+        ({"rounds": 0}, "rounds: expected an integer of at least 1, got 0"),
+        ({"jobs": 0}, "jobs: expected an integer of at least 1, got 0"),
     ],
 )
 def test_bad_leaderboards(tmp_path: Path, options: dict[str, Any], line: str) -> None:

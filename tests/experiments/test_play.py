@@ -173,7 +173,7 @@ def shout(entries):
     ("entries", "message"),
     [
         ([(40, 0, 3e8), (25, 1, 4e8), (25, 2, 5e8)], r"context: got entries as large as 4e\+08 beside a regulari"),
-        ([(40, 0, 3e8), (25, 1, 1e101)], "observation: got an entry too large; want numbers within"),
+        ([(40, 0, 3e8), (25, 1, 1e101)], "observation: expected numbers within, got an entry too large"),
         ([(25, 0, 3e8), (40, 1, 1e101)], r"context: got entries as large as 3e\+08 beside a regulari"),
     ],
 )

@@ -71,5 +71,5 @@ def test_who_is_compared_with_whom():
 def test_the_leaderboard_leaves_recorded_worlds_alone():
     plan = leaderboard_plan(None, None, 100, 2)
     assert not any(world.recorded for world in plan.worlds)
-    with pytest.raises(HalfseenError, match="agents: got 'kf-ts' in 'voltrade'; want one that need not be told"):
+    with pytest.raises(HalfseenError, match="agents: expected one that need not be told, got 'kf-ts' in 'voltrade'"):
         leaderboard_plan(["ts-pco"], "voltrade", 100, 2)

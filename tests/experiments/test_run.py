@@ -115,20 +115,20 @@ def test_specs():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ({"agents": ["ts-pcoo"]}, "agent: got 'ts-pcoo'; did you mean 'ts-pco'?"),
-        ({"agents": []}, "agents: got none; want at least one"),
-        ({"agents": ["ts-pco", "ts-pco"]}, "agents: got ts-pco, ts-pco; want each only once"),
-        ({"agents": "ts-pco:wide=1"}, "option of 'ts-pco': got 'wide'; "),
-        ({"agents": "ts-pco:width"}, "option: got 'width' in 'ts-pco:width'; want name:key=value"),
-        ({"world": "orbits"}, "world: got 'orbits'; did you mean 'orbit'?"),
-        ({"rounds": 0}, "rounds: got 0; want an integer of at least 1"),
-        ({"seeds": 0}, "seeds: got 0; want an integer of at least 1"),
-        ({"seeds": [1, -1]}, "seeds: got -1; want an integer of at least 0"),
-        ({"jobs": 0}, "jobs: got 0; want an integer of at least 1"),
-        ({"agents": [3]}, "agents: got 3; want names of agents, or AgentSpecs"),
-        ({"world": None}, "world: got None; want the name of a world, or a world"),
-        ({"seeds": 2.0}, "seeds: got 2.0; want an integer of at least 1"),
-        ({"world": "paper:noise=1e250"}, "world: got contexts beyond ±1e+100 by round 10; want dynamics that stay"),
+        ({"agents": ["ts-pcoo"]}, "There is no agent 'ts-pcoo'. Did you mean 'ts-pco'?"),
+        ({"agents": []}, "agents: expected at least one, got none"),
+        ({"agents": ["ts-pco", "ts-pco"]}, "agents: expected each only once, got ts-pco, ts-pco"),
+        ({"agents": "ts-pco:wide=1"}, "'ts-pco' has no option 'wide'"),
+        ({"agents": "ts-pco:width"}, "option: expected name:key=value, got 'width' in 'ts-pco:width'"),
+        ({"world": "orbits"}, "There is no world 'orbits'. Did you mean 'orbit'?"),
+        ({"rounds": 0}, "rounds: expected an integer of at least 1, got 0"),
+        ({"seeds": 0}, "seeds: expected an integer of at least 1, got 0"),
+        ({"seeds": [1, -1]}, "seeds: expected an integer of at least 0, got -1"),
+        ({"jobs": 0}, "jobs: expected an integer of at least 1, got 0"),
+        ({"agents": [3]}, "agents: expected names of agents, or AgentSpecs, got 3"),
+        ({"world": None}, "world: expected the name of a world, or a world, got None"),
+        ({"seeds": 2.0}, "seeds: expected an integer of at least 1, got 2.0"),
+        ({"world": "paper:noise=1e250"}, "world: expected dynamics that stay, got contexts beyond ±1e+100 by round 10"),
     ],
 )
 def test_bad_experiments(arguments, line):
@@ -185,8 +185,8 @@ def test_what_an_agent_finds_out_by_itself_it_is_not_told(monkeypatch, options, 
 
 
 def test_results_are_asked_for_by_name(result):
-    with pytest.raises(hs.HalfseenError, match="world: got 'foggy'; did you mean 'fog'"):
+    with pytest.raises(hs.HalfseenError, match="There is no world 'foggy'. Did you mean 'fog'"):
         result.total_regret("foggy", "kf-ts")
-    with pytest.raises(hs.HalfseenError, match="agent: got 'kfts'; did you mean 'kf-ts'"):
+    with pytest.raises(hs.HalfseenError, match="There is no agent 'kfts'. Did you mean 'kf-ts'"):
         result.total_regret("fog", "kfts")
     assert "keyhole" in repr(result)

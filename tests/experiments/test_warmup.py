@@ -49,7 +49,7 @@ def test_a_check_of_an_empty_cache_names_what_is_missing(tmp_path):
 
 def test_bad_jobs_are_refused(tmp_path):
     done = run("-m", "halfseen", "warmup", "--jobs", "-1", cache=tmp_path)
-    assert (done.returncode, done.stderr) == (2, "error: jobs: got -1; want an integer of at least 0\n")
+    assert (done.returncode, done.stderr) == (2, "error: jobs: expected an integer of at least 0\n, got -1")
 
 
 def _die(name):

@@ -184,8 +184,8 @@ def test_an_export_that_is_interrupted_leaves_the_one_before(played, tmp_path, e
 
 @pytest.mark.parametrize(
     ("left", "message"),
-    [(lambda lines: lines[:-1], "ends after event .* of stream 'numbers'; want all"),
-     (lambda lines: [line for line in lines if b'"stream":"names"' in line], "has 1 of 2 streams; want all")],
+    [(lambda lines: lines[:-1], "expected all, got ends after event .* of stream 'numbers'"),
+     (lambda lines: [line for line in lines if b'"stream":"names"' in line], "expected all, got has 1 of 2 streams")],
     ids=["a line", "a stream"],
 )  # fmt: skip
 def test_a_file_whose_end_is_missing_is_refused_and_leaves_nothing(played, tmp_path, left, message):

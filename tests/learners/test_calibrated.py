@@ -109,7 +109,7 @@ def test_an_added_arm_is_one_without_a_reward():
     for name, value in few.state().items():
         np.testing.assert_array_equal(value, many.state()[name], err_msg=name)
     assert few.arms_without_reward(0).tolist() == list(range(ARMS + 1))
-    with pytest.raises(hs.HalfseenError, match=r"^params: got 3.0; want nothing"):
+    with pytest.raises(hs.HalfseenError, match=r"^params: expected nothing, got 3.0"):
         few.add_arm(3.0)
     assert few.arms == ARMS + 1
 

@@ -113,11 +113,11 @@ def test_fold_with_the_propensities_of_another_policy():
 @pytest.mark.parametrize(
     ("propensities", "line"),
     [
-        ([0.5], "propensities: got shape (1,); want 3 probabilities, one a round"),
-        ([0.5, 0.0, 0.5], "propensities: got 0.0; want probabilities above 0"),
-        ([0.5, 1.5, 0.5], "propensities: got 1.5; want probabilities above 0"),
-        ([0.5, np.nan, 0.5], "propensities: got nan; want probabilities above 0"),
-        ("abc", "propensities: got 'abc'; want numbers, one a round"),
+        ([0.5], "propensities: expected 3 probabilities, one per round, got shape (1,)"),
+        ([0.5, 0.0, 0.5], "propensities: expected probabilities above 0, got 0.0"),
+        ([0.5, 1.5, 0.5], "propensities: expected probabilities above 0, got 1.5"),
+        ([0.5, np.nan, 0.5], "propensities: expected probabilities above 0, got nan"),
+        ("abc", "propensities: expected numbers, one per round, got 'abc'"),
     ],
 )
 def test_bad_propensities_change_nothing(propensities, line):
@@ -132,12 +132,12 @@ def test_bad_propensities_change_nothing(propensities, line):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"observation_cov": np.ones((2, 2))}, "observation_cov: got shape (2, 2); want shape (3, 3)"),
-        ({"observation_cov": -np.eye(3)}, "observation_cov: got a matrix that is no covariance; want a symmetric"),
-        ({"safety": 1.0}, "safety: got 1.0; want a number between 0 and 1"),
-        ({"burn_in": 0}, "burn_in: got 0; want an integer of at least 1"),
-        ({"floor": "slow"}, "floor: got 'slow'; want a number or 'decaying'"),
-        ({"floor": 0}, "floor: got 0; want a finite number above 0"),
+        ({"observation_cov": np.ones((2, 2))}, "observation_cov: expected shape (3, 3), got shape (2, 2)"),
+        ({"observation_cov": -np.eye(3)}, "observation_cov: expected a symmetric, got a matrix that is no covariance"),
+        ({"safety": 1.0}, "safety: expected a number between 0 and 1, got 1.0"),
+        ({"burn_in": 0}, "burn_in: expected an integer of at least 1, got 0"),
+        ({"floor": "slow"}, "floor: expected a number or 'decaying, got 'slow''"),
+        ({"floor": 0}, "floor: expected a finite number above 0, got 0"),
     ],
 )
 def test_bad_options(options, line):

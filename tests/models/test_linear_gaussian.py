@@ -57,39 +57,39 @@ GOOD = {"transition": 0.9 * np.eye(2), "process_cov": 0.2, "observation_cov": [0
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"transition": np.ones((2, 3))}, "transition: got shape (2, 3); want a square matrix (d, d)"),
-        ({"transition": 0.9}, "transition: got shape (); want a square matrix (d, d)"),
-        ({"transition": [["a", "b"]]}, "transition: got list; want an array of real numbers"),
-        ({"transition": [["0.5"]]}, "transition: got list; want an array of real numbers"),
-        ({"transition": 1j * np.eye(2)}, "transition: got ndarray; want an array of real numbers"),
-        ({"transition": [[1.0, np.nan], [0.0, 1.0]]}, "transition: got nan at [0, 1]; want finite numbers"),
+        ({"transition": np.ones((2, 3))}, "transition: expected a square matrix (d, d), got shape (2, 3)"),
+        ({"transition": 0.9}, "transition: expected a square matrix (d, d), got shape ()"),
+        ({"transition": [["a", "b"]]}, "transition: expected an array of real numbers, got list"),
+        ({"transition": [["0.5"]]}, "transition: expected an array of real numbers, got list"),
+        ({"transition": 1j * np.eye(2)}, "transition: expected an array of real numbers, got ndarray"),
+        ({"transition": [[1.0, np.nan], [0.0, 1.0]]}, "transition: expected finite numbers, got nan at [0, 1]"),
         (
             {"process_cov": np.eye(3)},
-            "process_cov: got shape (3, 3); want (2, 2), its diagonal (2,) or a number",
+            "process_cov: expected (2, 2), its diagonal (2,) or a number, got shape (3, 3)",
         ),
-        ({"process_cov": -0.2}, "process_cov: got an eigenvalue of -0.2; want a covariance"),
+        ({"process_cov": -0.2}, "process_cov: expected a covariance, got an eigenvalue of -0.2"),
         (
             {"process_cov": [[1.0, 0.5], [0.2, 1.0]]},
-            "process_cov: got a matrix that is not symmetric; want a cov",
+            "process_cov: expected a cov, got a matrix that is not symmetric",
         ),
-        ({"process_cov": [np.inf, 1.0]}, "process_cov: got inf at [0]; want finite numbers"),
+        ({"process_cov": [np.inf, 1.0]}, "process_cov: expected finite numbers, got inf at [0]"),
         (
             {"observation_cov": 0.3},
-            "observation_cov: got a number; want (k, k) or (k,), or observation= beside",
+            "observation_cov: expected (k, k) or (k,), or observation= beside, got a number",
         ),
-        ({"observation_cov": np.eye(3)}, "observation_cov: got shape (3, 3); want at most 2 features"),
-        ({"observation_cov": np.zeros((0, 0))}, "observation_cov: got shape (0, 0); want at most 2 features"),
-        ({"observation": np.ones((1, 3))}, "observation: got shape (1, 3); want (k, 2) with 1 <= k <= 2"),
+        ({"observation_cov": np.eye(3)}, "observation_cov: expected at most 2 features, got shape (3, 3)"),
+        ({"observation_cov": np.zeros((0, 0))}, "observation_cov: expected at most 2 features, got shape (0, 0)"),
+        ({"observation": np.ones((1, 3))}, "observation: expected (k, 2) with 1 <= k <= 2, got shape (1, 3)"),
         (
             {"observation": np.ones((2, 2)), "observation_cov": 0.3},
-            "observation: got rank 1; want full rank 2",
+            "observation: expected full rank 2, got rank 1",
         ),
         (
             {"observation": np.eye(2)},
-            "observation_cov: got shape (1,); want (2, 2), its diagonal (2,) or a number",
+            "observation_cov: expected (2, 2), its diagonal (2,) or a number, got shape (1,)",
         ),
-        ({"initial_mean": [0.0]}, "initial_mean: got shape (1,); want (2,)"),
-        ({"initial_cov": [0.1, -0.1]}, "initial_cov: got an eigenvalue of -0.1; want a covariance"),
+        ({"initial_mean": [0.0]}, "initial_mean: expected (2,), got shape (1,)"),
+        ({"initial_cov": [0.1, -0.1]}, "initial_cov: expected a covariance, got an eigenvalue of -0.1"),
     ],
 )
 def test_bad_parameters(change, message):
@@ -103,11 +103,11 @@ def test_bad_parameters(change, message):
 @pytest.mark.parametrize(
     ("ys", "message"),
     [
-        (np.ones(5), "ys: got shape (5,); want (rounds, 1) or (series, rounds, 1), at least one of each"),
-        (np.ones((5, 2)), "ys: got shape (5, 2); want (rounds, 1)"),
-        (np.ones((0, 1)), "ys: got shape (0, 1); want (rounds, 1)"),
-        ([[1.0], [-np.inf]], "ys: got -inf at [1, 0]; want finite numbers, or nan for not seen"),
-        ([["x"]], "ys: got list; want an array of real numbers"),
+        (np.ones(5), "ys: expected (rounds, 1) or (series, rounds, 1), at least one of each, got shape (5,)"),
+        (np.ones((5, 2)), "ys: expected (rounds, 1), got shape (5, 2)"),
+        (np.ones((0, 1)), "ys: expected (rounds, 1), got shape (0, 1)"),
+        ([[1.0], [-np.inf]], "ys: expected finite numbers, or nan for not seen, got -inf at [1, 0]"),
+        ([["x"]], "ys: expected an array of real numbers, got list"),
     ],
 )
 def test_bad_observations(method, ys, message):
@@ -222,5 +222,5 @@ def test_a_canonical_model_is_its_own_canonical_form():
 def test_the_rank_of_the_observation_matrix_does_not_depend_on_units():
     common = {"transition": 0.5 * np.eye(2), "process_cov": 1.0, "observation_cov": [1.0, 1.0]}
     LinearGaussianModel(observation=np.diag([1e6, 1e-6]), **common)
-    with pytest.raises(HalfseenError, match="observation: got rank 1; want full rank 2"):
+    with pytest.raises(HalfseenError, match="observation: expected full rank 2, got rank 1"):
         LinearGaussianModel(observation=[[1e6, 0.0], [1.0, 1e-9]], **common)

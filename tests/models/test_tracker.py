@@ -81,11 +81,11 @@ def test_a_refused_observation_leaves_the_tracker_as_it_was():
     spoilt, clean = model.tracker(), model.tracker()
     for t, y in enumerate(ys):
         for bad, message in [
-            ([1.0], r"y: got shape \(1,\); want 2 numbers"),
-            ([[1.0, 2.0]], r"y: got shape \(1, 2\); want 2 numbers"),
-            (["a", "b"], "y: got .*; want 2 numbers"),
-            ([np.inf, 1.0], "y: got inf; want finite numbers, or nan for not seen"),
-            (np.array([np.nan, -np.inf]), "y: got -inf; want finite numbers, or nan for not seen"),
+            ([1.0], r"y: expected 2 numbers, got shape \(1,\)"),
+            ([[1.0, 2.0]], r"y: expected 2 numbers, got shape \(1, 2\)"),
+            (["a", "b"], "y: expected 2 numbers, got .*"),
+            ([np.inf, 1.0], "y: expected finite numbers, or nan for not seen, got inf"),
+            (np.array([np.nan, -np.inf]), "y: expected finite numbers, or nan for not seen, got -inf"),
         ]:
             with pytest.raises(InvalidInput, match=message):
                 spoilt.step(bad)

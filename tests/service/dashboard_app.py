@@ -40,9 +40,9 @@ def served(database, *, secrets=None, identify=True):
             return None
         token = secrets.get(request.headers.get("authorization", "").removeprefix("Bearer "))
         if token is None:
-            raise ServiceError(401, "unauthorised", "token: got none; want 'Authorization: Bearer …'")
+            raise ServiceError(401, "unauthorised", "token: expected 'Authorization: Bearer …, got none'")
         if name is not None and token.streams is not None and name not in token.streams:
-            raise ServiceError(403, "forbidden", "token: got one for other streams; want one for this")
+            raise ServiceError(403, "forbidden", "token: expected one for this, got one for other streams")
         return token
 
     async def main():

@@ -100,7 +100,7 @@ def test_it_ends_cleanly_and_goes_on_where_it_was(tmp_path: Path, number: int) -
 def test_other_machines_need_tokens(tmp_path: Path) -> None:
     refused = run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0")
     assert refused.returncode == 2
-    assert refused.stderr.startswith("error: host: got 0.0.0.0 without a live token; want a token first")
+    assert refused.stderr.startswith("error: host: expected a token first, got 0.0.0.0 without a live token")
     assert len(refused.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []  # no database was made for it
     open_house = run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", "--no-auth")
@@ -168,7 +168,7 @@ def test_several_workers_share_the_streams_and_survive_each_other(tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--workers", "2"], "workers: got 2; want 1, or a database in PostgreSQL"),
+        (["--workers", "2"], "workers: expected 1, or a database in PostgreSQL, got 2"),
         (["--limit", "bach=2"], "did you mean 'batch'"),
         (["--limit", "batch=two"], "limit batch: got 'two'"),
         (["--limit", "batch=0"], "batch: got 0"),
@@ -244,7 +244,7 @@ def test_of_two_that_start_at_the_same_moment_one_gets_the_port(
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", 0))
         monkeypatch.setattr(serving_module, "_warm_up", other.listen)
-        with pytest.raises(HalfseenError, match=r"port: got 127.0.0.1:\d+ \(.+\); want an address that is free"):
+        with pytest.raises(HalfseenError, match=r"port: expected an address that is free, got 127.0.0.1:\d+ \(.+\)"):
             serve(ServeOptions(str(tmp_path / "x.db")), host="127.0.0.1", port=other.getsockname()[1], announce=never)
 
 

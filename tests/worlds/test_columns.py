@@ -80,16 +80,16 @@ def break_line(number: int, line: str) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (break_line(17, "1,2,three,4,5"), "data.csv, column 'c', row 17: got 'three'; want a number, or nothing"),
-        (break_line(17, "1,2,3,,5"), "data.csv, column 'r', row 17: got nothing; want a reward"),
-        (break_line(17, "1,2,3,4,-inf"), "data.csv, column 's', row 17: got an infinity; want a number"),
+        (break_line(17, "1,2,three,4,5"), "data.csv, column 'c', row 17: expected a number, or nothing, got 'three'"),
+        (break_line(17, "1,2,3,,5"), "data.csv, column 'r', row 17: expected a reward, got nothing"),
+        (break_line(17, "1,2,3,4,-inf"), "data.csv, column 's', row 17: expected a number, got an infinity"),
         (break_line(17, "1,2,3,4"), "(CSV parse error: line 18: Expected 5 columns, got 4: 1,2,3,4)"),
-        (break_line(0, "a,b,a,r,s"), "data.csv with 2 columns 'a'; want names that differ"),
-        (break_line(0, "a,b,d,r,s"), "column of data.csv: got 'c'; want one of: a, b, d, r, s"),
-        (break_line(0, "a;b;c;r;s"), "data.csv', one column only; is it separated by ';'? want commas"),
-        (csv_text(DATA).replace(",", ";"), "data.csv', one column only; is it separated by ';'? want commas"),
-        ("", "table: got 'data.csv'; want a readable table (Empty CSV file)"),
-        ("a,b,c,r,s\n", "data.csv: got 0 rows; want at least 50, so that 0.2 of them"),
+        (break_line(0, "a,b,a,r,s"), "expected names that differ, got data.csv with 2 columns 'a'"),
+        (break_line(0, "a,b,d,r,s"), "column of data.csv: expected one of: a, b, d, r, s, got 'c'"),
+        (break_line(0, "a;b;c;r;s"), "data.csv', one column only; XX"),
+        (csv_text(DATA).replace(",", ";"), "data.csv', one column only; XX"),
+        ("", "table: expected a readable table (Empty CSV file), got 'data.csv'"),
+        ("a,b,c,r,s\n", "data.csv: expected at least 50, so that 0.2 of them, got 0 rows"),
     ],
 )
 def test_bad_files(text, said, tmp_path, monkeypatch):
@@ -104,17 +104,26 @@ def test_bad_files(text, said, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        (DATA | {"s": DATA["s"][:-1]}, "the table: got 60 rows of 'a' and 59 of 's'; want columns of the same length"),
-        (DATA | {"a": ["x"] * ROWS}, "the table, column 'a', row 1: got 'x'; want a number, or nothing"),
-        (DATA | {"a": np.ones((ROWS, 2))}, "the table, column 'a': got shape (60, 2); want one number a row"),
-        (DATA | {"a": np.zeros(ROWS, dtype="M8[D]")}, "the table, column 'a': got datetime64[D] values; want numbers"),
+        (
+            DATA | {"s": DATA["s"][:-1]},
+            "the table: expected columns of the same length, got 60 rows of 'a' and 59 of 's'",
+        ),
+        (DATA | {"a": ["x"] * ROWS}, "the table, column 'a', row 1: expected a number, or nothing, got 'x'"),
+        (DATA | {"a": np.ones((ROWS, 2))}, "the table, column 'a': expected one number a row, got shape (60, 2)"),
+        (
+            DATA | {"a": np.zeros(ROWS, dtype="M8[D]")},
+            "the table, column 'a': expected numbers, got datetime64[D] values",
+        ),
         (DATA | {"a": [object()] * ROWS}, "the table, column 'a', row 1: got <object"),
-        (pd.DataFrame(np.zeros((60, 2)), columns=["a", "a"]), "the table with 2 columns 'a'; want names that differ"),
-        (pa.table([[1.0], [2.0]], names=["a", "a"]), "the table with 2 columns 'a'; want names that differ"),
-        ({name: values[:49] for name, values in DATA.items()}, "the table: got 49 rows; want at least 50"),
-        (3, "table: got int; want a CSV or Parquet file, columns by name"),
-        ("data.xlsx", "table: got 'data.xlsx'; want a file whose name ends in .csv, .parquet or .pq"),
-        ("data.csv", "table: got 'data.csv'; want a file that is there"),
+        (
+            pd.DataFrame(np.zeros((60, 2)), columns=["a", "a"]),
+            "expected names that differ, got the table with 2 columns 'a'",
+        ),
+        (pa.table([[1.0], [2.0]], names=["a", "a"]), "expected names that differ, got the table with 2 columns 'a'"),
+        ({name: values[:49] for name, values in DATA.items()}, "the table: expected at least 50, got 49 rows"),
+        (3, "table: expected a CSV or Parquet file, columns by name, got int"),
+        ("data.xlsx", "table: expected a file whose name ends in .csv, .parquet or .pq, got 'data.xlsx'"),
+        ("data.csv", "table: expected a file that is there, got 'data.csv'"),
     ],
 )
 def test_bad_tables(table, said, tmp_path, monkeypatch):
@@ -126,7 +135,7 @@ def test_bad_tables(table, said, tmp_path, monkeypatch):
 
 def test_a_file_that_is_no_parquet(tmp_path):
     (tmp_path / "data.parquet").write_bytes(b"PAR0 nonsense")
-    with pytest.raises(HalfseenError, match="want a readable table"):
+    with pytest.raises(HalfseenError, match="expected a readable table"):
         recorded(tmp_path / "data.parquet", **ROLES)
 
 
@@ -139,7 +148,7 @@ def test_files_need_the_extra(monkeypatch):
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_a_file_that_is_not_utf_8(encoding, tmp_path):
     (tmp_path / "data.csv").write_bytes(break_line(0, "a,b,c,r,größe").encode(encoding))
-    with pytest.raises(HalfseenError, match=r"want a table saved as UTF-8, which this one is not$"):
+    with pytest.raises(HalfseenError, match=r"expected a table saved as UTF-8, which this one is not$"):
         recorded(tmp_path / "data.csv", **ROLES)
 
 

@@ -78,5 +78,5 @@ def test_blurred_is_the_authors_setting():
     np.testing.assert_allclose(rounds.expected[..., 1], rounds.contexts[..., :5] @ [2, 3, 1, 3, 1], atol=1e-12)
     assert named("blurred").name == "blurred"
     assert named("blurred", noise=0.25).name == "blurred noise=0.25 common=5"
-    with pytest.raises(hs.HalfseenError, match=r"^noise: got -1; want a finite number of at least 0"):
+    with pytest.raises(hs.HalfseenError, match=r"^noise: expected a finite number of at least 0, got -1"):
         named("blurred", noise=-1)

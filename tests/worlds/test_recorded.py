@@ -63,7 +63,7 @@ def test_the_same_rows_for_every_seed():
     for stream in range(2):
         np.testing.assert_array_equal(rewards[:, stream], np.stack([DATA[name][40:] for name in "rsu"], axis=1))
     assert not first.reward_noise.any()
-    with pytest.raises(HalfseenError, match="rounds: got 161; want at most 160"):
+    with pytest.raises(HalfseenError, match="rounds: expected at most 160, got 161"):
         episodes.advance(1)
 
 
@@ -75,7 +75,7 @@ def test_what_agents_are_told():
         with pytest.raises(HalfseenError) as caught:
             hs.run(["ts-pco", agent], world=recorded(DATA, **ROLES, name="mine"), seeds=1)
         assert str(caught.value) == (
-            f"agents: got '{agent}' in 'mine'; want one that need not be told its {fact}: "
+            f"agents: expected one that need not be told its {fact}: , got '{agent}' in 'mine'"
             "of recorded data nobody knows it"
         )
 
@@ -123,26 +123,29 @@ def test_the_units_of_rewards_do_not_matter(agent):
 def test_all_rounds_and_ten_seeds_unless_asked():
     result = hs.run("random", world=recorded(DATA, **ROLES))
     assert (result.plan.rounds, len(result.plan.seeds)) == (160, 10)
-    with pytest.raises(HalfseenError, match="rounds: got 161; want at most 160: 'recorded' has no more"):
+    with pytest.raises(HalfseenError, match="rounds: expected at most 160: 'recorded' has no more, got 161"):
         hs.run("random", world=recorded(DATA, **ROLES), rounds=161)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"observed": []}, "observed: got nothing; want at least 1 column"),
-        ({"rewards": ["r"]}, "rewards: got r; want at least 2 columns"),
-        ({"rewards": ["r", "a"]}, "columns: got 'a' in observed and in rewards; want every column in one place only"),
-        ({"hidden": ["a"]}, "columns: got 'a' in observed and in hidden; want every column in one place only"),
-        ({"observed": ["a", "a"]}, "columns: got 'a' twice in observed; want every column in one place only"),
-        ({"observed": [1]}, "observed: got [1]; want names of columns"),
-        ({"observed": ["aa"]}, "column of the table: got 'aa'; did you mean 'a'?"),
-        ({"scale_on": 0}, "scale_on: got 0; want a share of the rows, above 0 and below 1"),
-        ({"scale_on": "much"}, "scale_on: got 'much'; want a share of the rows, above 0 and below 1"),
-        ({"scale_on": 0.01}, "the table: got 200 rows; want at least 1000, so that 0.01 of them"),
-        ({"reward_every": 50}, "the table: got 200 rows; want at least 250, so that 0.2 of them"),
-        ({"intercept": 1}, "intercept: got 1; want True or False"),
-        ({"reward_every": 0}, "reward_every: got 0; want an integer of at least 1"),
+        ({"observed": []}, "observed: expected at least 1 column, got nothing"),
+        ({"rewards": ["r"]}, "rewards: expected at least 2 columns, got r"),
+        (
+            {"rewards": ["r", "a"]},
+            "columns: expected every column in one place only, got 'a' in observed and in rewards",
+        ),
+        ({"hidden": ["a"]}, "columns: expected every column in one place only, got 'a' in observed and in hidden"),
+        ({"observed": ["a", "a"]}, "columns: expected every column in one place only, got 'a' twice in observed"),
+        ({"observed": [1]}, "observed: expected names of columns, got [1]"),
+        ({"observed": ["aa"]}, "the table has no column 'aa'. Did you mean 'a'?"),
+        ({"scale_on": 0}, "scale_on: expected a share of the rows, above 0 and below 1, got 0"),
+        ({"scale_on": "much"}, "scale_on: expected a share of the rows, above 0 and below 1, got 'much'"),
+        ({"scale_on": 0.01}, "the table: expected at least 1000, so that 0.01 of them, got 200 rows"),
+        ({"reward_every": 50}, "the table: expected at least 250, so that 0.2 of them, got 200 rows"),
+        ({"intercept": 1}, "intercept: expected True or False, got 1"),
+        ({"reward_every": 0}, "reward_every: expected an integer of at least 1, got 0"),
     ],
 )
 def test_bad_roles(changes, said):
@@ -153,7 +156,7 @@ def test_bad_roles(changes, said):
 
 def test_a_column_without_numbers_where_its_scale_is_found():
     late = DATA | {"b": np.where(np.arange(ROWS) < 90, np.nan, DATA["b"])}
-    with pytest.raises(HalfseenError, match="column 'b': got no number in rows 1 to 40; want some"):
+    with pytest.raises(HalfseenError, match="column 'b': expected some, got no number in rows 1 to 40"):
         recorded(late, **ROLES)
 
 

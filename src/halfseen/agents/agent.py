@@ -122,7 +122,7 @@ class Agent:
         mask = self.policy.active if available is None else self._arms.mask(available, self.policy.active)
         chance = None if propensity is None else np.array([validation.number("propensity", propensity)])
         if chance is not None and not 0.0 < chance[0] < 1.0 + 1e-6:
-            raise invalid("propensity", repr(propensity), "a probability above 0")
+            raise invalid("propensity", "a probability above 0", repr(propensity))
         if chance is None and not mask[0, index]:
             mask = mask.copy()
             mask[0, index] = True
@@ -142,7 +142,7 @@ class Agent:
         """
         value = reward if isinstance(reward, float) else validation.number("reward", reward)
         if not abs(value) <= LIMIT:  # NaN and ±inf alike
-            raise invalid("reward", repr(reward), f"a number within ±{LIMIT:g}")
+            raise invalid("reward", f"a number within ±{LIMIT:g}", repr(reward))
         if isinstance(decision_id, Decision):
             decision_id = decision_id.id_for(self)
         try:
@@ -160,7 +160,7 @@ class Agent:
     def _learn_provisional(self, number: int, value: float) -> None:
         if not self.policy.takes_provisional:
             wanted = f"False: '{self.name}' cannot put another reward in the place of one that it has learnt"
-            raise invalid("provisional", "True", wanted)
+            raise invalid("provisional", wanted, "True")
         made = rounds, arms, features = self._pending.find(number)
         (credit,) = self.policy.learn_provisional(rounds, features, arms, np.array([value]))
         self._pending.set_provisional(number, Provisional(made, value, *credit.tolist()))
@@ -181,16 +181,16 @@ class Agent:
         given = validation.as_list("ids", ids, "a list of decisions or their ids")
         numbers = [one.id_for(self) if isinstance(one, Decision) else one for one in given]
         waiting = [self._pending.get(number) for number in numbers]
-        values = validation.numbers("rewards", rewards, "numbers, one a decision")
+        values = validation.numbers("rewards", rewards, "numbers, one per decision")
         if values.shape != (len(numbers),):
-            raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")
+            raise invalid("rewards", f"{len(numbers)} numbers, one per decision", f"shape {values.shape}")
         if not (fine := np.abs(values) <= LIMIT).all():
-            raise invalid("rewards", f"{values[~fine][0]}", f"numbers within ±{LIMIT:g}")
+            raise invalid("rewards", f"numbers within ±{LIMIT:g}", f"{values[~fine][0]}")
         if not numbers:
             return
         often, times = Counter(numbers).most_common(1)[0]
         if times > 1:
-            raise DecisionError(f"ids: got {often} more than once; want every decision once")
+            raise DecisionError(f"ids: expected distinct decisions, got {often} more than once")
         if not self._pending.provisional.keys().isdisjoint(numbers):
             self._learn_one_by_one(numbers, values.tolist())
             return
@@ -240,7 +240,7 @@ class Agent:
         """
         self._check_can_refit("accept")
         if not isinstance(model, Mapping):
-            raise invalid("model", repr(model), "what agent.model() gives")
+            raise invalid("model", "what agent.model() gives", repr(model))
         before = self.state()
         try:
             self.policy.estimator.accept(0, dict(model))
@@ -248,13 +248,13 @@ class Agent:
             self.restore(before)
             if isinstance(error, HalfseenError):
                 raise
-            raise invalid("model", "one that cannot be filtered with", "what agent.model() gives") from None
+            raise invalid("model", "what agent.model() gives", "one that cannot be filtered with") from None
 
     def _check_can_refit(self, asked: str) -> None:
         if not self.policy.can_refit:
             raise HalfseenError(
-                f"{asked}: got '{self.name}', which has nothing to identify; want an agent that learns its model from "
-                "a kept history, such as 'adaptive'"
+                f"{asked}: expected an agent that identifies a model from its history, such as 'adaptive', got "
+                f"'{self.name}'"
             )
 
     def add_arm(self, name: str | None = None, *, params: ArrayLike | None = None) -> Arm:
@@ -269,9 +269,9 @@ class Agent:
         """Never choose an arm again. Its name or number stays its own; earlier decisions may still be rewarded."""
         index = self._arms.index("arm", arm)
         if not self.policy.active[0, index]:
-            raise invalid("arm", f"{arm!r}, which is retired", "one of agent.active_arms")
+            raise invalid("arm", "one of agent.active_arms", f"{arm!r}, which is retired")
         if len(self.active_arms) == 1:
-            raise invalid("arm", f"{arm!r}, the last active arm", "one that leaves another to be chosen")
+            raise invalid("arm", "one that leaves another to be chosen", f"{arm!r}, the last active arm")
         self.policy.retire_arm(index)
 
     def health(self) -> Health:
@@ -334,7 +334,7 @@ class Agent:
     def save(self, path: str | Path) -> None:
         """Write the whole agent to a file; `halfseen.load` gives it back and it goes on bit for bit."""
         if not isinstance(path, str | Path):
-            raise invalid("path", repr(path), "the path of a file")
+            raise invalid("path", "the path of a file", repr(path))
         write_atomically(Path(path), self.packed())
 
     def packed(self, *, small: bool = True) -> bytes:
@@ -350,11 +350,11 @@ class Agent:
         """Become what `state()` described; a state of another shape, or of other arms, is refused."""
         known = {name: array for name, array in self.state().items() if name != PROVISIONAL}
         if PROVISIONAL in state and not self.policy.takes_provisional:
-            raise invalid("state", "one with provisional rewards", f"one without: '{self.name}' does not take them")
+            raise invalid("state", f"one without: '{self.name}' does not take them", "one with provisional rewards")
         if state.keys() - {PROVISIONAL} != known.keys():
-            raise invalid("state", f"{len(state)} arrays of other names", f"the arrays {', '.join(known)}")
+            raise invalid("state", f"the arrays {', '.join(known)}", f"{len(state)} arrays of other names")
         if np.shape(state["active"]) != known["active"].shape:
-            raise invalid("state", f"one of {np.size(state['active'])} arms", f"one of {len(self.arms)} arms")
+            raise invalid("state", f"one of {len(self.arms)} arms", f"one of {np.size(state['active'])} arms")
         self._pending.check(state, len(self.arms))
         self.policy.restore(dict(state))
         self._pending.restore(state, int(self.policy.rounds[0]))
@@ -403,21 +403,21 @@ class RecordedRounds:
     ) -> RecordedRounds:
         """What users hand over, for an agent with this policy and the arms `known`."""
         ys = validation.table("observations", observations, policy.streams.observed)
-        values = validation.numbers("rewards", rewards, "numbers, one a round")
+        values = validation.numbers("rewards", rewards, "numbers, one per round")
         played = validation.as_list("arms", arms, "a list of arms")
         indices = np.array([known.index("arms", arm) for arm in played], dtype=np.int64)
         if classify_values(ys) == EXCESSIVE:
-            raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
+            raise invalid("observations", f"numbers within ±{LIMIT:g}, NaN for what was not seen", "an entry too large")
         if values.shape != (len(ys),) or classify_values(values[None]) == EXCESSIVE:
-            wanted = f"{len(ys)} numbers within ±{LIMIT:g}, one a round, NaN where none came"
-            raise invalid("rewards", f"shape {values.shape}", wanted)
+            wanted = f"{len(ys)} numbers within ±{LIMIT:g}, one per round, NaN where none came"
+            raise invalid("rewards", wanted, f"shape {values.shape}")
         if len(indices) != len(ys):
-            raise invalid("arms", f"{len(indices)} arms", f"{len(ys)}, one a round")
+            raise invalid("arms", f"{len(ys)}, one per round", f"{len(indices)} arms")
         xs = None
         if policy.estimator.reveals_context:
             xs = validation.table("contexts", () if contexts is None else contexts, policy.estimator.dimension)
             if len(xs) != len(ys) or classify_values(xs) != COMPLETE:
-                raise invalid("contexts", f"{len(xs)} rows", f"{len(ys)} rows of numbers within ±{LIMIT:g}")
+                raise invalid("contexts", f"{len(ys)} rows of numbers within ±{LIMIT:g}", f"{len(xs)} rows")
         return cls(ys, indices, values, xs, _chances(propensities, len(ys)))
 
     def __iter__(self) -> Iterator[tuple[Floats, Ints, Floats | None, Floats | None, float]]:
@@ -432,9 +432,9 @@ class RecordedRounds:
 def _chances(propensities: ArrayLike | None, rounds: int) -> Floats | None:
     if propensities is None:
         return None
-    chances = validation.numbers("propensities", propensities, "numbers, one a round")
+    chances = validation.numbers("propensities", propensities, "numbers, one per round")
     if chances.shape != (rounds,):
-        raise invalid("propensities", f"shape {chances.shape}", f"{rounds} probabilities, one a round")
+        raise invalid("propensities", f"{rounds} probabilities, one per round", f"shape {chances.shape}")
     if not (fine := (chances > 0.0) & (chances < 1.0 + 1e-6)).all():
-        raise invalid("propensities", f"{chances[~fine][0]}", "probabilities above 0")
+        raise invalid("propensities", "probabilities above 0", f"{chances[~fine][0]}")
     return chances

@@ -28,8 +28,8 @@ class Arms:
             if isinstance(arm, np.integer):
                 return self.index(argument, int(arm))
             if self._named:
-                raise unknown(argument, arm, (str(name) for name in self.names)) from None
-            raise invalid(argument, repr(arm), f"arm numbers from 0 to {len(self.names) - 1}") from None
+                raise unknown("arm", arm, (str(name) for name in self.names)) from None
+            raise invalid(argument, f"arm numbers from 0 to {len(self.names) - 1}", repr(arm)) from None
 
     def mask(self, available: Iterable[Arm], active: Mask) -> Mask:
         """Which arms are `available`, (1, K); every one of them must be active, (1, K)."""
@@ -37,22 +37,22 @@ class Arms:
         for arm in as_list("available", available, "a list of arms"):
             index = self.index("available", arm)
             if not active[0, index]:
-                raise invalid("available", f"{arm!r}, which is retired", "arms of agent.active_arms")
+                raise invalid("available", "arms of agent.active_arms", f"{arm!r}, which is retired")
             mask[0, index] = True
         if not mask.any():
-            raise invalid("available", "no arms", "at least one arm")
+            raise invalid("available", "at least one arm", "no arms")
         return mask
 
     def next(self, name: object) -> Arm:
         """What one more arm would be called: `name`, or the next number where arms are numbered."""
         if not self._named:
             if name is not None:
-                raise invalid("name", repr(name), f"nothing: arms are numbers here, and the next is {len(self.names)}")
+                raise invalid("name", f"nothing: arms are numbers here, and the next is {len(self.names)}", repr(name))
             return len(self.names)
         if not isinstance(name, str) or not name:
-            raise invalid("name", repr(name), "a name, as the other arms have one")
+            raise invalid("name", "a name, as the other arms have one", repr(name))
         if name in self._indices:
-            raise invalid("name", repr(name), "a name that no arm has had")
+            raise invalid("name", "a name that no arm has had", repr(name))
         return name
 
     def append(self, arm: Arm) -> None:

@@ -86,14 +86,14 @@ class CatalogueEntry:
         known = self.options
         for name in options:
             if name not in known:
-                raise unknown(f"option of '{self.name}'", name, known)
+                raise unknown("option", name, known, f"'{self.name}'")
 
     def build(self, streams: StreamBatch, options: Mapping[str, Any]) -> Policy:
         """The agent for a batch of streams."""
         self.check_options(options)
         for name in self.required:
             if name not in options:
-                raise invalid(name, "nothing", f"a value: '{self.name}' must be told its {name}")
+                raise invalid(name, f"a value: '{self.name}' must be told its {name}", "nothing")
         chosen = dict(self.defaults) | dict(options)
 
         def own(part: Callable[..., Any]) -> dict[str, Any]:
@@ -226,7 +226,7 @@ class AgentSpec:
     def __post_init__(self) -> None:
         entry = CATALOG[self.name]
         if not isinstance(self.options, Mapping):
-            raise invalid("options", repr(self.options), "a dictionary of options")
+            raise invalid("options", "a dictionary of options", repr(self.options))
         entry.check_options(self.options)
         if not self.label:
             chosen = ",".join(f"{key}={value}" for key, value in self.options.items())
@@ -240,7 +240,7 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
-            raise invalid("option", f"'{part}' in '{text}'", "name:key=value,key=value")
+            raise invalid("option", "name:key=value,key=value", f"'{part}' in '{text}'")
         try:
             options[key.strip()] = json.loads(value)
         except json.JSONDecodeError:
@@ -251,7 +251,7 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
 def agent_spec(agent: str | AgentSpec) -> AgentSpec:
     """An agent by name ('emkf-ts'), by name with options ('emkf-ts:window=400'), or ready-made."""
     if not isinstance(agent, str | AgentSpec):
-        raise invalid("agents", repr(agent), "names of agents, or AgentSpecs")
+        raise invalid("agents", "names of agents, or AgentSpecs", repr(agent))
     return AgentSpec(*split_spec(agent)) if isinstance(agent, str) else agent
 
 
@@ -290,9 +290,9 @@ def make_with_arms(
     else:
         names = list(arms) if isinstance(arms, Iterable) else []
         if not names or not all(isinstance(arm, str) and arm for arm in names) or isinstance(arms, str):
-            raise invalid("arms", repr(arms), "a count of at least 1, or a list of names")
+            raise invalid("arms", "a count of at least 1, or a list of names", repr(arms))
         if len(set(names)) < len(names):
-            raise invalid("arms", repr(arms), "names that differ from each other")
+            raise invalid("arms", "names that differ from each other", repr(arms))
     keys = stream_keys(seed_number("seed", seed))
     streams = StreamBatch(keys, at_least("observed", observed, 1), len(names))
     policy = entry.build(streams, options)

@@ -55,7 +55,7 @@ class Decision:
     def id_for(self, agent: Owner) -> int:
         """The id, if the decision is that agent's own."""
         if agent is not self._agent:
-            raise DecisionError(f"decision_id: got a decision of {self._agent!r}; want one of {agent!r}")
+            raise DecisionError(f"decision_id: expected a decision of {agent!r}, got one of {self._agent!r}")
         return self.id
 
     @property
@@ -96,7 +96,7 @@ class Decision:
 
 
 class Decisions:
-    """Arrays with one row a stream, in the order asked for. `ids` are what rewards are credited to."""
+    """Arrays with one row per stream, in the order asked for. `ids` are what rewards are credited to."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Decisions:
     def ids_for(self, fleet: object) -> Ints:
         """The ids, if the decisions are that fleet's own: numbers of streams begin at 0 in every fleet."""
         if fleet is not self._fleet:
-            raise DecisionError(f"ids: got decisions of {self._fleet!r}; want some of {fleet!r}")
+            raise DecisionError(f"ids: expected decisions of {fleet!r}, got decisions of {self._fleet!r}")
         return self.ids
 
     def __len__(self) -> int:

@@ -164,16 +164,16 @@ class Fleet:
         Decisions that wait can be rewarded here: `pending` gives their ids. The agent stays as it is.
         """
         if not isinstance(agent, Agent):
-            raise invalid("agent", type(agent).__name__, "an agent, as made by halfseen.make")
+            raise invalid("agent", "an agent, as made by halfseen.make", type(agent).__name__)
         theirs = {key: value for key, value in agent.recipe.items() if key != "seed"}
         if not saving.same_recipe(theirs, self._recipe) or agent.arms != self.arms:
-            raise invalid("agent", repr(agent), f"one made with the options of {self!r}, and its arms")
+            raise invalid("agent", f"one made with the options of {self!r}, and its arms", repr(agent))
         names = [] if name is None else [name]
         self._registry.check_new(names)
         state = agent.state()
         if PROVISIONAL in state:
             raise invalid(
-                "agent", f"{len(state[PROVISIONAL])} provisional rewards", "none: learn them, or give them up"
+                "agent", "none: learn them, or give them up", f"{len(state[PROVISIONAL])} provisional rewards"
             )
         row = self._registry.free_rows(1)
         self._reserve_rows(row)
@@ -203,9 +203,9 @@ class Fleet:
         rows, numbers = self._registry.rows[positions], self._registry.numbers[positions].copy()
         ys = validation.table("observations", observations, self._observed)
         if len(ys) != len(rows):
-            raise invalid("observations", f"{len(ys)} rows", f"{len(rows)}, one a stream")
+            raise invalid("observations", f"{len(rows)}, one per stream", f"{len(ys)} rows")
         if classify_values(ys) == EXCESSIVE:
-            raise invalid("observations", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
+            raise invalid("observations", f"numbers within ±{LIMIT:g}, NaN for what was not seen", "an entry too large")
         xs = self._policy.check_contexts("contexts", contexts, len(rows), self.name)
         mask = None if available is None else _mask(available, self._arms, self._policy.active[rows])
         choices = [
@@ -228,11 +228,11 @@ class Fleet:
         Those of one stream are learnt in the order given.
         """
         numbers = ids.ids_for(self) if isinstance(ids, Decisions) else _ids(ids)
-        values = validation.numbers("rewards", rewards, "numbers, one a decision")
+        values = validation.numbers("rewards", rewards, "numbers, one per decision")
         if values.shape != numbers.shape:
-            raise invalid("rewards", f"shape {values.shape}", f"{len(numbers)} numbers, one a decision")
+            raise invalid("rewards", f"{len(numbers)} numbers, one per decision", f"shape {values.shape}")
         if not (fine := np.abs(values) <= LIMIT).all():
-            raise invalid("rewards", f"{values[~fine][0]}", f"numbers within ±{LIMIT:g}")
+            raise invalid("rewards", f"numbers within ±{LIMIT:g}", f"{values[~fine][0]}")
         pending = self._pending
         slots = pending.take(numbers)
         try:
@@ -254,17 +254,15 @@ class Fleet:
     def _no_such_decision(self, ids: Ints, at: int) -> DecisionError:
         number = int(ids[at])
         if number in ids[:at]:
-            return DecisionError(f"ids: got {number} more than once; want every decision once")
+            return DecisionError(f"ids: expected distinct decisions, got {number} more than once")
         stream, round_ = number >> ROUND_BITS, number & ROUND_MASK
         if stream not in self:
-            return DecisionError(
-                f"ids: got {number}, of a stream that is not there; want ids of this fleet's decisions"
-            )
+            return DecisionError(f"ids: expected decisions of this fleet, got {number}, whose stream does not exist")
         if not 1 <= round_ <= self._policy.rounds[self._find(stream)[1]]:
-            return DecisionError(f"ids: got {number}, which was never decided; want decisions of this fleet")
+            return DecisionError(f"ids: expected decisions of this fleet, got {number}, which was never made")
         return DecisionError(
-            f"ids: got {number}, which was rewarded before or is older than the last {self._max_pending} unrewarded "
-            "decisions of its stream; want some of fleet.pending(stream)"
+            f"ids: expected decisions of fleet.pending(stream), got {number}, which already has its reward or is older "
+            f"than the last {self._max_pending} unrewarded decisions of its stream"
         )
 
     # ------------------------------------------------------------------ how it is
@@ -365,7 +363,7 @@ class Fleet:
         self._policy.streams.keys[rows] = state["keys"]
         self._policy.restore(dict(state), rows)
         if not ((ids & ROUND_MASK >= 1) & (ids & ROUND_MASK <= self._policy.rounds[waiting_in])).all():
-            raise invalid("state", "decisions of rounds that have not been", "the state of one fleet")
+            raise invalid("state", "the state of one fleet", "decisions of rounds that have not been")
         self._rewarded[rows] = state["rewards"]
         self._registry.add(rows, np.asarray(state["names"]).tolist(), numbers)
         self._registry.next_number = int(state["next"][0])
@@ -376,7 +374,7 @@ class Fleet:
         """Refuse a state that is not that of one fleet; the policy checks what is its own."""
         known = self.state()
         if state.keys() != known.keys():
-            raise invalid("state", f"{len(state)} arrays of other names", f"the arrays {', '.join(known)}")
+            raise invalid("state", f"the arrays {', '.join(known)}", f"{len(state)} arrays of other names")
         numbers, ids, played = (np.asarray(state[name]) for name in ("streams", "pending.ids", "pending.arms"))
         lengths = dict.fromkeys(("streams", "names", "keys", "rewards"), numbers.size) | {"next": 1}
         lengths |= dict.fromkeys(("pending.ids", "pending.arms", "pending.features"), ids.size)
@@ -384,19 +382,19 @@ class Fleet:
             mine, array = known[name], np.asarray(state[name])
             if array.dtype.kind != mine.dtype.kind or array.shape != (length, *mine.shape[1:]):
                 wanted = f"{mine.dtype} {(length, *mine.shape[1:])}"
-                raise invalid(f"state '{name}'", f"{array.dtype} {array.shape}", wanted)
+                raise invalid(f"state '{name}'", wanted, f"{array.dtype} {array.shape}")
         rising = all((np.diff(array, prepend=-1) > 0).all() for array in (numbers, ids))
         if not rising or int(state["next"][0]) <= numbers.max(initial=-1):
-            raise invalid("state", "streams or decisions out of order", "the state of one fleet")
+            raise invalid("state", "the state of one fleet", "streams or decisions out of order")
         if not np.isin(ids >> ROUND_BITS, numbers).all():
-            raise invalid("state", "decisions of streams that are not there", "the state of one fleet")
+            raise invalid("state", "the state of one fleet", "decisions of streams that are not there")
         if ((played < 0) | (played >= len(self.arms))).any():
-            raise invalid("state", "arms that are not there", f"those of {len(self.arms)} arms")
+            raise invalid("state", f"those of {len(self.arms)} arms", "arms that are not there")
 
     def save(self, path: str | Path) -> None:
         """Write the whole fleet to a file; `halfseen.load` gives it back and it goes on bit for bit."""
         if not isinstance(path, str | Path):
-            raise invalid("path", repr(path), "the path of a file")
+            raise invalid("path", "the path of a file", repr(path))
         saving.write(Path(path), self._recipe, self.state(), kind=saving.FLEET_KIND)
 
 
@@ -417,7 +415,7 @@ def _seeds(given: Any, count: int) -> Any:
         numbers = validation.as_list("seeds", given, "one seed a stream")
         given = np.array([seed_number("seeds", one) for one in numbers], dtype=np.uint64)
     if len(given) != count:
-        raise invalid("seeds", f"{len(given)} of them", f"{count}, one a stream")
+        raise invalid("seeds", f"{count}, one per stream", f"{len(given)} of them")
     return given
 
 
@@ -430,20 +428,20 @@ def _ids(given: ArrayLike) -> Ints:
             return numbers.astype(np.int64)
     except (TypeError, ValueError):
         pass
-    raise invalid("ids", repr(given), "ids of decisions, as in decisions.ids")
+    raise invalid("ids", "ids of decisions, as in decisions.ids", repr(given))
 
 
 def _mask(available: Mask | Iterable[Arm], arms: Arms, active: Mask) -> Mask:
     """Which arms each stream may play, (n, K), from a list for all or a mask; all of them `active` (n, K)."""
     if isinstance(available, np.ndarray) and available.dtype == np.bool_:
         if available.shape != active.shape:
-            raise invalid("available", f"a mask of shape {available.shape}", f"one of shape {active.shape}")
+            raise invalid("available", f"one of shape {active.shape}", f"a mask of shape {available.shape}")
         allowed = available.copy()
         if not allowed.any(axis=1).all():
-            raise invalid("available", "no arms for a stream", "at least one arm for each")
+            raise invalid("available", "at least one arm for each", "no arms for a stream")
     else:
         everything = np.ones((1, active.shape[1]), dtype=np.bool_)
         allowed = np.repeat(arms.mask(available, everything), len(active), axis=0)
     if (allowed & ~active).any():
-        raise invalid("available", "an arm that its stream has retired", "arms that are active")
+        raise invalid("available", "arms that are active", "an arm that its stream has retired")
     return allowed

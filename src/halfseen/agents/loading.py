@@ -21,7 +21,7 @@ def load(path: str | Path) -> Agent | Fleet:
         fleet = Fleet(**recipe)
         fleet.restore_empty(state)
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise SaveFileError(f"file: got '{path}', whose content does not fit together ({error})") from None
+        raise SaveFileError(f"The content of '{path}' is inconsistent: {error}") from None
     return fleet
 
 
@@ -37,5 +37,5 @@ def _agent(recipe: dict[str, Any], state: dict[str, Any], path: str) -> Agent:
         agent = make_with_arms(**fixed, options=recipe, added=added)
         agent.restore(state)
     except (KeyError, TypeError, ValueError) as error:
-        raise SaveFileError(f"file: got '{path}', whose content does not fit together ({error})") from None
+        raise SaveFileError(f"The content of '{path}' is inconsistent: {error}") from None
     return agent

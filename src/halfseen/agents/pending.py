@@ -67,10 +67,12 @@ class PendingDecisions:
         try:
             found = self.waiting.get(decision_id)
         except TypeError:
-            raise invalid("decision_id", repr(decision_id), "the id of a decision") from None
+            raise invalid("decision_id", "the id of a decision", repr(decision_id)) from None
         if found is None:
             if decision_id in self.provisional:
-                raise HasProvisional(f"decision_id: got {decision_id}, which has a provisional reward; want another")
+                raise HasProvisional(
+                    f"decision_id: expected a decision without a provisional reward, got {decision_id}"
+                )
             raise self._no_such_decision(decision_id)
         return found
 
@@ -109,11 +111,11 @@ class PendingDecisions:
     def _no_such_decision(self, decision_id: object) -> DecisionError:
         if isinstance(decision_id, int | np.integer) and 1 <= decision_id <= self.decided:
             return DecisionError(
-                f"decision_id: got {decision_id}, which was rewarded before, was given up, or is older than the last "
-                f"{self._max_pending} unrewarded decisions; want one of agent.pending"
+                f"decision_id: expected a decision of agent.pending, got {decision_id}, which already has its reward, "
+                f"was dropped, or is older than the last {self._max_pending} unrewarded decisions"
             )
         return DecisionError(
-            f"decision_id: got {decision_id!r}, which was never decided; want one of agent.pending "
+            f"decision_id: expected a decision of agent.pending, got {decision_id!r}, which was never made "
             f"(decisions so far: {self.decided})"
         )
 
@@ -157,23 +159,23 @@ class PendingDecisions:
                 continue
             given = np.asarray(state[name])
             if given.dtype != mine.dtype or given.ndim != mine.ndim or given.shape[1:] != mine.shape[1:]:
-                raise invalid(f"state '{name}'", f"{given.dtype} {given.shape}", f"{mine.dtype} like {mine.shape}")
+                raise invalid(f"state '{name}'", f"{mine.dtype} like {mine.shape}", f"{given.dtype} {given.shape}")
         counts = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
         if len(counts) != 1 or len(state["rewards"]) not in (2, 3):
-            raise invalid("state", "pending decisions that do not fit together", "those of one agent of this kind")
+            raise invalid("state", "those of one agent of this kind", "pending decisions that do not fit together")
         ids, rounds = np.asarray(state["pending.ids"]), np.asarray(state["rounds"]).max(initial=0)
         check_range("state 'pending.arms'", np.asarray(state["pending.arms"]), 0, arms - 1)
         check_range("state 'pending.ids'", ids, 1, rounds)
         check_range("state 'rewards'", np.asarray(state["rewards"]), 0, rounds)
         if not (np.diff(ids) > 0).all():
-            raise invalid("state 'pending.ids'", "decisions out of order", "each once, the oldest first")
+            raise invalid("state 'pending.ids'", "each once, the oldest first", "decisions out of order")
         held = np.asarray(state.get(PROVISIONAL, _NO_PROVISIONAL))
         if held.dtype != np.float64 or held.shape[1:] != _NO_PROVISIONAL.shape[1:] or np.isnan(held).any():
             raise invalid(
-                f"state '{PROVISIONAL}'", f"{held.dtype} {held.shape}", f"numbers like {_NO_PROVISIONAL.shape}"
+                f"state '{PROVISIONAL}'", f"numbers like {_NO_PROVISIONAL.shape}", f"{held.dtype} {held.shape}"
             )
         if len(set(held[:, 0]) & set(np.asarray(state["pending.ids"]).tolist())) < len(held):
-            raise invalid(f"state '{PROVISIONAL}'", "decisions that do not wait", "some of those that do, once each")
+            raise invalid(f"state '{PROVISIONAL}'", "some of those that do, once each", "decisions that do not wait")
 
     def restore(self, state: Mapping[str, Any], decided: int) -> None:
         ids, arms = np.array(state["pending.ids"]), np.array(state["pending.arms"])

@@ -66,15 +66,15 @@ class Policy(Stateful):
         if not self.estimator.reveals_context:
             if given is not None:
                 wanted = f"nothing: '{agent}' decides without {'it' if one else 'them'}"
-                raise invalid(argument, f"the true {argument}", wanted)
+                raise invalid(argument, wanted, f"the true {argument}")
             return None
         if given is None:
-            raise invalid(argument, "nothing", f"the true {argument}: '{agent}' decides on {'it' if one else 'them'}")
+            raise invalid(argument, f"the true {argument}: '{agent}' decides on {'it' if one else 'them'}", "nothing")
         xs = (validation.row_vector if one else validation.table)(argument, given, self.estimator.dimension)
         if len(xs) != count:
-            raise invalid(argument, f"{len(xs)} rows", f"{count}, one a stream")
+            raise invalid(argument, f"{count}, one per stream", f"{len(xs)} rows")
         if classify_values(xs) != COMPLETE:
-            raise invalid(argument, "an entry missing or too large", f"numbers within ±{LIMIT:g}")
+            raise invalid(argument, f"numbers within ±{LIMIT:g}", "an entry missing or too large")
         return xs
 
     def observe(
@@ -83,11 +83,11 @@ class Policy(Stateful):
         """Open the next round of `rows` (all streams if not given) with y_t (n, k): rows, rounds and features."""
         rows = self.all_rows if rows is None else rows
         if contexts is None and self.estimator.reveals_context:  # nothing has changed yet
-            raise invalid("context", "nothing", f"the true context, {self.estimator.dimension} numbers")
+            raise invalid("context", f"the true context, {self.estimator.dimension} numbers", "nothing")
         rounds = _empty(len(rows), _INT64)
         found = begin_round(rows, observations, self.rounds, rounds)
         if found == EXCESSIVE:
-            raise invalid("observation", "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
+            raise invalid("observation", f"numbers within ±{LIMIT:g}, NaN for what was not seen", "an entry too large")
         features = self.estimator.observe(rows, observations, rounds, found == COMPLETE, contexts)
         if self._any_silent or found != COMPLETE:
             self._count_gaps(rows, np.isnan(observations))
@@ -286,7 +286,7 @@ class Policy(Stateful):
         active = self.active.copy()  # a new array: choices made before keep what was available to them
         active[self.all_rows if rows is None else rows, arm] = False
         if not active.any(axis=1).all():
-            raise invalid("arm", f"{arm}, the last active one", "at least one arm left active")
+            raise invalid("arm", "at least one arm left active", f"{arm}, the last active one")
         self.active = active
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
@@ -335,7 +335,7 @@ class Policy(Stateful):
 
     def check_consistency(self, state: State) -> None:
         if not np.asarray(state["active"]).any(axis=1).all():
-            raise invalid("state", "one without an active arm", "one with an arm to choose")
+            raise invalid("state", "one with an arm to choose", "one without an active arm")
 
     def rebuild_caches(self, rows: Ints | None = None) -> None:
         self._any_silent = bool(self.silent.any())
@@ -356,7 +356,7 @@ def _contiguous(name: str, array: ArrayLike, shape: tuple[int, ...]) -> Floats:
     """As kernels are compiled for: doubles, row after row."""
     plain = np.ascontiguousarray(array, dtype=np.float64)
     if plain.shape != shape:
-        raise invalid(name, f"an array of shape {plain.shape} from a part", f"one of shape {shape}")
+        raise invalid(name, f"one of shape {shape}", f"an array of shape {plain.shape} from a part")
     return plain
 
 

@@ -80,9 +80,9 @@ def read(path: Path, *, kind: str = AGENT_KIND) -> tuple[dict[str, Any], dict[st
         with path.open("rb") as file:
             return _read(file, str(path), kind)
     except FileNotFoundError:
-        raise SaveFileError(f"file: got '{path}'; there is no such file") from None
+        raise SaveFileError(f"There is no file '{path}'.") from None
     except OSError as error:
-        raise SaveFileError(f"file: got '{path}'; cannot read it: {error.strerror}") from None
+        raise SaveFileError(f"Cannot read '{path}': {error.strerror}") from None
 
 
 def from_bytes(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -95,10 +95,12 @@ def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[s
         with zipfile.ZipFile(file) as archive:
             header = json.loads(archive.read(_HEADER))
             if header.get("format") != kind:
-                raise SaveFileError(f"file: got '{path}', which is {header.get('format')!r}; want a {kind} file")
+                raise SaveFileError(
+                    f"file: expected a file of format {kind!r}, got '{path}' of format {header.get('format')!r}"
+                )
             if header["version"] != VERSION:
                 raise SaveFileError(
-                    f"file: got '{path}' of save version {header['version']!r}; this halfseen reads version {VERSION}"
+                    f"file: expected save version {VERSION}, got '{path}' of save version {header['version']!r}"
                 )
 
             def array(name: str) -> Any:
@@ -116,7 +118,9 @@ def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[s
         RuntimeError,
         OSError,
     ):
-        raise SaveFileError(f"file: got '{path}', truncated or damaged; want a whole {kind} file") from None
+        raise SaveFileError(
+            f"file: expected a complete file of format {kind!r}, got '{path}', which is truncated or damaged"
+        ) from None
 
 
 def _to_json(value: Any, arrays: dict[str, Any]) -> Any:
@@ -135,7 +139,7 @@ def _to_json(value: Any, arrays: dict[str, Any]) -> Any:
         return {str(key): _to_json(item, arrays) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(item, arrays) for item in value]
-    raise invalid("option", repr(value), "numbers, text, arrays or models, which can be saved")
+    raise invalid("option", "numbers, text, arrays or models, which can be saved", repr(value))
 
 
 def _from_json(value: Any, array: Any) -> Any:

@@ -49,11 +49,11 @@ class StreamRegistry:
     def check_new(self, names: Sequence[Any]) -> None:
         for name in names:
             if not isinstance(name, str) or not name:
-                raise invalid("streams", repr(name), "a count of at least 1, or names of streams")
+                raise invalid("streams", "a count of at least 1, or names of streams", repr(name))
             if name in self._by_name:
-                raise invalid("streams", f"'{name}', which is there already", "names that no stream has")
+                raise invalid("streams", "names that no stream has", f"'{name}', which is there already")
         if len(set(names)) < len(names):
-            raise invalid("streams", "a name more than once", "names that differ from each other")
+            raise invalid("streams", "names that differ from each other", "a name more than once")
 
     def free_rows(self, count: int) -> Ints:
         """Rows for `count` more streams, those of removed streams first; `add` takes them."""
@@ -97,7 +97,7 @@ class StreamRegistry:
                 raise self._unknown(stream)
             return self._by_name[stream]
         if isinstance(stream, bool) or not isinstance(stream, int | np.integer):
-            raise invalid("streams", repr(stream), "numbers or names of streams")
+            raise invalid("streams", "numbers or names of streams", repr(stream))
         return int(stream)
 
     def positions(self, streams: Iterable[Stream] | Ints) -> Ints:
@@ -116,10 +116,10 @@ class StreamRegistry:
         if len(np.unique(positions)) < len(positions):
             values, times = np.unique(wanted, return_counts=True)
             twice = int(values[times > 1][0])
-            raise invalid("streams", f"{self.name(twice) or twice!r} more than once", "every stream once")
+            raise invalid("streams", "every stream once", f"{self.name(twice) or twice!r} more than once")
         return positions
 
     def _unknown(self, stream: Stream) -> InvalidInput | Exception:
         if isinstance(stream, str) and len(self._by_name) <= MOST_SUGGESTED:
-            return unknown("streams", stream, self._by_name)
-        return invalid("streams", f"{stream!r}, which is not there", f"streams of this fleet, which has {self._count}")
+            return unknown("stream", stream, self._by_name)
+        return invalid("streams", f"streams of this fleet, which has {self._count}", f"{stream!r}, which is not there")

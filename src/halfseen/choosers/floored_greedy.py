@@ -19,7 +19,7 @@ class FlooredGreedy(Sampled):
 
     def __init__(self, streams: StreamBatch, dimension: int, *, floor: float | str = "decaying") -> None:
         if isinstance(floor, str) and floor != "decaying":
-            raise invalid("floor", repr(floor), "a number or 'decaying'")
+            raise invalid("floor", "a number or 'decaying'", repr(floor))
         self._fixed = None if isinstance(floor, str) else positive("floor", floor)
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:

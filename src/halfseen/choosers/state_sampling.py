@@ -20,7 +20,7 @@ class StateSampling(Sampled):
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         """What every arm pays in every state, (n, K, S): kept with the choice, since arms may be added later."""
         if not isinstance(learner, Known):
-            raise invalid("learner", type(learner).__name__, "one that knows what every arm pays in every state")
+            raise invalid("learner", "one that knows what every arm pays in every state", type(learner).__name__)
         return learner.arm_params[rows]
 
     def probabilities(self, choices: Choices) -> Floats:

@@ -34,7 +34,7 @@ class Thompson(Scored):
         self._noise_std = positive("noise_std", noise_std, zero_allowed=True)
         self._delta = probability("delta", delta)
         if isinstance(width, str) and width != "theory":
-            raise invalid("width", repr(width), "a number or 'theory'")
+            raise invalid("width", "a number or 'theory'", repr(width))
         self._width = None if isinstance(width, str) else positive("width", width, zero_allowed=True)
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:

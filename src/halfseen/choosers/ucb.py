@@ -36,7 +36,7 @@ class Ucb(Scored):
         self._arm_norm = positive("arm_norm", arm_norm, zero_allowed=True)
         self._horizon = at_least("horizon", horizon, 1)
         if isinstance(width, str) and width not in ("horizon", "self-normalised"):
-            raise invalid("width", repr(width), "a number, 'horizon' or 'self-normalised'")
+            raise invalid("width", "a number, 'horizon' or 'self-normalised'", repr(width))
         self._width = width if isinstance(width, str) else positive("width", width, zero_allowed=True)
         self._arms, self._alpha = streams.arms, self._alpha_for(streams.arms)
 

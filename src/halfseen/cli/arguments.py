@@ -106,7 +106,7 @@ def split_numbers(argument: str, given: Sequence[str]) -> list[float]:
         try:
             numbers.append(float(part))
         except ValueError:
-            raise invalid(argument, f"'{part}'", "numbers separated by commas") from None
+            raise invalid(argument, "numbers separated by commas", f"'{part}'") from None
     return numbers
 
 
@@ -132,14 +132,14 @@ def resolve_worlds(
         of_tables = {"observed": observed, "hidden": hidden, "rewards": rewards, "reward-every": reward_every}
         for option, given in of_tables.items():
             if given is not None:
-                raise invalid(option, f"a value, with '{worlds[0]}'", "a table such as data.csv with it")
+                raise invalid(option, "a table such as data.csv with it", f"a value, with '{worlds[0]}'")
         return [world_spec(world) for world in worlds]
     table = tables[0]
     if len(worlds) > 1:
-        raise invalid("world", f"'{table}' beside others", "a table alone")
+        raise invalid("world", "a table alone", f"'{table}' beside others")
     for role, columns in (("observed", observed), ("rewards", rewards)):
         if columns is None:
-            raise invalid(role, f"nothing, with '{table}'", "columns of the table, separated by commas")
+            raise invalid(role, "columns of the table, separated by commas", f"nothing, with '{table}'")
     source = recorded(
         table,
         observed=split_list(observed or []),

@@ -23,8 +23,8 @@ def bench(
     """Time us, our peers and plain NumPy side by side, in one thread."""
     if not (CLONE / "benchmarks" / "jobs.py").is_file():
         raise HalfseenError(
-            "bench: got an installed package, which comes without its benchmarks; want a clone of the repository: "
-            "run `make bench` there, which also installs the peers"
+            "bench: expected a clone of the repository, got an installed package, which has no benchmarks. Run "
+            "`make bench` in a clone; it also installs the other libraries."
         )
     if str(CLONE) not in sys.path:
         sys.path.insert(0, str(CLONE))

@@ -22,7 +22,7 @@ def processes(jobs: int | None, cluster: str | None) -> int:
     if cluster is None:
         return jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if jobs is not None:
-        raise invalid("jobs", f"{jobs}, with --cluster", "only one of them")
+        raise invalid("jobs", "only one of them", f"{jobs}, with --cluster")
     return 1
 
 
@@ -37,7 +37,7 @@ def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | No
 
     workers = processes(jobs, cluster)
     if resume and out is None:
-        raise invalid("resume", "no --out", "the folder of the run to go on with")
+        raise invalid("resume", "the folder of the run to go on with", "no --out")
     with progress(describe_size(plan)) as bar:
 
         def on_saved(now: SavedSlices) -> None:

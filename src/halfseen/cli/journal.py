@@ -32,7 +32,7 @@ def export_journal(
 ) -> None:
     """Write the journal to a file: every event (NDJSON), or a row a decision (Parquet). A server may be running."""
     if is_new_file(database):
-        raise invalid("database", f"'{database}'", "a file that is there, or postgresql://user@host/name")
+        raise invalid("database", "a file that is there, or postgresql://user@host/name", f"'{database}'")
     with opened_journal(database) as journal:
         from halfseen.journal.transfer import export
 

@@ -45,13 +45,13 @@ def leaderboard(
     from halfseen.reports.tables import failure_lines
 
     if resume and fresh:
-        raise invalid("resume", "--fresh beside it", "only one of them")
+        raise invalid("resume", "only one of them", "--fresh beside it")
     count = processes(jobs, cluster)
     check_folder(out)
     if markdown is not None:
         check_folder(markdown.parent, "markdown")
         if markdown.is_dir():
-            raise invalid("markdown", f"'{markdown}'", "the name of a file")
+            raise invalid("markdown", "the name of a file", f"'{markdown}'")
     specs = None if agents is None else split_specs(agents)
     world_specs = None if worlds is None else split_specs(worlds)
     numbers = seed_range(seeds, first_seed)

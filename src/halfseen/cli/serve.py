@@ -82,5 +82,5 @@ def _limits(given: list[str]) -> Limits:
         try:
             values[name] = kinds[name](value)
         except ValueError:
-            raise invalid(f"limit {name}", f"'{value}'", "a number") from None
+            raise invalid(f"limit {name}", "a number", f"'{value}'") from None
     return Limits(**values)  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ def create(
         missing = [one for one in kept.streams or () if journal.stream(one) is None]
     print(secret)
     if missing:
-        print(f"stream: got {', '.join(missing)}; there is no such stream yet", file=sys.stderr)
+        print(f"These streams do not exist yet: {', '.join(missing)}", file=sys.stderr)
     print("keep it: it is not shown again", file=sys.stderr)
 
 

@@ -60,22 +60,22 @@ class ExaminationData:
         """Check the arrays a user gives; `features` is the number of features that the model observes."""
         ys = _columns("observations", observations, features)
         if len(ys) == 0:
-            raise invalid("observations", "no rounds", "at least one")
-        values = validation.numbers("rewards", rewards, "numbers, one a round, or one a round and arm")
+            raise invalid("observations", "at least one", "no rounds")
+        values = validation.numbers("rewards", rewards, "numbers, one per round, or one per round and arm")
         if values.ndim not in (1, 2) or len(values) != len(ys) or 0 in values.shape:
             wanted = f"({len(ys)},), those of the arms played, or ({len(ys)}, arms)"
-            raise invalid("rewards", f"shape {values.shape}", wanted)
+            raise invalid("rewards", wanted, f"shape {values.shape}")
         if classify_values(values.reshape(len(ys), -1)) == EXCESSIVE:
-            raise invalid("rewards", "an entry too large", f"numbers within ±{LIMIT:g}, NaN where none came")
+            raise invalid("rewards", f"numbers within ±{LIMIT:g}, NaN where none came", "an entry too large")
         played = _arms_played(arms, values, len(ys))
         count = values.shape[1] if values.ndim == 2 else int(played.max()) + 1
         if arm_names is not None and values.ndim == 1:
             if len(arm_names) < count:
-                raise invalid("arm_names", f"{len(arm_names)} names", f"at least {count}, one an arm")
+                raise invalid("arm_names", f"at least {count}, one per arm", f"{len(arm_names)} names")
             count = len(arm_names)
         truth = None if contexts is None else _columns("contexts", contexts, None, len(ys))
         if truth is not None and np.isnan(truth).any():
-            raise invalid("contexts", "an entry that is NaN", "the whole context in every round")
+            raise invalid("contexts", "the whole context in every round", "an entry that is NaN")
         unseen = None if hidden is None else _columns("hidden", hidden, None, len(ys))
         return cls(
             observations=ys,
@@ -120,12 +120,12 @@ class ExaminationData:
 def _columns(argument: str, value: ArrayLike, columns: int | None, rows: int | None = None) -> Floats:
     array = validation.numbers(argument, value, "a table of numbers")
     if array.ndim != 2 or (columns is not None and array.shape[1] != columns) or array.shape[1] == 0:
-        wanted = "a table, one row a round" if columns is None else f"a table of {columns} columns, as the model sees"
-        raise invalid(argument, f"shape {array.shape}", wanted)
+        wanted = "a table, one row per round" if columns is None else f"a table of {columns} columns, as the model sees"
+        raise invalid(argument, wanted, f"shape {array.shape}")
     if rows is not None and len(array) != rows:
-        raise invalid(argument, f"{len(array)} rows", f"{rows}, one a round")
+        raise invalid(argument, f"{rows}, one per round", f"{len(array)} rows")
     if len(array) and classify_values(array) == EXCESSIVE:
-        raise invalid(argument, "an entry too large", f"numbers within ±{LIMIT:g}, NaN for what was not seen")
+        raise invalid(argument, f"numbers within ±{LIMIT:g}, NaN for what was not seen", "an entry too large")
     return array
 
 
@@ -133,12 +133,12 @@ def _arms_played(arms: ArrayLike | None, rewards: Floats, rounds: int) -> Ints:
     if arms is None and rewards.ndim == 2:
         return np.zeros(0, dtype=np.int64)
     if arms is None:
-        raise invalid("arms", "nothing", "the arm played in each round, unless rewards has a column an arm")
+        raise invalid("arms", "the arm played in each round, unless rewards has a column an arm", "nothing")
     played = np.asarray(validation.as_list("arms", arms, "the number of the arm played in each round"))  # type: ignore[arg-type]
     if played.shape != (rounds,) or played.dtype.kind not in "iu" or played.min() < 0:
-        raise invalid("arms", f"{played.dtype} of shape {played.shape}", f"{rounds} numbers of arms, from 0 on")
+        raise invalid("arms", f"{rounds} numbers of arms, from 0 on", f"{played.dtype} of shape {played.shape}")
     if rewards.ndim == 2 and played.max() >= rewards.shape[1]:
-        raise invalid("arms", f"arm {played.max()}", f"numbers below {rewards.shape[1]}, the columns of rewards")
+        raise invalid("arms", f"numbers below {rewards.shape[1]}, the columns of rewards", f"arm {played.max()}")
     return played.astype(np.int64)
 
 
@@ -147,7 +147,7 @@ def _names(argument: str, names: Sequence[str] | None, count: int, word: str) ->
         return tuple(f"{word} {i}" for i in range(count))
     listed = [str(name) for name in validation.as_list(argument, names, f"{count} names")]
     if len(listed) != count or len(set(listed)) != count:
-        raise invalid(argument, repr(listed), f"{count} different names")
+        raise invalid(argument, f"{count} different names", repr(listed))
     return tuple(listed)
 
 

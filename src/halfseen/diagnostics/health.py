@@ -70,7 +70,7 @@ class Health:
         """A finding by its name; None if there is none of that name. Raises where there are no findings at all."""
         if not self.findings:
             wanted = f"an agent with a model and a kept history (adaptive) of at least {ENOUGH_ROUNDS} rounds"
-            raise invalid("finding", f"'{name}' from a health without findings", wanted)
+            raise invalid("finding", wanted, f"'{name}' from a health without findings")
         return next((finding for finding in self.findings if finding.name == name), None)
 
     def table(self) -> Table:

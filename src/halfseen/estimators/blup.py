@@ -37,15 +37,15 @@ class Blup(Estimator):
         self._observation_cov = covariances("observation_cov", observation_cov, count, k)
         self._running = isinstance(context_cov, str)
         if self._running and context_cov != "running":
-            raise invalid("context_cov", repr(context_cov), "a matrix or 'running'")
+            raise invalid("context_cov", "a matrix or 'running'", repr(context_cov))
         d = k if self._running else np.shape(context_cov)[-1] if np.ndim(context_cov) >= 2 else 0
         if d < k:
-            raise invalid("context_cov", f"shape {np.shape(context_cov)}", f"a matrix of at least {k} × {k}")
+            raise invalid("context_cov", f"a matrix of at least {k} × {k}", f"shape {np.shape(context_cov)}")
         self.dimension, self.coordinates = d, "canonical" if self._running else "context"
         if self._running and observation is not None:
             given = np.asarray(observation, dtype=np.float64)
             if given.shape[-2:-1] != (k,) or (given != np.eye(k, given.shape[-1])).any():
-                raise invalid("observation", f"a matrix of shape {given.shape}", "[I 0], if context_cov is 'running'")
+                raise invalid("observation", "[I 0], if context_cov is 'running'", f"a matrix of shape {given.shape}")
             observation = None
         A = np.eye(k, d) if observation is None else observation
         self._observation = stack_for_streams("observation", A, count, (k, d))

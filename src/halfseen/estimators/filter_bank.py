@@ -170,7 +170,7 @@ class FilterBank(Stateful):
             rows = np.arange(len(self.mean))
         for name in _MODEL:
             if not (getattr(self, name) == state[name]).all():
-                raise invalid("agent", f"one with another {name}", "one of the model that all streams share")
+                raise invalid("agent", "one of the model that all streams share", f"one with another {name}")
         self.mean[rows] = state["mean"]
         found: dict[tuple[bytes, bytes, bool], int] = {}
         for row, cov, gain, frozen in zip(rows.tolist(), *(state[name] for name in _GROUP), strict=True):

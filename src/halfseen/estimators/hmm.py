@@ -65,7 +65,7 @@ class Hmm(Estimator):
         self._restart_rounds = {self._warm_up << i for i in range(at_least("restarts", restarts, 0) + 1)}
         self._forgetting = positive("forgetting", forgetting)
         if not 0.5 < self._forgetting <= 1.0:
-            raise invalid("forgetting", repr(forgetting), "a number above 0.5 and at most 1")
+            raise invalid("forgetting", "a number above 0.5 and at most 1", repr(forgetting))
         self._floor = positive("variance_floor", variance_floor)
         self._keys = streams.keys
         self.early = np.zeros((streams.count, max(self._restart_rounds), streams.observed))  # y of the first rounds

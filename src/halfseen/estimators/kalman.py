@@ -14,7 +14,7 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 
 
 class Kalman(Estimator):
-    """c_t = x_{t|t} under `model`: one for all streams, or a sequence with one a stream.
+    """c_t = x_{t|t} under `model`: one for all streams, or a sequence with one per stream.
 
     A model with a general observation matrix is filtered in canonical form; features are in its own coordinates.
     """
@@ -27,14 +27,14 @@ class Kalman(Estimator):
         if all(one is models[0] for one in models):
             models = models[:1]  # one model for all streams: they share its gain
         if not all(isinstance(one, LinearGaussianModel) for one in models):
-            raise invalid("model", type(model).__name__, "a LinearGaussianModel")
+            raise invalid("model", "a LinearGaussianModel", type(model).__name__)
         if len(models) not in (1, streams.count):
-            raise invalid("model", f"{len(models)} models", f"1, or one for each of {streams.count} streams")
+            raise invalid("model", f"1, or one for each of {streams.count} streams", f"{len(models)} models")
         for one in models:
             if one.observed != streams.observed:
-                raise invalid("model", f"a model of {one.observed} observed features", f"{streams.observed}")
+                raise invalid("model", f"{streams.observed}", f"a model of {one.observed} observed features")
             if one.latent != models[0].latent:
-                raise invalid("model", f"latent dimensions {models[0].latent} and {one.latent}", "one dimension")
+                raise invalid("model", "one dimension", f"latent dimensions {models[0].latent} and {one.latent}")
         self.dimension = models[0].latent
         forms = [one.canonical() for one in models]
         canonical = [form.model for form in forms]

@@ -41,13 +41,13 @@ class LatentStates(Estimator):
     ) -> None:
         count, S = streams.count, np.shape(state_transition)[-1] if np.ndim(state_transition) >= 2 else 0
         if S == 0:
-            raise invalid("state_transition", f"shape {np.shape(state_transition)}", "a matrix, states by states")
+            raise invalid("state_transition", "a matrix, states by states", f"shape {np.shape(state_transition)}")
         F = _distributions("state_transition", state_transition, count, (S, S))
         start = np.full(S, 1.0 / S) if state_prior is None else state_prior
         self.dimension = S
         self._std = stack_for_streams("state_std", state_std, count, ())
         if not self._std.min() > 0.0:
-            raise invalid("state_std", f"{self._std.min():g}", "a finite number above 0")
+            raise invalid("state_std", "a finite number above 0", f"{self._std.min():g}")
         self._log_F = np.log(np.maximum(F, IMPOSSIBLE))
         self._log_start = np.log(np.maximum(_distributions("state_prior", start, count, (S,)), IMPOSSIBLE))
         self.beliefs = np.zeros((count, at_least("memory", memory, 1), S))
@@ -61,7 +61,7 @@ class LatentStates(Estimator):
 
     def bind_learner(self, learner: Learner) -> None:
         if not isinstance(learner, Known):
-            raise invalid("learner", type(learner).__name__, "one that knows what every arm pays in every state")
+            raise invalid("learner", "one that knows what every arm pays in every state", type(learner).__name__)
         self._learner = learner
 
     def observe(
@@ -110,7 +110,7 @@ def _distributions(argument: str, value: ArrayLike, count: int, shape: tuple[int
     sums = table.sum(axis=-1)
     if table.min() < 0.0 or (np.abs(sums - 1.0) > 1e-6).any():
         raise invalid(
-            argument, f"entries from {table.min():g}, sums from {sums.min():g}", "probabilities that sum to 1"
+            argument, "probabilities that sum to 1", f"entries from {table.min():g}, sums from {sums.min():g}"
         )
     return table
 

@@ -25,7 +25,7 @@ def initial_transitions(streams: StreamBatch, latent: int, kind: ArrayLike) -> F
         return stochastic_matrices(streams.keys, Purpose.INITIAL_MODEL, latent)
     if kind == "orthogonal":
         return 0.9 * orthogonal_matrices(streams.keys, Purpose.INITIAL_MODEL, latent)
-    raise invalid("initial_transition", repr(kind), "'stochastic', 'orthogonal' or a matrix")
+    raise invalid("initial_transition", "'stochastic', 'orthogonal' or a matrix", repr(kind))
 
 
 def initial_filters(

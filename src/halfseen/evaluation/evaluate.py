@@ -141,7 +141,7 @@ def evaluate(
     out, or count as `missing`. `progress` hears of rounds done and rounds in all.
     """
     if intervals not in INTERVALS:
-        raise invalid("intervals", repr(intervals), "'hac' or 'bootstrap'")
+        raise invalid("intervals", "'hac' or 'bootstrap'", repr(intervals))
     shrink = positive("regularisation", regularisation)
     number = seed_number("seed", seed)
     value = None if missing is None else check_finite("missing", "the value", missing)
@@ -182,12 +182,12 @@ def _policies_by_label(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rul
         elif callable(one):
             label = str(getattr(one, "__name__", type(one).__name__))
         else:
-            raise invalid("policy", repr(one), "'uniform', 'always:ARM', 'logged', an agent or a function")
+            raise invalid("policy", "'uniform', 'always:ARM', 'logged', an agent or a function", repr(one))
         if label in found:
-            raise invalid("policy", f"'{label}' twice", "each only once")
+            raise invalid("policy", "each only once", f"'{label}' twice")
         found[label] = resolved
     if not found:
-        raise invalid("policy", "none", "at least one")
+        raise invalid("policy", "at least one", "none")
     found.pop(LOGGED, None)
     return {LOGGED: LOGGED, **found}
 

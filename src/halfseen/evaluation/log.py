@@ -101,7 +101,7 @@ class LogBuilder:
         found = None if isinstance(arm, bool) or not isinstance(arm, str | int) else self._places.get(arm)
         if found is None:
             shown = ", ".join(map(str, self.arms[:8])) + (", …" if len(self.arms) > 8 else "")
-            raise invalid(where, f"arm {arm!r}", f"one of the arms: {shown}")
+            raise invalid(where, f"one of the arms: {shown}", f"arm {arm!r}")
         return found
 
     def decided(
@@ -121,14 +121,14 @@ class LogBuilder:
         chances = None if propensities is None else self._chances(where, propensities, place, chance)
         if self._decisions and (chances is None) != (self._decisions[0].propensities is None):
             got = "no propensities" if chances is None else "propensities"
-            raise invalid(where, got, "them in all decisions or in none")
+            raise invalid(where, "them in all decisions or in none", got)
         possible = [at for at, active in enumerate(self._active) if active]
         if available is not None:
             if not isinstance(available, list) or not available:
-                raise invalid(where, f"available {available!r}", "a list of arms")
+                raise invalid(where, "a list of arms", f"available {available!r}")
             possible = [at for one in available if self._active[at := self.place(where, one)]]
         if place not in possible:
-            raise invalid(where, f"arm {arm!r}, which could not be played then", "an arm available and not retired")
+            raise invalid(where, "an arm available and not retired", f"arm {arm!r}, which could not be played then")
         row = len(self._decisions)
         self._decisions.append(_LoggedDecision(seen, place, min(chance, 1.0), chances, possible))
         self._steps.append(LogStep(StepKind.DECIDED, row))
@@ -142,7 +142,7 @@ class LogBuilder:
         """
         number, decision = check_finite(where, "value", value), self._decisions[row]
         if not math.isnan(decision.reward) and (default or not decision.is_default):
-            raise invalid(where, "a second reward for one decision", "one, or one after the default")
+            raise invalid(where, "one, or one after the default", "a second reward for one decision")
         decision.reward, decision.is_default = number, default
         if learnt:
             if (first := decision.learnt_at) is not None:
@@ -153,9 +153,9 @@ class LogBuilder:
     def arm_added(self, where: str, arm: Any) -> None:
         numbered = bool(self.arms) and not isinstance(self.arms[0], str)
         if numbered != (isinstance(arm, int) and not isinstance(arm, bool)) or arm in self._places:
-            raise invalid(where, f"a new arm {arm!r}", "one there was not yet, named as the others are")
+            raise invalid(where, "one there was not yet, named as the others are", f"a new arm {arm!r}")
         if numbered and arm != len(self.arms):
-            raise invalid(where, f"a new arm {arm!r}", f"{len(self.arms)}, the next number")
+            raise invalid(where, f"{len(self.arms)}, the next number", f"a new arm {arm!r}")
         self._places[arm] = len(self.arms)
         self._steps.append(LogStep(StepKind.ARM_ADDED, len(self.arms)))
         self.arms.append(arm)
@@ -164,7 +164,7 @@ class LogBuilder:
     def arm_retired(self, where: str, arm: Any) -> None:
         place = self.place(where, arm)
         if not self._active[place]:
-            raise invalid(where, f"arm {arm!r} retired again", "an arm that is active")
+            raise invalid(where, "an arm that is active", f"arm {arm!r} retired again")
         self._active[place] = False
         self._steps.append(LogStep(StepKind.ARM_RETIRED, place))
 
@@ -172,11 +172,11 @@ class LogBuilder:
         """Return the log; raise if it has no decision or no reward."""
         n, K = len(self._decisions), len(self.arms)
         if n == 0:
-            raise invalid(self.source, "no decisions", "a log of decisions and their rewards")
+            raise invalid(self.source, "a log of decisions and their rewards", "no decisions")
         rewards = np.array([one.reward for one in self._decisions])
         observations = np.array([one.observation for one in self._decisions], dtype=np.float64)
         if np.isnan(rewards).all():
-            raise invalid(self.source, f"{n:,} decisions and no reward", "rewards of at least some of them")
+            raise invalid(self.source, "rewards of at least some of them", f"{n:,} decisions and no reward")
         possible = np.zeros((n, K), dtype=np.bool_)
         propensities = np.zeros((n, K))
         for row, one in enumerate(self._decisions):
@@ -200,31 +200,31 @@ class LogBuilder:
 
     def _seen(self, where: str, observation: Any) -> list[float]:
         if not isinstance(observation, list):
-            raise invalid(where, f"observation {observation!r}", "a list of numbers, null where not seen")
+            raise invalid(where, "a list of numbers, null where not seen", f"observation {observation!r}")
         self.observed = len(observation) if self.observed is None else self.observed
         if len(observation) != self.observed:
-            raise invalid(where, f"an observation of {len(observation)} entries", f"{self.observed}")
+            raise invalid(where, f"{self.observed}", f"an observation of {len(observation)} entries")
         for entry in observation:
             if type(entry) not in _EMPTY or (entry is not None and abs(entry) > LIMIT):
-                raise invalid(where, f"{entry!r} in the observation", f"numbers within ±{LIMIT:g}, or null")
+                raise invalid(where, f"numbers within ±{LIMIT:g}, or null", f"{entry!r} in the observation")
         return [math.nan if entry is None else float(entry) for entry in observation]
 
     def _chances(self, where: str, given: Any, place: int, chance: float) -> list[float]:
         if not isinstance(given, list) or not place < len(given) <= len(self.arms):
             shown = f"{len(given)} propensities" if isinstance(given, list) else f"propensities {given!r}"
-            raise invalid(where, shown, f"{len(self.arms)}, one an arm")
+            raise invalid(where, f"{len(self.arms)}, one per arm", shown)
         chances = [_check_probability(where, "propensities with", one) for one in given]
         if abs(sum(chances) - 1.0) > ROUNDING * len(chances):
-            raise invalid(where, f"propensities with the sum {sum(chances):.6g}", "probabilities that sum to 1")
+            raise invalid(where, "probabilities that sum to 1", f"propensities with the sum {sum(chances):.6g}")
         if abs(chances[place] - chance) > ROUNDING:
-            raise invalid(where, f"propensity {chance:.6g}", f"{chances[place]:.6g}, as in the propensities")
+            raise invalid(where, f"{chances[place]:.6g}, as in the propensities", f"propensity {chance:.6g}")
         return chances
 
 
 def check_finite(where: str, what: str, value: Any) -> float:
     """Return the value as a float; raise if it is no number within the limits."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LIMIT:
-        raise invalid(where, f"{what} {value!r}", f"a number within ±{LIMIT:g}")
+        raise invalid(where, f"a number within ±{LIMIT:g}", f"{what} {value!r}")
     return float(value)
 
 
@@ -233,12 +233,12 @@ def check_propensity(where: str, propensity: Any) -> float:
     chance = _check_probability(where, "propensity", propensity)
     if chance < LEAST_CHANCE:
         wanted = f"a probability of at least {LEAST_CHANCE:g}"
-        raise invalid(where, f"propensity {propensity!r} of the arm played", wanted)
+        raise invalid(where, wanted, f"propensity {propensity!r} of the arm played")
     return chance
 
 
 def _check_probability(where: str, what: str, value: Any) -> float:
     """Return the value as a float; raise if it is no probability."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0 + ROUNDING:
-        raise invalid(where, f"{what} {value!r}", "a probability from 0 to 1")
+        raise invalid(where, "a probability from 0 to 1", f"{what} {value!r}")
     return float(value)

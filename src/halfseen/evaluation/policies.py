@@ -27,7 +27,7 @@ def uniform(log: Log) -> Floats:
 def always(log: Log, arm: str) -> Floats:
     """One arm in every round, available or not."""
     if arm not in log.names:
-        raise unknown("arm of 'always'", arm, log.names)
+        raise unknown("arm", arm, log.names)
     return np.tile(np.eye(len(log.arms))[log.names.index(arm)], (log.rounds, 1))
 
 
@@ -39,11 +39,11 @@ def by_rule(log: Log, rule: Rule, label: str, progress: Progress | None = None) 
         try:
             given = np.asarray(rule(seen.copy()), dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise InvalidInput(f"{where}: got {type(error).__name__}: {error}; want probabilities") from error
+            raise InvalidInput(f"{where}: expected probabilities, got {type(error).__name__}: {error}") from error
         if given.shape != probabilities[row].shape:
-            raise invalid(where, f"shape {given.shape}", f"{len(log.arms)} probabilities, one an arm")
+            raise invalid(where, f"{len(log.arms)} probabilities, one per arm", f"shape {given.shape}")
         if not (np.abs(given.sum() - 1.0) <= ROUNDING * len(given) and (given >= 0.0).all()):
-            raise invalid(where, repr(given.tolist()), "probabilities that sum to 1")
+            raise invalid(where, "probabilities that sum to 1", repr(given.tolist()))
         probabilities[row] = given
         _report(progress, row, log.rounds)
     return probabilities
@@ -58,7 +58,7 @@ def by_agent(
     came. A default that a late reward has replaced is learnt provisionally.
     """
     if CATALOG[name].reveals_context:
-        raise invalid("policy", f"'{name}'", "an agent that decides on what was seen, not on the true context")
+        raise invalid("policy", "an agent that decides on what was seen, not on the true context", f"'{name}'")
     first = log.arms[: log.first_arms]
     named = [arm for arm in first if isinstance(arm, str)]
     agent = make(

@@ -47,15 +47,15 @@ def read_log(
         path = Path(log)
         ending = path.suffix.lower()
         if ending not in LOG_ENDINGS:
-            raise invalid("log", f"'{path}'", f"a file whose name ends in {', '.join(LOG_ENDINGS)}")
+            raise invalid("log", f"a file whose name ends in {', '.join(LOG_ENDINGS)}", f"'{path}'")
         if not path.is_file():
-            raise invalid("log", f"'{path}'", "a file that is there")
+            raise invalid("log", "a file that is there", f"'{path}'")
         if ending in JOURNAL_ENDINGS:
             if observed is not None:
-                raise invalid("observed", f"columns, with '{path}'", "nothing: a journal says what was seen")
+                raise invalid("observed", "nothing: a journal says what was seen", f"columns, with '{path}'")
             return _read_stream(str(path), _ndjson_events(path), stream, named)
         if path.stat().st_size == 0:
-            raise invalid(str(path), "an empty file", "a table with columns arm, propensity, reward, …")
+            raise invalid(str(path), "a table with columns arm, propensity, reward, …", "an empty file")
         if observed is None and ending in PARQUET_ENDINGS and _is_export(path):
             return _read_stream(str(path), iter(_parquet_events(path)), stream, named)
     return _read_table(read_columns(log), observed, stream, named)
@@ -65,7 +65,7 @@ def _arm_names(arms: Any) -> list[int | str]:
     """Arms as a stream's spec has them: a count, or names."""
     if isinstance(arms, list | tuple):
         if not arms or not all(isinstance(arm, str) and arm for arm in arms) or len(set(arms)) < len(arms):
-            raise invalid("arms", repr(arms), "names that differ from each other")
+            raise invalid("arms", "names that differ from each other", repr(arms))
         return list(arms)
     return list(range(at_least("arms", arms, 1)))
 
@@ -81,7 +81,7 @@ def _ndjson_events(path: Path) -> Iterator[Event]:
                     where = f"{path}, line {number}"
                     yield where, _parse_event(where, line)
     except OSError as error:
-        raise invalid("log", f"'{path}'", f"a file that can be read ({error.strerror})") from None
+        raise invalid("log", f"a file that can be read ({error.strerror})", f"'{path}'") from None
 
 
 def _parse_event(where: str, line: bytes) -> dict[str, Any]:
@@ -90,9 +90,9 @@ def _parse_event(where: str, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # broken JSON, broken UTF-8, NaN
         got = line.decode("utf-8", "replace").strip()
         why = " ".join(str(error).split())
-        raise invalid(where, f"'{got[:40]}…'" if len(got) > 40 else f"'{got}'", f"an event as JSON ({why})") from None
+        raise invalid(where, f"an event as JSON ({why})", f"'{got[:40]}…'" if len(got) > 40 else f"'{got}'") from None
     if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
-        raise invalid(where, "no event", 'a JSON object with "stream", "kind" and what belongs to it')
+        raise invalid(where, 'a JSON object with "stream", "kind" and what belongs to it', "no event")
     return event
 
 
@@ -119,9 +119,9 @@ def _parquet_events(path: Path) -> list[Event]:
     try:
         table = parquet.read_table(path)
     except (OSError, ArrowException) as error:
-        raise invalid("log", f"'{path}'", f"a file that can be read ({str(error).splitlines()[0]})") from None
+        raise invalid("log", f"a file that can be read ({str(error).splitlines()[0]})", f"'{path}'") from None
     if absent := sorted(_EXPORT_COLUMNS - set(table.column_names)):
-        raise invalid(str(path), f"no column '{absent[0]}'", "an exported journal as it was written")
+        raise invalid(str(path), "an exported journal as it was written", f"no column '{absent[0]}'")
     lines = enumerate(table.schema.metadata[_OTHER_EVENTS].splitlines(), 1)
     events = [(where := f"{path}, event {number}", _parse_event(where, line)) for number, line in lines]
     numbered = {
@@ -167,9 +167,9 @@ def _read_stream(source: str, events: Iterable[Event], stream: str | None, arms:
         if reader is not None and reader.stream == name:
             reader.read(where, event)
     if not streams:
-        raise invalid(source, "an empty file", "a journal, one event a line")
+        raise invalid(source, "a journal, one event per line", "an empty file")
     if stream is None and len(streams) > 1:
-        raise invalid("stream", f"nothing, with {len(streams)} streams in '{source}'", f"one of: {', '.join(streams)}")
+        raise invalid("stream", f"one of: {', '.join(streams)}", f"nothing, with {len(streams)} streams in '{source}'")
     if reader is None:
         raise unknown("stream", stream, streams)
     return reader.finish()
@@ -188,7 +188,7 @@ class _StreamReader:
         seq = event.get("seq")
         if isinstance(seq, int):
             if seq <= self._last_seq:
-                raise invalid(where, f"seq {seq} after {self._last_seq}", "events in the order in which they happened")
+                raise invalid(where, "events in the order in which they happened", f"seq {seq} after {self._last_seq}")
             self._last_seq = seq
         kind = event["kind"]
         if kind == "created":
@@ -197,11 +197,11 @@ class _StreamReader:
             pass
         elif kind not in ("decided", "rewarded", "arm_added", "arm_retired"):
             known = "created, decided, rewarded, expired, arm_added, arm_retired, model_accepted, retired"
-            raise invalid(where, f"kind '{kind}'", f"one of: {known}")
+            raise invalid(where, f"one of: {known}", f"kind '{kind}'")
         elif self._builder is None:
             raise InvalidInput(
-                f"{where}: got '{kind}' before the stream was created; want an export from the beginning, or the arms "
-                "(arms=, --arms)"
+                f"{where}: expected an export that begins with 'created', or the arms (arms=, --arms), got "
+                f"'{kind}' first"
             )
         elif kind == "decided":
             self._decide(where, event, self._builder)
@@ -214,14 +214,14 @@ class _StreamReader:
 
     def finish(self) -> Log:
         if self._builder is None:
-            raise invalid(self.source, "no decisions", "a log of decisions and their rewards")
+            raise invalid(self.source, "a log of decisions and their rewards", "no decisions")
         return self._builder.finish()
 
     def _create(self, where: str, spec: Any) -> None:
         if self._builder is not None and self._rows:
-            raise invalid(where, f"stream '{self.stream}' created again", "one stream")
+            raise invalid(where, "one stream", f"stream '{self.stream}' created again")
         if not isinstance(spec, dict):
-            raise invalid(where, f"spec {spec!r}", "the spec of a stream")
+            raise invalid(where, "the spec of a stream", f"spec {spec!r}")
         observed = spec.get("observed")
         try:
             count = len(observed) if isinstance(observed, list) else at_least("observed", observed, 1)
@@ -232,10 +232,10 @@ class _StreamReader:
     def _decide(self, where: str, event: dict[str, Any], builder: LogBuilder) -> None:
         for field in ("id", "observation", "arm", "propensity"):
             if event.get(field) is None:
-                raise invalid(where, f"a decision without '{field}'", "one with id, observation, arm and propensity")
+                raise invalid(where, "one with id, observation, arm and propensity", f"a decision without '{field}'")
         decision = str(event["id"])
         if decision in self._rows:
-            raise invalid(where, f"decision '{decision}' a second time", "ids that differ")
+            raise invalid(where, "ids that differ", f"decision '{decision}' a second time")
         self._rows[decision] = builder.decided(
             where,
             observation=event["observation"],
@@ -248,7 +248,7 @@ class _StreamReader:
     def _reward(self, where: str, event: dict[str, Any], builder: LogBuilder) -> None:
         decision = str(event.get("decision"))
         if decision not in self._rows:
-            raise invalid(where, f"a reward of '{decision}'", "the id of a decision on a line before")
+            raise invalid(where, "the id of a decision on a line before", f"a reward of '{decision}'")
         builder.rewarded(
             where,
             self._rows[decision],
@@ -270,7 +270,7 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
     source = columns.source
     for name in ("arm", "propensity", "reward"):
         if name not in columns.names:
-            raise InvalidInput(f"{source}: got no column '{name}'; want {_TABLE_COLUMNS}")
+            raise InvalidInput(f"{source}: expected {_TABLE_COLUMNS}, got no column '{name}'")
     rows = _rows_of_stream(columns, stream)
     seen = _observations(columns, observed)[rows]
     played = _cells(columns, "arm", rows) or []
@@ -306,13 +306,13 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
 def _rows_of_stream(columns: Columns, stream: str | None) -> Ints:
     if "stream" not in columns.names:
         if stream is not None:
-            raise invalid("stream", f"'{stream}', with a table that has no such column", "nothing")
+            raise invalid("stream", "nothing", f"'{stream}', with a table that has no such column")
         return np.arange(len(columns.as_given("arm")))
     names = [str(name) for name in columns.as_given("stream")]
     found = list(dict.fromkeys(names))
     if stream is None and len(found) > 1:
         listed = ", ".join(found)
-        raise invalid("stream", f"nothing, with {len(found)} streams in {columns.source}", f"one of: {listed}")
+        raise invalid("stream", f"one of: {listed}", f"nothing, with {len(found)} streams in {columns.source}")
     if stream is not None and stream not in found:
         raise unknown("stream", stream, found)
     return np.flatnonzero(np.array([stream in (None, name) for name in names], dtype=np.bool_))
@@ -323,13 +323,13 @@ def _observations(columns: Columns, observed: Sequence[str] | None) -> Floats:
     names = [name for name in columns.names if name.startswith("observation")] if observed is None else list(observed)
     if not names:
         raise InvalidInput(
-            f"{columns.source}: got no column whose name begins with 'observation'; want the columns that were seen "
-            "(observed=, --observed)"
+            f"{columns.source}: expected columns whose names begin with 'observation', or the names of the observed "
+            "columns (observed=, --observed), got neither"
         )
     cells = columns.as_given(names[0])
     if len(names) == 1 and len(cells) > 0 and isinstance(cells[0], list | tuple | np.ndarray):
         if len({len(cell) for cell in cells}) > 1:
-            raise invalid(f"{columns.source}, column '{names[0]}'", "lists of several lengths", "one length")
+            raise invalid(f"{columns.source}, column '{names[0]}'", "one length", "lists of several lengths")
         return np.array([list(cell) for cell in cells], dtype=np.float64)
     return np.column_stack([columns[name] for name in names])
 
@@ -346,7 +346,7 @@ def _lists(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
                 cell = json.loads(cell) if cell else None
             except ValueError:
                 got = f"{name} '{cell}'"
-                raise invalid(f"{columns.source}, row {row + 1}", got, "a list such as [0.2, 0.8]") from None
+                raise invalid(f"{columns.source}, row {row + 1}", "a list such as [0.2, 0.8]", got) from None
         found.append(cell.tolist() if isinstance(cell, np.ndarray) else None if cell != cell else cell)
     return found
 
@@ -367,7 +367,7 @@ def _arms_in_order(
         return list(range(max([*names, longest - 1], default=0) + 1))
     if not all(isinstance(arm, str) for arm in names):
         odd = next(row for row, arm in enumerate(played, 1) if not isinstance(arm, str))
-        raise invalid(f"{source}, row {odd}", f"arm {played[odd - 1]!r}", "names of arms in all rows, or numbers")
+        raise invalid(f"{source}, row {odd}", "names of arms in all rows, or numbers", f"arm {played[odd - 1]!r}")
     if propensities is None:
         return sorted(names)
     fits: dict[str, Mask] = {name: np.ones(longest, dtype=np.bool_) for name in names}
@@ -380,8 +380,8 @@ def _arms_in_order(
     for name, mask in fits.items():
         if mask.sum() != 1 or order[int(np.argmax(mask))]:
             raise InvalidInput(
-                f"{source}: got propensities of {longest} arms that do not tell the place of '{name}'; want the arms "
-                "in their order (arms=, --arms)"
+                f"{source}: expected the names of the arms in the order of their propensities (arms=, --arms), got "
+                f"propensities of {longest} arms that leave the position of '{name}' open"
             )
         order[int(np.argmax(mask))] = name
     return [name or f"arm {place}, never played" for place, name in enumerate(order)]
@@ -396,7 +396,7 @@ def _rewarded_after(columns: Columns, rows: Ints) -> Ints:
     came = _times(columns, "reward_time", rows)
     if np.isnan(decided).any() or (np.diff(decided) < 0).any():
         bad = int(rows[np.isnan(decided).argmax() if np.isnan(decided).any() else (np.diff(decided) < 0).argmax() + 1])
-        raise invalid(f"{columns.source}, row {bad + 1}", "a time missing or before the last", "rows in order of time")
+        raise invalid(f"{columns.source}, row {bad + 1}", "rows in order of time", "a time missing or before the last")
     after = np.searchsorted(decided, np.where(np.isnan(came), decided, came), side="right") - 1
     return np.maximum(after, at_once)
 
@@ -417,7 +417,7 @@ def _times(columns: Columns, name: str, rows: Ints) -> Floats:
             else:
                 found[at] = cell.timestamp() if hasattr(cell, "timestamp") else float(cell)
         except (TypeError, ValueError):
-            raise invalid(f"{columns.source}, row {rows[at] + 1}", f"{name} '{cell}'", "a time") from None
+            raise invalid(f"{columns.source}, row {rows[at] + 1}", "a time", f"{name} '{cell}'") from None
     return found
 
 

@@ -87,9 +87,9 @@ class SliceStore:
         stored = [content[0]["key"] for path in sorted(self.others([])) if (content := _read(path)) is not None]
         wanted = "the folder of a run of this one that was cut short, or no resume"
         if not stored:
-            raise invalid("resume", f"no slice of this experiment in '{run_folder}'", wanted)
+            raise invalid("resume", wanted, f"no slice of this experiment in '{run_folder}'")
         ours = [self.key(plan.slice_of(world)) for world in plan.worlds]
-        raise invalid("resume", f"another experiment ({_difference(stored, ours)}) in '{run_folder}'", wanted)
+        raise invalid("resume", wanted, f"another experiment ({_difference(stored, ours)}) in '{run_folder}'")
 
     def _header(self, task: Slice) -> dict[str, Any]:
         return {"key": self.key(task), "seeds": list(task.seeds)}

@@ -161,18 +161,18 @@ def examine(
     history is left out.
     """
     if (agent is None) == (model is None):
-        raise invalid("agent", "both a model and an agent" if model else "neither agent nor model", "one of the two")
+        raise invalid("agent", "one of the two", "both a model and an agent" if model else "neither agent nor model")
     more: dict[str, Any] = {"contexts": contexts, "hidden": hidden}
     names: dict[str, Any] = {"contexts_name": contexts_name, "sensors": sensors, "hidden_names": hidden_names}
     if agent is not None:
         if observations is not None or arms is not None or len(alternatives):
-            raise invalid("observations", "a record beside an agent", "none: an agent is examined by its own history")
+            raise invalid("observations", "none: an agent is examined by its own history", "a record beside an agent")
         subject = _subject_with_tables(agent, {"rewards": rewards, **more}, names)
     else:
         if not isinstance(model, LinearGaussianModel):
-            raise invalid("model", type(model).__name__, "a LinearGaussianModel")
+            raise invalid("model", "a LinearGaussianModel", type(model).__name__)
         if observations is None:
-            raise invalid("observations", "nothing", f"a table of {model.observed} columns, one row a round")
+            raise invalid("observations", f"a table of {model.observed} columns, one row per round", "nothing")
         if rewards is None:  # a model can be examined before there are any
             rounds = len(np.atleast_1d(observations))
             arms, rewards = np.zeros(rounds, dtype=np.int64), np.full(rounds, np.nan)
@@ -181,7 +181,7 @@ def examine(
         )
         for other in alternatives:
             if not isinstance(other, LinearGaussianModel) or other.observed != model.observed:
-                raise invalid("alternatives", repr(other), f"models of {model.observed} observed features")
+                raise invalid("alternatives", f"models of {model.observed} observed features", repr(other))
         subject = ExaminationSubject(model, data, fitted=fitted, alternatives=tuple(alternatives))
     measured = measure(subject)
     return Examination(findings(measured), measured, title)
@@ -192,15 +192,15 @@ def _subject_with_tables(
 ) -> ExaminationSubject:
     """The agent's model and history, with the `tables` that are given beside it, one row per round of the agent."""
     if not isinstance(agent, Agent):
-        raise invalid("agent", type(agent).__name__, "an agent, from hs.make or hs.load")
+        raise invalid("agent", "an agent, from hs.make or hs.load", type(agent).__name__)
     subject = agent.subject()
     if subject is None:
         first = first_examined_round(agent.policy.estimator, 0)
         if first is not None:
-            raise invalid("agent", f"'{agent.name}' after {agent.rounds} rounds", f"at least {first}")
+            raise invalid("agent", f"at least {first}", f"'{agent.name}' after {agent.rounds} rounds")
         raise HalfseenError(
-            f"agent: got '{agent.name}' after {agent.rounds} rounds, which has no kept history with a model; want an "
-            "'adaptive' agent that has identified one, or model= and a record"
+            f"agent: expected an 'adaptive' agent that has identified a model, or model= and observations, got "
+            f"'{agent.name}' after {agent.rounds} rounds"
         )
     data, rounds = subject.data, history_rounds(agent.policy.estimator, 0)
     given: dict[str, Any] = {"rewards": data.rewards}
@@ -208,11 +208,13 @@ def _subject_with_tables(
         if value is not None:
             table = np.asarray(value)
             if table.ndim != 2 or len(table) != agent.rounds:
-                raise invalid(name, f"shape {table.shape}", f"a table of {agent.rounds} rows, one a round of the agent")
+                raise invalid(
+                    name, f"a table of {agent.rounds} rows, one per round of the agent", f"shape {table.shape}"
+                )
             given[name] = table[rounds]
     rewards = given.pop("rewards")
     if rewards.ndim == 2 and rewards.shape[1] != len(data.arm_names):
-        raise invalid("rewards", f"{rewards.shape[1]} columns", f"{len(data.arm_names)}, one an arm")
+        raise invalid("rewards", f"{len(data.arm_names)}, one per arm", f"{rewards.shape[1]} columns")
     full = ExaminationData.from_arrays(
         data.observations,
         data.arms,
@@ -244,9 +246,9 @@ def examine_world(
             names["hidden_names"] = world.hidden_names
     total = (world.length or ROUNDS) if rounds is None else rounds
     if world.length is not None and total > world.length:
-        raise invalid("rounds", str(total), f"at most {world.length}: '{world.name}' has no more")
+        raise invalid("rounds", f"at most {world.length}: '{world.name}' has no more", str(total))
     if total < ENOUGH_ROUNDS:
-        raise invalid("rounds", f"{total} in '{world.name}'", f"at least {ENOUGH_ROUNDS} to examine a model by")
+        raise invalid("rounds", f"at least {ENOUGH_ROUNDS} to examine a model by", f"{total} in '{world.name}'")
     played = world.begin([seed]).advance(total)
     arms = list(world.arm_names) if isinstance(world, RecordedWorld) else world.arms
     agent = make("adaptive", observed=world.observed, arms=arms, seed=seed)

@@ -60,7 +60,7 @@ def world_spec(world: str | World) -> World:
     if isinstance(world, World):
         return world
     if not isinstance(world, str):
-        raise invalid("world", repr(world), "the name of a world, or a world")
+        raise invalid("world", "the name of a world, or a world", repr(world))
     name, options = split_spec(world)
     return named(name, **options)
 
@@ -94,9 +94,9 @@ def experiment(
         ("seeds", [str(seed) for seed in checked_seeds]),
     ):
         if not values:
-            raise invalid(argument, "none", "at least one")
+            raise invalid(argument, "at least one", "none")
         if len(set(values)) < len(values):
-            raise invalid(argument, ", ".join(values), "each only once")
+            raise invalid(argument, "each only once", ", ".join(values))
     _check_kinds(worlds)
     for one in worlds:
         for spec in specs:
@@ -113,7 +113,7 @@ def _check_kinds(worlds: Sequence[World]) -> None:
     """Recorded worlds are judged by the reward, simulated ones by the regret: one table cannot hold both."""
     names = {kind: [world.name for world in worlds if world.recorded is kind] for kind in (True, False)}
     if names[True] and names[False]:
-        raise invalid("world", f"'{names[True][0]}', recorded, beside '{names[False][0]}'", "one kind at a time")
+        raise invalid("world", "one kind at a time", f"'{names[True][0]}', recorded, beside '{names[False][0]}'")
 
 
 def _check_required_facts(spec: AgentSpec, world: World) -> None:
@@ -123,8 +123,8 @@ def _check_required_facts(spec: AgentSpec, world: World) -> None:
         if fact not in world.tells and fact not in spec.options:
             raise invalid(
                 "agents",
-                f"'{spec.label}' in '{world.name}'",
                 f"one that need not be told its {fact}: of recorded data nobody knows it",
+                f"'{spec.label}' in '{world.name}'",
             )
 
 
@@ -133,10 +133,10 @@ def _rounds_to_play(rounds: int | None, worlds: Sequence[World]) -> int:
     if rounds is None:
         if len(set(lengths.values())) > 1:
             given = ", ".join(f"{length} in '{name}'" for name, length in lengths.items())
-            raise invalid("rounds", f"nothing, with {given}", "a number that all of these worlds have")
+            raise invalid("rounds", "a number that all of these worlds have", f"nothing, with {given}")
         rounds = next(iter(lengths.values()), SIMULATED_DEFAULTS.rounds)
     asked = at_least("rounds", rounds, 1)
     for name, length in lengths.items():
         if asked > length:
-            raise invalid("rounds", str(asked), f"at most {length}: '{name}' has no more")
+            raise invalid("rounds", f"at most {length}: '{name}' has no more", str(asked))
     return asked

@@ -78,7 +78,7 @@ def run_experiment(
 ) -> Result:
     """Run a ready-made experiment. Only its slices are written to `out`; `on_saved` is called after each of them."""
     if resume and out is None:
-        raise invalid("resume", "no folder", "out, the folder of the run to go on with")
+        raise invalid("resume", "out, the folder of the run to go on with", "no folder")
     store = None if out is None else SliceStore(Path(out) / SLICES)
     total = sum(plan.slice_of(world).size for world in plan.worlds)
     executor = choose_executor(jobs, cluster, most=len(plan.seeds) * len(plan.worlds))

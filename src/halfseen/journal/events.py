@@ -138,7 +138,7 @@ def decode(kind: str, payload: str | bytes) -> Content:
     try:
         return _DECODERS[kind].decode(payload)
     except (KeyError, msgspec.MsgspecError) as error:
-        raise JournalError(f"journal: got an event '{kind}' that cannot be read ({error})") from None
+        raise JournalError(f"Cannot read an event '{kind}' of the journal: {error}") from None
 
 
 class ExportExtent(Struct, frozen=True):
@@ -178,4 +178,6 @@ def from_line(text: bytes) -> tuple[str, Event, ExportExtent | None]:
         return str(line["stream"]), Event(int(line["seq"]), time, line.get("id"), content, blob), extent
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         shown = text[:60].decode(errors="replace")
-        raise JournalError(f"line: got {shown!r}; want an event as `halfseen export` writes it ({error})") from None
+        raise JournalError(
+            f"line: expected an event as written by `halfseen export`, got {shown!r} ({error})"
+        ) from None

@@ -251,7 +251,7 @@ def open_journal(url: str | Path, *, lock_seconds: float = LOCK_SECONDS) -> Jour
         return PostgresJournal(address, lock_seconds=lock_seconds)
     if "://" in address:
         scheme = address.partition("://")[0]  # the rest may hold a password
-        raise invalid("database", f"'{scheme}://…'", "the path of a file, or postgresql://user@host/name")
+        raise invalid("database", "the path of a file, or postgresql://user@host/name", f"'{scheme}://…'")
     from halfseen.journal.sqlite import SqliteJournal
 
     return SqliteJournal(Path(address), lock_seconds=lock_seconds)

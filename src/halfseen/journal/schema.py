@@ -75,6 +75,6 @@ def pending_migrations(version: int) -> tuple[tuple[str, ...], ...]:
     """The migrations that a database of `version` still needs; a database of a later version is refused."""
     if version > len(MIGRATIONS):
         raise JournalError(
-            f"database: got one of version {version}; this halfseen knows versions up to {len(MIGRATIONS)}: upgrade it"
+            f"database: expected schema version {len(MIGRATIONS)} or older, got version {version}. Upgrade halfseen."
         )
     return MIGRATIONS[version:]

@@ -37,7 +37,7 @@ class SqliteJournal(Journal):
                 path, timeout=0.0, isolation_level=None, check_same_thread=False, cached_statements=64
             )
         except sqlite3.Error as error:
-            raise JournalAway(f"database: got '{path}'; cannot open it: {error}") from None
+            raise JournalAway(f"Cannot open the database '{path}': {error}") from None
         try:
             with self._translated_errors():
                 for pragma in (
@@ -131,7 +131,7 @@ class SqliteJournal(Journal):
 
     def _is_among(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
         if len(values) > _MAX_PARAMETERS:
-            raise JournalError(f"journal: got {len(values)} values to look up; want at most {_MAX_PARAMETERS}")
+            raise JournalError(f"journal: expected at most {_MAX_PARAMETERS} values to look up, got {len(values)}")
         return f"{column} IN ({', '.join('?' * len(values))})", list(values)
 
     def ping(self) -> None:

@@ -60,7 +60,7 @@ def select_streams(journal: Journal, names: Sequence[str] = ()) -> list[StreamRo
     rows = [(name, journal.stream(name)) for name in names]
     for name, row in rows:
         if row is None:
-            raise invalid("stream", f"'{name}'", "the name of a stream of this database")
+            raise invalid("stream", "the name of a stream of this database", f"'{name}'")
     return [row for _, row in rows if row is not None]
 
 
@@ -156,12 +156,12 @@ def read_events(path: Path) -> Iterator[tuple[str, Event]]:
     for name, extent in extents.items():
         if reached[name] < extent.events:
             raise JournalError(
-                f"file: got '{path}', which ends after event {reached[name]} of stream '{name}'; "
-                f"want all {extent.events} that were exported"
+                f"file: expected all {extent.events} events of stream '{name}', got '{path}', which ends after event "
+                f"{reached[name]}"
             )
         if len(reached) < extent.streams:
             raise JournalError(
-                f"file: got '{path}', which has {len(reached)} of {extent.streams} streams; want all that were exported"
+                f"file: expected all {extent.streams} exported streams, got '{path}', which has {len(reached)}"
             )
 
 
@@ -170,10 +170,10 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Event]]:
     try:
         table = parquet.read_table(path)
     except (pa.ArrowInvalid, OSError) as error:
-        raise SaveFileError(f"file: got '{path}'; cannot read it: {str(error).splitlines()[0]}") from None
+        raise SaveFileError(f"Cannot read '{path}': {str(error).splitlines()[0]}") from None
     metadata = table.schema.metadata or {}
     if _OTHER_EVENTS not in metadata:
-        raise JournalError(f"file: got '{path}', a table of something else; want what `halfseen export` writes")
+        raise JournalError(f"file: expected a file written by `halfseen export`, got '{path}', which has other columns")
     streams: dict[str, list[Event]] = {}
     numbered: dict[str, bool] = {}
     for line in metadata[_OTHER_EVENTS].splitlines():
@@ -193,9 +193,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Event]]:
             try:
                 made = msgspec.convert(row, events.Decided)
             except msgspec.ValidationError as error:
-                raise JournalError(
-                    f"file: got '{path}', decision '{row['id']}' of which cannot be read ({error})"
-                ) from None
+                raise JournalError(f"Cannot read decision '{row['id']}' of '{path}': {error}") from None
             record.append(Event(row["seq"], row["time"], row["id"], made))
             if row["reward_seq"] is not None:
                 content = events.Rewarded(row["id"], row["round"], row["reward"], row["how"], row["folded"])
@@ -231,9 +229,9 @@ class _StreamImport:
         self._journal = journal
         self._events: list[Event] = []
         if not NAME.fullmatch(name):
-            raise JournalError(f"stream: got {name[:100]!r}, which is no name of a stream")
+            raise JournalError(f"stream: expected the name of a stream, got {name[:100]!r}")
         if not isinstance(first.content, events.Created):
-            raise JournalError(f"stream '{name}': got '{first.kind}' first; want a record from 'created' on")
+            raise JournalError(f"stream '{name}': expected 'created' as the first event, got '{first.kind}'")
         spec = first.content.spec
         arms = spec.get("arms", 0)
         names: list[Arm] = list(range(arms)) if isinstance(arms, int) else list(arms)
@@ -241,13 +239,14 @@ class _StreamImport:
         self.row = StreamRow(0, name, text, [(arm, True) for arm in names], 0, 0, 0, first.time, first.time)
         self.row.due = int(spec.get("reward_wait") is not None)  # at once: the first transaction writes the real time
         if not journal.create_stream(self.row):
-            raise StreamExists(f"stream '{name}': there is one of that name; want a database without it")
+            raise StreamExists(f"Stream '{name}' exists already in this database.")
 
     def add(self, event: Event) -> None:
         row, content = self.row, event.content
         if event.seq != row.version + 1 or event.time < row.updated:
             raise JournalError(
-                f"stream '{row.name}': got event {event.seq} after event {row.version}, or before its time"
+                f"stream '{row.name}': expected events in order of number and time, got event "
+                f"{event.seq} after event {row.version}"
             )
         row.version, row.updated = event.seq, event.time
         if isinstance(content, events.Decided):
@@ -271,7 +270,7 @@ class _StreamImport:
 
 def _check_ending(path: Path) -> None:
     if path.suffix not in ENDINGS:
-        raise invalid("file", f"'{path}'", f"a name that ends in {', '.join(ENDINGS)}")
+        raise invalid("file", f"a name that ends in {', '.join(ENDINGS)}", f"'{path}'")
 
 
 def _pyarrow() -> tuple[Any, Any]:

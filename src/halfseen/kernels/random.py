@@ -51,7 +51,7 @@ def stream_keys(seeds: ArrayLike, streams: ArrayLike = 0) -> Keys:
 def checked_keys(seeds: Sequence[int]) -> Keys:
     """The keys of the streams that `seeds` open."""
     if not isinstance(seeds, Iterable) or not (listed := list(seeds)):
-        raise invalid("seeds", repr(seeds), "a list of at least one seed")
+        raise invalid("seeds", "a list of at least one seed", repr(seeds))
     return stream_keys([seed_number("seeds", seed) for seed in listed])
 
 

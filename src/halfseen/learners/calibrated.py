@@ -236,7 +236,7 @@ class Calibrated(Learner):
 
     def add_arm(self, params: ArrayLike | None) -> None:
         if params is not None:
-            raise invalid("params", repr(params), "nothing: this agent learns what an arm pays")
+            raise invalid("params", "nothing: this agent learns what an arm pays", repr(params))
         width, count = self._width, len(self.sizes)
         for name, size in (("mean", width), ("slopes", width), ("cov", width * width)):
             old = getattr(self, name)

@@ -41,7 +41,7 @@ class Known(Learner):
     def add_arm(self, params: ArrayLike | None) -> None:
         count, _, dimension = self.arm_params.shape
         if params is None:
-            raise invalid("params", "nothing", f"{dimension} numbers: this agent must be told what an arm pays")
+            raise invalid("params", f"{dimension} numbers: this agent must be told what an arm pays", "nothing")
         fresh = stack_for_streams("params", params, count, (dimension,))
         self.arm_params = np.concatenate([self.arm_params, fresh[:, None]], axis=1)
         self.arms += 1

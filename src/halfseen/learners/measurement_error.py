@@ -81,8 +81,8 @@ class MeasurementError(Learner):
             largest = np.nanmax(np.abs(features[refused, :-1]))
             raise invalid(
                 "context",
-                f"entries as large as {largest:.3g} beside a regularisation of {self.prior_precision:g}",
                 "observations scaled to ordinary size: double precision cannot learn from these",
+                f"entries as large as {largest:.3g} beside a regularisation of {self.prior_precision:g}",
             )
 
     def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
@@ -92,7 +92,7 @@ class MeasurementError(Learner):
 
     def add_arm(self, params: ArrayLike | None) -> None:
         if params is not None:
-            raise invalid("params", repr(params), "nothing: this agent learns what its arms pay")
+            raise invalid("params", "nothing: this agent learns what its arms pay", repr(params))
         V, W, f = self._prior(len(self.V), 1)
         for name, fresh in (("V", V), ("W", W), ("f", f), ("theta", f)):
             setattr(self, name, np.concatenate([getattr(self, name), fresh], axis=1))

@@ -34,7 +34,7 @@ class Ridge(Learner):
 
     def add_arm(self, params: ArrayLike | None) -> None:
         if params is not None:
-            raise invalid("params", repr(params), "nothing: this agent learns what its arms pay")
+            raise invalid("params", "nothing: this agent learns what its arms pay", repr(params))
         count, _, dimension = self.mean.shape
         for name, fresh in zip(Ridge.state_names, self._prior(count, 1, dimension), strict=True):
             setattr(self, name, np.concatenate([getattr(self, name), fresh], axis=1))
@@ -100,8 +100,8 @@ class Ridge(Learner):
     def _refusal(self, feature: Floats) -> HalfseenError:
         return invalid(
             "context",
-            f"entries as large as {np.abs(feature).max():.3g} beside a regularisation of {self.prior_precision:g}",
             "observations scaled to ordinary size: double precision cannot learn from these",
+            f"entries as large as {np.abs(feature).max():.3g} beside a regularisation of {self.prior_precision:g}",
         )
 
     def log_determinants(self, rows: Ints) -> Floats:

@@ -24,7 +24,7 @@ def _finite(argument: str, value: ArrayLike) -> Array:
     array = real_numbers(argument, value)
     if not np.isfinite(array).all():
         bad = np.argwhere(~np.isfinite(array))
-        raise invalid(argument, f"{array[tuple(bad[0])]} at {bad[0].tolist()}", "finite numbers")
+        raise invalid(argument, "finite numbers", f"{array[tuple(bad[0])]} at {bad[0].tolist()}")
     return array
 
 
@@ -36,14 +36,14 @@ def _covariance(argument: str, value: ArrayLike, size: int) -> Array:
     elif array.ndim == 1 and array.shape == (size,):
         array = np.diag(array)
     if array.shape != (size, size):
-        raise invalid(argument, f"shape {array.shape}", f"({size}, {size}), its diagonal ({size},) or a number")
+        raise invalid(argument, f"({size}, {size}), its diagonal ({size},) or a number", f"shape {array.shape}")
     largest = np.abs(array).max()
     if np.abs(array - array.T).max() > RELATIVE_TOLERANCE * largest:
-        raise invalid(argument, "a matrix that is not symmetric", "a covariance")
+        raise invalid(argument, "a covariance", "a matrix that is not symmetric")
     array = 0.5 * (array + array.T)
     lowest = np.linalg.eigvalsh(array)[0]
     if lowest < -RELATIVE_TOLERANCE * largest:
-        raise invalid(argument, f"an eigenvalue of {lowest:.3g}", "a covariance: no eigenvalue below 0")
+        raise invalid(argument, "a covariance: no eigenvalue below 0", f"an eigenvalue of {lowest:.3g}")
     return array
 
 
@@ -52,10 +52,10 @@ def _observations(ys: ArrayLike, features: int) -> tuple[Array, bool]:
     array = real_numbers("ys", ys)
     if array.ndim not in (2, 3) or array.shape[-1] != features or 0 in array.shape:
         wanted = f"(rounds, {features}) or (series, rounds, {features}), at least one of each"
-        raise invalid("ys", f"shape {array.shape}", wanted)
+        raise invalid("ys", wanted, f"shape {array.shape}")
     bad = np.argwhere(np.isinf(array))
     if len(bad):
-        raise invalid("ys", f"{array[tuple(bad[0])]} at {bad[0].tolist()}", "finite numbers, or nan for not seen")
+        raise invalid("ys", "finite numbers, or nan for not seen", f"{array[tuple(bad[0])]} at {bad[0].tolist()}")
     single = array.ndim == 2
     return (array[None] if single else array), single
 
@@ -90,31 +90,31 @@ class LinearGaussianModel:
     ) -> None:
         D = _finite("transition", transition)
         if D.ndim != 2 or D.shape[0] != D.shape[1] or D.size == 0:
-            raise invalid("transition", f"shape {D.shape}", "a square matrix (d, d)")
+            raise invalid("transition", "a square matrix (d, d)", f"shape {D.shape}")
         d = D.shape[0]
         if observation is None:
             noise = _finite("observation_cov", observation_cov)
             if noise.ndim == 0:
                 wanted = "(k, k) or (k,), or observation= beside a number: k is not known otherwise"
-                raise invalid("observation_cov", "a number", wanted)
+                raise invalid("observation_cov", wanted, "a number")
             k = noise.shape[0]
             if not 1 <= k <= d:
                 raise invalid(
-                    "observation_cov", f"shape {noise.shape}", f"at most {d} features, the size of transition"
+                    "observation_cov", f"at most {d} features, the size of transition", f"shape {noise.shape}"
                 )
             A = np.eye(k, d)
         else:
             A = _finite("observation", observation)
             if A.ndim != 2 or A.shape[1] != d or not 1 <= A.shape[0] <= d:
-                raise invalid("observation", f"shape {A.shape}", f"(k, {d}) with 1 <= k <= {d}")
+                raise invalid("observation", f"(k, {d}) with 1 <= k <= {d}", f"shape {A.shape}")
             k = A.shape[0]
             lengths = np.linalg.norm(A, axis=1, keepdims=True)  # the units of the features do not matter
             singular = np.linalg.svd(A / np.where(lengths > 0, lengths, 1.0), compute_uv=False)
             if singular[-1] <= 1e-6 * singular[0]:
-                raise invalid("observation", f"rank {int((singular > 1e-6 * singular[0]).sum())}", f"full rank {k}")
+                raise invalid("observation", f"full rank {k}", f"rank {int((singular > 1e-6 * singular[0]).sum())}")
         mean = np.zeros(d) if initial_mean is None else _finite("initial_mean", initial_mean)
         if mean.shape != (d,):
-            raise invalid("initial_mean", f"shape {mean.shape}", f"({d},)")
+            raise invalid("initial_mean", f"({d},)", f"shape {mean.shape}")
         fields = {
             "transition": D,
             "process_cov": _covariance("process_cov", process_cov, d),
@@ -239,5 +239,5 @@ class CanonicalForm:
     def _mapped(self, argument: str, value: ArrayLike, matrix: Array) -> Array:
         array = real_numbers(argument, value)
         if array.ndim == 0 or array.shape[-1] != len(matrix):
-            raise invalid(argument, f"shape {array.shape}", f"(.., {len(matrix)})")
+            raise invalid(argument, f"(.., {len(matrix)})", f"shape {array.shape}")
         return array if self.trivial else array @ matrix

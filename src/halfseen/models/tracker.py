@@ -67,7 +67,7 @@ class Tracker:
     def _exact_step(self, y: Array, mean: Array) -> None:
         if not np.isfinite(y).all():
             if np.isinf(y).any():
-                raise invalid("y", f"{y[np.isinf(y)][0]}", "finite numbers, or nan for not seen")
+                raise invalid("y", "finite numbers, or nan for not seen", f"{y[np.isinf(y)][0]}")
             if self._on_schedule:
                 self._leave_schedule()
         status = self._round(y, self._now, self._gain, self._x, mean)

@@ -27,7 +27,7 @@ def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
+        raise SaveFileError(f"Cannot write '{path}': {error.strerror}") from None
     try:
         with os.fdopen(handle, "wb") as file:
             os.chmod(temporary, mode)
@@ -38,7 +38,7 @@ def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise SaveFileError(f"path: got '{path}'; cannot write there: {error.strerror}") from None
+            raise SaveFileError(f"Cannot write '{path}': {error.strerror}") from None
         raise
 
 
@@ -103,14 +103,14 @@ def check_folder(folder: str | Path, argument: str = "out") -> None:
 
 
 def _unwritable(target: Path, why: str | None, argument: str = "out") -> Exception:
-    return invalid(argument, f"'{target}'", f"a folder that can be written to ({why})")
+    return invalid(argument, f"a folder that can be written to ({why})", f"'{target}'")
 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write the figure as PNG (200 dots an inch) or SVG, by the ending of the name."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg"):
-        raise invalid("path", f"'{path}'", "a name ending in .png or .svg")
+        raise invalid("path", "a name ending in .png or .svg", f"'{path}'")
     write_atomically(path, render_figure(figure, kind))
 
 

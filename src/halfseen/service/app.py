@@ -115,17 +115,17 @@ def _handle_errors(app: FastAPI, routes: Sequence[Route]) -> None:
         argument = ".".join(str(part) for part in first["loc"][1:]) or "request"
         given = str(first.get("input"))[:60]
         wanted = str(first["msg"]).removeprefix("Input should be ").replace("Input", "it")
-        return error_response(refusal("invalid", f"{argument}: got '{given}'; want {wanted}"))
+        return error_response(refusal("invalid", f"{argument}: expected {wanted}, got '{given}'"))
 
     @app.exception_handler(HTTPException)
     async def unrouted(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404:
             path = request.url.path
-            return error_response(refusal("not_found", f"path: got '{path}'; want one of those at /docs"))
+            return error_response(refusal("not_found", f"There is no path '{path}'. The paths are listed at /docs."))
         if error.status_code == 405:
             matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
             allowed = ", ".join(sorted({method for route in matching for method in route.methods or ()}))
-            message = f"method: got {request.method}; want {allowed}"
+            message = f"method: expected {allowed}, got {request.method}"
             return error_response(refusal("not_allowed", message), allow=allowed)
         return error_response(ServiceError(error.status_code, "invalid", f"request: {error.detail}"))
 

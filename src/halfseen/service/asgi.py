@@ -41,7 +41,7 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
 
 
 def body_too_large(max_bytes: int) -> ServiceError:
-    return refusal("too_large", f"body: got more than {max_bytes} bytes; want at most that")
+    return refusal("too_large", f"body: expected at most {max_bytes} bytes, got more")
 
 
 async def send_json(send: Send, body: bytes) -> None:

@@ -47,14 +47,14 @@ def new_token(
     """
     for scope in scopes:
         if scope not in SCOPES:
-            raise invalid("scope", f"'{scope}'", f"one of: {', '.join(SCOPES)}")
+            raise invalid("scope", f"one of: {', '.join(SCOPES)}", f"'{scope}'")
     if not scopes:
-        raise invalid("scope", "none", f"at least one of: {', '.join(SCOPES)}")
+        raise invalid("scope", f"at least one of: {', '.join(SCOPES)}", "none")
     for stream in streams:
         if not NAME.fullmatch(stream):
-            raise invalid("stream", f"'{stream}'", "the name of a stream")
+            raise invalid("stream", "the name of a stream", f"'{stream}'")
     if days is not None and not 0 < days <= 36_500:
-        raise invalid("expires", days, "days, more than 0 and at most 36500")
+        raise invalid("expires", "days, more than 0 and at most 36500", days)
     created = time.time() if now is None else now
     token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     record = Token(
@@ -121,7 +121,7 @@ class Authorizer:
         try:
             await self.refresh()
         except Exception:
-            raise refusal("unavailable", "database: got no answer; want it back") from None
+            raise refusal("unavailable", "The database does not answer.") from None
         return self.check(headers, scope, stream)
 
     def check(self, headers: Iterable[tuple[bytes, bytes]], scope: str, stream: str | None = None) -> Token | None:
@@ -132,10 +132,10 @@ class Authorizer:
         token = self._find_token(next((value for name, value in headers if name == b"authorization"), b""))
         if _GRANTED_BY[scope].isdisjoint(token.scopes):
             got = f"a token for {', '.join(token.scopes)}"
-            raise refusal("forbidden", f"token: got {got}; want one for {scope}")
+            raise refusal("forbidden", f"token: expected one with the scope {scope}, got {got}")
         if token.streams and stream is not None and stream not in token.streams:
             got = f"a token for {', '.join(token.streams)}"
-            raise refusal("forbidden", f"token: got {got}; want one for the stream asked for")
+            raise refusal("forbidden", f"token: expected one for this stream, got {got}")
         if self._rate:
             self._take_from_bucket(token.id)
         return token
@@ -144,7 +144,7 @@ class Authorizer:
         kind, _, given = header.partition(b" ")
         if not given or kind.lower() != b"bearer":
             got = "none" if not header else "another kind of credentials"
-            raise refusal("unauthorised", f"token: got {got}; want 'Authorization: Bearer …'")
+            raise refusal("unauthorised", f"token: expected a header 'Authorization: Bearer …', got {got}")
         prefix, _, rest = given.decode("latin-1").strip().partition("_")
         token_id, _, secret = rest.partition("_")
         token = self._tokens.get(token_id)
@@ -152,11 +152,11 @@ class Authorizer:
         same = hmac.compare_digest(_digest(secret), token.sha256 if token else _NO_DIGEST)
         if token is None or not same or prefix != _PREFIX:
             raise _UnknownToken(
-                401, "unauthorised", "token: got one that is not known; want one from 'halfseen token create'"
+                401, "unauthorised", "token: expected one made by 'halfseen token create', got one that is not known"
             )
         if not is_live(token, self._clock()):
             ended = "revoked" if token.revoked is not None else "expired"
-            raise refusal("unauthorised", f"token: got one that is {ended}; want a live one")
+            raise refusal("unauthorised", f"token: expected a valid one, got one that is {ended}")
         return token
 
     def _take_from_bucket(self, token_id: str) -> None:
@@ -166,7 +166,7 @@ class Authorizer:
         left = min(capacity, left + self._rate * max(0.0, now - then))
         if left < 1:
             self._buckets[token_id] = left, now
-            raise refusal("too_many", f"rate: got more than {self._rate:g} requests a second; want fewer")
+            raise refusal("too_many", f"rate: expected at most {self._rate:g} requests per second, got more")
         self._buckets[token_id] = left - 1, now
 
     @staticmethod
@@ -182,9 +182,9 @@ class Authorizer:
             elif name == b"origin":
                 origin = value
         if host and _hostname(b"//" + host) not in _LOOPBACK:
-            raise refusal("forbidden", "host: got a name that is not this machine's own; want localhost")
+            raise refusal("forbidden", "host: expected localhost, got another name")
         if origin and origin.partition(b"://")[2] != host:
-            raise refusal("forbidden", "origin: got a page of another site; want one of this service")
+            raise refusal("forbidden", "origin: expected a page of this service, got a page of another site")
 
 
 class _UnknownToken(ServiceError):

@@ -48,4 +48,4 @@ def as_service_error(error: Exception, code: str | None = None) -> ServiceError:
 
 def internal_error() -> ServiceError:
     """The error for an unexpected exception in a route, of which the reply reveals nothing."""
-    return refusal("internal", "service: got an error of its own; want a report of it")
+    return refusal("internal", "Internal error. Please report it with the line in the log of the service.")

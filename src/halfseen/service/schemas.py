@@ -63,22 +63,22 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Raise InvalidInput for what the agent does not check itself when it is made."""
         if not NAME.fullmatch(self.name):
             raise invalid(
-                "name", repr(self.name), "up to 100 letters, digits, '.', '_' and '-', a letter or digit first"
+                "name", "up to 100 letters, digits, '.', '_' and '-', a letter or digit first", repr(self.name)
             )
         names = self.features
         if names is not None and (not names or "" in names or len(set(names)) < len(names)):
             raise invalid(
-                "observed", repr(self.observed), "a count of at least 1, or names that differ from each other"
+                "observed", "a count of at least 1, or names that differ from each other", repr(self.observed)
             )
         if self.reward_wait is not None and not 0 < self.reward_wait <= _LONGEST_WAIT:
-            raise invalid("reward_wait", self.reward_wait, f"seconds above 0, at most {_LONGEST_WAIT:g}, or nothing")
+            raise invalid("reward_wait", f"seconds above 0, at most {_LONGEST_WAIT:g}, or nothing", self.reward_wait)
         if self.late_rewards == "fold" and self.reward_wait is None:
-            raise invalid("late_rewards", "'fold'", "a reward_wait with it: without one no reward is late")
+            raise invalid("late_rewards", "a reward_wait with it: without one no reward is late", "'fold'")
         if self.default_reward is not None:
             if self.reward_wait is None:
-                raise invalid("default_reward", self.default_reward, "a reward_wait with it")
+                raise invalid("default_reward", "a reward_wait with it", self.default_reward)
             if not abs(self.default_reward) <= LIMIT:
-                raise invalid("default_reward", self.default_reward, f"a number within ±{LIMIT:g}, or nothing")
+                raise invalid("default_reward", f"a number within ±{LIMIT:g}, or nothing", self.default_reward)
 
 
 class StreamView(Struct, frozen=True, kw_only=True):
@@ -199,7 +199,7 @@ class Limits:
             value = getattr(self, limit.name)
             least = 0 if limit.name == "rate" else 1
             if not value >= least:
-                raise invalid(limit.name, value, f"a number of at least {least}")
+                raise invalid(limit.name, f"a number of at least {least}", value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,25 +237,25 @@ def parse(decode: Callable[[bytes], T], body: bytes | memoryview) -> T:
     except msgspec.DecodeError as error:
         reason = str(error).removeprefix("JSON is malformed: ")
         got = f"{len(body)} bytes that are not JSON ({reason})" if body else "an empty body"
-        raise refusal("malformed", f"body: got {got}; want JSON") from None
+        raise refusal("malformed", f"body: expected JSON, got {got}") from None
     except UnicodeDecodeError:
-        raise refusal("malformed", "body: got bytes that are not UTF-8; want JSON") from None
+        raise refusal("malformed", "body: expected JSON, got bytes that are not UTF-8") from None
     except RecursionError:
-        raise refusal("malformed", "body: got lists or objects nested too deeply; want flat JSON") from None
+        raise refusal("malformed", "body: expected flat JSON, got lists or objects nested too deeply") from None
 
 
 _MESSAGES = (
-    (re.compile(r"Expected (?P<want>.+), got (?P<got>.+)"), "{at}: got {got}; want {want}"),
-    (re.compile(r"Expected (?P<want>.+)"), "{at}: got another; want {want}"),
-    (re.compile(r"Object contains unknown field (?P<field>.+)"), "{at}: got an unknown field {field}; {known}"),
-    (re.compile(r"Invalid enum value (?P<got>.+)"), "{at}: got {got}; want one of: {values}"),
-    (re.compile(r"Object missing required field (?P<field>.+)"), "{at}: got no field {field}; want one"),
-    (re.compile(r"Number out of range"), "{at}: got a number out of range; want a finite float64"),
+    (re.compile(r"Expected (?P<expected>.+), got (?P<got>.+)"), "{at}: expected {expected}, got {got}"),
+    (re.compile(r"Expected (?P<expected>.+)"), "{at}: expected {expected}"),
+    (re.compile(r"Object contains unknown field (?P<field>.+)"), "{at}: there is no field {field}. {known}"),
+    (re.compile(r"Invalid enum value (?P<got>.+)"), "{at}: expected one of: {values}, got {got}"),
+    (re.compile(r"Object missing required field (?P<field>.+)"), "{at}: expected a field {field}, got none"),
+    (re.compile(r"Number out of range"), "{at}: expected a finite float64, got a number out of range"),
 )
 
 
 def _explain(error: str, types: Mapping[str, Any]) -> str:
-    """Rewrite an error of msgspec like every other error: the argument, what was given, what is wanted."""
+    """Rewrite an error of msgspec like every other error: the argument, what was expected, what was received."""
     error, _, path = error.partition(" - at `$")
     at = path.rstrip("`").lstrip(".") or "body"
     for pattern, template in _MESSAGES:
@@ -270,7 +270,7 @@ def _explain(error: str, types: Mapping[str, Any]) -> str:
 
 def _known_fields(given: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(given.strip("`"), known, n=1, cutoff=0.5)
-    return (f"did you mean '{near[0]}'? " if near else "") + f"want some of: {', '.join(known)}"
+    return (f"Did you mean '{near[0]}'? " if near else "") + f"The fields are: {', '.join(known)}"
 
 
 def _field_types(decode: Callable[..., Any]) -> dict[str, Any]:

@@ -38,10 +38,10 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT. Unsafe settings are refused before the service listens."""
     if workers > 1 and not _is_postgres(options.database):
-        raise invalid("workers", workers, "1, or a database in PostgreSQL, which several can share")
+        raise invalid("workers", "1, or a database in PostgreSQL, which several can share", workers)
     loopback = is_loopback(host)
     if options.no_auth and not loopback:
-        raise invalid("no-auth", f"with host {host}", "a loopback host such as 127.0.0.1")
+        raise invalid("no-auth", "a loopback host such as 127.0.0.1", f"with host {host}")
     if not loopback and _is_new_file(options.database):
         raise _token_required(host)
     with _bind(host, port) as listening:  # first, so that no database is created if the port is in use
@@ -60,7 +60,7 @@ def serve(
 
 def _token_required(host: str) -> HalfseenError:
     wanted = "a token first (halfseen token create --scope admin), or host 127.0.0.1"
-    return invalid("host", f"{host} without a live token", wanted)
+    return invalid("host", wanted, f"{host} without a live token")
 
 
 def _is_new_file(database: str) -> bool:
@@ -115,7 +115,7 @@ def _address_errors(host: str, port: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise invalid("port", f"{host}:{port} ({error.strerror or error})", "an address that is free") from None
+        raise invalid("port", "an address that is free", f"{host}:{port} ({error.strerror or error})") from None
 
 
 def _warm_up() -> None:
@@ -180,7 +180,7 @@ class Workers(Multiprocess):
         """Run until SIGTERM or SIGINT. Raises an error if a worker cannot be started, as no other could either."""
         super().run()
         if self._start_failed:
-            raise HalfseenError("workers: got one that could not be started; its own words are above")
+            raise HalfseenError("A worker could not be started. Its messages are above.")
 
     def init_processes(self) -> None:
         super().init_processes()
@@ -192,7 +192,7 @@ class Workers(Multiprocess):
                 self.should_exit.set()
                 self.terminate_all()  # those that are left would never be ended
                 self.join_all()
-                raise HalfseenError("workers: got one that ended before it answered; its own words are above")
+                raise HalfseenError("A worker ended before it answered. Its messages are above.")
         self._ready()
 
     def keep_subprocess_alive(self) -> None:

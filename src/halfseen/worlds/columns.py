@@ -33,7 +33,7 @@ class Columns:
     def as_given(self, name: str) -> Any:
         """The column unconverted: text, lists, times."""
         if name not in self._columns:
-            raise unknown(f"column of {self.source}", name, self.names)
+            raise unknown("column", name, self.names, self.source)
         return self._columns[name]
 
 
@@ -51,7 +51,7 @@ def read_columns(table: Any) -> Columns:
         names = [str(name) for name in table.columns]
         _refuse_duplicates(names, "the table")
         return Columns({name: table.iloc[:, at].to_numpy() for at, name in enumerate(names)}, "the table")
-    raise invalid("table", type(table).__name__, _WANTED)
+    raise invalid("table", _WANTED, type(table).__name__)
 
 
 def _read_file(path: Path) -> Columns:
@@ -62,9 +62,9 @@ def _read_file(path: Path) -> Columns:
         raise missing_extra("pyarrow", "experiments", "reading a table from a file") from None
     kind = path.suffix.lower()
     if kind not in FILE_ENDINGS:
-        raise invalid("table", f"'{path}'", "a file whose name ends in .csv, .parquet or .pq")
+        raise invalid("table", "a file whose name ends in .csv, .parquet or .pq", f"'{path}'")
     if not path.is_file():
-        raise invalid("table", f"'{path}'", "a file that is there")
+        raise invalid("table", "a file that is there", f"'{path}'")
     try:
         if kind == ".csv":
             _refuse_semicolons(path)
@@ -78,9 +78,9 @@ def _read_file(path: Path) -> Columns:
             table = parquet.read_table(path)
         return _arrow_columns(table, str(path))
     except UnicodeDecodeError:
-        raise invalid("table", f"'{path}'", "a table saved as UTF-8, which this one is not") from None
+        raise invalid("table", "a table saved as UTF-8, which this one is not", f"'{path}'") from None
     except (pa.ArrowException, OSError) as error:
-        raise invalid("table", f"'{path}'", f"a readable table ({_first_line(error)})") from None
+        raise invalid("table", f"a readable table ({_first_line(error)})", f"'{path}'") from None
 
 
 def _refuse_semicolons(path: Path) -> None:
@@ -88,7 +88,9 @@ def _refuse_semicolons(path: Path) -> None:
     with path.open("rb") as file:
         header = file.readline().decode("utf-8")
     if ";" in header and "," not in header:
-        raise InvalidInput(f"table: got '{path}', one column only; is it separated by ';'? want commas")
+        raise InvalidInput(
+            f"table: expected columns separated by commas, got '{path}', which seems to be separated by semicolons"
+        )
 
 
 def _first_line(error: Exception) -> str:
@@ -103,21 +105,21 @@ def _arrow_columns(table: Any, source: str) -> Columns:
 def _refuse_duplicates(names: list[str], source: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise invalid("table", f"{source} with {names.count(name)} columns '{name}'", "names that differ")
+            raise invalid("table", "names that differ", f"{source} with {names.count(name)} columns '{name}'")
 
 
 def _as_numbers(values: Any, where: str) -> Floats:
     array: Any = np.asarray(values.tolist() if np.ma.isMaskedArray(values) else values)
     if array.ndim != 1:
-        raise invalid(where, f"shape {array.shape}", "one number a row")
+        raise invalid(where, "one number per row", f"shape {array.shape}")
     if array.dtype.kind in "fiub":
         numbers: Floats = array.astype(np.float64)
     elif array.dtype.kind in "OUS":
         numbers = np.array([_as_number(value, where, row) for row, value in enumerate(array, 1)], dtype=np.float64)
     else:
-        raise invalid(where, f"{array.dtype} values", "numbers")
+        raise invalid(where, "numbers", f"{array.dtype} values")
     if np.isinf(numbers).any():
-        raise invalid(f"{where}, row {np.flatnonzero(np.isinf(numbers))[0] + 1}", "an infinity", "a number")
+        raise invalid(f"{where}, row {np.flatnonzero(np.isinf(numbers))[0] + 1}", "a number", "an infinity")
     return numbers
 
 
@@ -130,4 +132,4 @@ def _as_number(value: Any, where: str, row: int) -> float:
         return float(value)
     except (TypeError, ValueError):
         got = f"'{value}'" if isinstance(value, str) else repr(value)
-        raise invalid(f"{where}, row {row}", got, "a number, or nothing") from None
+        raise invalid(f"{where}, row {row}", "a number, or nothing", got) from None

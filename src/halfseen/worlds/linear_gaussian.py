@@ -74,7 +74,7 @@ class LinearGaussianEpisodes(Episodes):
         process = _shaped(normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d), self._process_root)
         contexts = self._move(first, process)
         if classify_values(contexts[:, -1].copy()) != COMPLETE:
-            raise invalid("world", f"contexts beyond ±{LIMIT:g} by round {first + n - 1}", "dynamics that stay bounded")
+            raise invalid("world", "dynamics that stay bounded", f"contexts beyond ±{LIMIT:g} by round {first + n - 1}")
         self._context = contexts[:, -1].copy()
         self._round += n
         k = self._noise_root.shape[-1]
@@ -195,10 +195,10 @@ class FixedWorld(World):
 
     def __init__(self, name: str, model: LinearGaussianModel, arm_params: ArrayLike, reward_std: float) -> None:
         if not isinstance(model, LinearGaussianModel):
-            raise invalid("model", type(model).__name__, "a LinearGaussianModel")
+            raise invalid("model", "a LinearGaussianModel", type(model).__name__)
         table = real_numbers("arm_params", arm_params)
         if table.ndim != 2:
-            raise invalid("arm_params", f"shape {table.shape}", f"(arms, {model.latent})")
+            raise invalid("arm_params", f"(arms, {model.latent})", f"shape {table.shape}")
         self.name, self.model = name, model
         self.latent, self.observed, self.arms = model.latent, model.observed, len(table)
         self.arm_params = stack_for_streams("arm_params", table, 1, (self.arms, self.latent))[0]

@@ -127,7 +127,7 @@ def named(name: str, **options: Any) -> World:
     allowed = inspect.signature(make).parameters
     for option in options:
         if option not in allowed:
-            raise unknown(f"option of world '{name}'", option, allowed)
+            raise unknown("option", option, allowed, f"World '{name}'")
     return make(**options)
 
 

@@ -40,7 +40,7 @@ class RecordedEpisodes(Episodes):
     def advance(self, n: int) -> Rounds:
         world, first, last = self._world, self._at, self._at + at_least("n", n, 1)
         if last > world.length:
-            raise invalid("rounds", str(last), f"at most {world.length}: '{world.name}' has no more")
+            raise invalid("rounds", f"at most {world.length}: '{world.name}' has no more", str(last))
         self._at = last
 
         def for_all(values: Floats) -> Floats:
@@ -169,7 +169,7 @@ def recorded(
     names["rewards"] = _names("rewards", rewards)
     _check_names(names)
     if not isinstance(intercept, bool):
-        raise invalid("intercept", repr(intercept), "True or False")
+        raise invalid("intercept", "True or False", repr(intercept))
     parts = {role: {one: columns[one] for one in given} for role, given in names.items()}
     count = _row_count(columns, {one: values for part in parts.values() for one, values in part.items()})
     every = at_least("reward_every", reward_every, 1)
@@ -178,7 +178,7 @@ def recorded(
         missing = np.flatnonzero(np.isnan(values))
         if len(missing):
             where = f"{columns.source}, column '{column}', row {missing[0] + 1}"
-            raise invalid(where, "nothing", "a reward: what every arm would have paid must be known")
+            raise invalid(where, "a reward: what every arm would have paid must be known", "nothing")
     return RecordedWorld(
         name=name,
         **parts,
@@ -196,20 +196,20 @@ def recorded(
 def _names(argument: str, given: Iterable[str]) -> list[str]:
     listed = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     if not all(isinstance(one, str) and one for one in listed):
-        raise invalid(argument, repr(given), "names of columns")
+        raise invalid(argument, "names of columns", repr(given))
     return listed
 
 
 def _check_names(names: dict[str, list[str]]) -> None:
     for role, least in (("observed", 1), ("rewards", 2)):
         if len(names[role]) < least:
-            raise invalid(role, ", ".join(names[role]) or "nothing", f"at least {least} column{'s' * (least > 1)}")
+            raise invalid(role, f"at least {least} column{'s' * (least > 1)}", ", ".join(names[role]) or "nothing")
     roles: dict[str, str] = {}
     for role, given in names.items():
         for one in given:
             if one in roles:
                 where = f"in {roles[one]} and in {role}" if roles[one] != role else f"twice in {role}"
-                raise invalid("columns", f"'{one}' {where}", "every column in one place only")
+                raise invalid("columns", "every column in one place only", f"'{one}' {where}")
             roles[one] = role
 
 
@@ -218,7 +218,7 @@ def _row_count(columns: Columns, read: dict[str, Floats]) -> int:
     for other in rest:
         if len(read[other]) != len(read[first]):
             got = f"{len(read[first])} rows of '{first}' and {len(read[other])} of '{other}'"
-            raise invalid(columns.source, got, "columns of the same length")
+            raise invalid(columns.source, "columns of the same length", got)
     return len(read[first])
 
 
@@ -226,7 +226,7 @@ def _scaling_rows(count: int, scale_on: float, every: int, source: str) -> int:
     """Rows to scale on: the share asked for, down to whole batches of rewards."""
     number = isinstance(scale_on, int | float) and not isinstance(scale_on, bool)
     if not number or not 0 < scale_on < 1:
-        raise invalid("scale_on", repr(scale_on), "a share of the rows, above 0 and below 1")
+        raise invalid("scale_on", "a share of the rows, above 0 and below 1", repr(scale_on))
 
     def scaling_of(rows: int) -> int:
         return int(scale_on * rows) // every * every
@@ -234,7 +234,7 @@ def _scaling_rows(count: int, scale_on: float, every: int, source: str) -> int:
     least = max(LEAST_SCALING, every)
     if scaling_of(count) < least:
         needed = next(rows for rows in itertools.count(least) if scaling_of(rows) >= least)
-        raise invalid(source, f"{count} rows", f"at least {needed}, so that {scale_on:g} of them can serve for scaling")
+        raise invalid(source, f"at least {needed}, so that {scale_on:g} of them can serve for scaling", f"{count} rows")
     return scaling_of(count)
 
 
@@ -243,7 +243,7 @@ def _centre_and_scale(part: Floats, names: list[str], source: str) -> tuple[Floa
     for name, column in zip(names, part.T, strict=True):
         if np.isnan(column).all():
             got = f"no number in rows 1 to {len(part)}"
-            raise invalid(f"{source}, column '{name}'", got, "some: they fix its scale")
+            raise invalid(f"{source}, column '{name}'", "some: they fix its scale", got)
     scale = np.nanstd(part, axis=0)
     centre = np.nanmean(part, axis=0)
     return centre, np.where(scale > 1e-12 * np.abs(centre), scale, 1.0)

@@ -334,10 +334,10 @@ def test_a_bad_day_is_lived_through_and_told(name, day):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"latent": 1}, "latent: got 1; want an integer of at least 2"),
-        ({"latent": "many"}, "latent: got 'many'; want an integer of at least 2, or 'auto'"),
-        ({"history": 10}, "history: got 10; want an integer of at least 80"),
-        ({"refit": "never"}, "refit: got 'never'; want 'inline' or 'manual'"),
+        ({"latent": 1}, "latent: expected an integer of at least 2, got 1"),
+        ({"latent": "many"}, "latent: expected an integer of at least 2, or 'auto, got 'many''"),
+        ({"history": 10}, "history: expected an integer of at least 80, got 10"),
+        ({"refit": "never"}, "refit: expected 'inline' or 'manual, got 'never''"),
     ],
 )
 def test_bad_options(options, line):

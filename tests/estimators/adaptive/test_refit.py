@@ -95,13 +95,15 @@ def test_agents_without_a_history_refuse(name):
     agent, (ys, arms, rewards) = make_small(name), played(5)
     agent.fold(ys, arms, rewards)
     before = frozen_state(agent)
-    with pytest.raises(hs.HalfseenError, match=f"^refit: got '{name}', which has nothing to identify; want [^\n]*$"):
+    with pytest.raises(
+        hs.HalfseenError, match=f"^refit: expected [^\n]*$, got '{name}', which has nothing to identify"
+    ):
         agent.refit()
     assert frozen_state(agent) == before
 
 
 def test_bad_refit():
-    with pytest.raises(hs.HalfseenError, match="refit: got 'never'; want 'inline' or 'manual'"):
+    with pytest.raises(hs.HalfseenError, match="refit: expected 'inline' or 'manual, got 'never''"):
         make_small("adaptive", refit="never")
 
 
@@ -214,9 +216,9 @@ def test_a_model_that_does_not_fit_is_refused_and_nothing_changes(tmp_path):
     agent.refit()
     before = frozen_state(agent)
     for bad in ({}, agent.model() | {"sizes": np.array(1.5)}, agent.model() | {"transition": np.zeros(3)}):
-        with pytest.raises(hs.HalfseenError, match=r"^model '[^\n]*; want [^\n]*$"):
+        with pytest.raises(hs.HalfseenError, match=r"expected [^\n]*$, got ^model '[^\n]*"):
             agent.accept(bad)
-    with pytest.raises(hs.HalfseenError, match=r"^model: got 3; want what agent.model\(\) gives$"):
+    with pytest.raises(hs.HalfseenError, match=r"^model: expected what agent.model\(\) gives$, got 3"):
         agent.accept(3)
     with pytest.raises(hs.HalfseenError, match=r"^accept: got 'ts-pco', which has nothing to identify"):
         make_small("ts-pco").accept({})

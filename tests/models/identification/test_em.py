@@ -243,31 +243,31 @@ HOLE[3, 1] = np.inf
 @pytest.mark.parametrize(
     ("ys", "options", "message"),
     [
-        (Y, {"latent": "all"}, "latent: got 'all'; want an integer of at least 2, the number of features"),
-        (Y, {"latent": 1}, "latent: got 1; want an integer of at least 2"),
-        (Y, {"latent": 2.0}, "latent: got 2.0; want an integer"),
-        (Y, {"latent": True}, "latent: got True; want an integer"),
-        (Y[:1], {"latent": 2}, "ys: got 1 round(s); want at least 2"),
-        (Y[:, 0], {"latent": 2}, "ys: got shape (20,); want (rounds, features)"),
-        (HOLE, {"latent": 2}, "ys: got inf at [3, 1]; want finite numbers, or nan for not seen"),
-        (np.full((5, 2), np.nan), {"latent": 2}, "ys: got nothing but nan; want at least some entries seen"),
-        ([["a", "b"], ["c", "d"]], {"latent": 2}, "ys: got list; want an array of real numbers"),
+        (Y, {"latent": "all"}, "latent: expected an integer of at least 2, the number of features, got 'all'"),
+        (Y, {"latent": 1}, "latent: expected an integer of at least 2, got 1"),
+        (Y, {"latent": 2.0}, "latent: expected an integer, got 2.0"),
+        (Y, {"latent": True}, "latent: expected an integer, got True"),
+        (Y[:1], {"latent": 2}, "ys: expected at least 2, got 1 round(s)"),
+        (Y[:, 0], {"latent": 2}, "ys: expected (rounds, features), got shape (20,)"),
+        (HOLE, {"latent": 2}, "ys: expected finite numbers, or nan for not seen, got inf at [3, 1]"),
+        (np.full((5, 2), np.nan), {"latent": 2}, "ys: expected at least some entries seen, got nothing but nan"),
+        ([["a", "b"], ["c", "d"]], {"latent": 2}, "ys: expected an array of real numbers, got list"),
         (
             Y,
             {"latent": 2, "observation_cov": "round"},
-            "observation_cov: got 'round'; want 'diagonal', 'full' or a",
+            "observation_cov: expected 'diagonal', 'full' or a, got 'round'",
         ),
-        (Y, {"latent": 2, "observation_cov": np.eye(3)}, "observation_cov: got shape (3, 3); want (2, 2)"),
-        (Y, {"latent": 2, "max_iterations": 0}, "max_iterations: got 0; want an integer of at least 1"),
-        (Y, {"latent": 2, "seed": -1}, "seed: got -1; want an integer of at least 0"),
-        (Y, {"latent": 2, "tolerance": np.nan}, "tolerance: got nan; want a number of at least 0"),
+        (Y, {"latent": 2, "observation_cov": np.eye(3)}, "observation_cov: expected (2, 2), got shape (3, 3)"),
+        (Y, {"latent": 2, "max_iterations": 0}, "max_iterations: expected an integer of at least 1, got 0"),
+        (Y, {"latent": 2, "seed": -1}, "seed: expected an integer of at least 0, got -1"),
+        (Y, {"latent": 2, "tolerance": np.nan}, "tolerance: expected a number of at least 0, got nan"),
         (
             Y,
             {
                 "latent": 3,
                 "start": LinearGaussianModel(transition=[[0.5]], process_cov=0.3, observation_cov=[0.2]),
             },
-            "start: got LinearGaussianModel(latent=1, observed=1, spectral_radius=0.5); want a model with",
+            "start: expected a model with, got LinearGaussianModel(latent=1, observed=1, spectral_radius=0.5)",
         ),
     ],
 )
@@ -305,5 +305,5 @@ def test_fits_in_any_mixture_of_units(power):
 
 @pytest.mark.parametrize("size", [1e-200, 1e200])
 def test_sizes_that_have_no_square_are_refused(size):
-    with pytest.raises(HalfseenError, match=r"^ys: got numbers of size .*; want sizes between 1e-100 and 1e\+100$"):
+    with pytest.raises(HalfseenError, match=r"^ys: expected sizes between 1e-100 and 1e\+100$, got numbers of size .*"):
         fit(size * np.random.default_rng(0).normal(size=(30, 2)), latent=2)

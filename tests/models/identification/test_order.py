@@ -59,13 +59,13 @@ def test_auto_is_the_best_aicc_of_the_candidates(recwarn):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"latent": "all"}, "latent: got 'all'; want an integer of at least 2, the number of features, or 'auto'"),
+        ({"latent": "all"}, "latent: expected an integer of at least 2, the number of features, or 'auto, got 'all''"),
         (
             {
                 "latent": "auto",
                 "start": hs.LinearGaussianModel(transition=np.eye(2), process_cov=1.0, observation_cov=[1, 1]),
             },
-            "start: got a model; want nothing with latent='auto', which tries several dimensions",
+            "start: expected nothing with latent='auto', which tries several dimensions, got a model",
         ),
     ],
 )

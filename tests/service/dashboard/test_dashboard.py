@@ -352,7 +352,7 @@ def test_bad_questions_are_refused_in_one_line(service, query):
     create(service, "asked")
     reply = get(service, f"/v1/streams/asked/series?{query}")
     assert reply.status_code == 422
-    assert "want an integer from" in reply.json()["error"]["message"]
+    assert "expected an integer from" in reply.json()["error"]["message"]
 
 
 def test_a_stream_that_is_not_there_is_said_to_be_so_until_it_is_made(service, page):

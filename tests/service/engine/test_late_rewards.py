@@ -241,7 +241,7 @@ async def test_an_agent_that_cannot_take_a_default_back_is_refused(engine, monke
     monkeypatch.setitem(CATALOG._entries, "stubborn", CatalogueEntry("stubborn", Observed, OfItsOwn, Thompson, "", ""))
     message = await refused(engine.create_stream(spec(agent="stubborn", **FOLD)), "invalid", 422)
     assert message == (
-        "late_rewards: got 'fold' with a default reward; want 'record', or no default: 'stubborn' cannot take back "
+        "late_rewards: expected 'record', or no default: 'stubborn' cannot take back , got 'fold' with a default reward"
         "what it has learnt"
     )
     assert await engine.streams() == []

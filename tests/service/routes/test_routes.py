@@ -63,7 +63,9 @@ def test_a_stream_from_its_beginning_to_its_end(http: httpx.Client) -> None:
     assert http.delete("/v1/streams/life").json()["retired"] is True
     refused(http.post("/v1/streams/life/decisions", json={"observation": [0, 0]}), 409, "conflict")
     again = {"name": "life", "observed": ["price", "load"], "arms": ["low", "high"], "agent": "ts-pco", "seed": 3}
-    refused(http.post("/v1/streams", json=again), 409, "conflict", "name: got 'life'", "retired", "want another name")
+    refused(
+        http.post("/v1/streams", json=again), 409, "conflict", "name: got 'life'", "retired", "expected another name"
+    )
 
 
 def test_an_observation_is_a_list_or_by_feature(http: httpx.Client) -> None:
@@ -175,7 +177,7 @@ def test_refusals_say_what_is_wanted(http: httpx.Client) -> None:
     http.delete("/v1/streams/wanted/arms/mid")
     spec = {"name": "not-wanted", "observed": 2, "arms": 2}
     for path, body, message in (
-        ("", spec | {"late_rewards": "flod"}, "late_rewards: got 'flod'; want one of: record, fold"),
+        ("", spec | {"late_rewards": "flod"}, "late_rewards: expected one of: record, fold, got 'flod'"),
         (
             "",
             spec | {"reward_wiat": 3},
@@ -186,30 +188,30 @@ def test_refusals_say_what_is_wanted(http: httpx.Client) -> None:
             "/wanted/decisions",
             {"observation": [1, 2], "avialable": ["low"]},
             "body: got an unknown field 'avialable'; did you mean 'available'? "
-            "want some of: observation, available, key",
+            "expected some of: observation, available, key",
         ),
         (
             "/wanted/rewards",
             {"decision": "x", "value": 1, "zzz": 1},
-            "body: got an unknown field 'zzz'; want some of: decision, value",
+            "body: expected some of: decision, value, got an unknown field 'zzz'",
         ),
-        ("/wanted/decisions/batch", {"rows": []}, "body: got an unknown field 'rows'; want some of: decisions"),
+        ("/wanted/decisions/batch", {"rows": []}, "body: expected some of: decisions, got an unknown field 'rows'"),
         ("/wanted/arms", {"name": "x"}, "body: got an unknown field 'name'; did you mean 'arm'? want some of: arm"),
         (
             "/wanted/decisions",
             {"observation": [1, 2], "available": ["mid"]},
-            "available: got 'mid', which is retired; want some of: low, high",
+            "available: expected some of: low, high, got 'mid', which is retired",
         ),
         (
             "/wanted/decisions",
             {"observation": [1, 2], "available": ["low", "hihg"]},
-            "available: got 'hihg'; want some of: low, high",
+            "available: expected some of: low, high, got 'hihg'",
         ),
         (
             "",
             spec | {"agent": "random", "options": {"max_pendign": 3}},
-            "option of 'random': got 'max_pendign'; did you mean 'max_pending'? "
-            "want one of: max_pending, regularisation",
+            "'random' has no option 'max_pendign'. Did you mean 'max_pending'? "
+            "expected one of: max_pending, regularisation",
         ),
     ):
         answer = http.post(f"/v1/streams{path}", json=body)
@@ -262,7 +264,7 @@ def test_unknown_places_and_methods(http: httpx.Client) -> None:
         ("GET", "/v1/streams/nobody/rewards", "POST"),
     ):
         answer = http.request(method, path)
-        refused(answer, 405, "not_allowed", f"method: got {method}; want {allowed}")
+        refused(answer, 405, "not_allowed", f"method: expected {allowed}, got {method}")
         assert answer.headers["allow"] == allowed
     refused(http.get("/v2/"), 404, "not_found")
     refused(http.get("/v1/streams/%00"), 404, "not_found")

@@ -68,10 +68,10 @@ class Adaptive(Estimator):
     ) -> None:
         count, k = streams.count, streams.observed
         if isinstance(latent, str) and latent != "auto":
-            raise invalid("latent", repr(latent), f"an integer of at least {k}, or 'auto'")
+            raise invalid("latent", f"an integer of at least {k}, or 'auto'", repr(latent))
         self._latent = None if isinstance(latent, str) else at_least("latent", latent, k)
         if refit not in ("inline", "manual"):
-            raise invalid("refit", repr(refit), "'inline' or 'manual'")
+            raise invalid("refit", "'inline' or 'manual'", repr(refit))
         self._inline, self._streams = refit == "inline", streams
         self._first = max(LEAST_FIRST_ROUNDS, FIRST_ROUNDS_PER_FEATURE * k)
         self.candidates = CandidateModels(streams, self._latent)
@@ -118,7 +118,7 @@ class Adaptive(Estimator):
 
     def bind_learner(self, learner: Learner) -> None:
         if not isinstance(learner, Calibrated):
-            raise invalid("learner", type(learner).__name__, "Calibrated: it is refitted with the model")
+            raise invalid("learner", "Calibrated: it is refitted with the model", type(learner).__name__)
         self._learner = learner
 
     @property
@@ -402,7 +402,7 @@ class Adaptive(Estimator):
         given["learner.noise_var"] = self._noise_of_all(given)
         for key, mine in self.model(row).items():
             if given[key].dtype != mine.dtype or given[key].shape != mine.shape:
-                raise invalid(f"model '{key}'", f"{given[key].dtype} {given[key].shape}", f"{mine.dtype} {mine.shape}")
+                raise invalid(f"model '{key}'", f"{mine.dtype} {mine.shape}", f"{given[key].dtype} {given[key].shape}")
         bounds = {name: getattr(self.history, name)[row : row + 1] for name in ("offset", "count")}
         for key, (holder, name) in self._model_arrays().items():
             if given[key].dtype.kind == "i":

@@ -88,7 +88,7 @@ class History(Stateful):
         slots = [state[name].shape[1] for name in self.fill_values]
         taken = int(state["count"].max(initial=0))
         if len(set(slots)) != 1 or not taken <= slots[0] <= self._most or int(state["count"].min(initial=0)) < 0:
-            raise invalid("state 'count'", f"{taken} rounds in slots {slots}", f"as many as slots, up to {self._most}")
+            raise invalid("state 'count'", f"as many as slots, up to {self._most}", f"{taken} rounds in slots {slots}")
 
     def restore(self, state: State, rows: Ints | None = None) -> None:
         if rows is None:

@@ -19,7 +19,7 @@ def choose_executor(jobs: int, cluster: str | None, most: int) -> SerialExecutor
     if cluster is None:
         return ProcessExecutor(min(jobs, most)) if min(jobs, most) > 1 else SerialExecutor()
     if jobs != 1:
-        raise invalid("jobs", f"{jobs}, with a cluster", "only one of them")
+        raise invalid("jobs", "only one of them", f"{jobs}, with a cluster")
     from halfseen.experiments.engines.dask import LocalDaskExecutor, RemoteDaskExecutor  # an optional dependency
 
     local, address = _LOCAL.fullmatch(str(cluster)), _ADDRESS.fullmatch(str(cluster))
@@ -27,4 +27,4 @@ def choose_executor(jobs: int, cluster: str | None, most: int) -> SerialExecutor
         return LocalDaskExecutor(min(int(local[1]), most))
     if local is None and address is not None and 0 < int(address[1]) < 65536:
         return RemoteDaskExecutor(str(cluster))
-    raise invalid("cluster", repr(cluster), "'local:N', or the address of a scheduler such as tcp://host:8786")
+    raise invalid("cluster", "'local:N', or the address of a scheduler such as tcp://host:8786", repr(cluster))

@@ -160,13 +160,13 @@ class RemoteDaskExecutor(DaskExecutor):
             self._connect(stack, self.cluster)
         except (OSError, TimeoutError, ValueError):
             raise invalid(
-                "cluster", f"no answer from '{self.cluster}' in {CONNECT_SECONDS:.0f} s", "a scheduler that runs"
+                "cluster", "a scheduler that runs", f"no answer from '{self.cluster}' in {CONNECT_SECONDS:.0f} s"
             ) from None
         try:
             self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except TimeoutError:
             wanted = f"at least one: dask worker {self.cluster} --nthreads 1"
-            raise invalid("cluster", f"no workers at '{self.cluster}'", wanted) from None
+            raise invalid("cluster", wanted, f"no workers at '{self.cluster}'") from None
         self._check_workers()
         self.workers = self._threads()
 
@@ -179,7 +179,7 @@ class RemoteDaskExecutor(DaskExecutor):
             del self._remote[future]
 
     def _lost(self, why: str) -> HalfseenError:
-        return HalfseenError(f"cluster: got {why} at '{self.cluster}'; want a scheduler and workers that stay")
+        return HalfseenError(f"The cluster at '{self.cluster}' failed: {why}")
 
 
 class LocalDaskExecutor(DaskExecutor):
@@ -221,15 +221,15 @@ class LocalDaskExecutor(DaskExecutor):
         self._check_workers()
 
     def _lost(self, why: str) -> HalfseenError:
-        return HalfseenError(f"cluster: got {why} from the workers of '{self.cluster}'; were they killed?")
+        return HalfseenError(f"The workers of '{self.cluster}' failed: {why}. Were they killed?")
 
 
 def _other_worker(theirs: dict[str, str], at: str = "") -> HalfseenError:
     """Return the error of a worker that has something else than this process, and what."""
     mine = identity()
     name = next((name for name in ("halfseen", "python", *mine) if theirs.get(name, mine[name]) != mine[name]), "")
-    got, want = ("other code", "the same code") if name == "source" else (f"{name} {theirs[name]}", mine[name])
-    return invalid("cluster", f"a worker{f' at {at}' if at else ''} with {got}", f"{want}, as here")
+    got, expected = ("other code", "the same code") if name == "source" else (f"{name} {theirs[name]}", mine[name])
+    return invalid("cluster", f"workers with {expected}", f"a worker{f' at {at}' if at else ''} with {got}")
 
 
 def _check_answer(address: str) -> None:

@@ -78,12 +78,12 @@ def fit(
     k, entries = y.shape[1], int(np.isfinite(y).sum())
     automatic = isinstance(latent, str) and latent == "auto"
     if not automatic and (isinstance(latent, bool) or not isinstance(latent, int | np.integer) or latent < k):
-        raise invalid("latent", repr(latent), f"an integer of at least {k}, the number of features, or 'auto'")
+        raise invalid("latent", f"an integer of at least {k}, the number of features, or 'auto'", repr(latent))
     if automatic and start is not None:
-        raise invalid("start", "a model", "nothing with latent='auto', which tries several dimensions")
+        raise invalid("start", "nothing with latent='auto', which tries several dimensions", "a model")
     max_iterations, seed = at_least("max_iterations", max_iterations, 1), at_least("seed", seed, 0)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0.0:
-        raise invalid("tolerance", tolerance, "a number of at least 0")
+        raise invalid("tolerance", "a number of at least 0", tolerance)
 
     def fit_dimension(d: int) -> FitResult:
         return _fit(y, d, observation_cov, start, seed, max_iterations, tolerance, progress)
@@ -119,12 +119,12 @@ def _fit(
     if start is None:
         start = _first_guess(scale, latent, seed)
     elif not isinstance(start, LinearGaussianModel):
-        raise invalid("start", type(start).__name__, "a LinearGaussianModel")
+        raise invalid("start", "a LinearGaussianModel", type(start).__name__)
     elif (start.latent, start.observed) != (latent, k):
-        raise invalid("start", f"{start!r}", f"a model with latent={latent}, observed={k}")
+        raise invalid("start", f"a model with latent={latent}, observed={k}", f"{start!r}")
     if isinstance(observation_cov, str):
         if observation_cov not in ("diagonal", "full"):
-            raise invalid("observation_cov", repr(observation_cov), "'diagonal', 'full' or a covariance")
+            raise invalid("observation_cov", "'diagonal', 'full' or a covariance", repr(observation_cov))
         update_R = DIAGONAL if observation_cov == "diagonal" else FULL
     else:
         update_R = FIXED
@@ -214,17 +214,17 @@ def _in_units(model: Parameters, units: Array) -> Parameters:
 def _series(ys: ArrayLike) -> Array:
     y = real_numbers("ys", ys)
     if y.ndim != 2 or y.shape[1] == 0:
-        raise invalid("ys", f"shape {y.shape}", "(rounds, features)")
+        raise invalid("ys", "(rounds, features)", f"shape {y.shape}")
     if y.shape[0] < 2:
-        raise invalid("ys", f"{y.shape[0]} round(s)", "at least 2")
+        raise invalid("ys", "at least 2", f"{y.shape[0]} round(s)")
     bad = np.argwhere(np.isinf(y))
     if len(bad):
-        raise invalid("ys", f"{y[tuple(bad[0])]} at {bad[0].tolist()}", "finite numbers, or nan for not seen")
+        raise invalid("ys", "finite numbers, or nan for not seen", f"{y[tuple(bad[0])]} at {bad[0].tolist()}")
     if np.isnan(y).all():
-        raise invalid("ys", "nothing but nan", "at least some entries seen")
+        raise invalid("ys", "at least some entries seen", "nothing but nan")
     largest = np.nanmax(np.abs(y))
     if largest > LIMIT or 0 < largest < 1 / LIMIT:
-        raise invalid("ys", f"numbers of size {largest:.3g}", f"sizes between {1 / LIMIT:g} and {LIMIT:g}")
+        raise invalid("ys", f"sizes between {1 / LIMIT:g} and {LIMIT:g}", f"numbers of size {largest:.3g}")
     return y
 
 

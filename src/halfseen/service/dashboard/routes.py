@@ -82,14 +82,14 @@ def _number(request: Request, name: str, default: int, least: int, most: int) ->
     if given is None:
         return default
     if not (given.isascii() and given.isdigit() and len(given) < 10 and least <= int(given) <= most):
-        raise refusal("invalid", f"{name}: got '{given[:40]}'; want an integer from {least} to {most}")
+        raise refusal("invalid", f"{name}: expected an integer from {least} to {most}, got '{given[:40]}'")
     return int(given)
 
 
 async def _file(request: Request, name: str) -> Response:
     found = _files().get(name)
     if found is None:
-        raise ServiceError(404, "not_found", f"file: got '{name[:100]}'; there is no such file")
+        raise ServiceError(404, "not_found", f"There is no file '{name[:100]}'.")
     headers = {"content-security-policy": CONTENT_SECURITY_POLICY, "x-content-type-options": "nosniff"}
     media_type = _TYPES[found.suffix]
     if name != _PLOTLY:

@@ -51,7 +51,7 @@ class CommitQueue:
         if self.rows_waiting + size > most:
             self.counts["busy"] += size
             if size > most:
-                raise refusal("too_large", f"rows: got {size} at once; want at most {most}")
+                raise refusal("too_large", f"rows: expected at most {most}, got {size}")
             raise refusal("busy", f"service: {self.rows_waiting} rows are waiting; try again later")
         self.rows_waiting += size
         self._queue.append(operation)

@@ -43,15 +43,15 @@ def make_agent(spec: StreamSpec) -> Agent:
     """Make the agent of a new stream. It never identifies a model inside a decision: the engine starts that."""
     entry = CATALOG[spec.agent]
     if entry.reveals_context:
-        raise invalid("agent", f"'{spec.agent}', which is shown the true context", "an agent that decides without it")
+        raise invalid("agent", "an agent that decides without it", f"'{spec.agent}', which is shown the true context")
     options: dict[str, Any] = dict(spec.options)
     for reserved in _RESERVED:
         if reserved in options:
-            raise invalid("options", f"'{reserved}'", "options of the agent's parts, such as latent or window")
+            raise invalid("options", "options of the agent's parts, such as latent or window", f"'{reserved}'")
     known = {*entry.options, "max_pending"} - set(_RESERVED)
     for name in options:
         if name not in known:
-            raise unknown(f"option of '{spec.agent}'", name, known)
+            raise unknown("option", name, known, f"'{spec.agent}'")
     if "refit" in entry.options:
         options["refit"] = "manual"
     if isinstance(options.get("model"), Mapping):
@@ -59,17 +59,17 @@ def make_agent(spec: StreamSpec) -> Agent:
             options["model"] = LinearGaussianModel(**options["model"])
         except TypeError:
             wanted = "transition, process_cov, observation_cov and, if need be, the other matrices of a model"
-            raise invalid("options.model", ", ".join(map(str, options["model"])), wanted) from None
+            raise invalid("options.model", wanted, ", ".join(map(str, options["model"]))) from None
     observed = spec.observed if isinstance(spec.observed, int) else len(spec.observed)
     try:
         agent = make(spec.agent, observed=observed, arms=spec.arms, seed=spec.seed or 0, **options)
     except (TypeError, ValueError, KeyError, np.linalg.LinAlgError) as error:
         if isinstance(error, HalfseenError):
             raise
-        raise invalid("options", repr(spec.options), f"options that '{spec.agent}' takes ({error})") from None
+        raise invalid("options", f"options that '{spec.agent}' takes ({error})", repr(spec.options)) from None
     if spec.replaces_defaults and not agent.takes_provisional:
         wanted = f"'record', or no default: '{spec.agent}' cannot take back what it has learnt"
-        raise invalid("late_rewards", "'fold' with a default reward", wanted)
+        raise invalid("late_rewards", wanted, "'fold' with a default reward")
     return agent
 
 
@@ -114,7 +114,9 @@ class LoadedStream:
         """Apply events of the journal, in order."""
         for event in record:
             if event.seq != self.version + 1:
-                raise events.JournalError(f"journal: got event {event.seq} after event {self.version} of a stream")
+                raise events.JournalError(
+                    f"journal: expected event {self.version + 1} of the stream, got event {event.seq}"
+                )
             self._replay(event)
             self.advance(event)
 
@@ -217,7 +219,7 @@ class LoadedStream:
                 decision_id.decode(): OpenDecision(round_, since) for decision_id, round_, since in rows
             }
         except (zlib.error, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise SaveFileError(f"snapshot: got one that does not fit together ({error})") from None
+            raise SaveFileError(f"The snapshot is inconsistent: {error}") from None
         stream.snapshot_version = stream.version
         return stream
 
@@ -231,7 +233,7 @@ def read_spec(row: StreamRow) -> StreamSpec:
     try:
         return msgspec.json.decode(row.spec, type=StreamSpec)
     except msgspec.MsgspecError as error:
-        raise events.JournalError(f"stream '{row.name}': got a specification that cannot be read ({error})") from None
+        raise events.JournalError(f"Cannot read the specification of stream '{row.name}': {error}") from None
 
 
 def fold_stream(journal: Journal, row: StreamRow) -> LoadedStream:
@@ -246,7 +248,7 @@ def fold_imported_stream(journal: Journal, row: StreamRow) -> None:
     try:
         stream = fold_stream(journal, row)
     except HalfseenError as error:
-        raise events.JournalError(f"stream '{row.name}': got a record that does not fold ({error})") from None
+        raise events.JournalError(f"Cannot replay the events of stream '{row.name}': {error}") from None
     journal.save_snapshot(row.id, stream.version, compress_snapshot(stream.to_bytes()))
 
 

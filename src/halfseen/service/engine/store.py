@@ -149,7 +149,9 @@ class StreamStore:
                 stream = self._load(row)
             stream.fold(self._journal.all_events(row.id, stream.version))
             if stream.version < row.version:
-                raise JournalError(f"journal: stream '{row.name}' has {stream.version} events; want {row.version}")
+                raise JournalError(
+                    f"journal: expected {row.version} events of stream '{row.name}', got {stream.version}"
+                )
         return stream
 
     def _load(self, row: StreamRow) -> LoadedStream:
@@ -297,7 +299,7 @@ def find_row(journal: Journal, name: str) -> StreamRow:
 
 
 def _stream_not_found(name: str) -> ServiceError:
-    return refusal("not_found", f"stream: got '{name[:100]}'; there is no such stream")
+    return refusal("not_found", f"There is no stream '{name[:100]}'.")
 
 
 def _now() -> int:

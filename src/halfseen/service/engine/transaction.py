@@ -104,7 +104,9 @@ class StreamTransaction:
                 if event.id == decision_id:
                     self._add_outcome(event)
         if decision_id not in self._outcomes:
-            raise refusal("not_found", f"decision: got '{decision_id[:40]}'; want the id of a decision of this stream")
+            raise refusal(
+                "not_found", f"decision: expected the id of a decision of this stream, got '{decision_id[:40]}'"
+            )
         return self._outcomes[decision_id]
 
     def _add_outcome(self, event: Event) -> None:
@@ -140,7 +142,7 @@ class StreamTransaction:
         if request.key is not None:
             if not _is_valid_key(request.key):
                 wanted = f"1 to {MAX_KEY_LENGTH} printable characters"
-                raise refusal("invalid", f"key: got {request.key[:40]!r}; want {wanted}")
+                raise refusal("invalid", f"key: expected {wanted}, got {request.key[:40]!r}")
             if request.key in self._unrecorded_keys:
                 self._record_decisions()
             known = self._by_key.get(request.key)
@@ -191,20 +193,23 @@ class StreamTransaction:
         if isinstance(given, dict):
             if features is None:
                 raise refusal(
-                    "invalid", "observation: got names; want a list: the entries of this stream have no names"
+                    "invalid",
+                    "observation: expected a list, because the features of this stream have no names, got an object",
                 )
             unknown = given.keys() - set(features)
             if unknown:
                 raise refusal("invalid", str(unknown_name("observation", min(unknown), features)))
             given = [given.get(name) for name in features]
         if not isinstance(given, list | tuple) or not _NUMBERS.issuperset(map(type, given)):
-            raise refusal("invalid", "observation: got something else than numbers; want numbers, null where not seen")
+            raise refusal("invalid", "observation: expected numbers, or null for what was not seen, got something else")
         try:
             y = np.array(given, dtype=np.float64)
         except OverflowError:
-            raise refusal("invalid", f"observation: got an entry too large; want numbers within ±{LIMIT:g}") from None
+            raise refusal(
+                "invalid", f"observation: expected numbers within ±{LIMIT:g}, got an entry too large"
+            ) from None
         if len(y) != self._observed:
-            raise refusal("invalid", f"observation: got {len(y)} entries; want {self._observed}")
+            raise refusal("invalid", f"observation: expected {self._observed} numbers, got {len(y)}")
         return y
 
     def _check_available(self, given: Iterable[Arm]) -> None:
@@ -215,7 +220,7 @@ class StreamTransaction:
                 got = f"'{arm}', which is retired" if arm in arms else f"'{arm}'"
                 more = ", …" if len(active) > _MAX_NAMED_ARMS else ""
                 wanted = ", ".join(str(one) for one in active[:_MAX_NAMED_ARMS]) + more
-                raise refusal("invalid", f"available: got {got[:140]}; want some of: {wanted}")
+                raise refusal("invalid", f"available: expected some of: {wanted}, got {got[:140]}")
 
     # ------------------------------------------------------------------ rewards
 
@@ -223,7 +228,7 @@ class StreamTransaction:
         """Credit a reward. The same reward again changes nothing, another value for the decision is a conflict."""
         decision_id = request.decision
         if type(request.value) not in (int, float) or not abs(request.value) <= LIMIT:
-            raise refusal("invalid", f"value: got {request.value!r}; want a number within ±{LIMIT:g}")
+            raise refusal("invalid", f"value: expected a number within ±{LIMIT:g}, got {request.value!r}")
         value = float(request.value)
         open_decision = self.stream.open_decisions.get(decision_id)
         if open_decision is not None:
@@ -236,7 +241,9 @@ class StreamTransaction:
         if before is None:  # there are more open decisions than are held in memory
             return self._credit(decision_id, round_, value, "given", fold=True)
         if before.value != value:
-            raise refusal("conflict", f"value: got {value}; the reward of this decision is {before.value}")
+            raise refusal(
+                "conflict", f"value: expected {before.value}, which this decision was rewarded with before, got {value}"
+            )
         return RewardReply(decision_id, value, before.how, before.folded, repeated=True)
 
     def _credit(self, decision_id: str, round_: int, value: float, how: Any, *, fold: bool) -> RewardReply:
@@ -281,21 +288,21 @@ class StreamTransaction:
         agent = self.stream.agent
         if arm in agent.arms:
             if arm not in agent.active_arms:
-                raise refusal("conflict", f"arm: got {arm!r}, which is retired; want a name that no arm has had")
+                raise refusal("conflict", f"arm: expected a name that no arm has had, got {arm!r}, which is retired")
             return
         self._check_not_retired()
         numbered = isinstance(agent.arms[0], int)
         if numbered and arm is not None and arm != len(agent.arms):
-            raise refusal("invalid", f"arm: got {arm!r}; want {len(agent.arms)}, the next number, or nothing")
+            raise refusal("invalid", f"arm: expected {len(agent.arms)}, the next number, or nothing, got {arm!r}")
         name = None if numbered else arm
         if name is not None and not isinstance(name, str):
-            raise refusal("invalid", f"arm: got {arm!r}; want a name, as the other arms have one")
+            raise refusal("invalid", f"arm: expected a name, as the other arms have one, got {arm!r}")
         self._append(events.ArmAdded(agent.add_arm(name)))
 
     def retire_arm(self, arm: Arm) -> None:
         agent = self.stream.agent
         if arm not in agent.arms:
-            raise refusal("not_found", f"arm: got {arm!r}; want an arm of this stream")
+            raise refusal("not_found", f"arm: expected an arm of this stream, got {arm!r}")
         if arm not in agent.active_arms:
             return
         self._check_not_retired()
@@ -308,7 +315,7 @@ class StreamTransaction:
 
     def _check_not_retired(self) -> None:
         if self.stream.retired:
-            raise refusal("conflict", f"stream: got '{self.row.name}', which is retired; want one in use")
+            raise refusal("conflict", f"Stream '{self.row.name}' is retired.")
 
     def accept_model(self, model: bytes, seen: int, after: int) -> bool:
         """Continue with a model identified from the events up to `seen`, unless one was accepted since `after`."""
@@ -399,13 +406,16 @@ class StreamCreation:
         except HalfseenError as error:
             raise refusal("invalid", str(error)) from None
         except (TypeError, ValueError, OverflowError, MemoryError, np.linalg.LinAlgError) as error:
-            raise refusal("invalid", f"stream: got a specification that cannot be used ({error})") from None
+            raise refusal("invalid", f"The specification of the stream cannot be used: {error}") from None
 
     def check(self, transaction: StreamTransaction) -> None:
         """Raise an error unless the stream, new or not, is the one that was to be created."""
         spec = transaction.stream.spec
         if transaction.stream.retired:
-            raise refusal("conflict", f"name: got '{spec.name}', a stream that is retired; want another name")
+            raise refusal("conflict", f"name: expected a new name, got '{spec.name}', which is a retired stream")
         mine = self.spec if self.seed_given else msgspec.structs.replace(self.spec, seed=spec.seed)
         if msgspec.json.encode(mine, order="deterministic") != msgspec.json.encode(spec, order="deterministic"):
-            raise refusal("conflict", f"name: got '{spec.name}', a stream of another specification; want a new name")
+            raise refusal(
+                "conflict",
+                f"name: expected a new name, got '{spec.name}', which is a stream with another specification",
+            )

@@ -64,7 +64,7 @@ def decision_app(
         stream, route = match.groups()
         try:
             if scope["method"] != "POST":
-                raise refusal("not_allowed", f"method: got {scope['method']}; want POST")
+                raise refusal("not_allowed", f"method: expected POST, got {scope['method']}")
             await authorizer.authorize(scope["headers"], "decide", stream)
             body = encode(await handlers[route](stream, await read_body(scope, receive, limits.body_bytes)))
         except ServiceError as refused:
@@ -87,7 +87,7 @@ def _parse_rows(
 ) -> tuple[list[Row], dict[int, ServiceError]]:
     """The rows that can be parsed, and the errors of the others by index."""
     if len(raws) > limits.batch:
-        raise refusal("too_large", f"batch: got {len(raws)} rows; want at most {limits.batch}")
+        raise refusal("too_large", f"batch: expected at most {limits.batch} rows, got {len(raws)}")
     rows: list[Row] = []
     errors: dict[int, ServiceError] = {}
     for index, raw in enumerate(raws):

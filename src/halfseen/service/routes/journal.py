@@ -93,7 +93,7 @@ async def _save_body(request: Request, folder: Path, max_bytes: int) -> Path:
                 raise body_too_large(max_bytes)
             file.write(part)
     if not size:
-        raise refusal("malformed", "body: got nothing; want what an export gave, NDJSON or Parquet")
+        raise refusal("malformed", "body: expected an export as NDJSON or Parquet, got nothing")
     with path.open("rb") as file:
         ending = ".parquet" if file.read(4) == b"PAR1" else ".ndjson"
     return path.rename(path.with_suffix(ending))

@@ -31,7 +31,7 @@ def service_routes(
     async def ready() -> dict[str, str]:
         """The database answers, too."""
         if not engine.ready():
-            raise refusal("unavailable", "database: got no answer; want it back")
+            raise refusal("unavailable", "The database does not answer.")
         return {"status": "ready"}
 
     @router.get(

@@ -100,7 +100,7 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
             _check_name("arm", arm)
         view = await engine.stream(name)
         if len(view.arms) >= limits.arms:
-            raise refusal("too_large", f"arms: got {len(view.arms) + 1}; want at most {limits.arms}")
+            raise refusal("too_large", f"arms: expected at most {limits.arms}, got {len(view.arms) + 1}")
         return json_response(await engine.add_arm(name, arm), 201)
 
     @router.delete("/v1/streams/{name}/arms/{arm:path}", responses=answers(StreamView), dependencies=[admin])
@@ -121,7 +121,7 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
 def _check_size(argument: str, given: int | list[str], most: int) -> None:
     size = given if isinstance(given, int) else len(given)
     if size > most:
-        raise refusal("too_large", f"{argument}: got {size}; want at most {most}")
+        raise refusal("too_large", f"{argument}: expected at most {most}, got {size}")
     for name in () if isinstance(given, int) else given:
         _check_name(argument, name)
 
@@ -130,7 +130,7 @@ def _check_name(argument: str, name: str) -> None:
     """Names go into URLs and onto pages, and PostgreSQL accepts no NUL characters."""
     if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
         wanted = f"1 to {_LONGEST_NAME} printable characters"
-        raise refusal("invalid", f"{argument}: got {name[:60]!a}; want {wanted}")
+        raise refusal("invalid", f"{argument}: expected {wanted}, got {name[:60]!a}")
 
 
 def _find_arm(text: str, view: StreamView) -> Arm:
