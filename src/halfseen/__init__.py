@@ -1,7 +1,17 @@
-"""halfseen: decisions when you see only half of the context.
+"""Contextual bandits whose context is partly hidden and moves over time.
 
-Contextual bandits whose context is partly hidden and moves over time. Names load when first used, so importing the
-package costs next to nothing.
+`make` builds an agent, `LinearGaussianModel` and `fit` work with the model of the context, `run` and `leaderboard`
+run experiments, `evaluate` estimates the value of a policy from logged decisions, and `Fleet` and `Client` serve many
+streams. Submodules are imported when one of their names is first used, so importing the package is fast.
+
+Examples
+--------
+>>> import halfseen as hs
+>>> agent = hs.make("ts-pco", observed=2, arms=["low", "high"], seed=1)
+>>> decision = agent.decide([0.3, -1.2])
+>>> decision.arm in ("low", "high")
+True
+>>> agent.learn(decision.id, 1.0)
 """
 
 from __future__ import annotations
@@ -30,7 +40,7 @@ if TYPE_CHECKING:
     from halfseen.models.tracker import Tracker
     from halfseen.service.errors import ServiceError
 
-_HOMES = {
+_MODULES = {
     "Agent": "agents.agent",
     "AgentSpec": "agents.catalogue",
     "AsyncClient": "client",
@@ -105,12 +115,12 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("halfseen")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'halfseen' has no attribute '{name}'")
-    home = _HOMES[name]
-    if home is None:
+    module = _MODULES[name]
+    if module is None:
         return importlib.import_module(f"halfseen.{name}")
-    return getattr(importlib.import_module(f"halfseen.{home}"), name)
+    return getattr(importlib.import_module(f"halfseen.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m halfseen`, where the command `halfseen` is not on the path."""
+"""Run the command line with `python -m halfseen`, for when the command `halfseen` is not on the path."""
 
 from halfseen.cli.app import main
 

@@ -1,6 +1,6 @@
-"""The exceptions of the package, and the wording of their messages.
+"""The exceptions of the package and the functions that word their messages.
 
-Every message is one line that names the argument, what was expected and what was received.
+Every message is one line. It names the argument, what was expected and what was received.
 """
 
 from __future__ import annotations
@@ -10,7 +10,19 @@ from collections.abc import Iterable
 
 
 class HalfseenError(Exception):
-    """Anything halfseen refuses. The state of whatever was called is as it was before the call."""
+    """Base class of all exceptions that halfseen raises on purpose.
+
+    A call that raises one leaves the object it was called on unchanged.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> try:
+    ...     hs.LinearGaussianModel(transition=[[0.9, 0.1]], process_cov=1.0, observation_cov=[0.5])
+    ... except hs.HalfseenError as error:
+    ...     print(error)
+    transition: expected a square matrix (d, d), got shape (1, 2)
+    """
 
 
 class InvalidInput(HalfseenError, ValueError):
@@ -18,18 +30,18 @@ class InvalidInput(HalfseenError, ValueError):
 
 
 class UnknownName(HalfseenError, KeyError):
-    """A name that is not in a table: an agent, a world, an option, an arm."""
+    """There is no agent, world, option or arm of the given name."""
 
     def __str__(self) -> str:  # KeyError would print the repr of the message
         return str(self.args[0])
 
 
 class DecisionError(HalfseenError):
-    """A reward for a decision that is unknown, already rewarded or expired."""
+    """The decision of a reward is unknown, already rewarded or expired."""
 
 
 class SaveFileError(HalfseenError):
-    """A file that is not a whole, readable save of a version this package knows."""
+    """A file is not a complete save file of a version that this package can read."""
 
 
 class MissingExtra(HalfseenError, ImportError):
@@ -37,26 +49,30 @@ class MissingExtra(HalfseenError, ImportError):
 
 
 class HalfseenWarning(UserWarning):
-    """Something worth knowing that does not stop the work, such as an unstable fit."""
+    """A problem that does not stop the computation, such as a fitted model that is unstable."""
 
 
 def invalid(argument: str, expected: str, got: object) -> InvalidInput:
-    text = " ".join(str(got).split())  # one line, whatever the repr
+    """Return the exception "argument: expected ..., got ...", with `got` on one line of at most 100 characters."""
+    text = " ".join(str(got).split())
     if len(text) > 100:
         text = text[:97] + "..."
     return InvalidInput(f"{argument}: expected {expected}, got {text}")
 
 
 def unknown(kind: str, name: object, known: Iterable[str], owner: str = "") -> UnknownName:
-    """Report a name that is not in a table; `owner` says whose table it is, such as "'adaptive'" for its options."""
+    """Return the exception for an unknown name, with the closest known name as a suggestion.
+
+    `owner` names the object that the name was looked up in, such as "'adaptive'" for the options of that agent.
+    """
     names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    closest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f" Did you mean '{closest[0]}'?" if closest else ""
     if owner:
-        message, listed = f"{owner} has no {kind} '{name}'.", f" Its {kind}s are: {', '.join(names)}"
+        message, listing = f"{owner} has no {kind} '{name}'.", f" Its {kind}s are: {', '.join(names)}"
     else:
-        message, listed = f"There is no {kind} '{name}'.", f" The {kind}s are: {', '.join(names)}"
-    return UnknownName(message + hint + (listed if names else f" There are no {kind}s."))
+        message, listing = f"There is no {kind} '{name}'.", f" The {kind}s are: {', '.join(names)}"
+    return UnknownName(message + hint + (listing if names else f" There are no {kind}s."))
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtra:

@@ -1,4 +1,7 @@
-"""What users hand over, as checked arrays."""
+"""Functions that check user input and convert it to the arrays and numbers that the package computes with.
+
+Every function takes the name of the argument first and raises `InvalidInput` with that name.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from halfseen.errors import HalfseenError, invalid
 
 Floats = NDArray[np.float64]
 
-LIMIT = 1e100  # squares of numbers within it, and sums of those, are finite
+LIMIT = 1e100  # the largest absolute value allowed, so that sums of squares stay finite
 _FLOAT64, _ARRAY = np.dtype(np.float64), np.ndarray
 
 
 def real_numbers(argument: str, value: ArrayLike) -> Floats:
-    """A fresh float64 array; NaN and infinities are allowed, None and masked entries become NaN."""
+    """Return a new float64 array. NaN and infinities are allowed. None and masked entries become NaN."""
     if isinstance(value, np.ma.MaskedArray):
         value = np.ma.filled(value.astype(np.float64), np.nan)
     try:
@@ -29,21 +32,22 @@ def real_numbers(argument: str, value: ArrayLike) -> Floats:
     raise invalid(argument, "an array of real numbers", type(value).__name__)
 
 
-def as_list(argument: str, items: Iterable[Any], wanted: str) -> list[Any]:
+def as_list(argument: str, items: Iterable[Any], expected: str) -> list[Any]:
     if isinstance(items, np.ndarray):
         items = items.tolist()
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
-        raise invalid(argument, wanted, repr(items))
+        raise invalid(argument, expected, repr(items))
     return list(items)
 
 
-def numbers(argument: str, value: ArrayLike, wanted: str) -> Floats:
+def numbers(argument: str, value: ArrayLike, expected: str) -> Floats:
+    """Return `value` as a C-contiguous, writable float64 array, without a copy where it is one already."""
     if type(value) is np.ndarray and value.dtype == np.float64:
-        return value if value.flags.carray else value.copy()  # kernels take C arrays, and some write into them
+        return value if value.flags.carray else value.copy()  # kernels need C arrays, and some kernels write to them
     try:
         return real_numbers(argument, value)
     except (HalfseenError, OverflowError):
-        raise invalid(argument, wanted, repr(value)) from None
+        raise invalid(argument, expected, repr(value)) from None
 
 
 def number(argument: str, value: ArrayLike) -> float:
@@ -54,9 +58,9 @@ def number(argument: str, value: ArrayLike) -> float:
 
 
 def vector(argument: str, value: ArrayLike, length: int) -> Floats:
-    """`length` numbers as an array (length,)."""
+    """Return `length` numbers as an array (length,)."""
     if type(value) is _ARRAY and value.dtype is _FLOAT64 and value.shape == (length,) and value.flags.carray:
-        return value  # the usual case, at a quarter of the price of what follows
+        return value  # the usual case, four times faster than the general one
     array = numbers(argument, value, f"{length} numbers")
     if array.shape != (length,):
         raise invalid(argument, f"{length} numbers", f"shape {np.shape(value)}")
@@ -64,13 +68,14 @@ def vector(argument: str, value: ArrayLike, length: int) -> Floats:
 
 
 def row_vector(argument: str, value: ArrayLike, length: int) -> Floats:
-    """`length` numbers as an array (1, length)."""
+    """Return `length` numbers as an array (1, length)."""
     if type(value) is _ARRAY and value.dtype is _FLOAT64 and value.shape == (length,) and value.flags.carray:
         return value[None]
     return vector(argument, value, length)[None]
 
 
 def table(argument: str, value: ArrayLike, columns: int) -> Floats:
+    """Return numbers in `columns` columns as an array (rows, columns)."""
     array = numbers(argument, value, f"a table of {columns} columns")
     if array.ndim != 2 or array.shape[1] != columns:
         raise invalid(argument, f"a table of {columns} columns", f"shape {array.shape}")
@@ -78,7 +83,7 @@ def table(argument: str, value: ArrayLike, columns: int) -> Floats:
 
 
 def stack_for_streams(argument: str, value: ArrayLike, streams: int, shape: tuple[int, ...]) -> Floats:
-    """`value`, given once or once a stream, as a checked array with the leading axis B."""
+    """Return a finite array (B, *shape). `value` has this shape, or `shape` if it is the same for all B streams."""
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -87,40 +92,43 @@ def stack_for_streams(argument: str, value: ArrayLike, streams: int, shape: tupl
         raise invalid(argument, f"shape {shape}", f"shape {array.shape}")
     if not np.isfinite(array).all():
         raise invalid(argument, "finite numbers", "an entry that is not finite")
-    return np.array(np.broadcast_to(array, (streams, *shape)), order="C")  # a copy of its own, writable
+    return np.array(np.broadcast_to(array, (streams, *shape)), order="C")  # a writable copy
 
 
 def covariances(argument: str, value: ArrayLike, streams: int, size: int) -> Floats:
-    """`value`, a matrix, a diagonal or one variance, given once or once a stream, as covariances (B, size, size)."""
+    """Return covariances (B, size, size).
+
+    `value` is one matrix per stream or a matrix, a diagonal or a variance that is the same for all B streams.
+    """
     try:
-        given = np.asarray(value, dtype=np.float64)
+        array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         raise invalid(argument, f"numbers of shape {(size, size)}", repr(value)) from None
-    if given.shape in ((), (size,)):
-        given = np.diag(np.broadcast_to(given, size))
-    cov = stack_for_streams(argument, given, streams, (size, size))
+    if array.shape in ((), (size,)):
+        array = np.diag(np.broadcast_to(array, size))
+    cov = stack_for_streams(argument, array, streams, (size, size))
     if (np.linalg.eigvalsh(cov) < -1e-9 * np.abs(cov).max()).any() or (cov != cov.swapaxes(1, 2)).any():
-        raise invalid(argument, "a symmetric positive semi-definite one", "a matrix that is no covariance")
+        raise invalid(argument, "a symmetric positive semi-definite matrix", "a matrix that is not one")
     return cov
 
 
-def check_range(name: str, given: NDArray[np.generic], low: ArrayLike, high: ArrayLike) -> None:
-    """Refuse integers below `low` or above `high`."""
+def check_range(argument: str, values: NDArray[np.generic], low: ArrayLike, high: ArrayLike) -> None:
+    """Raise if an integer is below `low` or above `high`."""
     least, most = np.asarray(low), np.asarray(high)
-    if not ((given >= least) & (given <= most)).all():
-        got, wanted = f"integers from {given.min()} to {given.max()}", f"from {least.min()} to {most.max()}"
-        raise invalid(name, wanted, got)
+    if not ((values >= least) & (values <= most)).all():
+        expected = f"integers from {least.min()} to {most.max()}"
+        raise invalid(argument, expected, f"integers from {values.min()} to {values.max()}")
 
 
 def at_least(argument: str, value: object, least: int) -> int:
-    """`value` as an integer no smaller than `least`."""
+    """Return `value` as an integer if it is at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise invalid(argument, f"an integer of at least {least}", repr(value))
     return int(value)
 
 
 def seed_number(argument: str, value: object) -> int:
-    """`value` as a seed: 64 bits without a sign."""
+    """Return `value` as a seed, an unsigned integer of 64 bits."""
     number = at_least(argument, value, 0)
     if number >= 2**64:
         raise invalid(argument, "an integer below 2^64", repr(value))
@@ -128,18 +136,18 @@ def seed_number(argument: str, value: object) -> int:
 
 
 def positive(argument: str, value: object, *, zero_allowed: bool = False) -> float:
-    """`value` as a finite number above zero (or not below it)."""
-    wanted = "a finite number of at least 0" if zero_allowed else "a finite number above 0"
+    """Return `value` as a finite number above 0, or at least 0 if `zero_allowed`."""
+    expected = "a finite number of at least 0" if zero_allowed else "a finite number above 0"
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise invalid(argument, wanted, repr(value))
+        raise invalid(argument, expected, repr(value))
     number = float(value)
     if not np.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
-        raise invalid(argument, wanted, repr(value))
+        raise invalid(argument, expected, repr(value))
     return number
 
 
 def probability(argument: str, value: object) -> float:
-    """`value` as a number between 0 and 1, neither of them included."""
+    """Return `value` as a number strictly between 0 and 1."""
     number = positive(argument, value)
     if number >= 1:
         raise invalid(argument, "a number between 0 and 1", repr(value))

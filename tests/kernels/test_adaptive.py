@@ -7,7 +7,7 @@ from reference import gaussian
 import halfseen as hs
 from halfseen.kernels.adaptive import (
     kalman_step,
-    noise_of,
+    noise_of_played,
     noise_packed,
     reuse_packed,
     score_packed,
@@ -168,7 +168,7 @@ def test_sense_is_conditioning_the_joint_gaussian_of_context_and_reward(row):
     noise, shift, within = np.full((3, ARMS), own), np.full((3, MOST), -0.2), np.zeros((3, 36))
     x[row, :d] = c[1:] + 0.2  # c is (1, x + shift)
     want_x += x[row, :d] - 0.3
-    noise_of(rows, np.array([a]), sizes, slopes, noise, within, belief, v)
+    noise_of_played(rows, np.array([a]), sizes, slopes, noise, within, belief, v)
     assert v[0] == pytest.approx(own + mu @ P[row] @ mu)
     update_packed(rows, sizes, mean, cov, features[rows], np.array([a]), np.array([reward]), v)
     arm, told, origin = np.full((3, 4), a), np.full((3, 4), np.nan), np.full(3, 50.0)

@@ -114,7 +114,7 @@ def test_one_iteration_is_the_one_written_out():
     np.testing.assert_allclose(got_prior[1:, 1:], slopes, rtol=1e-8)
     u = np.linalg.eigh(np.cov(F[:, 1:].T, bias=True))[1][:, -1]
     along = u @ moment[1:, 1:] @ u  # the prior given has no lever
-    g = u * (u @ moment[1:, 0]) / (along + kernel.LEVER_WEIGHT * along / len(played))
+    g = u * (u @ moment[1:, 0]) / (along + kernel.ALPHA_WEIGHT * along / len(played))
     left = moment[0, 0] - 2 * g @ moment[1:, 0] + g @ moment[1:, 1:] @ g
     least = kernel.INTERCEPT_WEIGHT * kernel.INTERCEPT_SHARE * power / len(r)
     own = (left + least) / (kernel.INTERCEPT_WEIGHT + len(played))
@@ -132,7 +132,7 @@ def test_the_point_at_which_all_arms_pay_the_same_is_found(away):
     rewards = 2.0 + (theta[arms] * (x - o)).sum(axis=1) + 0.3 * rng.normal(size=n)
     found = fit_rewards(np.hstack([np.ones((n, 1)), x]), arms, rewards, arms_)
     lever = np.linalg.solve(found.prior[1:, 1:], found.prior[1:, 0])
-    np.testing.assert_allclose(lever, -o * arms_ / (arms_ + kernel.LEVER_WEIGHT), atol=0.15)
+    np.testing.assert_allclose(lever, -o * arms_ / (arms_ + kernel.ALPHA_WEIGHT), atol=0.15)
     left = found.prior[0, 0] - lever @ found.prior[1:, 0]
     assert left < (0.1 if away else 1.0) * found.prior[0, 0]
     assert found.baseline + found.origin == pytest.approx(2.0, abs=0.5)

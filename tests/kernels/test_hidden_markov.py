@@ -5,7 +5,7 @@ import pytest
 from reference.hidden_markov import expected_statistics
 
 from halfseen.estimators.hmm import initial_chains
-from halfseen.kernels.hidden_markov import RARE, filter_and_learn, fit_start, log_likelihood
+from halfseen.kernels.hidden_markov import MIN_TRANSITION, filter_and_learn, fit_start, log_likelihood
 
 M, K = 3, 2
 
@@ -83,7 +83,7 @@ def test_a_round_is_the_recursion_written_out(missing):
         rho_y = g * np.einsum("jq,ji->jiq", same, first) + (1 - g) * rho_y @ ret
         rho_yy = g * np.einsum("jq,ji->jiq", same, second) + (1 - g) * rho_yy @ ret
         F = rho_F @ belief
-        F = F / F.sum(axis=1, keepdims=True) * (1 - M * RARE) + RARE
+        F = F / F.sum(axis=1, keepdims=True) * (1 - M * MIN_TRANSITION) + MIN_TRANSITION
         visits = (rho_1 @ belief)[:, None]
         mean = rho_y @ belief / visits
         var = rho_yy @ belief / visits - mean**2 + 0.02

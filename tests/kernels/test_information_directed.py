@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from halfseen.kernels.information_directed import lowest_ratio
+from halfseen.kernels.information_directed import minimise_information_ratio
 
 
 def distribution(means, stds, noise=1.0, width=1.25, available=None):
@@ -14,7 +14,7 @@ def distribution(means, stds, noise=1.0, width=1.25, available=None):
     mask = np.ones(means.shape, dtype=bool) if available is None else np.array([available])
     noises = np.array(np.broadcast_to(np.asarray(noise, dtype=float), means.shape))
     found = np.full(means.shape, np.nan)
-    lowest_ratio(means, stds**2, np.full(means.shape, float(width)), noises, mask, found)
+    minimise_information_ratio(means, stds**2, np.full(means.shape, float(width)), noises, mask, found)
     return found[0]
 
 

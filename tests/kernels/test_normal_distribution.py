@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from scipy.special import erf
 
-from halfseen.kernels.normal_distribution import END, normals
+from halfseen.kernels.normal_distribution import CUTOFF, normals
 
 
 def values(half, z, inverse=1.0):
@@ -15,14 +15,14 @@ def values(half, z, inverse=1.0):
 
 
 def test_a_normal_keeps_its_digits_down_to_the_end_of_its_tail():
-    z = np.linspace(-END, END, 20_001)[1:-1]
+    z = np.linspace(-CUTOFF, CUTOFF, 20_001)[1:-1]
     density, lower = values(False, z)
     np.testing.assert_allclose(density, stats.norm.pdf(z), rtol=5e-14)
     np.testing.assert_allclose(lower, stats.norm.cdf(z), rtol=5e-14)
 
 
 def test_a_half_normal_keeps_its_digits_at_both_ends():
-    z = np.concatenate([np.geomspace(1e-300, 0.7, 5_000), np.linspace(0.3, END, 10_001)[:-1]])
+    z = np.concatenate([np.geomspace(1e-300, 0.7, 5_000), np.linspace(0.3, CUTOFF, 10_001)[:-1]])
     density, lower = values(True, z)
     np.testing.assert_allclose(density, 2 * stats.norm.pdf(z), rtol=5e-14)
     np.testing.assert_allclose(lower, erf(z / np.sqrt(2)), rtol=5e-14)
@@ -30,13 +30,13 @@ def test_a_half_normal_keeps_its_digits_at_both_ends():
 
 @pytest.mark.parametrize("half", [False, True])
 def test_beyond_the_end_there_is_nothing_left(half):
-    density, lower = values(half, np.array([END, 10.0, 1e8, 1e300, np.inf]))
+    density, lower = values(half, np.array([CUTOFF, 10.0, 1e8, 1e300, np.inf]))
     np.testing.assert_array_equal(density, 0)
     np.testing.assert_array_equal(lower, 1)
 
 
 def test_below_the_end_there_is_nothing_yet():
-    density, lower = values(False, np.array([-END, -10.0, -1e8, -np.inf]))
+    density, lower = values(False, np.array([-CUTOFF, -10.0, -1e8, -np.inf]))
     np.testing.assert_array_equal(density, 0)
     np.testing.assert_array_equal(lower, 0)
 

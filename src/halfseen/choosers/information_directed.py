@@ -12,7 +12,7 @@ import numpy as np
 
 from halfseen.choosers.sampled import Sampled
 from halfseen.components import Choices, Learner, StreamBatch
-from halfseen.kernels.information_directed import lowest_ratio
+from halfseen.kernels.information_directed import minimise_information_ratio
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import positive
 
@@ -30,7 +30,7 @@ class InformationDirected(Sampled):
 
     def probabilities(self, choices: Choices) -> Floats:
         shares = np.empty_like(choices.means)
-        lowest_ratio(
+        minimise_information_ratio(
             choices.means, choices.variances, choices.widths, choices.noise_variances, choices.available, shares
         )
         return shares

@@ -1,7 +1,10 @@
-"""Compiled numerics: arrays in, arrays out; no random numbers but those of given keys, no input or output.
+"""Numerical functions compiled with Numba, called kernels, that take arrays and return or change arrays.
 
-Nothing is said about bad data here: whoever calls has looked at it.
+Kernels do not check their input: the caller does. They do no input or output, and their random numbers are a function
+of the keys they are given.
 
-Every kernel works in canonical coordinates, A = [I_k 0], on float64 C-contiguous arrays and int64 indices.
-NaN in an observation means "not seen", so the fast-math flags never include the no-NaN ones.
+Every kernel works in canonical coordinates, A = [I_k 0], on C-contiguous float64 arrays and int64 indices. NaN in an
+observation is a missing entry, so kernels are never compiled with the fast-math flags that assume there is no NaN.
+
+Letters in docstrings: B streams or series, n rounds or rows, d latent and k observed coordinates, K arms, p features.
 """

@@ -1,8 +1,11 @@
-"""The online half of the adaptive agent: one step of the filter, of the arms and of the reward as a sensor.
+"""The online updates of the agent `adaptive`: the filter, the arms, and rewards as observations of the context.
 
-Streams differ in the dimension d of their model. What belongs to a stream lies packed at the front of its row of a
-flat array, so that a kernel sees contiguous matrices of the stream's own size and the state keeps one shape.
-A feature is c = (1, x + shift): an intercept, then the context counted from the stream's origin.
+Streams differ in the dimension d of their model. The matrices of a stream are therefore packed: they are stored without
+gaps at the beginning of its row of a two-dimensional array, and `sizes` (B,) holds the dimensions. Features are
+c = (1, x + shift), an intercept and the context relative to the origin of the stream. p = d + 1.
+
+Packed arrays, by row: D, Q, P and smooth_cov are (d, d), R is (k, k), x and shift are (d,), mean is (K, p), cov is
+(K, p, p), slopes is (K, d) and moment is (p, p).
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ import numpy as np
 from halfseen.kernels.compiling import kernel
 from halfseen.kernels.kalman import covariance_step
 
-OUTLIER = 20.0  # times as surprising as expected is the most that one round can be
-LEAST_NOISE = 0.1  # share of an arm's noise that is not put down to the context's own uncertainty
+OUTLIER = 20.0  # the largest contribution of one round to the mean surprise, whose expected value is 1
+LEAST_NOISE = 0.1  # the least share of the noise of an arm that is not explained by the uncertainty of the context
 
 
 @kernel()
 def _features(b, d, x, shift, features):  # type: ignore[no-untyped-def]
+    """Write c = (1, x + shift) of stream b to features, with 0 after the first d + 1 entries."""
     features[0] = 1.0
     for i in range(features.shape[0] - 1):
         features[i + 1] = x[b, i] + shift[b, i] if i < d else 0.0
@@ -27,7 +31,7 @@ def _features(b, d, x, shift, features):  # type: ignore[no-untyped-def]
 
 @kernel()
 def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
-    """One Kalman step of stream b, which has d states, with y (k,) in the model's units; squared surprise per entry."""
+    """Update x and P of stream b with dimension d by y (k,), and return the mean squared standardised innovation."""
     k = y.shape[0]
     seen, error, white = np.empty(k, np.bool_), np.empty(k), np.empty(k)
     transition = D[b, : d * d].reshape((d, d))
@@ -70,10 +74,12 @@ def filter_round(  # type: ignore[no-untyped-def]
     rows, observations, centre, scale, ys, reward, belief, count, sizes, D, Q, R, x, P, shift, surprise, memory,
     features,
 ):  # fmt: skip
-    """The next round of each row: y (n, k) into its slot of the history, one Kalman step, the feature (n, p) out.
+    """Store the observations (n, k) of the streams in rows (n,), update their filters and write features (n, p).
 
-    `surprise` is the mean of what a step gives, over about `memory` rounds, no round counting for more than OUTLIER:
-    one broken reading is no change of the dynamics.
+    ys (B, H, k), reward (B, H) and belief (B, H, p) are the history, and count (B,) is the number of rounds in it.
+    centre and scale (B, k) convert observations to the units of the model. surprise (B,) is the mean squared
+    standardised innovation over about `memory` rounds. A round counts at most OUTLIER, so that one wrong measurement is
+    not taken for a change of the dynamics.
     """
     n, k = observations.shape
     y = np.empty(k)
@@ -83,8 +89,8 @@ def filter_round(  # type: ignore[no-untyped-def]
             ys[b, count[b], i] = observations[s, i]
             y[i] = (observations[s, i] - centre[b, i]) / scale[b, i]
         reward[b, count[b]] = np.nan
-        fresh = kalman_step(b, sizes[b], D, Q, R, x, P, y)
-        surprise[b] += (min(fresh, OUTLIER) - surprise[b]) / memory
+        innovation = kalman_step(b, sizes[b], D, Q, R, x, P, y)
+        surprise[b] += (min(innovation, OUTLIER) - surprise[b]) / memory
         _features(b, sizes[b], x, shift, features[s])
         for i in range(features.shape[1]):
             belief[b, count[b], i] = features[s, i]
@@ -93,7 +99,7 @@ def filter_round(  # type: ignore[no-untyped-def]
 
 @kernel()
 def score_packed(rows, sizes, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
-    """Of every arm the predicted reward cᵀm_a and its parameter variance cᵀC_a c; (n, K), in place."""
+    """Write the predicted reward cᵀm_a and its parameter variance cᵀC_a c to means and variances (n, K)."""
     for s in range(rows.shape[0]):
         b = rows[s]
         p = sizes[b] + 1
@@ -112,7 +118,10 @@ def score_packed(rows, sizes, mean, cov, features, means, variances):  # type: i
 
 @kernel()
 def reuse_packed(rows, sizes, cov, moment, features, reuse):  # type: ignore[no-untyped-def]
-    """Of every arm uᵀMu/(cᵀu)² with u = C_a c and M = mean c'c'ᵀ: the mean of (cᵀC_a c')²/(cᵀC_a c)²; (n, K)."""
+    """Write uᵀMu/(cᵀu)² with u = C_a c and M = mean of c'c'ᵀ to reuse (n, K), the mean of (cᵀC_a c')²/(cᵀC_a c)².
+
+    It measures how much a reward at c tells about the rewards of the arm at other contexts c'.
+    """
     for s in range(rows.shape[0]):
         b = rows[s]
         p = sizes[b] + 1
@@ -136,22 +145,24 @@ def reuse_packed(rows, sizes, cov, moment, features, reuse):  # type: ignore[no-
 
 @kernel()
 def _noise(b, a, d, slopes, noise, smooth_cov, P):  # type: ignore[no-untyped-def]
-    fresh, within = 0.0, 0.0
+    """Return the variance of `noise_packed` for arm a of stream b."""
+    present, smoothed = 0.0, 0.0
     for i in range(d):
         m = slopes[b, a * d + i]
         if m != 0.0:
             for j in range(d):
                 weight = m * slopes[b, a * d + j]
-                fresh += P[b, i * d + j] * weight
-                within += smooth_cov[b, i * d + j] * weight
-    return max(noise[b, a] - within, LEAST_NOISE * noise[b, a]) + max(fresh, 0.0)
+                present += P[b, i * d + j] * weight
+                smoothed += smooth_cov[b, i * d + j] * weight
+    return max(noise[b, a] - smoothed, LEAST_NOISE * noise[b, a]) + max(present, 0.0)
 
 
 @kernel()
 def noise_packed(rows, sizes, slopes, noise, smooth_cov, P, variances):  # type: ignore[no-untyped-def]
-    """Variance of a reward around cᵀθ_a: max(s_a − μᵀP̄μ, 0.1 s_a) + μᵀPμ, with μ the slopes at the last fit.
+    """Write the variance of a reward around cᵀθ_a, max(s_a − μᵀP̄μ, 0.1 s_a) + μᵀPμ, to variances (n, K).
 
-    s_a was found on smoothed contexts, whose own uncertainty P̄ it contains; a fresh belief has the uncertainty P.
+    noise s (B, K) was estimated on smoothed contexts and includes their uncertainty P̄ (smooth_cov). The present
+    context has the uncertainty P. μ are the slopes of the last fit.
     """
     for s in range(rows.shape[0]):
         b = rows[s]
@@ -160,8 +171,8 @@ def noise_packed(rows, sizes, slopes, noise, smooth_cov, P, variances):  # type:
 
 
 @kernel()
-def noise_of(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):  # type: ignore[no-untyped-def]
-    """The same of one arm a row, (n,)."""
+def noise_of_played(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):  # type: ignore[no-untyped-def]
+    """Write the variance of `noise_packed` for the arms played (n,) to variances (n,)."""
     for s in range(rows.shape[0]):
         b = rows[s]
         variances[s] = _noise(b, arms[s], sizes[b], slopes, noise, smooth_cov, P)
@@ -169,7 +180,10 @@ def noise_of(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):  # typ
 
 @kernel()
 def update_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  # type: ignore[no-untyped-def]
-    """Fold rewards (n,) with noise `variances` (n,) into the arms' posteriors, in the order given."""
+    """Update the posteriors of the arms played (n,) with rewards (n,) of noise variances (n,), in this order.
+
+    A reward whose features are NaN is ignored, because its round is no longer in the history.
+    """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
             continue
@@ -197,7 +211,7 @@ def update_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  
 
 @kernel()
 def replace_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
-    """m_a += C_a c·change, for rewards learnt before that change by `changes` (n,) times their noise variance."""
+    """Add C_a c·change to m_a, where changes (n,) are changes of earlier rewards divided by their noise variances."""
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
             continue
@@ -215,10 +229,12 @@ def replace_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ig
 def update_context(  # type: ignore[no-untyped-def]
     rows, slots, arm, reward, origin, sizes, mean, cov, slopes, noise, smooth_cov, x, P, shift
 ):
-    """The reward in `slots` (n,), if one has come, as a measurement of the context now believed in: x and P given it.
+    """Update x and P of the streams in rows (n,) with rewards as observations of the context.
 
-    The arm has learnt from that reward already, so its error e⁺ and variance q⁺ after the fact are turned back:
-    x += Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v², which is the update with what was believed before.
+    slots (n,) are the positions of the rewards in the history arm and reward (B, H), or negative. Nothing happens
+    without a reward. The arm has already learnt from the reward, so its error e⁺ and variance q⁺ are those afterwards.
+    x += Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v² is equal to the update with the arm before it learnt. origin (B,) is
+    subtracted from rewards.
     """
     for s in range(rows.shape[0]):
         b = rows[s]
@@ -237,7 +253,7 @@ def update_context(  # type: ignore[no-untyped-def]
             for j in range(p):
                 image += cov[b, at + j] * feature[j]
             quadratic += image * feature[i]
-        if not quadratic < v:  # the arm knows less than one reward tells: it cannot have learnt from this one yet
+        if not quadratic < v:  # then the arm cannot have learnt from this reward yet
             continue
         gain = np.empty(d)
         spread = 0.0

@@ -1,4 +1,4 @@
-"""Names for the array types that the kernels take, for the reader and the type checker."""
+"""Names of the array types that kernels take, and the parameters of a model."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 Float: TypeAlias = float
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
-Stack: TypeAlias = NDArray[np.float64]  # any leading axes before a matrix
+Stack: TypeAlias = NDArray[np.float64]  # matrices with one or more leading axes
 Index: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 
 
 class Parameters(NamedTuple):
-    """One model in canonical coordinates."""
+    """The parameters of one model in canonical coordinates."""
 
-    D: Matrix  # (d, d)
-    Q: Matrix  # (d, d)
-    R: Matrix  # Σ (k, k)
-    m0: Vector  # (d,)
-    P0: Matrix  # (d, d)
+    D: Matrix  # (d, d), the transition
+    Q: Matrix  # (d, d), the covariance of the process noise
+    R: Matrix  # (k, k), Σ, the covariance of the observation noise
+    m0: Vector  # (d,), the mean of x_0
+    P0: Matrix  # (d, d), the covariance of x_0

@@ -1,4 +1,4 @@
-"""A look at inputs before anything is changed by them."""
+"""A check of input values for missing and too large entries."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ COMPLETE, MISSING, EXCESSIVE = 0, 1, 2
 
 @kernel()
 def classify_values(values: Matrix) -> int:
-    """COMPLETE, MISSING where an entry is NaN, or EXCESSIVE where one is beyond ±LIMIT (which outranks missing)."""
-    found = COMPLETE
+    """Return EXCESSIVE if an entry of values (n, k) is beyond ±LIMIT, else MISSING if one is NaN, else COMPLETE."""
+    result = COMPLETE
     for row in range(values.shape[0]):
         for column in range(values.shape[1]):
             if abs(values[row, column]) > LIMIT:
                 return EXCESSIVE
             if math.isnan(values[row, column]):
-                found = MISSING
-    return found
+                result = MISSING
+    return result

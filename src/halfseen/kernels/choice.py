@@ -1,4 +1,10 @@
-"""Which arm wins, and how likely each was to win (docs/mathematics.md, "The choosers")."""
+"""The choice of an arm by its score, and the probability of each choice (docs/mathematics.md, "The choosers").
+
+The score of arm a is m_a + width_a·std_a·ζ_a, where m_a and std_a are the mean and standard deviation of its predicted
+reward. ζ_a is the draw, and the available arm with the highest score is played.
+
+All sums are computed in the order written, so that an arm known much better than the others keeps its digits.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +13,25 @@ import math
 import numpy as np
 
 from halfseen.kernels.compiling import AS_WRITTEN, kernel
-from halfseen.kernels.normal_distribution import END, normals
+from halfseen.kernels.normal_distribution import CUTOFF, normals
 
-# The distribution of the draw ζ_a in a score m_a + width·std_a·ζ_a: always 1, or z_a, or |z_a|, where z_a ~ N(0, 1).
+# The distribution of the draw ζ_a. POINT: ζ_a = 1. NORMAL: ζ_a = z_a. HALF_NORMAL: ζ_a = |z_a|. z_a ~ N(0, 1).
 POINT, NORMAL, HALF_NORMAL = 0, 1, 2
 
-# Sums in the order written, unlike other kernels: it keeps the digits of an arm known much better than the rest.
-_REACH = 8.5  # standard deviations beyond which a normal tail (1e-17) cannot be seen in the result
-_PANEL = 2.5  # width of a quadrature panel in units of the narrowest distribution in play there
-_MANY, _MANY_HALVES = 50, 10  # arms whose tails multiply to something steeper than each of them
-_INVISIBLE = 1e-13  # beside the widest spread, one below this share of it counts as none
-_NOTHING = 1e-30  # a probability that all scores are below a panel, at which it is passed over
+_REACH = 8.5  # standard deviations beyond which the tail of a normal distribution (1e-17) is ignored
+_PANEL = 2.5  # width of a quadrature panel in units of the smallest standard deviation there
+_MANY, _MANY_HALVES = (
+    50,
+    10,
+)  # with more normal or half-normal arms the integrand is steeper, and panels are half as wide
+_NEGLIGIBLE_STD = 1e-13  # a standard deviation below this share of the largest counts as 0
+_NEGLIGIBLE_PROBABILITY = 1e-30  # a panel is skipped if all scores are below its end with less than this probability
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 @kernel(AS_WRITTEN)
 def pick_one(i, means, variances, noise, w, widths, distribution, v, available):  # type: ignore[no-untyped-def]
-    """`pick` on row i of means, variances and noise, row w of the widths and row v of what is available."""
+    """Return the choice of `pick` for row i of means, variances and noise, row w of widths and row v of available."""
     best, best_score, best_noise = -1, 0.0, 0.0
     for a in range(means.shape[1]):
         if not available[v, a]:
@@ -43,18 +51,18 @@ def pick_one(i, means, variances, noise, w, widths, distribution, v, available):
 
 @kernel(AS_WRITTEN)
 def pick(means, variances, widths, distribution, noise, available, winners):  # type: ignore[no-untyped-def]
-    """The available arm with the highest score m + width·std·ζ, for every row, in `winners`; ζ is made of the noise.
+    """Write the available arm with the highest score in every row to winners (n,).
 
-    Equal scores are settled by the larger noise: the noises are exchangeable, so each of n equals wins with
-    probability 1/n and no arm is favoured for its position.
+    means, variances, widths and available are (n, K). noise (n, K) are the standard normals z of the draws ζ. Ties are
+    broken by the larger noise. The noises are exchangeable, so each of n tied arms wins with probability 1/n.
     """
     for i in range(means.shape[0]):
         winners[i] = pick_one(i, means, variances, noise, i, widths, distribution, i, available)
 
 
 @kernel(AS_WRITTEN)
-def _share_out(scores, eligible, share, probabilities):  # type: ignore[no-untyped-def]
-    """Divide `share` equally between the eligible arms with the highest score."""
+def _split_equally(scores, eligible, share, probabilities):  # type: ignore[no-untyped-def]
+    """Set the probabilities (K,) of the eligible arms with the highest score to equal parts of `share`."""
     arms = scores.shape[0]
     highest, count = -np.inf, 0
     for a in range(arms):
@@ -70,6 +78,7 @@ def _share_out(scores, eligible, share, probabilities):  # type: ignore[no-untyp
 
 @kernel(AS_WRITTEN)
 def _lower_tail(z, distribution):  # type: ignore[no-untyped-def]
+    """Return P(ζ ≤ z)."""
     if distribution == HALF_NORMAL:
         return math.erf(z / math.sqrt(2.0)) if z >= 0.0 else 0.0
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
@@ -77,41 +86,42 @@ def _lower_tail(z, distribution):  # type: ignore[no-untyped-def]
 
 @kernel(AS_WRITTEN)
 def _integrate(means, stds, distribution, random, low, high, share, probabilities):  # type: ignore[no-untyped-def]
-    """share·∫ f_a(x) Π_{b≠a} F_b(x) dx from low to high for every random arm, added to `probabilities`.
+    """Add share·∫ f_a(x) Π_{b≠a} F_b(x) dx from low to high to the probabilities (K,) of the arms in `random` (K,).
 
-    Gauss–Legendre on panels as narrow as the narrowest density in play asks for, so that arms known very well
-    beside arms hardly known, where a rule on one arm's own scale sees a step, cost no accuracy.
+    f_a and F_a are the density and the distribution function of the score of arm a. The Gauss–Legendre panels are as
+    narrow as the narrowest density there requires, so that arms of very different uncertainty are integrated
+    accurately.
     """
     arms, nodes = means.shape[0], _NODES.shape[0]
     begin = 0.0 if distribution == HALF_NORMAL else -_REACH
     panel = _PANEL if arms <= (_MANY_HALVES if distribution == HALF_NORMAL else _MANY) else 0.5 * _PANEL
     density, lower, others = np.empty((arms, nodes)), np.empty((arms, nodes)), np.empty((arms, nodes))
     offsets, product, sums = np.empty(nodes), np.empty(nodes), np.zeros((arms, nodes))
-    live = np.empty(arms, dtype=np.int64)  # the arms that a panel is about, in order
-    x, seen = low, distribution == HALF_NORMAL
+    live = np.empty(arms, dtype=np.int64)  # the arms whose score can lie in the panel, in order
+    x, started = low, distribution == HALF_NORMAL
     while x < high:
         step, count = high - x, 0
         for a in range(arms):
-            if random[a] and x < means[a] + END * stds[a]:
+            if random[a] and x < means[a] + CUTOFF * stds[a]:
                 live[count] = a
                 count += 1
                 if x < means[a] + _REACH * stds[a]:
                     step = min(step, max(panel * stds[a], means[a] + begin * stds[a] - x))
-        end = x + max(step, 1e-15 * abs(x))  # so that x moves
-        step = end - x  # as rounded: the panels leave no gap
-        if not seen:
+        end = x + max(step, 1e-15 * abs(x))  # at least one rounding step, so that the loop ends
+        step = end - x  # the rounded width, so that panels leave no gap
+        if not started:
             below = 1.0
             for j in range(count):
                 below *= _lower_tail((end - means[live[j]]) / stds[live[j]], distribution)
-            if below < _NOTHING:
+            if below < _NEGLIGIBLE_PROBABILITY:
                 x = end
                 continue
-            seen = True
+            started = True
         for i in range(nodes):
             offsets[i] = 0.5 * step * (1.0 + _NODES[i])
             product[i] = 1.0
-        for j in range(count):  # others[j] = Π of the lower tails of all arms before live[j]
-            a = live[j]  # (x − mean) + offset, in this order: a narrow arm far out keeps its digits
+        for j in range(count):  # others[j] is the product of the lower tails of all arms before live[j]
+            a = live[j]  # computed as (x − mean) + offset, which keeps the digits of a narrow density far from 0
             normals(x - means[a], offsets, 1.0 / stds[a], distribution == HALF_NORMAL, j, density, lower)
             for i in range(nodes):
                 others[j, i] = product[i]
@@ -128,40 +138,40 @@ def _integrate(means, stds, distribution, random, low, high, share, probabilitie
             total = 0.0
             for i in range(nodes):
                 total += sums[a, i]
-            probabilities[a] = min(1.0, probabilities[a] + share * total)  # rounding may leave it above
+            probabilities[a] = min(1.0, probabilities[a] + share * total)  # the sum may exceed 1 by rounding
 
 
 @kernel(AS_WRITTEN)
 def _win_probabilities(scores, stds, distribution, available, probabilities):  # type: ignore[no-untyped-def]
-    """P(arm a has the highest of the independent scores m_a + s_a ζ_a), added to `probabilities`.
+    """Add the probability that arm a has the highest of the independent scores m_a + s_a ζ_a to `probabilities` (K,).
 
-    Arms with s = 0 are point masses, and so are arms whose spread is lost in the rounding of the others': the best of
-    them is a floor below which no other arm can win. When none comes above it, they settle it among themselves, on
-    their own scale. Half-normals begin at their means: there the largest mean is a floor too, above which all
-    densities are smooth. Scores are counted from the best, which has the digits that matter.
+    Arms whose s is 0 or negligible beside the largest are point masses. The best of them is a floor below which no
+    other arm wins. With the probability that no other score exceeds the floor, one of the point masses wins, and the
+    loop repeats for them with their own scale. Half-normal scores are never below their means, so the largest mean is a
+    floor as well. Scores are relative to the best, which keeps the relevant digits.
     """
     arms = scores.shape[0]
     begin = 0.0 if distribution == HALF_NORMAL else -_REACH
-    means, random, left = np.empty(arms), np.empty(arms, dtype=np.bool_), available.copy()
-    share = 1.0  # the probability that one of those left wins
+    means, random, remaining = np.empty(arms), np.empty(arms, dtype=np.bool_), available.copy()
+    share = 1.0  # the probability that one of the remaining arms wins
     while share > 0.0:
         best, widest = -np.inf, 0.0
         for a in range(arms):
-            if left[a]:
+            if remaining[a]:
                 best, widest = max(best, scores[a]), max(widest, stds[a])
         floor, low, high = -np.inf, -np.inf, -np.inf
         for a in range(arms):
             means[a] = scores[a] - best
-            random[a] = left[a] and stds[a] > _INVISIBLE * widest
-            left[a] = left[a] and not random[a]
-            if left[a]:
+            random[a] = remaining[a] and stds[a] > _NEGLIGIBLE_STD * widest
+            remaining[a] = remaining[a] and not random[a]
+            if remaining[a]:
                 floor = max(floor, means[a])
             elif random[a]:
                 low, high = max(low, means[a] + begin * stds[a]), max(high, means[a] + _REACH * stds[a])
         if math.isinf(best) or math.isinf(high):
             for a in range(arms):
-                left[a] = left[a] or random[a]
-            _share_out(scores, left, share, probabilities)
+                remaining[a] = remaining[a] or random[a]
+            _split_equally(scores, remaining, share, probabilities)
             return
         below = 1.0 if floor > -np.inf else 0.0
         for a in range(arms):
@@ -171,34 +181,39 @@ def _win_probabilities(scores, stds, distribution, available, probabilities):  #
         share *= below
 
 
-@kernel(AS_WRITTEN, nogil=True)  # it takes longest by far: other threads may go on
+@kernel(AS_WRITTEN, nogil=True)  # by far the slowest kernel of a decision, so other threads may run meanwhile
 def win_probabilities(means, variances, widths, distribution, available, probabilities):  # type: ignore[no-untyped-def]
-    """The probability with which `pick` chooses each arm, exact up to quadrature (below 1e-10); (n, K), in place."""
+    """Write the probability that `pick` chooses each arm to probabilities (n, K), with an error below 1e-10.
+
+    means, variances, widths and available are (n, K).
+    """
     n, arms = means.shape
     scores, spreads = np.empty(arms), np.empty(arms)
     for i in range(n):
         for a in range(arms):
             scores[a], spreads[a] = means[i, a], widths[i, a] * math.sqrt(variances[i, a])
             probabilities[i, a] = 0.0
-            if math.isnan(scores[a] + spreads[a]):  # the last to be played
+            if math.isnan(
+                scores[a] + spreads[a]
+            ):  # an arm without a score is chosen only if all others are unavailable
                 scores[a], spreads[a] = -np.inf, 0.0
             if distribution == POINT:
                 scores[a] += spreads[a]
         if distribution == POINT:
-            _share_out(scores, available[i], 1.0, probabilities[i])
+            _split_equally(scores, available[i], 1.0, probabilities[i])
         else:
             _win_probabilities(scores, spreads, distribution, available[i], probabilities[i])
 
 
 @kernel(AS_WRITTEN)
 def draw_arm(probabilities, uniforms, winners):  # type: ignore[no-untyped-def]
-    """One arm a row, each with its probability: the first at which their running sum passes the uniform (n, 1)."""
+    """Draw one arm per row with the given probabilities (n, K), by inversion of uniforms (n, 1), into winners (n,)."""
     n, arms = probabilities.shape
     for i in range(n):
         total, winners[i] = 0.0, -1
         for a in range(arms):
             if probabilities[i, a] > 0.0:
-                winners[i] = a  # the last of them if rounding keeps the sum below the uniform
+                winners[i] = a  # the last possible arm if rounding keeps the sum below the uniform
                 total += probabilities[i, a]
                 if total > uniforms[i, 0]:
                     break

@@ -1,7 +1,8 @@
-"""How kernels are compiled: by Numba, when they are first called, and cached on disk.
+"""Compilation of kernels with Numba when they are first called, and their cache on disk.
 
-Types are inferred from the first call. Callers pass C-contiguous, writable arrays, so that every kernel has one
-specialisation. With NUMBA_DISABLE_JIT=1 in the environment kernels run as plain Python, slowly, for a debugger.
+Types are inferred from the first call. Callers pass C-contiguous, writable arrays, so that every kernel is compiled for
+one set of types. With NUMBA_DISABLE_JIT=1 in the environment kernels run as plain Python, which is slow but can be
+debugged.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from numba.core import event, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
-# In which order sums may be taken, and whether a product is rounded before it is added. Never the flags that exclude
-# NaN: NaN means "not seen".
+# The floating-point freedom of the compiler. FAST: sums in any order, multiplication and addition fused. FUSED: sums in
+# the order written, multiplication and addition fused. AS_WRITTEN: none. NaN is always respected, because it marks
+# missing entries.
 FAST, FUSED, AS_WRITTEN = {"reassoc", "contract"}, {"contract"}, False
 
-CACHE_DIR = "HALFSEEN_CACHE_DIR"  # set in the environment, the folder for compiled kernels
-QUIET = "HALFSEEN_QUIET"  # set in the environment, it silences the notice
+CACHE_DIR = "HALFSEEN_CACHE_DIR"  # environment variable that names the folder for compiled kernels
+QUIET = "HALFSEEN_QUIET"  # environment variable that suppresses the notice
 NOTICE = (
-    "halfseen: compiling the numerical kernels that this needs, once for this installation; "
-    "`halfseen warmup` compiles all"
+    "halfseen: compiling numerical kernels on first use, once per installation; "
+    "`halfseen warmup` compiles all of them in advance"
 )
-KERNELS: dict[str, Any] = {}  # all that were imported so far, by name
+KERNELS: dict[str, Any] = {}  # all kernels of the modules imported so far, by name
 _PACKAGE = Path(__file__).parents[1]
-_BESIDE = _PACKAGE / "__pycache__" / "kernels"
-_BAR = 40  # cells at the most
-_VERSIONS = 4  # folders kept of other versions of the package or other processors
+_PACKAGE_CACHE = _PACKAGE / "__pycache__" / "kernels"
+_BAR_WIDTH = 40  # characters
+_MAX_OLD_FOLDERS = 4  # folders of other versions of the package or other processors that are not deleted
 
 
 def kernel(sums: Any = FAST, *, nogil: bool = False) -> Callable[[Callable[..., Any]], Any]:
@@ -60,38 +62,39 @@ def kernel(sums: Any = FAST, *, nogil: bool = False) -> Callable[[Callable[..., 
 
 
 def _cached(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """`function` with Numba's cache in our folder; None where nothing can be kept.
+    """Return `function` compiled with Numba's cache in `cache_folder`, or None if it cannot be cached.
 
-    Numba looks at the file of a function to tell whether what it has kept is of the present code, and not at the
-    helpers that the function calls. So the folder is named after all sources.
+    Numba compiles a cached function again when the file of this function has changed, but not when a function that it
+    calls in another file has changed. The name of the folder is therefore a digest of all kernel sources.
     """
     folder = cache_folder()
     if folder is None or numba.config.DISABLE_JIT:
         return None
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder)  # for this function alone
+    numba.config.CACHE_DIR = str(folder)  # restored below, so that functions of other packages are cached as usual
     try:
         compiled = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # a function without a file
+    except RuntimeError:  # the function has no source file
         return None
     finally:
         numba.config.CACHE_DIR = before
-    if Path(compiled.stats.cache_path).parent != folder:  # Numba found another place, where helpers do not count
+    if Path(compiled.stats.cache_path).parent != folder:  # Numba used another folder
         return None
-    kept = compiled._cache
-    kept.load_overload, kept.save_overload = _forgiving(kept, kept.load_overload), _forgiving(kept, kept.save_overload)
+    disk_cache = compiled._cache
+    disk_cache.load_overload = _ignoring_errors(disk_cache, disk_cache.load_overload)
+    disk_cache.save_overload = _ignoring_errors(disk_cache, disk_cache.save_overload)
     return compiled
 
 
-def _forgiving(kept: Any, access: Callable[..., Any]) -> Callable[..., Any]:
-    """A full disk or a damaged file is no reason to fail: the kernel is compiled in memory."""
+def _ignoring_errors(disk_cache: Any, access: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap an access to the cache so that a full disk or a damaged file only means compiling in memory."""
 
     def guarded(*arguments: Any) -> Any:
         try:
             return access(*arguments)
-        except Exception:  # unpickling a damaged file may raise anything
+        except Exception:  # unpickling a damaged file may raise any exception
             with suppress(OSError):
-                kept.flush()
+                disk_cache.flush()
             return None
 
     return guarded
@@ -99,13 +102,14 @@ def _forgiving(kept: Any, access: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder for kernels of the present sources and a processor like this; None where there is no place for one."""
-    version, places = _version(), _places()
-    for place in places:
-        trusted, folder = place == places[0], place / version  # the package's own folder, or what the user named
+    """Return the cache folder for the present sources and processor, or None if no folder is writable."""
+    version, parents = _version(), _parent_folders()
+    for parent in parents:
+        # The first folder is in the package or named by the user. In the others, somebody else could have put code.
+        trusted, folder = parent == parents[0], parent / version
         try:
-            place.mkdir(mode=0o777 if trusted else 0o700, parents=True, exist_ok=True)
-            if not (trusted or _is_ours(place)):
+            parent.mkdir(mode=0o777 if trusted else 0o700, parents=True, exist_ok=True)
+            if not (trusted or _is_private(parent)):
                 continue
             fresh = not folder.exists()
             folder.mkdir(exist_ok=True)
@@ -113,62 +117,63 @@ def cache_folder() -> Path | None:
         except OSError:
             continue
         if fresh:
-            _remove_old(place)
+            _remove_old_folders(parent)
         if fresh and not trusted:
-            _copy(places[0] / version, folder)
+            _copy_kernels(parents[0] / version, folder)
         return folder
     return None
 
 
-def _places() -> list[Path]:
-    """Beside the code; where that cannot be written to, the user's cache directory; else a temporary folder."""
+def _parent_folders() -> list[Path]:
+    """Return the possible cache folders: in the package, in the cache directory of the user, and a temporary one."""
     named = os.environ.get(CACHE_DIR)
     user = os.getuid() if hasattr(os, "getuid") else "user"
     temporary = Path(tempfile.gettempdir()) / f"halfseen-cache-{user}"
     if named:
-        return [Path(named), temporary]  # the latter for a folder that can only be read
+        return [Path(named), temporary]  # the temporary folder is used if the named one is read-only
     wanted = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(wanted) if os.path.isabs(wanted) else Path(os.path.expanduser("~")) / ".cache"
-    return [_BESIDE, home / "halfseen", temporary]
+    return [_PACKAGE_CACHE, home / "halfseen", temporary]
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether nobody else could have put code there."""
+def _is_private(folder: Path) -> bool:
+    """Return whether only the present user can write to the folder."""
     status = folder.stat()
-    theirs = hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022)
-    return not (theirs or folder.is_symlink())
+    foreign = hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022)
+    return not (foreign or folder.is_symlink())
 
 
 def _version() -> str:
-    """A digest of everything that machine code depends on."""
+    """Return a digest of everything that the machine code depends on."""
     digest = sha256()
     package = files("halfseen")
-    sources = [one for one in package.joinpath("kernels").iterdir() if one.name.endswith(".py")]
-    for one in sorted(sources, key=lambda one: one.name):
-        digest.update(one.read_bytes() if one.is_file() else b"")
+    sources = [path for path in package.joinpath("kernels").iterdir() if path.name.endswith(".py")]
+    for path in sorted(sources, key=lambda path: path.name):
+        digest.update(path.read_bytes() if path.is_file() else b"")
     processor = numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     features = numba.config.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten()
     digest.update(f"{numba.__version__} {np.__version__} {processor} {features}".encode())
     return digest.hexdigest()[:24]
 
 
-def _copy(source: Path, folder: Path) -> None:
-    """Take over what was compiled when an image was built, in a folder that can only be read here."""
+def _copy_kernels(source: Path, folder: Path) -> None:
+    """Copy kernels from a read-only folder, such as one that was filled when a container image was built."""
     with suppress(OSError):
-        for one in source.glob("*/*"):
-            (folder / one.parent.name).mkdir(exist_ok=True)
-            shutil.copyfile(one, folder / one.parent.name / one.name)
+        for path in source.glob("*/*"):
+            (folder / path.parent.name).mkdir(exist_ok=True)
+            shutil.copyfile(path, folder / path.parent.name / path.name)
 
 
-def _remove_old(place: Path) -> None:
+def _remove_old_folders(parent: Path) -> None:
     with suppress(OSError):
-        others = [one for one in place.iterdir() if len(one.name) == 24 and one.is_dir()]
-        for old in sorted(others, key=lambda one: -one.stat().st_mtime)[_VERSIONS:]:
+        others = [path for path in parent.iterdir() if len(path.name) == 24 and path.is_dir()]
+        for old in sorted(others, key=lambda path: -path.stat().st_mtime)[_MAX_OLD_FOLDERS:]:
             shutil.rmtree(old, ignore_errors=True)
 
 
 if hasattr(os, "register_at_fork"):
-    lock = global_compiler_lock  # a child that is forked while another thread holds it would wait for it for ever
+    # A child process that is forked while another thread compiles would wait for this lock forever.
+    lock = global_compiler_lock
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
@@ -176,7 +181,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Notice(event.Listener):  # type: ignore[misc]
-    """Says once in a process that kernels are being compiled; in a terminal also which, how many and for how long."""
+    """Prints once per process that kernels are being compiled. In a terminal it also shows their progress."""
 
     def __init__(self) -> None:
         self._started, self._depth, self._spent, self._began = 0, 0, 0.0, 0.0
@@ -189,10 +194,10 @@ class _Notice(event.Listener):  # type: ignore[misc]
             self._began = time.monotonic()
         self._depth += 1
         self._started += 1
-        if self._started == 1 and _may_speak():
+        if self._started == 1 and _may_print():
             print(NOTICE, file=sys.stderr, flush=True)
         seconds = self._spent + time.monotonic() - self._began
-        self._draw(f"  {'━' * min(self._started, _BAR)} {self._started}: {name}, {seconds:.0f} s")
+        self._draw(f"  {'━' * min(self._started, _BAR_WIDTH)} {self._started}: {name}, {seconds:.0f} s")
 
     def on_end(self, event: Any) -> None:
         if _name_of(event):
@@ -202,24 +207,24 @@ class _Notice(event.Listener):  # type: ignore[misc]
                 self._draw("")
 
     def _draw(self, line: str) -> None:
-        if _may_speak() and sys.stderr.isatty():
+        if _may_print() and sys.stderr.isatty():
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
 def _name_of(event: Any) -> str:
-    """The name of the kernel an event is about, or nothing for a function that is not ours."""
+    """Return the name of the compiled kernel, or "" for a function of another package."""
     function = event.data["dispatcher"].py_func
     return str(function.__name__) if function.__module__.startswith("halfseen.") else ""
 
 
-def _may_speak() -> bool:
+def _may_print() -> bool:
     return QUIET not in os.environ and sys.stderr is not None
 
 
 event.register("numba:compile", _Notice())
 
 
-# ---------------------------------------------------------------------- what Python has no word for
+# ---------------------------------------------------------------------- operations on bits
 
 
 @intrinsic
@@ -242,7 +247,7 @@ def _double_of(typing: Any, bits: Any) -> Any:
 def _multiply_high(typing: Any, a: Any, b: Any) -> Any:
     def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         wide = llvmlite.ir.IntType(128)
-        product = builder.mul(*(builder.zext(one, wide) for one in arguments))
+        product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
         return builder.trunc(builder.lshr(product, wide(64)), arguments[0].type)
 
     return types.uint64(types.uint64, types.uint64), write
@@ -260,7 +265,8 @@ def _multiply_high_in_python(a: Any, b: Any) -> Any:
     return np.uint64(int(a) * int(b) >> 64)
 
 
-# The 64 bits of a double as an integer; the double with these bits; the upper 64 bits of a 128-bit product.
+# bits_of: the 64 bits of a float as an integer. double_of: the float with these bits. multiply_high: the upper 64 bits
+# of the 128-bit product of two unsigned integers.
 bits_of: Any = _bits_in_python if numba.config.DISABLE_JIT else _bits_of
 double_of: Any = _double_in_python if numba.config.DISABLE_JIT else _double_of
 multiply_high: Any = _multiply_high_in_python if numba.config.DISABLE_JIT else _multiply_high

@@ -1,7 +1,7 @@
-"""EM for the linear-Gaussian model: smoothed moments, and the maximisation step (Shumway & Stoffer 1982).
+"""The moments and the M-step of EM for the linear-Gaussian model (Shumway and Stoffer, 1982).
 
-Covariances enter the moments as table row × number of times it was used, the means as matrix products, so an
-iteration over a long complete series costs O(d²) a step (docs/mathematics.md, "Building blocks").
+Each distinct covariance is added once, times the number of rounds in which it occurs, and the means enter by matrix
+products. An iteration over a long series without missing entries costs O(d²) per round.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from halfseen.kernels.linalg import (
 
 @kernel()
 def _add(total: Matrix, part: Matrix, weight: float) -> None:
+    """Compute total += weight·part."""
     for i in range(total.shape[0]):
         for j in range(total.shape[1]):
             total[i, j] += weight * part[i, j]
@@ -29,7 +30,7 @@ def _add(total: Matrix, part: Matrix, weight: float) -> None:
 
 @kernel()
 def _add_moment(total: Matrix, mean: Vector, cov: Matrix) -> None:
-    """total += E[x xᵀ]."""
+    """Compute total += E[x xᵀ] = cov + mean meanᵀ."""
     for i in range(total.shape[0]):
         for j in range(total.shape[1]):
             total[i, j] += cov[i, j]
@@ -40,7 +41,7 @@ def _add_moment(total: Matrix, mean: Vector, cov: Matrix) -> None:
 
 @kernel()
 def _add_products(total: Matrix, X: Matrix, Y: Matrix, part: Matrix) -> None:
-    """total += XᵀY, by chunks of rows."""
+    """Compute total += XᵀY, CHUNK rows at a time. `part` is scratch."""
     for start in range(0, X.shape[0], CHUNK):
         stop = min(X.shape[0], start + CHUNK)
         transposed_dot(X[start:stop], Y[start:stop], part)
@@ -49,9 +50,9 @@ def _add_products(total: Matrix, X: Matrix, Y: Matrix, part: Matrix) -> None:
 
 @kernel()
 def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[Matrix, Matrix, Matrix]:
-    """S11 = Σ_{1..n} E[x_t x_tᵀ], S00 the same over 0..n−1, S10 = Σ_{1..n} E[x_t x_{t−1}ᵀ], given the series.
+    """Return S11 = Σ_{t=1..n} E[x_t x_tᵀ], S00 = Σ_{t=0..n−1} E[x_t x_tᵀ] and S10 = Σ_{t=1..n} E[x_t x_{t−1}ᵀ], (d, d).
 
-    x (n+1, d) smoothed means from x_0 on, rows (n+1,) into the tables P_smooth and lag.
+    x (n+1, d) are the smoothed means from x_0 on. rows (n+1,) is the row of every time in the tables P_smooth and lag.
     """
     n = x.shape[0] - 1
     d = x.shape[1]
@@ -60,7 +61,7 @@ def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[
     S10 = np.zeros((d, d))
     _add_products(S11, x[1:n], x[1:n], part)
     _add_products(S10, x[1:], x[:n], part)
-    # Runs of one row count as that row times their length. Time 0 is added to S00 alone, time n to S11 alone.
+    # Consecutive times with the same row are added together. Time 0 belongs only to S00 and time n only to S11.
     t = 1
     while t < n:
         start = t
@@ -77,10 +78,10 @@ def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[
 
 @kernel()
 def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
-    """Fill the unseen part of M = E[n nᵀ | y], of which only the block seen is given (the rest is 0).
+    """Complete M = E[n nᵀ | y] (k, k), which is given for the observed entries and 0 elsewhere.
 
-    With K = Σ_us Σ_ss⁻¹: E[n_u n_sᵀ] = K M_ss and E[n_u n_uᵀ] = K M_ss Kᵀ + Σ_uu − K Σ_su. A noise that was
-    not seen is thus its own variance when Σ is diagonal. `work` is scratch (5, k, k).
+    For observed entries s and missing entries u, with K = Σ_us Σ_ss⁻¹: E[n_u n_sᵀ] = K M_ss and
+    E[n_u n_uᵀ] = K M_ss Kᵀ + Σ_uu − K Σ_su, which is Σ_uu if Σ is diagonal. `work` (5, k, k) is scratch.
     """
     k = R.shape[0]
     known, cross, scratch, W, K = work[0], work[1], work[2], work[3], work[4]
@@ -106,15 +107,15 @@ def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
 
 @kernel()
 def noise_moment(y: Matrix, R: Matrix, x: Matrix, rows: Index, P_smooth: Stack) -> Matrix:
-    """Σ_{1..n} E[(y_t − Ax_t)(y_t − Ax_t)ᵀ | what was seen], the entries of y not seen taken as unknown.
+    """Return Σ_{t=1..n} E[(y_t − Ax_t)(y_t − Ax_t)ᵀ] (k, k) given the observed entries of y (n, k).
 
-    y (n, k) and R the Σ under which the series was smoothed; x, rows, P_smooth as in `state_moments`.
+    R (k, k) is the covariance Σ with which the series was smoothed. x, rows and P_smooth are as in `state_moments`.
     """
     n, k = y.shape
     total = np.zeros((k, k))
     part = np.empty((k, k))
     work = np.empty((5, k, k))
-    residual = np.zeros((n, k))  # a row with anything missing stays 0 and is added by itself
+    residual = np.zeros((n, k))  # 0 in rounds with a missing entry, which are added one by one
     seen = np.empty(k, np.bool_)
     t = 0
     while t < n:
@@ -148,7 +149,7 @@ def noise_moment(y: Matrix, R: Matrix, x: Matrix, rows: Index, P_smooth: Stack) 
 
 @kernel()
 def maximise(S11: Matrix, S00: Matrix, S10: Matrix, n: int) -> tuple[Matrix, Matrix]:
-    """D = S10 S00⁻¹, Q = (S11 − DS10ᵀ − S10Dᵀ + DS00Dᵀ)/n: the maximiser of the expected log-likelihood."""
+    """Return D = S10 S00⁻¹ and Q = (S11 − D S10ᵀ − S10 Dᵀ + D S00 Dᵀ)/n, which maximise the expected log-likelihood."""
     d = S00.shape[0]
     D = np.empty((d, d))
     Q = np.empty((d, d))
@@ -157,7 +158,7 @@ def maximise(S11: Matrix, S00: Matrix, S10: Matrix, n: int) -> tuple[Matrix, Mat
     whitener(S00, part, W)
     dot_transposed(S10, W, part)
     dot(part, W, D)
-    # Q in the order (D S00 − S10) Dᵀ + S11 − D S10ᵀ: the first bracket is rounding error.
+    # Computed as (D S00 − S10) Dᵀ + S11 − D S10ᵀ, because the bracket is 0 up to rounding error.
     dot(D, S00, W)
     _add(W, S10, -1.0)
     dot_transposed(W, D, Q)

@@ -1,4 +1,8 @@
-"""Least squares of the paper's M-step on a window of filtered means (docs/mathematics.md, "EMKF")."""
+"""The M-step of EMKF-Bandit, a regression of filtered means on the means before them (docs/mathematics.md, "EMKF").
+
+Each window of rounds has the sums X = Σ x̂_{t−1} x̂_{t−1}ᵀ and Ψ = Σ x̂_t x̂_{t−1}ᵀ over its pairs of consecutive
+rounds.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,9 @@ from halfseen.kernels.compiling import FUSED, kernel
 
 @kernel(FUSED)
 def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> None:
-    """X += Σ_t before_t before_tᵀ and Ψ += Σ_t after_t before_tᵀ, of stream b, each entry in the order of the rows.
+    """Add Σ_t before_t before_tᵀ to X[b] and Σ_t after_t before_tᵀ to Ψ[b], from `before` and `after` (n, d).
 
-    Four rows at a time, so that the sums are stored a quarter as often.
+    Four rows at a time, so that the sums are stored less often. The order of the additions is the order of the rows.
     """
     n, d = before.shape[0], before.shape[1]
     whole = n - n % 4
@@ -39,8 +43,8 @@ def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> N
 
 
 @kernel()
-def _open(b: int, mean: Vector, opening: Matrix, X: Stack, Psi: Stack) -> None:
-    """A window of stream b begins with x̂_t: no pair yet."""
+def _start_window(b: int, mean: Vector, opening: Matrix, X: Stack, Psi: Stack) -> None:
+    """Start a window of stream b with x̂_t = mean (d,) and without a pair."""
     for i in range(mean.shape[0]):
         opening[b, i] = mean[i]
         for j in range(mean.shape[0]):
@@ -50,19 +54,19 @@ def _open(b: int, mean: Vector, opening: Matrix, X: Stack, Psi: Stack) -> None:
 
 @kernel()
 def add_pairs(
-    rows: Index,  # (n,)
-    first: Index,  # (n,) 1 where this round opens a window, else 0
-    means: Matrix,  # x̂_t (B, d)
-    previous: Matrix,  # x̂_{t−1} (B, d), changed
-    opening: Matrix,  # x̂ of the window's first round (B, d), changed
-    X: Stack,  # Σ x̂_{t−1} x̂_{t−1}ᵀ (B, d, d), changed
-    Psi: Stack,  # Σ x̂_t x̂_{t−1}ᵀ (B, d, d), changed
+    rows: Index,  # (n,), the streams of the round
+    first: Index,  # (n,), 1 if the round is the first of a window, else 0
+    means: Matrix,  # (B, d), x̂_t
+    previous: Matrix,  # (B, d), x̂_{t−1}, changed
+    opening: Matrix,  # (B, d), x̂ in the first round of the window, changed
+    X: Stack,  # (B, d, d), changed
+    Psi: Stack,  # (B, d, d), changed
 ) -> None:
-    """Add the pair (x̂_{t−1}, x̂_t) to X and Ψ; the first round of a window starts both anew and has no pair."""
+    """Add the pair (x̂_{t−1}, x̂_t) to X and Ψ. The first round of a window resets both and has no pair."""
     for s in range(rows.shape[0]):
         b = rows[s]
         if first[s] != 0:
-            _open(b, means[b], opening, X, Psi)
+            _start_window(b, means[b], opening, X, Psi)
         else:
             _add_pairs(b, previous[b : b + 1], means[b : b + 1], X, Psi)
         for i in range(means.shape[1]):
@@ -71,19 +75,19 @@ def add_pairs(
 
 @kernel()
 def add_pairs_ahead(
-    means: Stack,  # x̂ (B, n, d)
+    means: Stack,  # (B, n, d), x̂
     start: int,
     stop: int,
-    opens: bool,  # whether round `start` opens a window
-    previous: Matrix,  # as above, like all that follows
+    opens: bool,  # whether round `start` is the first of a window
+    previous: Matrix,  # the remaining arguments as in `add_pairs`
     opening: Matrix,
     X: Stack,
     Psi: Stack,
 ) -> None:
-    """`add_pairs` of all streams in the rounds start:stop, all of one window, all of one stream before the next."""
+    """Call `add_pairs` for all streams in the rounds start:stop of one window, stream by stream."""
     for b in range(means.shape[0]):
         if opens:
-            _open(b, means[b, start], opening, X, Psi)
+            _start_window(b, means[b, start], opening, X, Psi)
         else:
             _add_pairs(b, previous[b : b + 1], means[b, start : start + 1], X, Psi)
         _add_pairs(b, means[b, start : stop - 1], means[b, start + 1 : stop], X, Psi)
@@ -92,9 +96,10 @@ def add_pairs_ahead(
 
 
 def maximise(X: Stack, Psi: Stack, opening: Matrix, closing: Matrix, pairs: int) -> tuple[Stack, Stack]:
-    """D̂ = Ψ(X + λI)⁻¹ with λ = 1e-6 tr(X)/d, and Q̂ = (Y − D̂Ψᵀ − ΨD̂ᵀ + D̂XD̂ᵀ)/n + 1e-9 I, for a batch of windows.
+    """Return D̂ and Q̂ (B, d, d) of B windows from their X and Ψ (B, d, d) and their first and last x̂ (B, d).
 
-    Y = Σ x̂_t x̂_tᵀ is X with the window's first mean taken out and its last put in. X must not be 0.
+    D̂ = Ψ(X + λI)⁻¹ with λ = 1e-6 tr(X)/d, and Q̂ = (Y − D̂Ψᵀ − ΨD̂ᵀ + D̂XD̂ᵀ)/n + 1e-9 I with n = `pairs`. Y = Σ x̂_t
+    x̂_tᵀ equals X without the first mean of the window and with the last. X must not be 0.
     """
     d = X.shape[-1]
     identity = np.eye(d)

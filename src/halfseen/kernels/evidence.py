@@ -1,9 +1,12 @@
-"""Bayesian linear regression of all arms at once, with its hyperparameters from the data (docs/mathematics.md,
-"Calibrated arms").
+"""Bayesian linear regression of all arms with hyperparameters from the data (docs/mathematics.md, "Calibrated arms").
 
-θ_a ~ N(θ_0, Λ) for every arm, r = θ_aᵀc + noise of variance s_a. Λ, s_a and the prior mean of the intercept (entry 0,
-the only one that need not be 0) are found by expectation–maximisation on the evidence. Arms without a reward have no
-part in that: adding an arm changes nothing for the others.
+θ_a ~ N(θ_0, Λ) for every arm, and r = θ_aᵀc + noise of variance s_a. The hyperparameters are Λ, s_a and the baseline,
+which is the prior mean of the intercept. The prior means of the slopes are 0. They are estimated with
+expectation–maximisation (EM) on the evidence. Arms without a reward do not influence them, so adding an arm changes
+nothing for the others.
+
+The intercept of an arm may depend on its slopes: intercept_a = baseline + α·uᵀslopes_a + N(0, ρ), where u is the
+direction in which contexts vary most.
 """
 
 from __future__ import annotations
@@ -14,21 +17,25 @@ import numpy as np
 
 from halfseen.kernels.compiling import kernel
 
-NOISE_WEIGHT = 10.0  # rewards that the noise pooled over arms counts for in each arm's own
-PRIOR_WEIGHT = 10.0  # arms that a multiple of I counts for in the covariance of the parameters
-INTERCEPT_WEIGHT, INTERCEPT_SHARE = 1.0, 0.2  # arms for which a share of the mean square reward counts in Λ_00
-NOISE_SHARE = 0.5  # of the mean square reward that is taken for noise at the start
-NOISE_DOUBT = 0.1  # rewards' worth of noise that is assumed beyond the residuals: few rewards can be fitted exactly
-LEAST_FREEDOM = 0.02  # share of the rewards that at least counts as not used up by parameters
-SLOPE_SHARE = 0.5  # of the mean square reward that the prior of the slopes can explain at the least: no lock-in
-LEVER_WEIGHT = 2.0  # arms that speak against any tie between intercept and slopes
-POWER_STEPS = 50  # to the direction in which contexts vary most
+NOISE_WEIGHT = 10.0  # the pooled noise variance counts as this many rewards in the noise variance of every arm
+PRIOR_WEIGHT = 10.0  # a multiple of the identity counts as this many arms in Λ
+# INTERCEPT_SHARE of the mean square reward counts as INTERCEPT_WEIGHT arms in the variance of the intercepts.
+INTERCEPT_WEIGHT, INTERCEPT_SHARE = 1.0, 0.2
+NOISE_SHARE = 0.5  # the share of the mean square reward that is noise at the start of EM
+# The mean square reward counts as this many residuals, because a few rewards can be fitted without any error.
+NOISE_DOUBT = 0.1
+LEAST_FREEDOM = 0.02  # the least degrees of freedom of the residuals, as a share of the number of rewards
+# The least share of the mean square reward that the prior of the slopes explains. A smaller prior would stop
+# exploration.
+SLOPE_SHARE = 0.5
+ALPHA_WEIGHT = 2.0  # the prior α = 0 counts as this many arms
+POWER_STEPS = 50  # iterations to the direction in which contexts vary most
 TINY = 1e-14
 
 
 @kernel()
 def _invert(S, factor, inverse):  # type: ignore[no-untyped-def]
-    """inverse = S⁻¹ of a positive definite S; log|S|. `factor` is scratch."""
+    """Compute inverse = S⁻¹ of a positive definite S (p, p), and return log|S|. `factor` (p, p) is scratch."""
     p = S.shape[0]
     log_det = 0.0
     for i in range(p):
@@ -61,7 +68,11 @@ def _invert(S, factor, inverse):  # type: ignore[no-untyped-def]
 
 @kernel()
 def arm_sums(features, arms, rewards, G, h, squares, counts):  # type: ignore[no-untyped-def]
-    """G_a = Σ ccᵀ, h_a = Σ rc, Σ r² and the number of rewards, over the rounds (rows) with a reward; in place."""
+    """Add the sums over the rounds with a reward to G, h, squares and counts.
+
+    features (n, p) are the rows c, arms (n,) the arms played, and rewards (n,) are NaN where there is none. For every
+    arm, G (K, p, p) is Σ ccᵀ, h (K, p) is Σ rc, squares (K,) is Σ r² and counts (K,) is the number of rewards.
+    """
     p = features.shape[1]
     for t in range(features.shape[0]):
         r = rewards[t]
@@ -83,21 +94,21 @@ def arm_sums(features, arms, rewards, G, h, squares, counts):  # type: ignore[no
 
 @kernel()
 def first_hyperparameters(G, h, squares, counts, noise, prior):  # type: ignore[no-untyped-def]
-    """Where the search for s_a and Λ starts: half of the mean square reward is noise. Returns the prior mean."""
+    """Write the noise (K,) and the prior (p, p) from which EM starts, and return the baseline."""
     p = h.shape[1]
-    total, spread, heard, baseline, played = 0.0, 0.0, 0.0, 0.0, 0
+    total, spread, total_rewards, baseline, played = 0.0, 0.0, 0.0, 0.0, 0
     for a in range(h.shape[0]):
         if counts[a] > 0.0:
             played += 1
-            heard += counts[a]
+            total_rewards += counts[a]
             baseline += h[a, 0] / counts[a]
             for i in range(1, p):
                 spread += G[a, i, i]
     baseline /= max(played, 1)
     for a in range(h.shape[0]):
         total += squares[a] - baseline * (2.0 * h[a, 0] - baseline * counts[a])
-    power = max(total / max(heard, 1.0), 1e-300)
-    slope = (1.0 - NOISE_SHARE) * power / max(spread / max(heard, 1.0), 1e-300) if spread > 0.0 else power
+    power = max(total / max(total_rewards, 1.0), 1e-300)
+    slope = (1.0 - NOISE_SHARE) * power / max(spread / max(total_rewards, 1.0), 1e-300) if spread > 0.0 else power
     for i in range(p):
         for j in range(p):
             prior[i, j] = 0.0
@@ -110,14 +121,15 @@ def first_hyperparameters(G, h, squares, counts, noise, prior):  # type: ignore[
 
 @kernel()
 def _main_direction(G, u, image, spread):  # type: ignore[no-untyped-def]
-    """The direction u (p, entry 0 is 0) in which contexts vary most, over all rewards; False if they do not vary.
+    """Compute the direction u (p,) in which contexts vary most, with u_0 = 0. Return False if they do not vary.
 
-    By power iteration from the largest column of their scatter, which is left in `spread` (p, p).
+    Power iteration from the largest column of the scatter matrix of the contexts of all rewards. `image` (p,) and
+    `spread` (p, p) are scratch.
     """
-    p, heard = G.shape[1], 0.0
+    p, total_rewards = G.shape[1], 0.0
     image[:], spread[:] = 0.0, 0.0
     for a in range(G.shape[0]):
-        heard += G[a, 0, 0]
+        total_rewards += G[a, 0, 0]
         for i in range(p):
             image[i] += G[a, 0, i]
             for j in range(p):
@@ -126,7 +138,7 @@ def _main_direction(G, u, image, spread):  # type: ignore[no-untyped-def]
     for i in range(1, p):
         size = 0.0
         for j in range(1, p):
-            spread[i, j] -= image[i] * image[j] / max(heard, 1.0)
+            spread[i, j] -= image[i] * image[j] / max(total_rewards, 1.0)
             size += spread[i, j] * spread[i, j]
         if size > largest:
             first, largest = i, size
@@ -151,19 +163,21 @@ def _main_direction(G, u, image, spread):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _lever(counts, G, h, mean, cov, noise, baseline, rest, u, lever, by_arms):  # type: ignore[no-untyped-def]
-    """α in intercept_a = baseline + α·uᵀslopes_a + rest_a, by one step of EM.
+def _update_alpha(counts, G, h, mean, cov, noise, baseline, rho, u, alpha, by_arms):  # type: ignore[no-untyped-def]
+    """Return α after one step of EM.
 
-    `by_arms` takes the intercepts for the hidden data and regresses them on uᵀslopes; otherwise the rests are, and
-    rewards less rest and θᵀx are regressed. The first step creeps where rests are small, the second where rewards are
-    few: in turn they creep nowhere. LEVER_WEIGHT further arms, with slopes of the usual size, say that α is 0.
+    With `by_arms` the intercepts are the latent variables of EM, and they are regressed on uᵀslopes. Otherwise the
+    deviations intercept − baseline − α·uᵀslopes are the latent variables, and the rewards are regressed. The first kind
+    of step converges slowly if ρ is small, the second if there are few rewards, so the caller alternates them.
+    ALPHA_WEIGHT further arms with slopes of the usual size and α = 0 are the prior.
     """
     p = mean.shape[1]
     right, system, squares, played = 0.0, 0.0, 0.0, 0
     for a in range(len(counts)):
         if counts[a] == 0.0:
             continue
-        slope, square, with_intercept, with_sums = 0.0, 0.0, 0.0, 0.0  # E uᵀθ, E (uᵀθ)², E uᵀθ b, E uᵀθ θᵀΣx
+        # E uᵀθ, E (uᵀθ)², E[uᵀθ·intercept] and E[uᵀθ θᵀΣx]
+        slope, square, with_intercept, with_sums = 0.0, 0.0, 0.0, 0.0
         for i in range(1, p):
             slope += u[i] * mean[a, i]
             with_intercept += u[i] * (cov[a, i, 0] + mean[a, i] * mean[a, 0])
@@ -174,62 +188,62 @@ def _lever(counts, G, h, mean, cov, noise, baseline, rest, u, lever, by_arms):  
         played += 1
         squares += square
         if by_arms:
-            system += square / rest
-            right += (with_intercept - slope * baseline) / rest
+            system += square / rho
+            right += (with_intercept - slope * baseline) / rho
         else:
             system += counts[a] * square / noise[a]
-            right += (slope * h[a, 0] - counts[a] * (with_intercept - lever * square) - with_sums) / noise[a]
-    return right / max(system + LEVER_WEIGHT * squares / (played * rest), 1e-300)
+            right += (slope * h[a, 0] - counts[a] * (with_intercept - alpha * square) - with_sums) / noise[a]
+    return right / max(system + ALPHA_WEIGHT * squares / (played * rho), 1e-300)
 
 
 @kernel()
-def _tie_intercept(prior, rest, lever, u):  # type: ignore[no-untyped-def]
-    """The prior of (intercept, slopes) in which intercept = baseline + lever·uᵀslopes + N(0, rest), in place."""
+def _tie_intercept(prior, rho, alpha, u):  # type: ignore[no-untyped-def]
+    """Set the entries of the intercept in `prior` (p, p) to those of intercept = baseline + α·uᵀslopes + N(0, ρ)."""
     p = len(u)
-    prior[0, 0] = rest
+    prior[0, 0] = rho
     for i in range(1, p):
         total = 0.0
         for j in range(1, p):
-            total += prior[i, j] * lever * u[j]
+            total += prior[i, j] * alpha * u[j]
         prior[i, 0] = prior[0, i] = total
-        prior[0, 0] += total * lever * u[i]
+        prior[0, 0] += total * alpha * u[i]
 
 
 @kernel()
 def _untie_intercept(prior, u):  # type: ignore[no-untyped-def]
-    """(rest, lever) along u of any prior: the regression of the intercept on uᵀslopes, and what it leaves."""
+    """Return ρ and α of `prior` (p, p), from the regression of the intercept on uᵀslopes."""
     tied, along = 0.0, 0.0
     for i in range(1, len(u)):
         tied += u[i] * prior[i, 0]
         for j in range(1, len(u)):
             along += u[i] * prior[i, j] * u[j]
-    lever = tied / along if along > 0.0 else 0.0
-    return max(prior[0, 0] - lever * tied, TINY * prior[0, 0]), lever
+    alpha = tied / along if along > 0.0 else 0.0
+    return max(prior[0, 0] - alpha * tied, TINY * prior[0, 0]), alpha
 
 
 @kernel()
 def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iterations, tolerance):  # type: ignore[no-untyped-def]
-    """Posterior mean (K, p) and cov (K, p, p) of every arm, with `noise` (K,) and `prior` (p, p) improved in place.
+    """Compute the posterior mean (K, p) and cov (K, p, p) of every arm, and update noise (K,) and prior (p, p).
 
-    At most `iterations` of EM on the evidence, fewer once no variance moves by more than `tolerance` of itself.
-    Returns the log evidence of the rewards under the hyperparameters reached, the baseline (the prior mean of the
-    intercept) and the noise of an arm of which nothing is known.
+    G, h, squares and counts are those of `arm_sums`. EM stops after `iterations`, or when no variance changes by more
+    than the share `tolerance`. Returns the log evidence of the rewards under the final hyperparameters, the baseline,
+    and the pooled noise variance, which is the one of an arm without a reward.
     """
     arms, p = h.shape
-    heard, power, played, spread = 0.0, 0.0, 0, 0.0
+    total_rewards, power, played, spread = 0.0, 0.0, 0, 0.0
     for a in range(arms):
         for i in range(1, p):
             spread += G[a, i, i]
-        heard += counts[a]
+        total_rewards += counts[a]
         power += squares[a] - baseline * (2.0 * h[a, 0] - baseline * counts[a])
         played += counts[a] > 0.0
     precision, factor, system = np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
     moment, right = np.empty((p, p)), np.empty(p)
-    u = np.empty(p)  # of contexts, along which what an arm pays at their origin may follow from its slopes
+    u = np.empty(p)
     vary = _main_direction(G, u, right, moment)
-    rest, lever = _untie_intercept(prior, u)
-    if iterations > 0:  # else the prior is held as it is
-        _tie_intercept(prior, rest, lever, u)
+    rho, alpha = _untie_intercept(prior, u)
+    if iterations > 0:  # without iterations the prior is not changed
+        _tie_intercept(prior, rho, alpha, u)
     residual, used = np.zeros(arms), np.zeros(arms)
     evidence, step, pooled = 0.0, 0, noise[0]
     while True:
@@ -273,13 +287,14 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
         if step >= iterations or played == 0:
             break
         step += 1
-        # The pooled noise by counting degrees of freedom, which gets there faster than EM; each arm's own by EM.
-        spare = max(heard - freedom, LEAST_FREEDOM * heard)
-        pooled = max((left + NOISE_DOUBT * power / heard) / spare, TINY * power / heard, 1e-300)
+        # The pooled noise is residuals / degrees of freedom, which converges faster than EM. The noise of an arm is
+        # from EM.
+        spare = max(total_rewards - freedom, LEAST_FREEDOM * total_rewards)
+        pooled = max((left + NOISE_DOUBT * power / total_rewards) / spare, TINY * power / total_rewards, 1e-300)
         change = 0.0
         for a in range(arms):
             if counts[a] == 0.0:
-                noise[a] = pooled  # and no part in when to stop
+                noise[a] = pooled  # does not count in the stopping rule
                 continue
             new = (residual[a] + noise[a] * used[a] + NOISE_WEIGHT * pooled) / (counts[a] + NOISE_WEIGHT)
             change = max(change, abs(math.log(new / noise[a])))
@@ -289,7 +304,7 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
             if counts[a] > 0.0:
                 baseline += mean[a, 0] / played
                 for i in range(1, p):
-                    baseline -= lever * u[i] * mean[a, i] / played
+                    baseline -= alpha * u[i] * mean[a, i] / played
         for i in range(p):
             for j in range(p):
                 moment[i, j] = 0.0
@@ -305,14 +320,14 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
         if spread > 0.0:
             scale = max(scale, SLOPE_SHARE * power / spread)
         if vary:
-            lever = _lever(counts, G, h, mean, cov, noise, baseline, rest, u, lever, step % 2 == 1)
-        rest = moment[0, 0]  # of the intercepts, that the slopes leave unexplained
+            alpha = _update_alpha(counts, G, h, mean, cov, noise, baseline, rho, u, alpha, step % 2 == 1)
+        rho = moment[0, 0]  # becomes the sum of squared intercepts that the slopes do not explain
         for i in range(1, p):
-            rest -= 2.0 * lever * u[i] * moment[i, 0]
+            rho -= 2.0 * alpha * u[i] * moment[i, 0]
             for j in range(1, p):
-                rest += lever * u[i] * moment[i, j] * lever * u[j]
-        floor = INTERCEPT_WEIGHT * INTERCEPT_SHARE * max(power / heard, 1e-300)
-        rest = max((rest + floor) / (INTERCEPT_WEIGHT + played), 1e-300)
+                rho += alpha * u[i] * moment[i, j] * alpha * u[j]
+        floor = INTERCEPT_WEIGHT * INTERCEPT_SHARE * max(power / total_rewards, 1e-300)
+        rho = max((rho + floor) / (INTERCEPT_WEIGHT + played), 1e-300)
         for i in range(1, p):
             before = prior[i, i]
             for j in range(1, p):
@@ -321,7 +336,7 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
             prior[i, i] = max(prior[i, i], 1e-300)
             change = max(change, abs(math.log(prior[i, i] / before)))
         before = prior[0, 0]
-        _tie_intercept(prior, rest, lever, u)
+        _tie_intercept(prior, rho, alpha, u)
         change = max(change, abs(math.log(prior[0, 0] / before)))
         if change < tolerance:
             iterations = step

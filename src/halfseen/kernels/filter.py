@@ -1,12 +1,13 @@
 """The Kalman filter over whole series of one model, with every distinct covariance computed once.
 
-Covariances depend on the model and on which entries were seen, not on their values. So the pass keeps a
-*table* of covariance steps, a tree: row 0 is the prior, and each other row is its parent's step under one
-pattern of seen entries. A series is a walk in the tree, kept as one row number per time. The walk on which
-everything is seen (the schedule) is laid down first, up to the row at which it converges; that row is its own
-successor (it is frozen), so a long complete series costs O(d²) a step and no memory for covariances. A
-missing entry leaves the schedule, by rows of its own, until the covariance agrees again with the frozen one.
-What a series gets depends only on the model and on itself, never on its neighbours in the batch.
+Covariances depend on the model and on which entries are observed, but not on their values. The filter therefore stores
+them in a table that is a tree. Row 0 is the prior, and every other row is the covariance step from its parent for one
+pattern of observed entries. A series is a path in the tree, stored as one row number per time.
+
+The complete path, on which every entry is observed, is computed first, up to the row at which the covariance converges.
+This row is called frozen and is its own successor, so that a long series without missing entries costs O(d²) per step
+and no memory for covariances. A missing entry leads to other rows until the covariance equals the frozen one again. The
+result of a series depends only on the model and on the series, not on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ import numpy as np
 from halfseen.kernels.arrays import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.compiling import kernel
 from halfseen.kernels.kalman import covariance_step
-from halfseen.kernels.linalg import FREEZE, agree, copy_into, dot_transposed, recur
+from halfseen.kernels.linalg import FREEZE, copy_into, dot_transposed, nearly_equal, run_recursion
 
 LOG_2PI = 1.8378770664093453
-CHUNK = 256  # rows to a matrix product: fits the cache, and small enough that BLAS stays on one thread
-# Two walks may settle, to FREEZE, on either side of their common limit: they are the same if this close.
-SAME = 1e-10
+CHUNK = 256  # rows per matrix product, which fit the cache and are too few for BLAS to start threads
+# Two covariances that converge, up to FREEZE, from different sides have the same limit if they are this close.
+SAME_LIMIT = 1e-10
 NONE = -1
-# Columns of the tree: the row that follows when everything is seen; the first of the others and, from each of
-# those, the next; and the pattern of seen entries, k columns, that led to a row.
+# Columns of the tree. NEXT_COMPLETE: the child for a complete observation. FIRST_CHILD: the first of the other
+# children. SIBLING: the next child of the same parent. PATTERN and the k − 1 columns after it: the observed entries of
+# the step.
 NEXT_COMPLETE, FIRST_CHILD, SIBLING, PATTERN = 0, 1, 2, 3
 
 
 @kernel()
-def grow(table: Stack) -> Stack:
-    """The table with room for twice as many rows."""
+def double_rows(table: Stack) -> Stack:
+    """Return a copy of the table (rows, m, n) with twice as many rows."""
     wider = np.empty((2 * table.shape[0], table.shape[1], table.shape[2]))
     for row in range(table.shape[0]):
         copy_into(wider[row], table[row])
@@ -50,7 +52,7 @@ def _grow_tree(tree: Index, room: int) -> Index:
 
 @kernel()
 def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
-    """The row that follows `here` under this pattern, or NONE when nothing has gone that way yet."""
+    """Return the child of row `here` for the observed entries `seen` (k,), or NONE if it does not exist yet."""
     if complete:
         return int(tree[here, NEXT_COMPLETE])
     there = tree[here, FIRST_CHILD]
@@ -68,7 +70,7 @@ def _successor(tree: Index, here: int, seen: Flags, complete: bool) -> int:
 
 @kernel()
 def _closed_loop(D: Matrix, G: Matrix) -> Matrix:
-    """Fᵀ with F = (I − GA)D, the map from one filtered mean to the next."""
+    """Return Fᵀ (d, d), where F = (I − GA)D maps one filtered mean to the next."""
     d, k = G.shape
     FT = np.empty((d, d))
     for i in range(d):
@@ -82,7 +84,7 @@ def _closed_loop(D: Matrix, G: Matrix) -> Matrix:
 
 @kernel()
 def _log_det(W: Matrix) -> float:
-    """log|S| of S⁻¹ = WᵀW."""
+    """Return log|S|, where S⁻¹ = WᵀW."""
     total = 0.0
     for i in range(W.shape[0]):
         total -= 2.0 * np.log(W[i, i])
@@ -91,13 +93,14 @@ def _log_det(W: Matrix) -> float:
 
 @kernel()
 def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt: Matrix, errors: Stack) -> float:
-    """len(y) steps under one gain: fills x_filt[1:] from x_filt[0]. Returns −2 × their log-likelihood.
+    """Compute the filtered means x_filt[1:] (n, d) from x_filt[0] and y (n, k) with a constant gain.
 
-    Only the recursion x_t = F x_{t−1} + G y_t is sequential; the rest are matrix products over the rows.
+    Returns −2 times the log-likelihood of y. Only the recursion x_t = F x_{t−1} + G y_t is sequential. Everything else
+    is a matrix product over all rows. `errors` (2, rows, k) is scratch.
     """
     n, k = y.shape
     dot_transposed(y, G, x_filt[1:])
-    recur(FT, x_filt[0], x_filt[1:], np.bool_(False))
+    run_recursion(FT, x_filt[0], x_filt[1:], np.bool_(False))
     raw = errors[0, :n]
     white = errors[1, :n]
     dot_transposed(x_filt[:n], D[:k], raw)
@@ -114,7 +117,7 @@ def _frozen_steps(D: Matrix, G: Matrix, W: Matrix, FT: Matrix, y: Matrix, x_filt
 
 @kernel()
 def _exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Vector, error: Vector) -> float:
-    """One step under one gain, entries that are NaN left out. Returns −2 × its log-likelihood."""
+    """Compute the filtered mean x_new (d,) from x (d,) and y (k,), and return −2 times the log-likelihood of y."""
     d, k = G.shape
     for i in range(d):
         mean = 0.0
@@ -143,7 +146,7 @@ def _exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Ve
 
 @kernel()
 def _complete_rows(y: Matrix, start: int) -> int:
-    """How many rows from `start` on, at most a chunk of them, have no NaN."""
+    """Return the number of rows of y (n, k) without NaN from `start` to the first with NaN, at most CHUNK."""
     stop = min(y.shape[0], start + CHUNK)
     for t in range(start, stop):
         for i in range(y.shape[1]):
@@ -157,20 +160,25 @@ def filter_series(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)
     R: Matrix,  # Σ (k, k)
-    m0: Vector,  # mean of x_0 (d,)
-    P0: Matrix,  # covariance of x_0 (d, d)
-    ys: Stack,  # (B, n, k), NaN = not seen
+    m0: Vector,  # (d,), mean of x_0
+    P0: Matrix,  # (d, d), covariance of x_0
+    ys: Stack,  # (B, n, k), NaN where missing
 ) -> tuple[Stack, Vector, Index, Stack, Stack, int]:
-    """Filter B series of one model. Returns
+    """Filter B series of one model.
 
-    x_filt (B, n+1, d), whose row 0 in time is m0; the log-likelihoods (B,); rows (B, n+1) into the tables
-    P_filt (rows, d, d), row 0 the prior, and P_pred (rows, d, d), the same before the observation; the frozen
-    row or −1. Log-likelihood: Σ −½(log|S| + eᵀS⁻¹e + m log 2π), m the number of entries seen. Predicted means
-    are D x_filt.
+    Returns
+
+    * x_filt (B, n+1, d), the filtered means from m0 on,
+    * the log-likelihoods (B,), Σ_t −½(log|S| + eᵀS⁻¹e + m log 2π) with m the number of observed entries of y_t,
+    * rows (B, n+1), the row of every time in the tables P_filt and P_pred,
+    * P_filt (rows, d, d), the distinct filtered covariances, with the prior in row 0,
+    * P_pred (rows, d, d), the predicted covariances that belong to them,
+    * the frozen row, or −1 if the covariance does not converge.
     """
     B, n, k = ys.shape
     d = D.shape[0]
-    room = np.int64(64)  # not a literal, of which a helper would be compiled once more; nor are those below
+    # Numba would compile helpers again for literal arguments, so these have explicit types.
+    room = np.int64(64)
     P_pred = np.zeros((room, d, d))
     P_filt = np.zeros((room, d, d))
     G = np.zeros((room, d, k))
@@ -189,7 +197,7 @@ def filter_series(
     copy_into(P_filt[0], P0)
     used = 1
     frozen = NONE
-    for b in range(-1, B):  # −1 lays down the schedule, the walk of a series of which everything is seen
+    for b in range(-1, B):  # b = −1 computes the complete path
         if b == 0 and frozen != NONE:
             FT = _closed_loop(D, G[frozen])
         if b >= 0:
@@ -217,28 +225,28 @@ def filter_series(
             if there == NONE:
                 if used == room:
                     room *= 2
-                    P_pred, P_filt, G, W = grow(P_pred), grow(P_filt), grow(G), grow(W)
+                    P_pred, P_filt, G, W = double_rows(P_pred), double_rows(P_filt), double_rows(G), double_rows(W)
                     tree = _grow_tree(tree, room)
                 there = used
                 covariance_step(
                     D, Q, R, P_filt[here], seen, P_pred[there], P_filt[there], G[there], W[there],
                     work_dd, work_dk, work_kk,
                 )  # fmt: skip
-                settled = complete and agree(P_filt[there], P_filt[here], P_pred[there], FREEZE)
+                converged = complete and nearly_equal(P_filt[there], P_filt[here], P_pred[there], FREEZE)
                 if (
                     complete
                     and frozen != NONE
                     and (
-                        agree(P_filt[there], P_filt[frozen], P_pred[frozen], FREEZE)
-                        or (settled and agree(P_filt[there], P_filt[frozen], P_pred[frozen], SAME))
+                        nearly_equal(P_filt[there], P_filt[frozen], P_pred[frozen], FREEZE)
+                        or (converged and nearly_equal(P_filt[there], P_filt[frozen], P_pred[frozen], SAME_LIMIT))
                     )
                 ):
-                    there = frozen  # back on the schedule: the new row is not kept
+                    there = frozen  # the covariance has returned to its limit, so the new row is not needed
                 else:
                     used += 1
                 if complete:
                     tree[here, NEXT_COMPLETE] = there
-                    if b < 0 and settled:
+                    if b < 0 and converged:
                         frozen = there
                         tree[there, NEXT_COMPLETE] = there
                 else:
@@ -259,18 +267,19 @@ def filter_series(
 
 # ---------------------------------------------------------------------- one stream, one round at a time
 
-# What came of a round. Those from MISSING on leave everything as it was.
-DONE, SETTLED, BACK, MISSING, INFINITE = 0, 1, 2, 3, 4
+# The result of a round. UPDATED: the belief was updated. CONVERGED: P changed by less than FREEZE. AT_LIMIT: P returned
+# to its known limit. MISSING, INFINITE: an entry of y is NaN or infinite, and nothing was changed.
+UPDATED, CONVERGED, AT_LIMIT, MISSING, INFINITE = 0, 1, 2, 3, 4
 
 
 @kernel()
 def steady_round(
     y: Vector,  # (k,)
-    loop: Matrix,  # Fᵀ over Gᵀ (d + k, d), with F = (I − GA)D
-    x: Vector,  # filtered mean (d,), changed
-    mean: Vector,  # out (d,): the same
+    loop: Matrix,  # (d + k, d), Fᵀ stacked on Gᵀ, with F = (I − GA)D
+    x: Vector,  # (d,), filtered mean, changed
+    mean: Vector,  # output (d,), a copy of the new x
 ) -> int:
-    """x ← Fx + Gy under the frozen gain, unless an entry is missing or infinite."""
+    """Update the filtered mean x ← Fx + Gy with the converged gain, unless an entry is missing or infinite."""
     k, d = y.shape[0], x.shape[0]
     for i in range(k):
         if math.isnan(y[i]):
@@ -282,28 +291,28 @@ def steady_round(
     for j in range(k):
         for i in range(d):
             mean[i] += loop[d + j, i] * y[j]
-    recur(loop[:d], x, mean.reshape((1, d)), np.bool_(False))
+    run_recursion(loop[:d], x, mean.reshape((1, d)), np.bool_(False))
     for i in range(d):
         x[i] = mean[i]
-    return DONE
+    return UPDATED
 
 
 @kernel()
 def exact_round(
     y: Vector,  # (k,)
-    model: Stack,  # D, Q and, in its upper left corner, Σ (3, d, d)
-    now: Stack,  # P and P⁻ (2, d, d), changed
-    limit: Stack,  # the same of the frozen step (2, d, d); with `limit_gain`, of use only if `known`
-    gain: Matrix,  # out (d, k)
-    limit_gain: Matrix,  # (d, k)
-    known: bool,
-    loop: Matrix,  # out (d + k, d), of `steady_round`; left alone unless P settles for the first time
-    x: Vector,  # filtered mean (d,), changed
-    mean: Vector,  # out (d,): the same
+    model: Stack,  # (3, d, d), D, Q, and Σ in the upper left corner of the third matrix
+    covs: Stack,  # (2, d, d), P and P⁻, changed
+    limit: Stack,  # (2, d, d), the limits of P and P⁻ if `limit_known`
+    gain: Matrix,  # output (d, k)
+    limit_gain: Matrix,  # (d, k), the limit of the gain if `limit_known`
+    limit_known: bool,
+    loop: Matrix,  # output (d + k, d) for `steady_round`, set when P converges and the limit was not known
+    x: Vector,  # (d,), filtered mean, changed
+    mean: Vector,  # output (d,), a copy of the new x
 ) -> int:
-    """One step of covariance and mean with the entries seen.
+    """Update covariance, gain and mean for one round, with the observed entries of y.
 
-    SETTLED: all was seen and P no longer changes. BACK: P is the frozen one again, and `now` and `gain` are those.
+    Returns CONVERGED or AT_LIMIT only if no entry is missing. With AT_LIMIT, `covs` and `gain` are set to the limits.
     """
     k, d = y.shape[0], x.shape[0]
     seen = np.empty(k, np.bool_)
@@ -319,23 +328,26 @@ def exact_round(
             noise[i, j] = model[2, i, j]
     P = np.empty((d, d))
     covariance_step(
-        model[0], model[1], noise, now[0], seen, now[1], P, gain, W,
+        model[0], model[1], noise, covs[0], seen, covs[1], P, gain, W,
         np.empty((d, d)), np.empty((2, d, k)), np.empty((3, k, k)),
     )  # fmt: skip
-    came = DONE
+    status = UPDATED
     if complete:
-        settled = agree(P, now[0], now[1], FREEZE)
-        if known and (agree(P, limit[0], limit[1], FREEZE) or (settled and agree(P, limit[0], limit[1], SAME))):
-            came = BACK
-        elif settled:
-            came = SETTLED
-    if came == BACK:
-        copy_into(now[0], limit[0])
-        copy_into(now[1], limit[1])
+        converged = nearly_equal(P, covs[0], covs[1], FREEZE)
+        if limit_known and (
+            nearly_equal(P, limit[0], limit[1], FREEZE)
+            or (converged and nearly_equal(P, limit[0], limit[1], SAME_LIMIT))
+        ):
+            status = AT_LIMIT
+        elif converged:
+            status = CONVERGED
+    if status == AT_LIMIT:
+        copy_into(covs[0], limit[0])
+        copy_into(covs[1], limit[1])
         copy_into(gain, limit_gain)
     else:
-        copy_into(now[0], P)
-    if came == SETTLED and not known:
+        copy_into(covs[0], P)
+    if status == CONVERGED and not limit_known:
         copy_into(loop, _closed_loop(model[0], gain))
         for i in range(d):
             for j in range(k):
@@ -343,4 +355,4 @@ def exact_round(
     _exact_step(model[0], gain, W, y, x, mean, np.empty(k))
     for i in range(d):
         x[i] = mean[i]
-    return came
+    return status

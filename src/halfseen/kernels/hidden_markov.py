@@ -1,8 +1,10 @@
-"""A hidden Markov chain with Gaussian observations, filtered and learnt in one pass (docs/mathematics.md).
+"""Filter and online EM of a hidden Markov chain (docs/mathematics.md, "Hidden Markov chain").
 
-The recursions are Cappé's (2011) for online EM. ρ(·; q) is the running average of a statistic of the rounds so far,
-given that the chain is in state q now; it moves on with the retrospective probabilities ret(l | q) of having come
-from l. M states, k entries of y.
+The recursions are the online EM of Cappé (2011). ρ(·; q) is the weighted mean of a statistic over the rounds so far,
+given that the chain is now in state q. It is updated with ret(l | q), the probability that the state before q was l.
+
+M states and k features. The arrays of a stream are belief (M,), F (M, M), mean and var (M, k), rho_F (M, M, M),
+rho_1 (M, M), rho_y and rho_yy (M, k, M). The last axis of the statistics is q.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ import numpy as np
 
 from halfseen.kernels.compiling import kernel
 
-RARE = 1e-8  # a transition is never rarer: a zero would stay zero for ever
-UNVISITED = 1e-6  # a state with a smaller share of the statistics keeps its mean and variances
+MIN_TRANSITION = 1e-8  # the least transition probability, because EM never changes a probability of 0
+MIN_VISITS = 1e-6  # a state that is visited in a smaller share of the rounds keeps its mean and variances
 
 
 @kernel()
 def _predict(belief, F, pred, ret):  # type: ignore[no-untyped-def]
-    """pred_j = Σ_i b_i F_ij and ret(i | j) = b_i F_ij / pred_j."""
+    """Compute pred_j = Σ_i b_i F_ij (M,) and ret(i | j) = b_i F_ij / pred_j (M, M)."""
     M = belief.shape[0]
     for j in range(M):
         total = 0.0
@@ -32,7 +34,7 @@ def _predict(belief, F, pred, ret):  # type: ignore[no-untyped-def]
 
 @kernel()
 def _condition(pred, y, mean, var, belief):  # type: ignore[no-untyped-def]
-    """b_j ∝ pred_j N(y; m_j, diag R_j) over the entries seen, worked out in logs; the log of the sum of the right."""
+    """Compute b_j ∝ pred_j N(y; m_j, diag R_j) over the observed entries of y (k,), and return log p(y)."""
     M, k = mean.shape
     highest = -np.inf
     for j in range(M):
@@ -53,8 +55,8 @@ def _condition(pred, y, mean, var, belief):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _carry(rho, ret, kept, old):  # type: ignore[no-untyped-def]
-    """ρ(q) ← kept·Σ_l ρ(l) ret(l | q)."""
+def _propagate(rho, ret, factor, old):  # type: ignore[no-untyped-def]
+    """Compute ρ(q) ← factor·Σ_l ρ(l) ret(l | q) (M,). `old` (M,) is scratch."""
     M = rho.shape[0]
     for q in range(M):
         old[q] = rho[q]
@@ -62,36 +64,36 @@ def _carry(rho, ret, kept, old):  # type: ignore[no-untyped-def]
         total = 0.0
         for l in range(M):  # noqa: E741
             total += old[l] * ret[l, q]
-        rho[q] = kept * total
+        rho[q] = factor * total
 
 
 @kernel()
 def _average(y, mean, var, ret, g, rho_F, rho_1, rho_y, rho_yy, old):  # type: ignore[no-untyped-def]
-    """The statistics of transitions, visits, y and y² with one round more, of weight g.
+    """Add one round with weight g to the statistics of transitions, visits, y and y².
 
-    An entry not seen counts with what is expected of it in each state: m_j, and m_j² + R_j for its square.
+    A missing entry is replaced by its expected value in each state, m_j, and its square by m_j² + R_j.
     """
     M, k = mean.shape
-    kept = 1.0 - g
+    factor = 1.0 - g
     for j in range(M):
         for i in range(M):
-            _carry(rho_F[i, j], ret, kept, old)
+            _propagate(rho_F[i, j], ret, factor, old)
             rho_F[i, j, j] += g * ret[i, j]
-        _carry(rho_1[j], ret, kept, old)
+        _propagate(rho_1[j], ret, factor, old)
         rho_1[j, j] += g
         for i in range(k):
             first, second = y[i], y[i] * y[i]
             if math.isnan(first):
                 first, second = mean[j, i], mean[j, i] * mean[j, i] + var[j, i]
-            _carry(rho_y[j, i], ret, kept, old)
-            _carry(rho_yy[j, i], ret, kept, old)
+            _propagate(rho_y[j, i], ret, factor, old)
+            _propagate(rho_yy[j, i], ret, factor, old)
             rho_y[j, i, j] += g * first
             rho_yy[j, i, j] += g * second
 
 
 @kernel()
 def _maximise(belief, rho_F, rho_1, rho_y, rho_yy, floor, F, mean, var):  # type: ignore[no-untyped-def]
-    """F = row-normalised S_F, m = S_y/S_1, R = S_yy/S_1 − m² + floor, where S = Σ_q ρ(·; q) b_q."""
+    """Compute F = row-normalised S_F, m = S_y/S_1 and R = S_yy/S_1 − m² + floor, where S = Σ_q ρ(·; q) b_q."""
     M, k = mean.shape
     for i in range(M):
         total = 0.0
@@ -102,12 +104,12 @@ def _maximise(belief, rho_F, rho_1, rho_y, rho_yy, floor, F, mean, var):  # type
             F[i, j] = share
             total += share
         for j in range(M):
-            F[i, j] = (F[i, j] / total if total > 0.0 else 1.0 / M) * (1.0 - M * RARE) + RARE
+            F[i, j] = (F[i, j] / total if total > 0.0 else 1.0 / M) * (1.0 - M * MIN_TRANSITION) + MIN_TRANSITION
     for j in range(M):
         visits = 0.0
         for q in range(M):
             visits += rho_1[j, q] * belief[q]
-        if not visits > UNVISITED:
+        if not visits > MIN_VISITS:
             continue
         for i in range(k):
             first, second = 0.0, 0.0
@@ -120,7 +122,7 @@ def _maximise(belief, rho_F, rho_1, rho_y, rho_yy, floor, F, mean, var):  # type
 
 @kernel()
 def _step(y, g, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy, pred, ret, old):  # type: ignore[no-untyped-def]
-    """Belief and statistics of one stream with one round more, of weight g."""
+    """Update the belief and the statistics of one stream with one round of weight g."""
     _predict(belief, F, pred, ret)
     _condition(pred, y, mean, var, belief)
     _average(y, mean, var, ret, g, rho_F, rho_1, rho_y, rho_yy, old)
@@ -128,8 +130,10 @@ def _step(y, g, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy, pred, ret, ol
 
 @kernel()
 def filter_and_learn(rows, ys, rounds, exponent, floor, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy):  # type: ignore[no-untyped-def]
-    """One round of the streams in `rows`: belief b given y (NaN: not seen), statistics with weight t^−exponent, and
-    the parameters from them. All arrays but the first three have the leading axis B and are changed in place.
+    """Update beliefs, statistics and parameters of the streams in rows (n,) with one round.
+
+    ys (n, k) are the observations, NaN where missing, and rounds (n,) the round numbers t. The weight of a round is
+    t^−exponent. The arrays from `belief` on have a leading axis B and are changed.
     """
     M = belief.shape[1]
     pred, ret, old = np.empty(M), np.empty((M, M)), np.empty(M)
@@ -143,25 +147,25 @@ def filter_and_learn(rows, ys, rounds, exponent, floor, belief, F, mean, var, rh
 
 @kernel()
 def fit_start(ys, passes, exponent, floor, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy):  # type: ignore[no-untyped-def]
-    """EM on the first rounds ys (n, k) of one stream, then the statistics that go on from there; all in place.
+    """Run EM on the first rounds ys (n, k) of one stream, and compute the statistics to continue with.
 
-    With weights 1/t the running averages are those of all rounds, and a pass with the parameters held, followed by
-    one maximisation, is an iteration of Baum and Welch's. The last pass has the weights of the rounds to come.
+    With weights 1/t the statistics are plain means over the rounds, and a pass with constant parameters followed by one
+    maximisation is an iteration of the Baum–Welch algorithm. The last pass uses the weights of `filter_and_learn`.
     """
     M = belief.shape[0]
     pred, ret, old = np.empty(M), np.empty((M, M)), np.empty(M)
-    for turn in range(passes + 1):
+    for iteration in range(passes + 1):
         belief[:] = 1.0 / M
         for t in range(ys.shape[0]):
-            g = (t + 1.0) ** -(exponent if turn == passes else 1.0)
+            g = (t + 1.0) ** -(exponent if iteration == passes else 1.0)
             _step(ys[t], g, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy, pred, ret, old)
-        if turn < passes:
+        if iteration < passes:
             _maximise(belief, rho_F, rho_1, rho_y, rho_yy, floor, F, mean, var)
 
 
 @kernel()
 def log_likelihood(ys, F, mean, var):  # type: ignore[no-untyped-def]
-    """log p(y_1..y_n) of one stream, from a uniform belief before the first round."""
+    """Return log p(y_1, ..., y_n) of one stream, ys (n, k), from a uniform belief before the first round."""
     M = F.shape[0]
     belief, pred, ret = np.full(M, 1.0 / M), np.empty(M), np.empty((M, M))
     total = 0.0

@@ -1,8 +1,8 @@
-"""The Kalman step, online and batched over streams (spec: docs/mathematics.md, "Building blocks").
+"""The Kalman step for many streams at a time (docs/mathematics.md, "Building blocks").
 
-The covariance half of the step does not look at the data, only at which entries were seen, so streams that
-share a model and a history of seen entries share one *group* of covariances: the gain is computed once for all
-of them, and not at all once it has converged.
+Covariances depend on the model and on which entries are observed, but not on their values. Streams with the same model
+and the same history of missing entries form a *group* with one covariance. The gain of a group is computed once per
+round, and not at all after it has converged.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import numpy as np
 
 from halfseen.kernels.arrays import Flags, Index, Matrix, Stack, Vector
 from halfseen.kernels.compiling import kernel
-from halfseen.kernels.linalg import FREEZE, agree, copy_into, dot, dot_transposed, symmetrise, whitener
+from halfseen.kernels.linalg import FREEZE, copy_into, dot, dot_transposed, nearly_equal, symmetrise, whitener
 
-NOISE_FLOOR = 1e-9  # a Σ_ii of 0 counts as this share of S_ii
-ROUNDING = 1e-13  # a Σ_ii that is given counts as it is, down to what S_ii can hold beside it
+NOISE_FLOOR = 1e-9  # a Σ_ii of 0 is replaced by this share of S_ii
+ROUNDING = 1e-13  # a positive Σ_ii is used unchanged if it is at least this share of S_ii
 
 
 @kernel()
 def predict(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> None:
-    """P⁻ = DPDᵀ + Q, symmetric to the last bit; DP is scratch."""
+    """Compute P⁻ = DPDᵀ + Q, exactly symmetric. All arrays are (d, d), and DP is scratch."""
     dot(D, P, DP)
     dot_transposed(DP, D, P_pred)
     for i in range(D.shape[0]):
@@ -35,20 +35,20 @@ def covariance_step(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)
     R: Matrix,  # Σ (k, k)
-    P: Matrix,  # filtered covariance before the step (d, d)
-    seen: Flags,  # (k,)
-    P_pred: Matrix,  # out (d, d)
-    P_filt: Matrix,  # out (d, d); may be P itself
-    G: Matrix,  # out (d, k), zero columns where nothing was seen
-    W: Matrix,  # out (k, k): S⁻¹ = WᵀW, identity rows where nothing was seen
+    P: Matrix,  # (d, d), filtered covariance before the step
+    seen: Flags,  # (k,), whether each entry is observed
+    P_pred: Matrix,  # output (d, d)
+    P_filt: Matrix,  # output (d, d), may be P itself
+    G: Matrix,  # output (d, k), with zero columns for missing entries
+    W: Matrix,  # output (k, k), S⁻¹ = WᵀW, with rows of the identity for missing entries
     work_dd: Stack,  # scratch (d, d)
     work_dk: Stack,  # scratch (2, d, k)
     work_kk: Stack,  # scratch (3, k, k)
 ) -> None:
-    """P⁻ = DPDᵀ + Q, S = P⁻_oo + Σ, G = P⁻Aᵀ S⁻¹, P = (I−GA)P⁻(I−GA)ᵀ + GΣGᵀ, with the rows seen.
+    """Compute the covariances and the gain of one Kalman step, with the observed entries only.
 
-    Zero noise: a Σ_ii of 0 is read as 1e-9 S_ii, in S and in the update alike: the specification's jitter, free of
-    the units of y. A Σ_ii that is given stays as it is, as far as S_ii can hold it (1e-13).
+    P⁻ = DPDᵀ + Q, S = AP⁻Aᵀ + Σ, G = P⁻AᵀS⁻¹ and P = (I−GA)P⁻(I−GA)ᵀ + GΣGᵀ. A Σ_ii of 0 is replaced by 1e-9 S_ii, a
+    share that does not depend on the units of y. A positive Σ_ii is raised to 1e-13 S_ii if it is smaller.
     """
     d = D.shape[0]
     k = R.shape[0]
@@ -62,10 +62,10 @@ def covariance_step(
             noise[i, j] = R[i, j] if both else 0.0
             S[i, j] = P_pred[i, j] + R[i, j] if both else 0.0
         if seen[i]:
-            lift = (NOISE_FLOOR if R[i, i] == 0.0 else ROUNDING) * S[i, i] - R[i, i]
-            if lift > 0.0:
-                S[i, i] += lift
-                noise[i, i] += lift
+            increase = (NOISE_FLOOR if R[i, i] == 0.0 else ROUNDING) * S[i, i] - R[i, i]
+            if increase > 0.0:
+                S[i, i] += increase
+                noise[i, i] += increase
         else:
             S[i, i] = 1.0
     for i in range(d):
@@ -75,7 +75,7 @@ def covariance_step(
     dot_transposed(cross, W, work_dk[1])
     dot(work_dk[1], W, G)
 
-    # Joseph's form with A = [I 0]: M = P⁻ − G P⁻_o, then P = M − (M_o − GΣ)Gᵀ.
+    # The Joseph form with A = [I 0], where o are the observed coordinates: M = P⁻ − G P⁻_o, then P = M − (M_o − GΣ)Gᵀ.
     dot(G, P_pred[:k], work_dd)
     dot(G, noise, cross)
     for i in range(d):
@@ -101,18 +101,19 @@ def _all_seen(seen: Flags) -> bool:
 @kernel()
 def advance_gain(
     groups: Index,  # (n,)
-    D: Stack,  # (M, d, d), or (1, d, d) for all groups; Q and R alike
-    Q: Stack,  # (M, d, d)
-    R: Stack,  # (M, k, k)
-    P: Stack,  # filtered covariance (M, d, d), changed
-    G: Stack,  # gain (M, d, k), changed
-    frozen: Flags,  # (M,), changed
-    seen: Flags,  # (n, k)
+    D: Stack,  # (M, d, d) for M groups, or (1, d, d) if all groups have the same model
+    Q: Stack,  # (M, d, d) or (1, d, d)
+    R: Stack,  # (M, k, k) or (1, k, k)
+    P: Stack,  # (M, d, d), filtered covariances, changed
+    G: Stack,  # (M, d, k), gains, changed
+    frozen: Flags,  # (M,), whether P and G have converged, changed
+    seen: Flags,  # (n, k), whether each entry is observed
 ) -> None:
-    """One covariance step of each group named; nothing for a frozen group of which everything is seen.
+    """Update covariance and gain of the given groups for one round.
 
-    A group freezes when everything was seen and P no longer changes (see `agree`); it thaws at the first missing
-    entry. Change `frozen` to 0 whenever a group's model or covariance is replaced.
+    A group is frozen once P has converged (see `nearly_equal`) in a round without missing entries. Frozen groups are
+    skipped until an entry is missing. The caller sets `frozen` to False when it replaces the model or covariance of a
+    group.
     """
     d = D.shape[1]
     k = R.shape[1]
@@ -136,13 +137,13 @@ def advance_gain(
             continue
         model = m if D.shape[0] > 1 else 0
         covariance_step(D[model], Q[model], R[model], P[m], seen[s], P_pred, P_new, G[m], W, work_dd, work_dk, work_kk)
-        frozen[m] = complete and agree(P_new, P[m], P_pred, FREEZE)
+        frozen[m] = complete and nearly_equal(P_new, P[m], P_pred, FREEZE)
         copy_into(P[m], P_new)
 
 
 @kernel()
 def _mean_step(x: Vector, D: Matrix, G: Matrix, y: Vector, pred: Vector, error: Vector) -> None:
-    """x ← Dx + G(y − ADx), with entries that are NaN left out; `pred` and `error` are scratch."""
+    """Compute x ← Dx + G(y − ADx) without the missing entries of y. `pred` (d,) and `error` (k,) are scratch."""
     d, k = x.shape[0], y.shape[0]
     for i in range(d):
         total, row = 0.0, D[i]
@@ -160,14 +161,14 @@ def _mean_step(x: Vector, D: Matrix, G: Matrix, y: Vector, pred: Vector, error: 
 
 @kernel()
 def advance_mean(
-    rows: Index,  # (n,) streams that take a step
-    group: Index,  # (B,) group of each stream
-    D: Stack,  # (M, d, d), or (1, d, d) for all groups
+    rows: Index,  # (n,), the streams to update
+    group: Index,  # (B,), the group of each stream
+    D: Stack,  # (M, d, d) for M groups, or (1, d, d) if all groups have the same model
     G: Stack,  # (M, d, k)
-    x: Matrix,  # filtered means (B, d), changed
-    y: Matrix,  # observations (n, k), aligned with rows
+    x: Matrix,  # (B, d), filtered means, changed
+    y: Matrix,  # (n, k), observations in the order of `rows`
 ) -> None:
-    """x ← Dx + G(y − ADx) for each row, with entries that are NaN left out."""
+    """Update the filtered means of the streams `rows`: x ← Dx + G(y − ADx), without the missing entries of y."""
     pred, error = np.empty(x.shape[1]), np.empty(y.shape[1])
     for s in range(y.shape[0]):
         m = group[rows[s]]
@@ -176,16 +177,16 @@ def advance_mean(
 
 @kernel()
 def advance_means(
-    group: Index,  # (B,) group of each stream
-    D: Stack,  # (M, d, d), or (1, d, d) for all groups
+    group: Index,  # (B,), the group of each stream
+    D: Stack,  # (M, d, d) for M groups, or (1, d, d) if all groups have the same model
     G: Stack,  # (M, d, k)
-    x: Matrix,  # filtered means (B, d), changed
-    y: Stack,  # observations (n, B, k)
+    x: Matrix,  # (B, d), filtered means, changed
+    y: Stack,  # (n, B, k), observations
     start: int,
     stop: int,
-    means: Stack,  # out (B, n, d)
+    means: Stack,  # output (B, n, d)
 ) -> None:
-    """`advance_mean` of all streams in the rounds start:stop, all of one before the next: its matrices stay close."""
+    """Call `advance_mean` for all streams in the rounds start:stop, stream by stream, which uses the cache better."""
     pred, error = np.empty(x.shape[1]), np.empty(y.shape[2])
     for b in range(y.shape[1]):
         m, mean = group[b], x[b]

@@ -1,4 +1,4 @@
-"""Small dense linear algebra as plain loops: Cholesky with a floor, linear recursions, spectral clipping."""
+"""Linear algebra of small dense matrices: Cholesky factors, linear recursions, comparison of covariances."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import numpy as np
 from halfseen.kernels.arrays import Flags, Float, Matrix, Stack, Vector
 from halfseen.kernels.compiling import kernel
 
-PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error, not information
-FREEZE = 1e-12  # relative change of a covariance below which it counts as converged
-CANCELLATION = 1e-14  # rounding error of a covariance, in units of the one it was subtracted from
+PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error
+FREEZE = 1e-12  # a covariance whose relative change is below this has converged
+CANCELLATION = 1e-14  # rounding error of a filtered covariance relative to the predicted one it is computed from
 
 
 @kernel()
 def dot(a: Matrix, b: Matrix, out: Matrix) -> None:
-    """out = a b, by BLAS."""
+    """Compute out = a b with BLAS."""
     np.dot(a, b, out)
 
 
 @kernel()
 def dot_transposed(a: Matrix, b: Matrix, out: Matrix) -> None:
-    """out = a bᵀ."""
+    """Compute out = a bᵀ with BLAS."""
     np.dot(a, b.T, out)
 
 
 @kernel()
 def transposed_dot(a: Matrix, b: Matrix, out: Matrix) -> None:
-    """out = aᵀ b."""
+    """Compute out = aᵀ b with BLAS."""
     np.dot(a.T, b, out)
 
 
 @kernel()
-def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
-    """U upper with UᵀU = S + share·diag(S); False when a pivot is not safely positive."""
+def _cholesky(S: Matrix, share: Float, U: Matrix) -> bool:
+    """Compute the upper triangular U with UᵀU = S + share·diag(S). Return False if a pivot is not safely positive."""
     n = S.shape[0]
     for i in range(n):
         for j in range(i, n):
             U[i, j] = S[i, j]
-        # A zero on the diagonal of a PSD matrix means a zero row: any positive pivot leaves the rest alone.
+        # A zero on the diagonal of a positive semi-definite matrix means a zero row, so any positive pivot will do.
         U[i, i] = S[i, i] * (1.0 + share) if S[i, i] > 0.0 else 1.0
     for i in range(n):
         pivot = U[i, i]
@@ -55,17 +55,17 @@ def _factor(S: Matrix, share: Float, U: Matrix) -> bool:
 
 @kernel()
 def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
-    """W = L⁻¹ (lower triangular, zeros above) with LLᵀ = S, so S⁻¹ = WᵀW and log|S| = −2 Σ log W_ii.
+    """Compute W = L⁻¹ with LLᵀ = S, so that S⁻¹ = WᵀW and log|S| = −2 Σ log W_ii.
 
-    S is positive semi-definite. When it is singular to working precision the diagonal is raised by the
-    smallest share of itself in 1e-13, 1e-11, .. that lets the factorisation through; relative to each
-    entry, so the result does not depend on the units of the coordinates. Returns that share. U is scratch.
+    S (n, n) is positive semi-definite and W (n, n) lower triangular. If S is singular to working precision, its
+    diagonal is increased by the smallest of the shares 1e-13, 1e-11, ... with which the factorisation succeeds. A share
+    of each entry makes the result independent of the units of the coordinates. Returns the share. U (n, n) is scratch.
     """
     n = S.shape[0]
     share = 0.0
-    while not _factor(S, share, U):
+    while not _cholesky(S, share, U):
         share = max(1e-13, share * 100.0)
-        if share > 1.0:  # not positive semi-definite, or not finite: leave a harmless whitener
+        if share > 1.0:  # S is not positive semi-definite or not finite: return the identity
             for i in range(n):
                 for j in range(n):
                     W[i, j] = 0.0
@@ -87,7 +87,7 @@ def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
 
 @kernel()
 def copy_into(target: Matrix, source: Matrix) -> None:
-    """target[:len(source)] = source."""
+    """Copy source (m, n) to the first m rows of target."""
     for i in range(source.shape[0]):
         for j in range(source.shape[1]):
             target[i, j] = source[i, j]
@@ -95,6 +95,7 @@ def copy_into(target: Matrix, source: Matrix) -> None:
 
 @kernel()
 def symmetrise(P: Matrix) -> None:
+    """Replace P (n, n) by (P + Pᵀ)/2."""
     for i in range(P.shape[0]):
         for j in range(i):
             mean = 0.5 * (P[i, j] + P[j, i])
@@ -103,12 +104,11 @@ def symmetrise(P: Matrix) -> None:
 
 
 @kernel()
-def agree(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float) -> bool:
-    """|ΔP_ij| ≤ tolerance·sqrt(P_ii P_jj) + rounding: with FREEZE, the test by which a covariance freezes.
+def nearly_equal(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float) -> bool:
+    """Return whether |P_new − P_old| ≤ tolerance·sqrt(P_ii P_jj) + rounding error for all entries i, j; all (n, n).
 
-    Entry by entry, so that the units of the coordinates do not matter. P comes out of P⁻ by subtraction, so its
-    rounding error is in proportion to P⁻, of which next to nothing is left where there is no noise. Leaves at
-    the first entry that differs.
+    The comparison of single entries does not depend on the units of the coordinates. A filtered covariance is P⁻ minus
+    another matrix, so its rounding error is proportional to P⁻ (`P_pred`), however small the difference is.
     """
     n = P_new.shape[0]
     for i in range(n):
@@ -116,17 +116,17 @@ def agree(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float) -> boo
             size = np.sqrt(max(P_new[i, i] * P_new[j, j], 0.0))
             rounding = CANCELLATION * np.sqrt(P_pred[i, i] * P_pred[j, j])
             bound = tolerance * size + rounding
-            if not (abs(P_new[i, j] - P_old[i, j]) <= bound and bound < np.inf):  # what overflows has not settled
+            if not (abs(P_new[i, j] - P_old[i, j]) <= bound and bound < np.inf):  # an infinite bound means overflow
                 return False
     return True
 
 
 @kernel()
-def recur(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
-    """X_t ← X_t + F X_{t−1} down the rows of X, or X_t + F X_{t+1} up them, from `start`; FT is Fᵀ.
+def run_recursion(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
+    """Compute X_t ← X_t + F X_{t−1} for the rows of X (n, d) in order, or X_t + F X_{t+1} in reverse order.
 
-    The heart of every frozen pass. Column-wise and four columns at a time, because the inner loop then
-    vectorises and the accumulator is stored a quarter as often.
+    `start` (d,) precedes the first row. FT (d, d) is Fᵀ. Filter and smoother spend most of their time here once the
+    gain has converged. Four columns at a time, because the inner loop then vectorises and stores the sum less often.
     """
     n, d = X.shape
     four = d - d % 4
@@ -145,8 +145,8 @@ def recur(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
 
 
 @kernel()
-def _above(C: Matrix, floor: Vector) -> bool:
-    """Whether C − diag(floor) is positive definite: its Cholesky factorisation goes through."""
+def _exceeds_floor(C: Matrix, floor: Vector) -> bool:
+    """Return whether C (n, n) − diag(floor) is positive definite."""
     n = C.shape[0]
     L = np.empty((n, n))
     for i in range(n):
@@ -165,9 +165,9 @@ def _above(C: Matrix, floor: Vector) -> bool:
 
 @kernel()
 def all_below(packed: Stack, size: int, ceilings: Vector, below: Flags) -> None:
-    """Into `below` (B, K), whether all eigenvalues of C are below ceilings[b]: ceiling·I − C is positive definite.
+    """Set below[b, k] to whether all eigenvalues of the matrix C of stream b and arm k are below ceilings[b].
 
-    C is given by its upper triangle, row by row, (B, K, p(p+1)/2).
+    `packed` (B, K, p(p + 1)/2) holds the upper triangles of the matrices, row by row, with p = `size`.
     """
     S, U = np.empty((size, size)), np.empty((size, size))
     for b in range(packed.shape[0]):
@@ -180,18 +180,18 @@ def all_below(packed: Stack, size: int, ceilings: Vector, below: Flags) -> None:
                     at += 1
                 S[i, i] += ceilings[b]
                 positive = positive and S[i, i] > 0.0
-            below[b, k] = positive and _factor(S, 0.0, U)
+            below[b, k] = positive and _cholesky(S, 0.0, U)
 
 
 def raise_to_floor(C: Matrix, floor: Vector) -> Matrix:
-    """The X ⪰ diag(floor) that maximises −log|X| − tr(X⁻¹C): C itself where it is above the floor already.
+    """Return the matrix X ⪰ diag(floor) that maximises −log|X| − tr(X⁻¹C). It is C if C ⪰ diag(floor).
 
-    In coordinates in which the floor is the identity this lifts every eigenvalue below 1 to 1. A floor that
-    is 0 anywhere is no floor. Lifting is plain NumPy: it is seldom needed.
+    In coordinates in which the floor is the identity, eigenvalues of C below 1 are replaced by 1. A floor with a 0 is
+    ignored.
     """
-    if not (floor > 0.0).all() or _above(C, floor) or not np.isfinite(C).all():
+    if not (floor > 0.0).all() or _exceeds_floor(C, floor) or not np.isfinite(C).all():
         return C
     scale = np.sqrt(floor)
     values, vectors = np.linalg.eigh(C / np.outer(scale, scale))
-    lifted = (vectors * np.maximum(values, 1.0)) @ vectors.T * np.outer(scale, scale)
-    return np.asarray(0.5 * (lifted + lifted.T))
+    raised = (vectors * np.maximum(values, 1.0)) @ vectors.T * np.outer(scale, scale)
+    return np.asarray(0.5 * (raised + raised.T))

@@ -1,4 +1,8 @@
-"""Regression on a context seen with noise of known covariance (docs/mathematics.md, "Measurement-error bandit")."""
+"""Regression on a context observed with noise of known covariance (docs/mathematics.md, "Measurement-error bandit").
+
+Per stream and arm: V and W (B, K, p, p), f and θ = theta (B, K, p). noise Σ is (B, p, p), and rewarded (B,) counts the
+rewards of a stream. Features are y and, in the last column, the propensity π of the arm played.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,12 @@ import numpy as np
 
 from halfseen.kernels.compiling import FUSED, kernel
 
-PRECISE = 1e12  # one reward may not make an entry of V larger by more than this
+MAX_GROWTH = 1e12  # the largest factor by which one reward may increase a diagonal entry of V
 
 
 @kernel()
-def _factor(A, L):  # type: ignore[no-untyped-def]
-    """L lower with LLᵀ = A; False where A is not positive definite."""
+def _cholesky(A, L):  # type: ignore[no-untyped-def]
+    """Compute the lower triangular L (p, p) with LLᵀ = A. Return False if A is not positive definite."""
     p = A.shape[0]
     for i in range(p):
         for j in range(i + 1):
@@ -31,7 +35,7 @@ def _factor(A, L):  # type: ignore[no-untyped-def]
 
 @kernel()
 def _solve(L, b, x):  # type: ignore[no-untyped-def]
-    """x with LLᵀx = b."""
+    """Compute the solution x (p,) of LLᵀx = b."""
     p = b.shape[0]
     for i in range(p):
         total = b[i]
@@ -47,26 +51,26 @@ def _solve(L, b, x):  # type: ignore[no-untyped-def]
 
 @kernel()
 def _estimate(V, W, f, corrected, safety, A, L, theta):  # type: ignore[no-untyped-def]
-    """θ = (V − W)⁻¹f if that is asked for and V − W ⪰ safety·V, else V⁻¹f."""
+    """Compute θ = (V − W)⁻¹f if `corrected` and V − W ⪰ safety·V, else θ = V⁻¹f. A and L (p, p) are scratch."""
     p = f.shape[0]
     if corrected:
         for i in range(p):
             for j in range(p):
                 A[i, j] = (1.0 - safety) * V[i, j] - W[i, j]
-        if _factor(A, L):
+        if _cholesky(A, L):
             for i in range(p):
                 for j in range(p):
                     A[i, j] = V[i, j] - W[i, j]
-            if _factor(A, L):
+            if _cholesky(A, L):
                 _solve(L, f, theta)
                 return
-    if _factor(V, L):
+    if _cholesky(V, L):
         _solve(L, f, theta)
 
 
 @kernel()
 def estimate_arms(rows, V, W, f, rewarded, burn_in, safety, theta):  # type: ignore[no-untyped-def]
-    """θ_a of every arm of the streams in `rows`, written in place."""
+    """Compute θ_a of every arm of the streams in rows (n,)."""
     p = f.shape[2]
     A, L = np.empty((p, p)), np.empty((p, p))
     for b in rows:
@@ -75,8 +79,8 @@ def estimate_arms(rows, V, W, f, rewarded, burn_in, safety, theta):  # type: ign
 
 
 @kernel()
-def score_seen(rows, theta, features, means):  # type: ignore[no-untyped-def]
-    """θ_aᵀy over the entries of y that were seen; (n, K), written in place. The last feature is not one of them."""
+def score_observed(rows, theta, features, means):  # type: ignore[no-untyped-def]
+    """Write θ_aᵀy over the observed entries of y to means (n, K). The last column of the features is ignored."""
     p = theta.shape[2]
     for i in range(rows.shape[0]):
         for a in range(theta.shape[1]):
@@ -87,11 +91,13 @@ def score_seen(rows, theta, features, means):  # type: ignore[no-untyped-def]
             means[i, a] = total
 
 
-@kernel(FUSED)  # w(y_i y_j) as it stands: what is symmetric stays so
+@kernel(FUSED)  # w(y_i y_j) is computed as written, so that V stays symmetric
 def update_corrected(rows, V, W, f, rewarded, theta, noise, burn_in, safety, features, arms, rewards):  # type: ignore[no-untyped-def]
-    """V_a += w yyᵀ, W_a += w Σ, f_a += w r y over the entries seen, w = 1/π with π the last feature; then θ again.
+    """Update the arms played (n,) with rewards (n,) on features (n, p + 1), in this order.
 
-    A row whose y is too large beside what V holds already is left out. Returns the first row left out, or −1.
+    V_a += w yyᵀ, W_a += w Σ and f_a += w r y over the observed entries of y, with w = 1/π, and then θ_a. A reward that
+    would increase a diagonal entry of V by a factor of more than MAX_GROWTH is refused. Returns the first row refused,
+    or −1.
     """
     n, p = rows.shape[0], f.shape[2]
     A, L = np.empty((p, p)), np.empty((p, p))
@@ -100,12 +106,12 @@ def update_corrected(rows, V, W, f, rewarded, theta, noise, burn_in, safety, fea
     for i in range(n):
         b, a = rows[i], arms[i]
         w = 1.0 / features[i, p]
-        fine = True
+        accepted = True
         for j in range(p):
             seen[j] = not math.isnan(features[i, j])
             y[j] = features[i, j] if seen[j] else 0.0
-            fine = fine and w * y[j] * y[j] <= PRECISE * V[b, a, j, j]
-        if not fine:
+            accepted = accepted and w * y[j] * y[j] <= MAX_GROWTH * V[b, a, j, j]
+        if not accepted:
             if refused < 0:
                 refused = i
             continue
@@ -117,7 +123,7 @@ def update_corrected(rows, V, W, f, rewarded, theta, noise, burn_in, safety, fea
                     W[b, a, j, l] += w * noise[b, j, l]
         rewarded[b] += 1
         corrected = rewarded[b] >= burn_in
-        if rewarded[b] == burn_in:  # from now on all arms are corrected
+        if rewarded[b] == burn_in:  # the estimates of all arms are corrected from this reward on
             for other in range(f.shape[1]):
                 _estimate(V[b, other], W[b, other], f[b, other], corrected, safety, A, L, theta[b, other])
         else:

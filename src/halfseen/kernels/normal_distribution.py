@@ -1,8 +1,8 @@
-"""Density and distribution function of the standard normal for a whole quadrature panel, without branches or calls.
+"""The density and distribution function of the standard normal at many points, for quadrature.
 
-The loops are straight sums and products, which compilers turn into vector instructions, and the polynomials are written
-so that few of these wait for each other: many times quicker than `math.erfc` and `math.exp` called one by one.
-Relative errors are below 5e-14 (tests/kernels/test_tails.py).
+Loops of sums and products without branches compile to vector instructions, and the polynomials are written so that few
+operations depend on each other. This is many times faster than calls of `math.erfc` and `math.exp`. Relative errors are
+below 5e-14 (tests/kernels/test_normal_distribution.py).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import math
 from halfseen.kernels.arrays import Float, Matrix, Vector
 from halfseen.kernels.compiling import FUSED, kernel
 
-END = 9.0  # beyond ±END a density is 0 and a distribution function 0 or 1: tails of 1e-19 are not seen
+CUTOFF = 9.0  # beyond ±CUTOFF the density is 0 and the distribution function 0 or 1, an error of 1e-19
 _PEAK = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 @kernel(FUSED)
-def _bell(t: Float) -> Float:
-    """exp(−t²/2), |t| ≤ END: the 32nd power of the Taylor series of exp(−v) around v = 0.6328125, v = t²/64."""
+def _exp_half_square(t: Float) -> Float:
+    """Return exp(−t²/2) for |t| ≤ CUTOFF, the 32nd power of the Taylor series of exp(−t²/64) at t²/64 = 0.6328125."""
     v = 0.6328125 - t * t * 0.015625
     v2 = v * v
     v4 = v2 * v2
@@ -38,10 +38,10 @@ def _bell(t: Float) -> Float:
 
 @kernel(FUSED)
 def _mills(t: Float) -> Float:
-    """Q(t) exp(t²/2), Q the upper tail, 0 ≤ t ≤ END.
+    """Return Q(t) exp(t²/2) for 0 ≤ t ≤ CUTOFF, where Q is the upper tail probability.
 
-    (t + 4) times it is a polynomial in u, which runs from 1 at t = 0 to −1 at t = END: its Chebyshev interpolant of
-    degree 18.
+    (t + 4) times this function is approximated by its Chebyshev interpolant of degree 18 in u, which is 1 at t = 0 and
+    −1 at t = CUTOFF.
     """
     r = 1.0 / (t + 4.0)
     u = r * (104.0 / 9.0) - 17.0 / 9.0
@@ -59,8 +59,8 @@ def _mills(t: Float) -> Float:
 
 
 @kernel(FUSED)
-def _centre(t: Float) -> Float:
-    """P(|z| < t) for t ≤ 0.5 as its Taylor series: 1 − 2Q(t) would lose the digits of a small number."""
+def _central_probability(t: Float) -> Float:
+    """Return P(|z| < t) for t ≤ 0.5 by its Taylor series, because 1 − 2Q(t) loses the digits of a small result."""
     v = t * t * -0.5
     v2 = v * v
     v4 = v2 * v2
@@ -72,9 +72,10 @@ def _centre(t: Float) -> Float:
 
 @kernel(FUSED)
 def normals(begin: float, offsets: Vector, inverse: float, half: bool, a: int, density: Matrix, lower: Matrix) -> None:
-    """Density and distribution function of z at (begin + offset)·inverse for every offset, in row `a`.
+    """Write the density and distribution function of z ~ N(0, 1) to row `a` of density and lower (K, n).
 
-    If `half`, those of |z|, at points that are not negative. The density is multiplied by `inverse`.
+    The points are (begin + offset)·inverse for all offsets (n,), and the density is multiplied by `inverse`. With
+    `half` the distribution is that of |z|, at points that are not negative.
     """
     peak, sides = _PEAK * inverse, 1.0
     if half:
@@ -82,9 +83,9 @@ def normals(begin: float, offsets: Vector, inverse: float, half: bool, a: int, d
     for i in range(offsets.shape[0]):
         z = (begin + offsets[i]) * inverse
         t = z if z > 0.0 else -z
-        inside = t if t < END else END
-        bell = _bell(inside)
-        bell = bell if t < END else 0.0
+        inside = t if t < CUTOFF else CUTOFF
+        bell = _exp_half_square(inside)
+        bell = bell if t < CUTOFF else 0.0
         tail = bell * _mills(inside)
         density[a, i] = bell * peak
         lower[a, i] = 1.0 - sides * tail if z > 0.0 else tail
@@ -92,4 +93,4 @@ def normals(begin: float, offsets: Vector, inverse: float, half: bool, a: int, d
         for i in range(offsets.shape[0]):
             z = (begin + offsets[i]) * inverse
             z = z if z > 0.0 else 0.0
-            lower[a, i] = lower[a, i] if z > 0.5 else _centre(z)
+            lower[a, i] = lower[a, i] if z > 0.5 else _central_probability(z)

@@ -1,10 +1,9 @@
-"""Disjoint Bayesian linear regression, one per stream and arm (docs/mathematics.md, "The arms").
+"""Bayesian linear regression, a separate one for every stream and arm (docs/mathematics.md, "The arms").
 
-The posterior is carried as mean m (B, K, p) and covariance C = B_a⁻¹, nothing else: a rank-one update of both
-costs O(p²) and there is no second copy of the same fact that could drift away from it. Of the symmetric C only
-the upper triangle is kept, row by row, (B, K, p(p+1)/2): scoring is bound by reading it, so half the
-bytes is twice the speed. Results are written into arrays of the caller's: handing a new one back costs
-more than all the arithmetic of a small problem.
+The posterior of an arm is its mean m_a and covariance C_a = B_a⁻¹. A rank-one update of both costs O(p²). Means are
+(B, K, p). Of the symmetric C_a only the upper triangle is stored, row by row, in cov (B, K, p(p + 1)/2), because the
+time to score arms is the time to read the covariances. Results are written to arrays of the caller, because allocating
+one costs more than the arithmetic of a small problem.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import numpy as np
 
 from halfseen.kernels.compiling import FUSED, kernel
 
-PRECISE = 1e12
+MAX_REDUCTION = 1e12  # the largest factor by which one reward may reduce the variance along c
 
 
 @kernel()
 def score_one(b, mean, cov, i, features, products, o, means, variances):  # type: ignore[no-untyped-def]
-    """`score_arms` of stream b on features[i], into row o; `products` is scratch of the length of a C_a."""
+    """Call `score_arms` for stream b and features[i], with results in row o. `products` (p(p + 1)/2,) is scratch."""
     p, at, feature = mean.shape[2], 0, features[i]
     for j in range(p):
         c, rest, row = feature[j], feature[j:], products[at : at + p - j]
@@ -29,7 +28,7 @@ def score_one(b, mean, cov, i, features, products, o, means, variances):  # type
         row[0] = c * c
         at += p - j
     for a in range(mean.shape[1]):
-        # cᵀCc = ⟨C, ccᵀ⟩: one long dot product an arm, which vectorises better than p short ones.
+        # cᵀCc = ⟨C, ccᵀ⟩, one long dot product per arm, which vectorises better than p short ones.
         m, C = mean[b, a], cov[b, a]
         quadratic = 0.0
         for q in range(C.shape[0]):
@@ -43,7 +42,10 @@ def score_one(b, mean, cov, i, features, products, o, means, variances):  # type
 
 @kernel()
 def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
-    """Of every arm, the predicted reward cᵀm_a and its parameter variance cᵀC_a c; both (n, K), written in place."""
+    """Write the predicted reward cᵀm_a and its parameter variance cᵀC_a c to means and variances (n, K).
+
+    features (n, p) are the rows c of the streams in rows (n,).
+    """
     products = np.empty(cov.shape[2])
     for i in range(rows.shape[0]):
         score_one(rows[i], mean, cov, i, features, products, i, means, variances)
@@ -51,7 +53,7 @@ def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-
 
 @kernel()
 def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
-    """cᵀμ_a for arm parameters that are known; (n, K), written in place."""
+    """Write cᵀμ_a to means (n, K), for known arm parameters μ = mean (B, K, p) and features (n, p)."""
     n, arms, p = rows.shape[0], mean.shape[1], mean.shape[2]
     for i in range(n):
         for a in range(arms):
@@ -63,11 +65,11 @@ def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
 
 
 @kernel(FUSED)
-def _image(C, feature, gain):  # type: ignore[no-untyped-def]
-    """gain = Cc, in the order written: down the column to the diagonal, then what is along the row.
+def _covariance_times_feature(C, feature, gain):  # type: ignore[no-untyped-def]
+    """Compute gain = Cc (p,) for a packed C, with the sums in the order written.
 
-    Four rows at a time: the sums along them do not wait for each other, and the gain is stored a quarter as often.
-    A sum that starts from 0 leaves no choice which of two products is rounded before they are added.
+    Four rows at a time, so that their sums do not depend on each other and the gain is stored less often. Sums start
+    from 0, because the compiler could otherwise choose which of two products it rounds before it adds them.
     """
     p, row = gain.shape[0], 0  # entry l of a row is at row + l
     for j in range(p):
@@ -96,7 +98,7 @@ def _image(C, feature, gain):  # type: ignore[no-untyped-def]
         gain[j_3] += C[row + j_3] * c
         gain[j_3] += C[row_1 + j_3] * c_1
         gain[j_3] += C[row_2 + j_3] * c_2
-        # Views from here on: an index that may be negative, for all the compiler knows, keeps a loop from vectorising.
+        # Views from here on, because a loop does not vectorise if the compiler cannot exclude negative indices.
         entries, images = feature[j + 4 :], gain[j + 4 :]
         C_0, C_1 = C[row + j + 4 : row + p], C[row_1 + j + 4 : row_1 + p]
         C_2, C_3 = C[row_2 + j + 4 : row_2 + p], C[row_3 + j + 4 : row_3 + p]
@@ -130,18 +132,18 @@ def _image(C, feature, gain):  # type: ignore[no-untyped-def]
 
 @kernel()
 def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-untyped-def]
-    """`learn_rewards` of one reward, of arm a of stream b on features[i]; `gain` (p,) is scratch.
+    """Update arm a of stream b with one reward on features[i], as in `learn_rewards`. `gain` (p,) is scratch.
 
-    By how much log|B_a| grew, or −1 where the reward was left out.
+    Returns the increase of log|B_a|, or −1 if the reward was refused.
     """
     m, C, feature = mean[b, a], cov[b, a], features[i]
-    _image(C, feature, gain)
+    _covariance_times_feature(C, feature, gain)
     predicted = 0.0
     quadratic = 0.0
     for q in range(gain.shape[0]):
         predicted += m[q] * feature[q]
         quadratic += gain[q] * feature[q]
-    if not quadratic <= PRECISE:
+    if not quadratic <= MAX_REDUCTION:
         return -1.0
     denominator = 1.0 + max(quadratic, 0.0)
     step = (reward - predicted) / denominator
@@ -160,32 +162,32 @@ def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-un
 
 @kernel()
 def replace_rewards(rows, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
-    """m_a += C_a c·change: what is known had rewards, learnt on the features (n, p), been higher by `changes` (n,)."""
+    """Add C_a c·change to m_a, as if rewards learnt earlier on features (n, p) had been higher by changes (n,)."""
     gain = np.empty(mean.shape[2])
     for i in range(rows.shape[0]):
         m = mean[rows[i], arms[i]]
-        _image(cov[rows[i], arms[i]], features[i], gain)
+        _covariance_times_feature(cov[rows[i], arms[i]], features[i], gain)
         for q in range(gain.shape[0]):
             m[q] += gain[q] * changes[i]
 
 
 @kernel()
 def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: ignore[no-untyped-def]
-    """Fold rewards (n,) of the arms played (n,) into the posterior, in the order given.
+    """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), in this order.
 
-    B_a += ccᵀ and f_a += rc of the paper's Algorithm 1, written for C = B_a⁻¹ and m = C f_a:
-    with q = cᵀCc, C −= Cc(Cc)ᵀ/(1+q), m += Cc (r − cᵀm)/(1+q), and log|B_a| += log(1+q).
+    B_a += ccᵀ and f_a += rc of Algorithm 1 of the paper become, with C = B_a⁻¹, m = C f_a and q = cᵀCc:
+    C −= Cc(Cc)ᵀ/(1 + q), m += Cc(r − cᵀm)/(1 + q) and log|B_a| += log(1 + q).
 
-    One observation that makes the variance along c smaller by more than PRECISE leaves it with hardly a correct
-    digit: such a row is left out. Returns the first row left out, or −1.
+    A reward that would reduce the variance along c by a factor of more than MAX_REDUCTION is refused, because the
+    result would have hardly a correct digit. Returns the first row refused, or −1.
     """
     gain = np.empty(mean.shape[2])
     refused = -1
     for i in range(rows.shape[0]):
         b, a = rows[i], arms[i]
-        gained = learn_one(b, a, mean, cov, i, features, rewards[i], gain)
-        if gained >= 0.0:
-            log_det[b, a] += gained
+        increase = learn_one(b, a, mean, cov, i, features, rewards[i], gain)
+        if increase >= 0.0:
+            log_det[b, a] += increase
         elif refused < 0:
             refused = i
     return refused

@@ -1,6 +1,6 @@
-"""What a round needs again and again, in as few calls as it takes: entering compiled code costs more than most of it.
+"""Kernels that call several others, because a call from Python costs more than most kernels take.
 
-Each kernel here is others in a row, bit for bit.
+The results are the same, bit for bit, as those of the single kernels.
 """
 
 from __future__ import annotations
@@ -10,27 +10,30 @@ import numpy as np
 from halfseen.kernels.checks import EXCESSIVE, classify_values
 from halfseen.kernels.choice import pick, pick_one
 from halfseen.kernels.compiling import AS_WRITTEN, kernel
-from halfseen.kernels.random import SPARE, draw, draw_one
+from halfseen.kernels.random import EXTRA, draw, draw_one
 from halfseen.kernels.regression import learn_one, score_arms, score_one
 
 
 @kernel(AS_WRITTEN)
 def begin_round(rows, observations, rounds, now):  # type: ignore[no-untyped-def]
-    """`classify_values` of observations (n, k) and, unless EXCESSIVE, the next round of each row in `now` (n,)."""
-    found = classify_values(observations)
-    if found != EXCESSIVE:
+    """Return `classify_values` of observations (n, k), and start the next round of the streams in rows (n,).
+
+    The numbers in rounds (B,) increase by 1 and are copied to now (n,), unless the observations are EXCESSIVE.
+    """
+    result = classify_values(observations)
+    if result != EXCESSIVE:
         for i in range(rows.shape[0]):
             now[i] = rounds[rows[i]] + 1
         for i in range(rows.shape[0]):
             rounds[rows[i]] = now[i]
-    return found
+    return result
 
 
 @kernel(AS_WRITTEN)
 def score_and_pick(  # type: ignore[no-untyped-def]
     rows, mean, cov, features, widths, distribution, keys, rounds, purpose, available, scores, winners
 ):
-    """`score_arms`, the draws of (keys, rounds, purpose) and `pick`; `scores` (2, n, K) are means and variances."""
+    """Call `score_arms`, `draw` and `pick`. Write means and variances to scores (2, n, K) and arms to winners (n,)."""
     means, variances = scores[0], scores[1]
     score_arms(rows, mean, cov, features, means, variances)
     noise = np.empty(means.shape)
@@ -56,31 +59,32 @@ def play_rounds(  # type: ignore[no-untyped-def]
     arms,
     rewards,
 ):
-    """Score, draw, pick and learn in n rounds of B streams, all of one stream before the next: its arms stay close.
+    """Score, draw, pick and learn in n rounds of B streams, stream by stream, which uses the cache better.
 
-    Row b·n + t of the features (B·n, p) and of what each arm pays in the mean, `expected` (B·n, K), is round t of
-    stream b; of the widths too, unless they are (B, K) for all rounds. `rounds` (B,) are the first. With the noise
-    (B, n) an arm pays what `rewards` (B, n) get, and the learner hears that divided by the unit. Returns the row of the
-    first round, and in it of the first stream, whose reward was left out (`learn_rewards`), or −1.
+    Row b·n + t of features (B·n, p) and of the expected rewards (B·n, K) is round t of stream b. Widths are (B·n, K),
+    or (B, K) if they are constant. rounds (B,) are the numbers of the first rounds. The reward of an arm is its
+    expected reward plus noise (B, n). The learner gets it divided by `unit`. The arms played and the rewards are
+    written to arms (B, n) and rewards (B, n). Returns b·n + t of the first reward that the learner refused (see
+    `learn_rewards`), by round and then by stream, or −1. The rounds after it are not complete.
     """
     streams, n = noise.shape
     products, gain = np.empty(cov.shape[2]), np.empty(mean.shape[2])
     scores, draws = np.empty((2, 1, mean.shape[1])), np.empty((1, mean.shape[1]))
-    scratch = np.empty(mean.shape[1] + SPARE)
+    scratch = np.empty(mean.shape[1] + EXTRA)
     means, variances = scores[0], scores[1]
-    fixed = widths.shape[0] == streams
+    constant = widths.shape[0] == streams
     refused, until = -1, n
     for b in range(streams):
         for t in range(until):
             at = b * n + t
             score_one(b, mean, cov, at, features, products, 0, means, variances)
             draw_one(b, keys, rounds[b] + t, purpose, np.bool_(True), scratch, 0, draws)
-            a = pick_one(0, means, variances, draws, b if fixed else at, widths, distribution, b, available)
-            paid = expected[at, a] + noise[b, t]
-            arms[b, t], rewards[b, t] = a, paid
-            gained = learn_one(b, a, mean, cov, at, features, paid / unit, gain)
+            a = pick_one(0, means, variances, draws, b if constant else at, widths, distribution, b, available)
+            reward = expected[at, a] + noise[b, t]
+            arms[b, t], rewards[b, t] = a, reward
+            gained = learn_one(b, a, mean, cov, at, features, reward / unit, gain)
             if gained < 0.0:
-                refused, until = at, t  # later streams: only rounds before this one
+                refused, until = at, t  # of later streams only the rounds before this one matter
                 break
             log_det[b, a] += gained
     return refused

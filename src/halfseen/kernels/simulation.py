@@ -1,4 +1,4 @@
-"""Contexts that move linearly, from noise drawn elsewhere."""
+"""Simulation of contexts that move linearly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halfseen.kernels.compiling import kernel
 
 @kernel()
 def move_contexts(D: Stack, noise: Stack, x: Matrix) -> Stack:
-    """x_{t+1} = D x_t + ε_t from x (B, d), for noise (B, n, d) in order; contexts (B, n, d). D is (B, d, d)."""
+    """Return the contexts (B, n, d) of x_{t+1} = D x_t + ε_t, from x (B, d), with D (B, d, d) and noise ε (B, n, d)."""
     streams, n, d = noise.shape
     contexts = np.empty((streams, n, d))
     for b in range(streams):

@@ -1,8 +1,8 @@
-"""The Rauch–Tung–Striebel smoother over the tables of the series filter (docs/mathematics.md).
+"""The Rauch–Tung–Striebel smoother for the tables of the series filter (docs/mathematics.md, "Building blocks").
 
-The gain J_t = P_t Dᵀ (P⁻_{t+1})⁻¹ is a function of the filter's row at t alone, so it is a table beside the
-filter's. Smoothed covariances run back from the end of a series and converge too: while the filter's row is
-the frozen one and the covariance no longer changes they keep one row, and the means then cost O(d²) a step.
+The gain J_t = P_t Dᵀ (P⁻_{t+1})⁻¹ depends only on the row of the filter at time t, so it is computed once per row.
+Smoothed covariances are computed backwards from the end of a series and converge as well. While the row of the filter
+is the frozen one and the smoothed covariance has converged, all times share one row, and a step costs O(d²).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import numpy as np
 
 from halfseen.kernels.arrays import Index, Matrix, Stack, Vector
 from halfseen.kernels.compiling import kernel
-from halfseen.kernels.filter import CHUNK, grow
+from halfseen.kernels.filter import CHUNK, double_rows
 from halfseen.kernels.kalman import predict
 from halfseen.kernels.linalg import (
     FREEZE,
-    agree,
     copy_into,
     dot,
     dot_transposed,
-    recur,
+    nearly_equal,
+    run_recursion,
     symmetrise,
     transposed_dot,
     whitener,
@@ -28,24 +28,25 @@ from halfseen.kernels.linalg import (
 
 @kernel()
 def _smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
-    """From a filtered covariance P and P⁻ = DPDᵀ + Q: J = PDᵀ(P⁻)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ.
+    """Compute J = PDᵀ(P⁻)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ from the filtered P and P⁻ = DPDᵀ + Q, all (d, d).
 
-    C is the covariance of x_t given y_1..y_t and x_{t+1}. Where DPDᵀ + Q is singular and had to be raised, J is
-    off, and in this form its error enters C squared. `work` is scratch (3, d, d).
+    C is the covariance of x_t given y_1, ..., y_t and x_{t+1}. If P⁻ is singular, its diagonal is increased before it
+    is inverted, and J has an error. In this form only the square of the error enters C. `work` (at least 3, d, d) is
+    scratch.
     """
     d = D.shape[0]
     DP, scratch, W = work[0], work[1], work[2]
     dot(D, P, DP)
-    raised = whitener(P_pred, scratch, W)
+    increase = whitener(P_pred, scratch, W)
     dot(W, DP, scratch)
     transposed_dot(scratch, W, J)
-    if raised == 0.0:  # J solves its equation, and C = P − (WDP)ᵀ(WDP)
+    if increase == 0.0:  # J is exact, and C = P − (WDP)ᵀ(WDP)
         transposed_dot(scratch, scratch, C)
         for i in range(d):
             for j in range(d):
                 C[i, j] = P[i, j] - C[i, j]
         return
-    # Multiplied out, C = P − J(DP) − EJᵀ, where E = PDᵀ − JP⁻ is what the solution for J left over.
+    # Multiplied out, C = P − J(DP) − EJᵀ, where E = PDᵀ − JP⁻ is the residual of J.
     dot(J, P_pred, scratch)
     for i in range(d):
         for j in range(d):
@@ -60,7 +61,7 @@ def _smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, w
 
 @kernel()
 def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
-    """Jᵀ and K = I − JD: under one gain xˢ_t = K x_t + J xˢ_{t+1}."""
+    """Return Jᵀ and K = I − JD, both (d, d). With a constant gain, xˢ_t = K x_t + J xˢ_{t+1}."""
     d = D.shape[0]
     JT = np.empty((d, d))
     K = np.empty((d, d))
@@ -74,7 +75,7 @@ def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
 
 @kernel()
 def _exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vector, gap: Vector) -> None:
-    """xˢ_t = x_t + J(xˢ_{t+1} − Dx_t)."""
+    """Compute x_smooth = x + J(x_after − Dx), the smoothed mean xˢ_t from x_t and xˢ_{t+1}, all (d,)."""
     d = D.shape[0]
     for i in range(d):
         mean = 0.0
@@ -93,16 +94,19 @@ def smooth_series(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)
     x_filt: Stack,  # (B, n+1, d)
-    rows: Index,  # (B, n+1) into P_filt
-    P_filt: Stack,  # (·, d, d)
-    P_pred: Stack,  # (·, d, d): that of a row is P⁻ of the row before it
+    rows: Index,  # (B, n+1), the row of every time in P_filt and P_pred
+    P_filt: Stack,  # (rows, d, d)
+    P_pred: Stack,  # (rows, d, d)
     frozen: int,  # the frozen row of P_filt, or −1
 ) -> tuple[Stack, Index, Stack, Stack]:
-    """Smooth what `filter_series` returned. Returns, on a time axis that starts with x_0,
+    """Smooth B series from the results of `filter_series`.
 
-    x_smooth (B, n+1, d), rows (B, n+1) into the tables P_smooth (·, d, d) and lag (·, d, d), where the row of
-    time t gives Pˢ_t and Cov(x_{t+1}, x_t | y) = Pˢ_{t+1} J_tᵀ (the latter has no meaning at t = n). xˢ_t =
-    x_t + J_t(xˢ_{t+1} − Dx_t); Pˢ_t = C_t + J_t Pˢ_{t+1} J_tᵀ with C_t as in `_smoother_gain`.
+    Returns, for the times 0 to n,
+
+    * x_smooth (B, n+1, d), the smoothed means xˢ_t = x_t + J_t(xˢ_{t+1} − Dx_t),
+    * smooth_rows (B, n+1), the row of every time in the tables P_smooth and lag,
+    * P_smooth (rows, d, d), the distinct covariances Pˢ_t = C_t + J_t Pˢ_{t+1} J_tᵀ, with C_t as in `_smoother_gain`,
+    * lag (rows, d, d), Cov(x_{t+1}, x_t | y) = Pˢ_{t+1} J_tᵀ, which is undefined in the row of t = n.
     """
     B, times, d = x_filt.shape
     last = times - 1
@@ -127,7 +131,7 @@ def smooth_series(
             if not known[row]:
                 after = rows[b, t + 1]
                 P_next = P_pred[after]
-                if after == frozen:  # to which several rows may lead
+                if after == frozen:  # several rows lead to the frozen one, so its P_pred may belong to another
                     P_next = work[3]
                     predict(D, Q, P_filt[row], work[0], P_next)
                 _smoother_gain(D, P_filt[row], P_next, J[row], C[row], work)
@@ -135,7 +139,7 @@ def smooth_series(
                 if row == frozen:
                     JT, K = _frozen_map(D, J[row])
 
-        same = b > 0  # the same walk through the filter's table has the same smoothed covariances
+        same = b > 0  # whether this series has the same rows as the one before, and so the same smoothed covariances
         if same:
             for t in range(times):
                 if rows[b, t] != rows[b - 1, t]:
@@ -153,7 +157,7 @@ def smooth_series(
             steady = False
             if used == room:
                 room *= 2
-                P_smooth, lag = grow(P_smooth), grow(lag)
+                P_smooth, lag = double_rows(P_smooth), double_rows(lag)
             smooth_rows[b, t] = used
             if t == last:
                 copy_into(P_smooth[used], P_filt[row])
@@ -168,13 +172,15 @@ def smooth_series(
                         P_smooth[used, i, j] += C[row, i, j]
                 symmetrise(P_smooth[used])
                 steady = (
-                    row == frozen and rows[b, t + 1] == frozen and agree(P_smooth[used], following, P_pred[row], FREEZE)
+                    row == frozen
+                    and rows[b, t + 1] == frozen
+                    and nearly_equal(P_smooth[used], following, P_pred[row], FREEZE)
                 )
             used += 1
 
         for i in range(d):
             x_smooth[b, last, i] = x_filt[b, last, i]
-        stop = last  # everything from here on is smoothed
+        stop = last  # the means from `stop` on are smoothed
         while stop > 0:
             row = rows[b, stop - 1]
             start = stop - 1
@@ -184,6 +190,6 @@ def smooth_series(
                 while start > 0 and rows[b, start - 1] == frozen and stop - start < CHUNK:
                     start -= 1
                 dot_transposed(x_filt[b, start:stop], K, x_smooth[b, start:stop])
-                recur(JT, x_smooth[b, stop], x_smooth[b, start:stop], np.bool_(True))
+                run_recursion(JT, x_smooth[b, stop], x_smooth[b, start:stop], np.bool_(True))
             stop = start
     return x_smooth, smooth_rows, P_smooth, lag

@@ -15,7 +15,14 @@ from numpy.typing import ArrayLike
 
 from halfseen.components import IntegerBounds, Learner, State, StreamBatch
 from halfseen.errors import invalid
-from halfseen.kernels.adaptive import noise_of, noise_packed, replace_packed, reuse_packed, score_packed, update_packed
+from halfseen.kernels.adaptive import (
+    noise_of_played,
+    noise_packed,
+    replace_packed,
+    reuse_packed,
+    score_packed,
+    update_packed,
+)
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
 from halfseen.kernels.random import Floats, Ints
 
@@ -171,7 +178,9 @@ class Calibrated(Learner):
             rows, features, arms, rewards = rows[ready], features[ready], arms[ready], rewards[ready]
         if len(rows):
             variances = np.empty(len(rows))
-            noise_of(rows, arms, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances)
+            noise_of_played(
+                rows, arms, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances
+            )
             update_packed(rows, self.sizes, self.mean, self.cov, features, arms, rewards - self.origin[rows], variances)
 
     def may_refuse(self, features: Floats) -> bool:
@@ -180,7 +189,9 @@ class Calibrated(Learner):
     def credit(self, rows: Ints, arms: Ints) -> Floats:
         """As `learn` takes them; before the first fit it learns nothing, and the variance is infinite."""
         variances = np.empty(len(rows))
-        noise_of(rows, arms, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances)
+        noise_of_played(
+            rows, arms, self.sizes, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances
+        )
         return np.column_stack([np.where(self.fitted[rows], variances, np.inf), self.counts[rows].sum(axis=1) + 1])
 
     def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:

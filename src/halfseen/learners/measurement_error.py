@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from halfseen.components import Learner, StreamBatch, resized
 from halfseen.errors import invalid
-from halfseen.kernels.measurement_error import estimate_arms, score_seen, update_corrected
+from halfseen.kernels.measurement_error import estimate_arms, score_observed, update_corrected
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import at_least, covariances, positive, probability
 
@@ -59,7 +59,7 @@ class MeasurementError(Learner):
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         means = np.empty((len(rows), self.arms))
-        score_seen(rows, self.theta, features, means)
+        score_observed(rows, self.theta, features, means)
         return means, np.zeros_like(means)
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from halfseen.components import Learner, Mask, Payoffs, StreamBatch
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.random import Floats, Ints, Keys, Purpose
-from halfseen.kernels.regression import PRECISE, learn_rewards, replace_rewards, score_arms
+from halfseen.kernels.regression import MAX_REDUCTION, learn_rewards, replace_rewards, score_arms
 from halfseen.kernels.rounds import play_rounds, score_and_pick
 from halfseen.validation import positive
 
@@ -90,9 +90,9 @@ class Ridge(Learner):
             raise self._refusal(features[refused])
 
     def may_refuse(self, features: Floats) -> bool:
-        """A reward is refused when cᵀCc exceeds PRECISE. C is never above I/λ, so none is where |c|² is well below."""
+        """Return whether a reward may be refused. Only a large |c|² allows cᵀCc > MAX_REDUCTION, because C ⪯ I/λ."""
         longest = np.einsum("ij,ij->i", features, features).max(initial=0.0)
-        return not longest <= 0.1 * PRECISE * self.prior_precision
+        return not longest <= 0.1 * MAX_REDUCTION * self.prior_precision
 
     def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
         replace_rewards(rows, self.mean, self.cov_packed, features, arms, changes)

@@ -1,1 +1,1 @@
-"""The linear-Gaussian model, filtering and smoothing, and identification from observations."""
+"""The linear-Gaussian model of the context, with filtering, smoothing and identification from observations."""

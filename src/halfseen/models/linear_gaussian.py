@@ -1,4 +1,4 @@
-"""The linear-Gaussian model: x_{t+1} = D x_t + ε_t and y_t = A x_t + n_t (the paper, section 2)."""
+"""The linear-Gaussian state space model of the context, x_{t+1} = D x_t + ε_t and y_t = A x_t + n_t."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from halfseen.models.results import Array, FilterResult, SmootherResult
 from halfseen.models.tracker import Tracker
 from halfseen.validation import real_numbers
 
-RELATIVE_TOLERANCE = 1e-8  # asymmetry or negative eigenvalue, relative to the largest, that passes as rounding
+# An asymmetry or a negative eigenvalue of a covariance below this share of its largest entry counts as rounding error.
+RELATIVE_TOLERANCE = 1e-8
 
 
 def _finite(argument: str, value: ArrayLike) -> Array:
@@ -29,46 +30,91 @@ def _finite(argument: str, value: ArrayLike) -> Array:
 
 
 def _covariance(argument: str, value: ArrayLike, size: int) -> Array:
-    """A covariance given as a matrix, as a vector (its diagonal) or as a number (times the identity)."""
+    """Return a covariance that is given as a matrix, as its diagonal or as a multiple of the identity."""
     array = _finite(argument, value)
     if array.ndim == 0:
         array = array * np.eye(size)
     elif array.ndim == 1 and array.shape == (size,):
         array = np.diag(array)
     if array.shape != (size, size):
-        raise invalid(argument, f"({size}, {size}), its diagonal ({size},) or a number", f"shape {array.shape}")
+        raise invalid(argument, f"shape ({size}, {size}), its diagonal ({size},) or a number", f"shape {array.shape}")
     largest = np.abs(array).max()
     if np.abs(array - array.T).max() > RELATIVE_TOLERANCE * largest:
-        raise invalid(argument, "a covariance", "a matrix that is not symmetric")
+        raise invalid(argument, "a symmetric matrix", "a matrix that is not symmetric")
     array = 0.5 * (array + array.T)
     lowest = np.linalg.eigvalsh(array)[0]
     if lowest < -RELATIVE_TOLERANCE * largest:
-        raise invalid(argument, "a covariance: no eigenvalue below 0", f"an eigenvalue of {lowest:.3g}")
+        raise invalid(argument, "a positive semi-definite matrix", f"an eigenvalue of {lowest:.3g}")
     return array
 
 
 def _observations(ys: ArrayLike, features: int) -> tuple[Array, bool]:
-    """(B, n, k) ready for the kernels, and whether ys was one series (n, k)."""
+    """Return ys as a batch (B, n, k), and whether ys was a single series (n, k)."""
     array = real_numbers("ys", ys)
     if array.ndim not in (2, 3) or array.shape[-1] != features or 0 in array.shape:
-        wanted = f"(rounds, {features}) or (series, rounds, {features}), at least one of each"
-        raise invalid("ys", wanted, f"shape {array.shape}")
+        expected = f"shape (rounds, {features}) or (series, rounds, {features}), none of them 0"
+        raise invalid("ys", expected, f"shape {array.shape}")
     bad = np.argwhere(np.isinf(array))
     if len(bad):
-        raise invalid("ys", "finite numbers, or nan for not seen", f"{array[tuple(bad[0])]} at {bad[0].tolist()}")
+        raise invalid("ys", "finite numbers, or NaN where missing", f"{array[tuple(bad[0])]} at {bad[0].tolist()}")
     single = array.ndim == 2
     return (array[None] if single else array), single
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class LinearGaussianModel:
-    """x_{t+1} = D x_t + ε_t, ε ~ N(0, Q); y_t = A x_t + n_t, n ~ N(0, Σ); x_0 ~ N(m_0, P_0); y_1 comes first.
+    """A linear-Gaussian state space model of a context of which only a part is observed.
 
-    transition D (d, d); process_cov Q (d, d), its diagonal or a number; observation_cov Σ (k, k), its
-    diagonal, or a number when `observation` is given; observation A (k, d) of full rank, left out [I_k 0]:
-    the first k coordinates are seen. initial_mean and initial_cov describe x_0, one transition before the
-    first observation, and are 0 and I when left out. Checked once, here; the arrays cannot be changed
-    afterwards.
+    The parameters are checked when the model is created. Their arrays are read-only.
+
+    Parameters
+    ----------
+    transition : array_like, shape (d, d)
+        D, the matrix that moves the context from one round to the next.
+    process_cov : array_like, shape (d, d) or (d,), or float
+        Q, the covariance of the process noise. A vector is its diagonal, a number a multiple of the identity.
+    observation_cov : array_like, shape (k, k) or (k,), or float
+        Σ, the covariance of the observation noise, in the same forms. A number requires `observation`.
+    observation : array_like, shape (k, d), optional
+        A, of full rank k. By default A = [I_k 0], which means that the first k coordinates are observed.
+    initial_mean : array_like, shape (d,), optional
+        m_0, the mean of x_0. 0 by default.
+    initial_cov : array_like, shape (d, d) or (d,), or float, optional
+        P_0, the covariance of x_0. The identity by default.
+
+    Raises
+    ------
+    InvalidInput
+        If an array has the wrong shape, has an entry that is not finite, is not a covariance where one is expected, or
+        if A does not have full rank.
+
+    Notes
+    -----
+    The context x_t has d coordinates and the observation y_t has k:
+
+        x_{t+1} = D x_t + ε_t,  ε_t ~ N(0, Q)
+        y_t = A x_t + n_t,      n_t ~ N(0, Σ)
+        x_0 ~ N(m_0, P_0)
+
+    x_0 is one transition before the first observation y_1. This is the model of section 2 of [1]_.
+
+    References
+    ----------
+    .. [1] Zeng, Bhatt, Koppel and Ganesh, "Partially Observable Contextual Bandits with Linear Payoffs",
+       arXiv:2409.11521.
+
+    Examples
+    --------
+    A rotating context of which the first coordinate is observed:
+
+    >>> import halfseen as hs
+    >>> model = hs.LinearGaussianModel(
+    ...     transition=[[0.8, 0.5], [-0.5, 0.8]], process_cov=0.1, observation_cov=[0.2]
+    ... )
+    >>> model
+    LinearGaussianModel(latent=2, observed=1, spectral_radius=0.9434)
+    >>> model.filter([[1.0], [0.4], [-0.7]]).means.round(3).tolist()
+    [[0.832, 0.0], [0.481, -0.55], [-0.439, -0.977]]
     """
 
     transition: Array
@@ -95,26 +141,25 @@ class LinearGaussianModel:
         if observation is None:
             noise = _finite("observation_cov", observation_cov)
             if noise.ndim == 0:
-                wanted = "(k, k) or (k,), or observation= beside a number: k is not known otherwise"
-                raise invalid("observation_cov", wanted, "a number")
+                expected = "shape (k, k) or (k,), because `observation` is not given"
+                raise invalid("observation_cov", expected, "a number")
             k = noise.shape[0]
             if not 1 <= k <= d:
-                raise invalid(
-                    "observation_cov", f"at most {d} features, the size of transition", f"shape {noise.shape}"
-                )
+                expected = f"between 1 and {d} features, the size of transition"
+                raise invalid("observation_cov", expected, f"shape {noise.shape}")
             A = np.eye(k, d)
         else:
             A = _finite("observation", observation)
             if A.ndim != 2 or A.shape[1] != d or not 1 <= A.shape[0] <= d:
-                raise invalid("observation", f"(k, {d}) with 1 <= k <= {d}", f"shape {A.shape}")
+                raise invalid("observation", f"shape (k, {d}) with 1 <= k <= {d}", f"shape {A.shape}")
             k = A.shape[0]
-            lengths = np.linalg.norm(A, axis=1, keepdims=True)  # the units of the features do not matter
+            lengths = np.linalg.norm(A, axis=1, keepdims=True)  # so that the rank does not depend on the units
             singular = np.linalg.svd(A / np.where(lengths > 0, lengths, 1.0), compute_uv=False)
             if singular[-1] <= 1e-6 * singular[0]:
                 raise invalid("observation", f"full rank {k}", f"rank {int((singular > 1e-6 * singular[0]).sum())}")
         mean = np.zeros(d) if initial_mean is None else _finite("initial_mean", initial_mean)
         if mean.shape != (d,):
-            raise invalid("initial_mean", f"({d},)", f"shape {mean.shape}")
+            raise invalid("initial_mean", f"shape ({d},)", f"shape {mean.shape}")
         fields = {
             "transition": D,
             "process_cov": _covariance("process_cov", process_cov, d),
@@ -135,28 +180,52 @@ class LinearGaussianModel:
 
     @property
     def latent(self) -> int:
-        """d, the size of the context."""
+        """d, the dimension of the context."""
         return len(self.transition)
 
     @property
     def observed(self) -> int:
-        """k, the number of features seen."""
+        """k, the number of observed features."""
         return len(self.observation)
 
     @cached_property
     def spectral_radius(self) -> float:
-        """The largest modulus of an eigenvalue of the transition; below 1 the context is stable."""
+        """The largest modulus of an eigenvalue of the transition. The context is stable if it is below 1."""
         return float(np.abs(np.linalg.eigvals(self.transition)).max())
 
     def arrays(self) -> Parameters:
-        """D, Q, Σ, m_0, P_0 as the kernels expect them: fresh, writable, contiguous."""
+        """Return copies of D, Q, Σ, m_0 and P_0 for the kernels, writable and contiguous."""
         return Parameters(
             self.transition.copy(), self.process_cov.copy(), self.observation_cov.copy(),
             self.initial_mean.copy(), self.initial_cov.copy(),
         )  # fmt: skip
 
     def canonical(self) -> CanonicalForm:
-        """The same model in coordinates x̃ = Ãx in which A = [I 0] (docs/mathematics.md, "Canonical form")."""
+        """Return the same model in coordinates in which A = [I 0].
+
+        Returns
+        -------
+        CanonicalForm
+            The model for the coordinates x̃ = Ãx, and the maps between both coordinates.
+
+        Notes
+        -----
+        Ã is A completed with an orthonormal basis of its null space. D̃ = ÃDÃ⁻¹ and Q̃ = ÃQÃᵀ give the same
+        observations, and arm parameters μ̃ = Ã⁻ᵀμ the same rewards.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> model = hs.LinearGaussianModel(
+        ...     transition=[[0.9, 0.0], [0.2, 0.7]], process_cov=0.1, observation_cov=0.2, observation=[[1.0, 1.0]]
+        ... )
+        >>> form = model.canonical()
+        >>> form.model.observation.tolist()
+        [[1.0, 0.0]]
+        >>> x = [0.3, 0.5]
+        >>> round(float(form.contexts_to_canonical(x)[0]), 12)
+        0.8
+        """
         return self._canonical
 
     @cached_property
@@ -170,9 +239,45 @@ class LinearGaussianModel:
         return CanonicalForm(model, forward, np.linalg.inv(forward))
 
     def filter(self, ys: ArrayLike) -> FilterResult:
-        """E[x_t | y_1..y_t] and its covariance for t = 1..n, and the log-likelihood of what was seen.
+        """Estimate every context from the observations up to its round, with the Kalman filter.
 
-        ys (n, k), or a batch of series (B, n, k); nan = not seen. Results carry the same leading axes.
+        Parameters
+        ----------
+        ys : array_like, shape (n, k) or (B, n, k)
+            Observations of n rounds, or of a batch of B series. NaN, None and masked entries are missing.
+
+        Returns
+        -------
+        FilterResult
+            Means and covariances of x_t given y_1, ..., y_t and of x_t given y_1, ..., y_{t−1} for t = 1, ..., n, and
+            the log-likelihood of the observations. For a batch the arrays have a leading axis B.
+
+        Raises
+        ------
+        InvalidInput
+            If ys has the wrong shape or an infinite entry.
+
+        Notes
+        -----
+        Predict x⁻ = D x and P⁻ = D P Dᵀ + Q. Then, with S = A P⁻ Aᵀ + Σ and the gain G = P⁻ Aᵀ S⁻¹, update
+        x = x⁻ + G (y − A x⁻) and P = (I − G A) P⁻ (I − G A)ᵀ + G Σ Gᵀ. Missing entries are left out of y, A and Σ.
+        A noise variance of 0 counts as 1e-9 of the corresponding entry of S. The covariances converge while all
+        entries are observed, and are not computed again after their relative change has fallen below 1e-12.
+
+        References
+        ----------
+        .. [1] Kalman, "A New Approach to Linear Filtering and Prediction Problems", Journal of Basic Engineering 82,
+           1960.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> model = hs.LinearGaussianModel(transition=[[0.9]], process_cov=1.0, observation_cov=[0.5])
+        >>> result = model.filter([[1.0], [None], [2.0]])
+        >>> result.means.round(3).tolist()
+        [[0.784], [0.705], [1.734]]
+        >>> round(result.log_likelihood, 3)
+        -3.307
         """
         array, single = _observations(ys, self.observed)
         form = self.canonical()
@@ -180,12 +285,65 @@ class LinearGaussianModel:
         return FilterResult(x, rows, P_filt, loglik, single, form.to_original_or_none, P_pred, self.transition)
 
     def tracker(self) -> Tracker:
-        """The same filter online: `step(y)` returns the belief after y. It starts at x_0."""
+        """Return an online Kalman filter that takes one observation at a time.
+
+        Returns
+        -------
+        Tracker
+            A tracker whose belief is the distribution of x_0.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> model = hs.LinearGaussianModel(transition=[[0.9]], process_cov=1.0, observation_cov=[0.5])
+        >>> tracker = model.tracker()
+        >>> tracker.step([1.0]).mean.round(3).tolist()
+        [0.784]
+        """
         form = self.canonical()
         return Tracker(form.model.arrays(), form.to_original_or_none)
 
     def smooth(self, ys: ArrayLike) -> SmootherResult:
-        """E[x_t | y_1..y_n] and covariances, also of neighbours in time, for t = 0..n (x_0 is `.initial`)."""
+        """Estimate every context from all observations, with the Rauch–Tung–Striebel smoother.
+
+        Parameters
+        ----------
+        ys : array_like, shape (n, k) or (B, n, k)
+            Observations of n rounds, or of a batch of B series. NaN, None and masked entries are missing.
+
+        Returns
+        -------
+        SmootherResult
+            Means and covariances of x_t given y_1, ..., y_n for t = 0, ..., n, the covariances of x_{t+1} and x_t, and
+            the log-likelihood of the observations. For a batch the arrays have a leading axis B.
+
+        Raises
+        ------
+        InvalidInput
+            If ys has the wrong shape or an infinite entry.
+
+        Notes
+        -----
+        After the filter, for t = n − 1, ..., 0, with J_t = P_t Dᵀ (P⁻_{t+1})⁻¹:
+
+            xˢ_t = x_t + J_t (xˢ_{t+1} − x⁻_{t+1})
+            Pˢ_t = P_t + J_t (Pˢ_{t+1} − P⁻_{t+1}) J_tᵀ
+            Cov(x_{t+1}, x_t | y_1, ..., y_n) = Pˢ_{t+1} J_tᵀ
+
+        References
+        ----------
+        .. [1] Rauch, Tung and Striebel, "Maximum Likelihood Estimates of Linear Dynamic Systems", AIAA Journal 3, 1965.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> model = hs.LinearGaussianModel(transition=[[0.9]], process_cov=1.0, observation_cov=[0.5])
+        >>> result = model.smooth([[1.0], [None], [2.0]])
+        >>> result.means.round(3).tolist()
+        [[0.952], [1.336], [1.734]]
+        >>> result.initial.mean.round(3).tolist()
+        [0.474]
+        """
         array, single = _observations(ys, self.observed)
         form = self.canonical()
         p = form.model.arrays()
@@ -195,49 +353,60 @@ class LinearGaussianModel:
 
 
 def change_basis(model: Parameters, T: Array) -> Parameters:
-    """The same model for contexts Tx, with covariances symmetric to the last bit."""
+    """Return the same model for contexts Tx. The covariances are exactly symmetric."""
 
-    def moved(cov: Array) -> Array:
+    def transformed(cov: Array) -> Array:
         product = T @ cov @ T.T
         return np.asarray(0.5 * (product + product.T))
 
     D = np.ascontiguousarray(T @ model.D @ np.linalg.inv(T))
-    return Parameters(D, moved(model.Q), model.R, T @ model.m0, moved(model.P0))
+    return Parameters(D, transformed(model.Q), model.R, T @ model.m0, transformed(model.P0))
 
 
 @dataclass(frozen=True, eq=False)
 class CanonicalForm:
-    """A model whose first k coordinates are the observed ones, and the maps from and to the original coordinates.
+    """A model whose observed coordinates are the first k, with the maps to and from the original coordinates.
 
-    to_canonical is Ã: A completed with an orthonormal basis of its null space; to_original is its inverse.
-    Contexts map as x̃ = Ãx and arm parameters as μ̃ = Ã⁻ᵀμ, so that rewards ⟨x, μ⟩ are the same. Rows are
-    contexts or arms.
+    Attributes
+    ----------
+    model : LinearGaussianModel
+        The model in canonical coordinates, with A = [I 0].
+    to_canonical : ndarray, shape (d, d)
+        Ã, which is A completed with an orthonormal basis of its null space.
+    to_original : ndarray, shape (d, d)
+        Ã⁻¹.
+    trivial : bool
+        Whether the original model was canonical. Both maps are then the identity.
     """
 
     model: LinearGaussianModel
     to_canonical: Array
     to_original: Array
-    trivial: bool = False  # the model was canonical already: both maps are the identity
+    trivial: bool = False
 
     @property
     def to_original_or_none(self) -> Array | None:
-        """to_original, or None where it is the identity."""
+        """`to_original`, or None if it is the identity."""
         return None if self.trivial else self.to_original
 
     def contexts_to_canonical(self, x: ArrayLike) -> Array:
-        return self._mapped("x", x, self.to_canonical.T)
+        """Return Ãx for contexts x (..., d)."""
+        return self._transform("x", x, self.to_canonical.T)
 
     def contexts_to_original(self, x: ArrayLike) -> Array:
-        return self._mapped("x", x, self.to_original.T)
+        """Return Ã⁻¹x for canonical contexts x (..., d)."""
+        return self._transform("x", x, self.to_original.T)
 
     def arms_to_canonical(self, mu: ArrayLike) -> Array:
-        return self._mapped("mu", mu, self.to_original)
+        """Return Ã⁻ᵀμ for arm parameters μ (..., d), which pay the same rewards ⟨x, μ⟩."""
+        return self._transform("mu", mu, self.to_original)
 
     def arms_to_original(self, mu: ArrayLike) -> Array:
-        return self._mapped("mu", mu, self.to_canonical)
+        """Return Ãᵀμ for canonical arm parameters μ (..., d), which pay the same rewards ⟨x, μ⟩."""
+        return self._transform("mu", mu, self.to_canonical)
 
-    def _mapped(self, argument: str, value: ArrayLike, matrix: Array) -> Array:
+    def _transform(self, argument: str, value: ArrayLike, matrix: Array) -> Array:
         array = real_numbers(argument, value)
         if array.ndim == 0 or array.shape[-1] != len(matrix):
-            raise invalid(argument, f"(.., {len(matrix)})", f"shape {array.shape}")
+            raise invalid(argument, f"shape (..., {len(matrix)})", f"shape {array.shape}")
         return array if self.trivial else array @ matrix

@@ -1,4 +1,4 @@
-"""Beliefs about contexts over time: the results of filtering and smoothing a series."""
+"""Gaussian beliefs about contexts, and the results of filtering and smoothing a series."""
 
 from __future__ import annotations
 
@@ -14,7 +14,23 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """A Gaussian belief about a context: mean (d,) and covariance (d, d), or a batch of them."""
+    """A Gaussian distribution of a context.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (d,)
+        The mean. The belief of a batch has a leading axis B.
+    cov : ndarray, shape (d, d)
+        The covariance. The belief of a batch has a leading axis B.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> model = hs.LinearGaussianModel(transition=[[0.9]], process_cov=1.0, observation_cov=[0.5])
+    >>> belief = model.tracker().belief
+    >>> belief.mean.tolist(), belief.cov.tolist()
+    ([0.0], [[1.0]])
+    """
 
     mean: Array
     cov: Array
@@ -22,25 +38,28 @@ class Belief:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _SeriesResult:
-    """States of B series at times 0..n as the kernels return them, expanded when they are first asked for."""
+    """Contexts of B series at times 0 to n as the kernels return them. The full arrays are built when first used."""
 
     _x: Array  # (B, n+1, d)
-    _rows: NDArray[np.int64]  # (B, n+1), the row of each time in the tables of covariances
+    _rows: NDArray[np.int64]  # (B, n+1), the row of each time in the tables of distinct covariances
     _covs: Array
     _log_likelihood: Array
-    _single: bool  # one series was given, without the leading axis B
-    _to_original: Array | None  # from canonical coordinates to those of the model; None: they are the same
+    _single: bool  # the input was one series (n, k) without the leading axis B
+    _to_original: Array | None  # from canonical to original coordinates, or None if both are the same
 
     @property
     def log_likelihood(self) -> Any:
+        """The log-likelihood of the observations, a float, or an array (B,) for a batch."""
         return float(self._log_likelihood[0]) if self._single else self._log_likelihood
 
     @cached_property
     def means(self) -> Array:
+        """The mean of every context x_1, ..., x_n, (n, d) or (B, n, d)."""
         return self._means(slice(1, None))
 
     @cached_property
     def covs(self) -> Array:
+        """The covariance of every context x_1, ..., x_n, (n, d, d) or (B, n, d, d)."""
         return self._matrices(self._covs, slice(1, None))
 
     def _means(self, times: slice) -> Array:
@@ -48,7 +67,7 @@ class _SeriesResult:
         return self._unbatched(x if self._to_original is None else x @ self._to_original.T)
 
     def _matrices(self, table: Array, times: slice) -> Array:
-        """One matrix per time, from a table of those that differ."""
+        """Return one matrix per time from a table of the distinct ones."""
         used = table[: self._rows.max() + 1]
         if self._to_original is not None:
             used = self._to_original @ used @ self._to_original.T
@@ -60,10 +79,22 @@ class _SeriesResult:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FilterResult(_SeriesResult):
-    """The result of `LinearGaussianModel.filter`. Index 0 on the time axis is the first observation.
+    """The result of `LinearGaussianModel.filter`.
 
-    .means (n, d) and .covs (n, d, d) after each observation, .predicted_means and .predicted_covs before it,
-    .log_likelihood a number; with a leading axis B for a batch.
+    Index 0 of the time axis is the round of the first observation. For a batch all arrays have a leading axis B.
+
+    Attributes
+    ----------
+    means : ndarray, shape (n, d)
+        E[x_t | y_1, ..., y_t].
+    covs : ndarray, shape (n, d, d)
+        Cov(x_t | y_1, ..., y_t).
+    predicted_means : ndarray, shape (n, d)
+        E[x_t | y_1, ..., y_{t−1}].
+    predicted_covs : ndarray, shape (n, d, d)
+        Cov(x_t | y_1, ..., y_{t−1}).
+    log_likelihood : float
+        log p(y_1, ..., y_n), an array (B,) for a batch.
     """
 
     _predicted_covs: Array
@@ -71,30 +102,45 @@ class FilterResult(_SeriesResult):
 
     @cached_property
     def predicted_means(self) -> Array:
+        """The mean of every context before its observation, (n, d) or (B, n, d)."""
         return self._means(slice(None, -1)) @ self._transition.T
 
     @cached_property
     def predicted_covs(self) -> Array:
+        """The covariance of every context before its observation, (n, d, d) or (B, n, d, d)."""
         return self._matrices(self._predicted_covs, slice(1, None))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SmootherResult(_SeriesResult):
-    """The result of `LinearGaussianModel.smooth`. Index 0 of .means and .covs is the first observation.
+    """The result of `LinearGaussianModel.smooth`.
 
-    .means (n, d), .covs (n, d, d), .log_likelihood a number, .initial the belief about x_0. lag_one_covs (n, d, d):
-    entry t is Cov(x_{t+1}, x_t | y_1..y_n) for t = 0..n−1, states numbered from x_0, the one before the first
-    observation; so lag_one_covs[0] joins .initial and .means[0], and lag_one_covs[t] joins .means[t−1] and
-    .means[t]. With a leading axis B for a batch.
+    Index 0 of `means` and `covs` is the round of the first observation. For a batch all arrays have a leading axis B.
+
+    Attributes
+    ----------
+    means : ndarray, shape (n, d)
+        E[x_t | y_1, ..., y_n] for t = 1, ..., n.
+    covs : ndarray, shape (n, d, d)
+        Cov(x_t | y_1, ..., y_n) for t = 1, ..., n.
+    lag_one_covs : ndarray, shape (n, d, d)
+        Cov(x_{t+1}, x_t | y_1, ..., y_n) for t = 0, ..., n − 1. The first entry belongs to `initial` and `means[0]`,
+        entry t to `means[t - 1]` and `means[t]`.
+    initial : Belief
+        The belief about x_0, the context before the first observation.
+    log_likelihood : float
+        log p(y_1, ..., y_n), an array (B,) for a batch.
     """
 
     _lag_one_covs: Array
 
     @cached_property
     def lag_one_covs(self) -> Array:
+        """The covariance of every context with the one before it, (n, d, d) or (B, n, d, d)."""
         return self._matrices(self._lag_one_covs, slice(None, -1))
 
     @cached_property
     def initial(self) -> Belief:
+        """The belief about x_0 given all observations."""
         first = slice(0, 1)
         return Belief(self._means(first)[..., 0, :], self._matrices(self._covs, first)[..., 0, :, :])

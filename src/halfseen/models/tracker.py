@@ -1,4 +1,4 @@
-"""The Kalman filter online: one observation in, one belief out."""
+"""An online Kalman filter that turns one observation at a time into a belief about the context."""
 
 from __future__ import annotations
 
@@ -7,34 +7,52 @@ from numpy.typing import ArrayLike
 
 from halfseen.errors import invalid
 from halfseen.kernels.arrays import Parameters
-from halfseen.kernels.filter import BACK, DONE, SETTLED, exact_round, steady_round
+from halfseen.kernels.filter import AT_LIMIT, CONVERGED, UPDATED, exact_round, steady_round
 from halfseen.models.results import Array, Belief
 from halfseen.validation import vector
 
-_LONGEST = 5_000  # rounds ahead in which the frozen gain is looked for; a model that needs more steps exactly
+# If the covariance of a model converges later than this, every step after a missing entry computes the gain.
+_MAX_ROUNDS_TO_LIMIT = 5_000
 
 
 class Tracker:
-    """The belief of a model about its context, round by round. Make one with `LinearGaussianModel.tracker`.
+    """An online Kalman filter. `LinearGaussianModel.tracker` creates one.
 
-    Its results are those of `LinearGaussianModel.filter` on the whole series, covariances bit for bit. While every
-    entry is observed the gain converges and is then no longer computed. After a missing entry the steps are exact
-    until the covariance has converged again.
+    Notes
+    -----
+    The beliefs equal the results of `LinearGaussianModel.filter` on the whole series. The covariances are equal bit for
+    bit, the means up to rounding. While all entries are observed the gain converges, and is then not computed again. A
+    missing entry changes the covariance, and the gain is computed in every round until the covariance has converged
+    again.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> model = hs.LinearGaussianModel(
+    ...     transition=[[0.8, 0.5], [-0.5, 0.8]], process_cov=0.1, observation_cov=[0.2]
+    ... )
+    >>> tracker = model.tracker()
+    >>> tracker.step([1.0]).mean.round(3).tolist()
+    [0.832, 0.0]
+    >>> tracker.step([None]).mean.round(3).tolist()
+    [0.666, -0.416]
+    >>> tracker
+    <Tracker: 1 observed, 2 latent, 2 rounds>
     """
 
     def __init__(self, p: Parameters, to_original: Array | None) -> None:
         self._latent, self._observed = len(p.D), len(p.R)
-        self._to_original = to_original  # from canonical coordinates; None: they are the model's own
+        self._to_original = to_original  # from canonical to original coordinates, or None if both are the same
         d, k = self._latent, self._observed
         self._model = np.zeros((3, d, d))
         self._model[0], self._model[1], self._model[2, :k, :k] = p.D, p.Q, p.R
-        self._now = np.zeros((2, d, d))  # P and P⁻
-        self._now[0] = p.P0
-        self._limit, self._limit_gain, self._known = np.zeros((2, d, d)), np.zeros((d, k)), False
+        self._covs = np.zeros((2, d, d))  # P and P⁻
+        self._covs[0] = p.P0
+        self._limit, self._limit_gain, self._limit_known = np.zeros((2, d, d)), np.zeros((d, k)), False
         self._gain = np.zeros((d, k))
-        self._loop = np.zeros((d + k, d))
-        self._steady = False  # P is the frozen one
-        self._on_schedule = True  # everything has been seen so far: P is on its way to the frozen one
+        self._loop = np.zeros((d + k, d))  # Fᵀ stacked on Gᵀ for the converged gain G, with F = (I − GA)D
+        self._steady = False  # whether P has converged, so that the gain need not be computed
+        self._all_observed = True  # whether no entry has been missing so far
         self._x = p.m0
         self._rounds = 0
         self._cov = self._covariance()
@@ -42,23 +60,36 @@ class Tracker:
 
     @property
     def rounds(self) -> int:
-        """The number of observations so far."""
+        """The number of rounds so far."""
         return self._rounds
 
     @property
     def belief(self) -> Belief:
-        """E[x_t | y_1..y_t] and its covariance now; before the first observation, of x_0."""
+        """The belief about x_t given y_1, ..., y_t. Before the first observation it is the distribution of x_0."""
         return self._belief
 
     def step(self, y: ArrayLike) -> Belief:
-        """Update with y_t (k,), NaN or None where not observed, and return the belief about x_t.
+        """Move to the next round and update the belief with its observation.
 
-        The arrays of the belief must not be changed. An observation that raises leaves the tracker as it was.
+        Parameters
+        ----------
+        y : array_like, shape (k,)
+            The observation. NaN and None are missing entries.
+
+        Returns
+        -------
+        Belief
+            The distribution of x_t given y_1, ..., y_t. Its covariance is read-only.
+
+        Raises
+        ------
+        InvalidInput
+            If y does not have k entries or has an infinite one. The tracker is then unchanged.
         """
-        seen = vector("y", y, self._observed)
+        observation = vector("y", y, self._observed)
         mean = np.empty(self._latent)
-        if not (self._steady and steady_round(seen, self._loop, self._x, mean) == DONE):
-            self._exact_step(seen, mean)
+        if not (self._steady and steady_round(observation, self._loop, self._x, mean) == UPDATED):
+            self._exact_step(observation, mean)
             self._cov = self._covariance()
         self._rounds += 1
         self._belief = belief = Belief(mean if self._to_original is None else self._to_original @ mean, self._cov)
@@ -67,36 +98,38 @@ class Tracker:
     def _exact_step(self, y: Array, mean: Array) -> None:
         if not np.isfinite(y).all():
             if np.isinf(y).any():
-                raise invalid("y", "finite numbers, or nan for not seen", f"{y[np.isinf(y)][0]}")
-            if self._on_schedule:
-                self._leave_schedule()
-        status = self._round(y, self._now, self._gain, self._x, mean)
-        if self._on_schedule and status == SETTLED:
-            self._freeze(self._now, self._gain)
-        self._steady = status == BACK or (self._on_schedule and self._known)
+                raise invalid("y", "finite numbers, or NaN where missing", f"{y[np.isinf(y)][0]}")
+            if self._all_observed:
+                self._find_limit()
+        status = self._round(y, self._covs, self._gain, self._x, mean)
+        if self._all_observed and status == CONVERGED:
+            self._store_limit(self._covs, self._gain)
+        self._steady = status == AT_LIMIT or (self._all_observed and self._limit_known)
 
-    def _freeze(self, settled: Array, gain: Array) -> None:
-        self._limit, self._limit_gain, self._known = settled.copy(), gain.copy(), True
+    def _store_limit(self, covariances: Array, gain: Array) -> None:
+        self._limit, self._limit_gain, self._limit_known = covariances.copy(), gain.copy(), True
 
-    def _round(self, y: Array, now: Array, gain: Array, x: Array, mean: Array) -> int:
+    def _round(self, y: Array, covs: Array, gain: Array, x: Array, mean: Array) -> int:
         return int(
-            exact_round(y, self._model, now, self._limit, gain, self._limit_gain, self._known, self._loop, x, mean)
+            exact_round(
+                y, self._model, covs, self._limit, gain, self._limit_gain, self._limit_known, self._loop, x, mean
+            )
         )
 
-    def _leave_schedule(self) -> None:
-        """At the first missing entry, find the limit of P once, so that its return to the limit can be noticed."""
-        self._on_schedule = False
-        if self._known:
+    def _find_limit(self) -> None:
+        """Compute the limit of P at the first missing entry, so that a later return to the limit can be detected."""
+        self._all_observed = False
+        if self._limit_known:
             return
-        ahead, gain = self._now.copy(), np.empty_like(self._gain)
-        nothing, x, mean = np.zeros(self._observed), np.zeros(self._latent), np.empty(self._latent)
-        for _ in range(_LONGEST):
-            if self._round(nothing, ahead, gain, x, mean) == SETTLED:
-                self._freeze(ahead, gain)
+        ahead, gain = self._covs.copy(), np.empty_like(self._gain)
+        zeros, x, mean = np.zeros(self._observed), np.zeros(self._latent), np.empty(self._latent)
+        for _ in range(_MAX_ROUNDS_TO_LIMIT):
+            if self._round(zeros, ahead, gain, x, mean) == CONVERGED:
+                self._store_limit(ahead, gain)
                 return
 
     def _covariance(self) -> Array:
-        P = self._now[0]
+        P = self._covs[0]
         cov: Array = P.copy() if self._to_original is None else self._to_original @ P @ self._to_original.T
         cov.setflags(write=False)
         return cov

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from halfseen.models.identification.selection import DOUBT, ENOUGH_REWARDS, fit_from_scratch, select_model
+from halfseen.models.identification.selection import ENOUGH_REWARDS, REJECTION_MARGIN, fit_from_scratch, select_model
 
 K, D, N = 2, 3, 200
 
@@ -44,7 +44,7 @@ def found(fitted, rewards):
 
 
 def test_a_model_that_predicts_no_worse_is_kept_and_its_arms_learn_on_smoothed_contexts(fitted):
-    behind = np.exp(1.9 * DOUBT / ENOUGH_REWARDS)  # by a little less than DOUBT nats
+    behind = np.exp(1.9 * REJECTION_MARGIN / ENOUGH_REWARDS)  # by a little less than DOUBT nats
     rewards = FakeRewards(smoothed=behind, filtered=0.1, plain=1.0)
     got = found(fitted, rewards)
     assert not got.plain

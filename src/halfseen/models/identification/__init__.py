@@ -1,1 +1,1 @@
-"""From observations to a model."""
+"""Identification of a linear-Gaussian model from observations."""

@@ -1,6 +1,8 @@
-"""Full EM for D, Q and Σ of one series (Shumway & Stoffer 1982; docs/mathematics.md, "Full EM").
+"""Expectation–maximisation (EM) for D, Q and Σ from one series of observations.
 
-`fit` is the public function, with checks and notes; `em_iterates` is the bare loop for identification on the way.
+`fit` is the public function. It checks its input and reports problems. `em_iterates` and `em_windows` are the
+iterations without checks, for agents that identify their model while they run. The mathematics is in
+docs/mathematics.md, "Full EM".
 """
 
 from __future__ import annotations
@@ -25,23 +27,34 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.models.results import Array
 from halfseen.validation import LIMIT, at_least, real_numbers
 
-FIXED, DIAGONAL, FULL = 0, 1, 2  # what becomes of Σ
-FELL = 1e-8  # a fall of the log-likelihood per round beyond this is more than rounding
+FIXED, DIAGONAL, FULL = 0, 1, 2  # how Σ is estimated: not at all, as a diagonal matrix, or as a full matrix
+ROUNDING_DROP = 1e-8  # a decrease of the log-likelihood per round by less than this is rounding error
 RELATIVE_FLOOR = 1e-9
 
-Passed: TypeAlias = tuple[Stack, Vector, Index, Stack, Stack, int]  # what filter_series returns
+FilterPass: TypeAlias = tuple[Stack, Vector, Index, Stack, Stack, int]  # the return value of filter_series
 
-NOISE_FLOOR = 1e-6  # Σ is kept above this share of each feature's variance
-STABLE = 1.0 + 1e-6
-PROCESS_FLOOR, SENSOR_FLOOR = 1e-9, 1e-5  # of `em_iterates`, relative to the variances of the features
+NOISE_FLOOR = 1e-6  # the least value of Σ_ii, as a share of the variance of feature i
+MAX_STABLE_RADIUS = 1.0 + 1e-6
+# The least values of Q and Σ in `em_iterates`, as shares of the variances of the features.
+PROCESS_FLOOR, SENSOR_FLOOR = 1e-9, 1e-5
 
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """A fitted model. log_likelihoods: of the start, then after each iteration.
+    """The result of `fit`.
 
-    converged: the last iteration gained less than the tolerance. notes: a sentence for each thing that is
-    wrong with the fit or the data, none when all is well.
+    Attributes
+    ----------
+    model : LinearGaussianModel
+        The fitted model.
+    log_likelihoods : ndarray, shape (iterations + 1,)
+        The log-likelihood of the start, and the one after each iteration.
+    iterations : int
+        The number of iterations.
+    converged : bool
+        Whether the last iteration increased the log-likelihood by less than the tolerance.
+    notes : tuple of str
+        One sentence for every problem of the fit or the data, such as an unstable model or a constant feature.
     """
 
     model: LinearGaussianModel
@@ -62,25 +75,89 @@ def fit(
     tolerance: float = 1e-6,
     progress: Callable[[int, float], None] | None = None,
 ) -> FitResult:
-    """The model with `latent` dimensions that EM finds for ys (rounds, features), nan = not seen.
+    """Fit a linear-Gaussian model to a series of observations with expectation–maximisation.
 
-    latent="auto" fits models of several dimensions, from the number of features up, and returns the fit with the best
-    AICc (docs/mathematics.md, "How many hidden coordinates"); it takes no `start`.
+    Parameters
+    ----------
+    ys : array_like, shape (rounds, features)
+        The observations. NaN, None and masked entries are missing.
+    latent : int or "auto"
+        The dimension d of the context, at least the number of features. "auto" fits models of increasing dimension and
+        returns the one with the best AICc.
+    observation_cov : "diagonal", "full" or array_like, optional
+        How to estimate Σ, or a covariance at which Σ is held fixed.
+    start : LinearGaussianModel, optional
+        The model to start from. The fitted model has the same observation matrix. Not allowed with "auto". By default,
+        D is 0.9 times a random orthogonal matrix, Q = 0.2 v and Σ = 0.1 v, where v is the variance of each feature.
+    seed : int, optional
+        The seed of the random orthogonal matrix.
+    max_iterations : int, optional
+        The largest number of iterations.
+    tolerance : float, optional
+        Stop when an iteration increases the log-likelihood by less than this number per round.
+    progress : callable, optional
+        Called as progress(iteration, log_likelihood) after each iteration.
 
-    observation_cov: "diagonal" or "full" to estimate Σ so, or a covariance to hold it at. start: where to
-    begin, whose observation matrix is kept; left out, D = 0.9 × a random orthogonal matrix drawn from `seed`,
-    Q = 0.2 v and Σ = 0.1 v with v the variance of each feature. Stops after max_iterations, or when an
-    iteration gains less than `tolerance` of log-likelihood per round. progress(iteration, log_likelihood) is
-    called after each iteration. The model returned is never less likely than the start. Only (D, Q) up to a
-    change of the hidden coordinates is identified, so compare models by likelihood or prediction, not by D.
+    Returns
+    -------
+    FitResult
+        The model, which is never less likely than the start, the log-likelihoods of the iterations and notes about
+        problems.
+
+    Raises
+    ------
+    InvalidInput
+        If an argument has the wrong shape, type or value.
+
+    Warns
+    -----
+    HalfseenWarning
+        Once for each note of the result.
+
+    Notes
+    -----
+    The E-step computes with the smoother
+
+        S11 = Σ_{t=1..n} E[x_t x_tᵀ],  S00 = Σ_{t=0..n−1} E[x_t x_tᵀ],  S10 = Σ_{t=1..n} E[x_t x_{t−1}ᵀ].
+
+    The M-step [1]_ is
+
+        D = S10 S00⁻¹,  Q = (S11 − D S10ᵀ − S10 Dᵀ + D S00 Dᵀ)/n,  Σ = (1/n) Σ_t E[(y_t − A x_t)(y_t − A x_t)ᵀ]
+
+    and m_0, P_0 are the smoothed mean and covariance of x_0. The observations determine D and Q only up to a change of
+    the hidden coordinates. Compare models by likelihood or prediction, not by D.
+
+    AICc = log-likelihood − pN/(N − p − 1), where p = 2kd + k(k + 1)/2 is the number of free parameters and N the number
+    of observed entries.
+
+    References
+    ----------
+    .. [1] Shumway and Stoffer, "An approach to time series smoothing and forecasting using the EM algorithm",
+       Journal of Time Series Analysis 3, 1982.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import halfseen as hs
+    >>> rng, x, ys = np.random.default_rng(1), np.zeros(2), []
+    >>> for _ in range(300):
+    ...     x = np.array([[0.9, 0.3], [-0.3, 0.9]]) @ x + 0.3 * rng.normal(size=2)
+    ...     ys.append(x[:1] + 0.1 * rng.normal(size=1))
+    >>> result = hs.fit(ys, latent=2, max_iterations=50)
+    >>> result.model.latent, result.model.observed
+    (2, 1)
+    >>> bool(result.log_likelihoods[-1] > result.log_likelihoods[0])
+    True
+    >>> result.notes
+    ()
     """
     y = _series(ys)
     k, entries = y.shape[1], int(np.isfinite(y).sum())
     automatic = isinstance(latent, str) and latent == "auto"
     if not automatic and (isinstance(latent, bool) or not isinstance(latent, int | np.integer) or latent < k):
-        raise invalid("latent", f"an integer of at least {k}, the number of features, or 'auto'", repr(latent))
+        raise invalid("latent", f"'auto' or an integer of at least {k}, the number of features", repr(latent))
     if automatic and start is not None:
-        raise invalid("start", "nothing with latent='auto', which tries several dimensions", "a model")
+        raise invalid("start", "None with latent='auto', which fits several dimensions", "a model")
     max_iterations, seed = at_least("max_iterations", max_iterations, 1), at_least("seed", seed, 0)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0.0:
         raise invalid("tolerance", "a number of at least 0", tolerance)
@@ -110,14 +187,13 @@ def _fit(
     tolerance: float,
     progress: Callable[[int, float], None] | None,
 ) -> FitResult:
-    """The fit of one dimension."""
     n, k = y.shape
     scale, notes = _scales(y)
     entries, parameters = int(np.isfinite(y).sum()), free_parameters(latent, k)
     if entries < 2 * parameters:
-        notes.append(f"{entries} numbers for a model of {parameters} parameters: too few to trust the fit.")
+        notes.append(f"The model has {parameters} parameters, and {entries} observed numbers are too few to fit them.")
     if start is None:
-        start = _first_guess(scale, latent, seed)
+        start = _default_start(scale, latent, seed)
     elif not isinstance(start, LinearGaussianModel):
         raise invalid("start", "a LinearGaussianModel", type(start).__name__)
     elif (start.latent, start.observed) != (latent, k):
@@ -128,18 +204,20 @@ def _fit(
         update_R = DIAGONAL if observation_cov == "diagonal" else FULL
     else:
         update_R = FIXED
-        start = replace(start, observation_cov=observation_cov)  # type: ignore[arg-type]  # as given to the model
+        start = replace(start, observation_cov=observation_cov)  # type: ignore[arg-type]
 
-    # Powers of two: exact to undo.
+    # Powers of two, because scaling by them is exact.
     units: Array = np.asarray(2.0 ** np.round(np.log2(_coordinate_scales(scale, latent))))
     scaled = _in_units(start.canonical().model.arrays(), units)
     q_floor = RELATIVE_FLOOR * np.maximum(np.diag(scaled.Q), RELATIVE_FLOOR)
     r_floor = NOISE_FLOOR * (scale / units[:k]) ** 2
-    path = _em_path(scaled, y / units[:k], update_R=update_R, update_initial=True, q_floor=q_floor, r_floor=r_floor)
+    sequence = _em_sequence(
+        scaled, y / units[:k], update_R=update_R, update_initial=True, q_floor=q_floor, r_floor=r_floor
+    )
     jacobian = float(np.log(units[:k]) @ np.isfinite(y).sum(axis=0))
     trace: list[float] = []
     converged = False
-    for step, (model, scaled_loglik, _) in enumerate(path):
+    for step, (model, scaled_loglik, _) in enumerate(sequence):
         best, loglik = _in_units(model, 1.0 / units), scaled_loglik - jacobian
         trace.append(loglik)
         if step > 0 and progress is not None:
@@ -147,21 +225,21 @@ def _fit(
         converged = step > 0 and loglik - trace[-2] < tolerance * n
         if converged or step == max_iterations:
             break
-    fitted = _original(best, start)
+    fitted = _in_original_coordinates(best, start)
     start_loglik = start.filter(y).log_likelihood
     if not trace[-1] >= start_loglik:
         fitted, trace, converged = start, [start_loglik], False
-        notes.append("No iteration improved on the start, which is returned as it was.")
-    notes += _faults(fitted, trace, update_R, q_floor * units**2, r_floor * units[:k] ** 2)
+        notes.append("No iteration improved the start, which is returned unchanged.")
+    notes += _problems(fitted, trace, update_R, q_floor * units**2, r_floor * units[:k] ** 2)
     return FitResult(fitted, np.array(trace), len(trace) - 1, converged, tuple(notes))
 
 
 class FittedModel(NamedTuple):
-    """A canonical model with its filter pass over the observations."""
+    """A canonical model, its log-likelihood and the result of filtering the observations with it."""
 
     model: Parameters
     log_likelihood: float
-    filtered: Passed
+    filtered: FilterPass
 
 
 def em_iterates(
@@ -174,19 +252,22 @@ def em_iterates(
     fixed_noise: bool = False,
     update_initial: bool = True,
 ) -> Iterator[FittedModel]:
-    """The start, then the model after each iteration of EM on y (n, k), whose features have variances `feature_var`.
+    """Yield the start and then the model after each iteration of EM on y (n, k), NaN where missing.
 
-    Ends after `iterations`, when an iteration gains less than `tolerance` of log-likelihood per round, or where the
-    numbers break down, which may be before the first model.
+    `feature_var` (k,) are the variances of the features, 1 by default. The iterations end after `iterations`, when one
+    increases the log-likelihood by less than `tolerance` per round, or when a number is not finite, which may happen
+    before the first model.
     """
     variances = np.ones(y.shape[1]) if feature_var is None else feature_var
     q_floor = np.full(len(start.D), PROCESS_FLOOR * float(np.nanmean(variances)))
     r_floor = SENSOR_FLOOR * np.nan_to_num(variances)
     update_R = FIXED if fixed_noise else DIAGONAL
-    path = _em_path(start, y, update_R=update_R, update_initial=update_initial, q_floor=q_floor, r_floor=r_floor)
+    sequence = _em_sequence(
+        start, y, update_R=update_R, update_initial=update_initial, q_floor=q_floor, r_floor=r_floor
+    )
     previous = -np.inf
     try:
-        for step, (model, log_likelihood, filtered) in enumerate(path):
+        for step, (model, log_likelihood, filtered) in enumerate(sequence):
             if not (np.isfinite(log_likelihood) and np.isfinite(filtered[0]).all()):
                 return
             yield FittedModel(model, log_likelihood, filtered)
@@ -198,14 +279,14 @@ def em_iterates(
 
 
 def _coordinate_scales(scale: Array, latent: int) -> Array:
-    """The scale of each coordinate: that of its feature, or for hidden ones the geometric mean."""
+    """Return the scale of each coordinate. Hidden coordinates have the geometric mean of the scales of the features."""
     scales = np.full(latent, np.exp(np.log(scale).mean()))
     scales[: len(scale)] = scale
     return scales
 
 
 def _in_units(model: Parameters, units: Array) -> Parameters:
-    """The same canonical model for contexts divided by `units`."""
+    """Return the same canonical model for contexts divided by `units`."""
     squares, k = np.outer(units, units), len(model.R)
     D = model.D / units[:, None] * units
     return Parameters(D, model.Q / squares, model.R / squares[:k, :k], model.m0 / units, model.P0 / squares)
@@ -214,41 +295,43 @@ def _in_units(model: Parameters, units: Array) -> Parameters:
 def _series(ys: ArrayLike) -> Array:
     y = real_numbers("ys", ys)
     if y.ndim != 2 or y.shape[1] == 0:
-        raise invalid("ys", "(rounds, features)", f"shape {y.shape}")
+        raise invalid("ys", "shape (rounds, features)", f"shape {y.shape}")
     if y.shape[0] < 2:
-        raise invalid("ys", "at least 2", f"{y.shape[0]} round(s)")
+        raise invalid("ys", "at least 2 rounds", y.shape[0])
     bad = np.argwhere(np.isinf(y))
     if len(bad):
-        raise invalid("ys", "finite numbers, or nan for not seen", f"{y[tuple(bad[0])]} at {bad[0].tolist()}")
+        raise invalid("ys", "finite numbers, or NaN where missing", f"{y[tuple(bad[0])]} at {bad[0].tolist()}")
     if np.isnan(y).all():
-        raise invalid("ys", "at least some entries seen", "nothing but nan")
+        raise invalid("ys", "at least one observed entry", "only NaN")
     largest = np.nanmax(np.abs(y))
     if largest > LIMIT or 0 < largest < 1 / LIMIT:
-        raise invalid("ys", f"sizes between {1 / LIMIT:g} and {LIMIT:g}", f"numbers of size {largest:.3g}")
+        expected = f"a largest absolute value between {1 / LIMIT:g} and {LIMIT:g}"
+        raise invalid("ys", expected, f"{largest:.3g}")
     return y
 
 
 def _scales(y: Array) -> tuple[Array, list[str]]:
-    """A standard deviation for each feature, and a note for each feature that has none.
+    """Return the standard deviation of each feature as its scale, and notes about features that have none.
 
-    A constant feature is given its size as its scale (1 when it is 0), one never seen the scale 1.
+    The scale of a constant feature is its absolute value, or 1 if that is 0. The scale of a feature that is never
+    observed is 1.
     """
     scale = np.ones(y.shape[1])
-    constant, unseen = [], []
+    constant, unobserved = [], []
     for i, column in enumerate(y.T):
-        seen = column[~np.isnan(column)]
-        if not len(seen):
-            unseen.append(i)
-        elif np.ptp(seen) <= 1e-12 * np.abs(seen).max():
+        values = column[~np.isnan(column)]
+        if not len(values):
+            unobserved.append(i)
+        elif np.ptp(values) <= 1e-12 * np.abs(values).max():
             constant.append(i)
-            scale[i] = np.abs(seen).max() or 1.0
+            scale[i] = np.abs(values).max() or 1.0
         else:
-            scale[i] = seen.std()
+            scale[i] = values.std()
     notes = []
     if constant:
-        notes.append(f"Constant feature(s) {_listed(constant)}: they carry no information on the dynamics.")
-    if unseen:
-        notes.append(f"Feature(s) {_listed(unseen)} never seen: their part of the model is a guess.")
+        notes.append(f"Constant feature(s) {_listed(constant)}: the data say nothing about their dynamics.")
+    if unobserved:
+        notes.append(f"Feature(s) {_listed(unobserved)} never observed: their part of the model is a guess.")
     return scale, notes
 
 
@@ -256,11 +339,11 @@ def _listed(indices: list[int]) -> str:
     return ", ".join(map(str, indices))
 
 
-def _first_guess(scale: Array, latent: int, seed: int) -> LinearGaussianModel:
-    """The start of docs/mathematics.md, in units of each feature's own scale (hidden: the mean).
+def _default_start(scale: Array, latent: int, seed: int) -> LinearGaussianModel:
+    """Return the default start.
 
-    So the fit of rescaled data is the rescaled fit. D must couple seen and hidden coordinates: a diagonal one
-    would leave the hidden ones at 0 for ever.
+    It is proportional to the scales of the features, so that the fit of rescaled data is the rescaled fit. D is not
+    diagonal, because EM leaves hidden coordinates at 0 when D does not couple them with observed ones.
     """
     orthogonal = orthogonal_matrices(stream_keys(seed), Purpose.INITIAL_MODEL, latent)[0]
     units = _coordinate_scales(scale, latent)
@@ -272,8 +355,8 @@ def _first_guess(scale: Array, latent: int, seed: int) -> LinearGaussianModel:
     )
 
 
-def _original(parameters: Parameters, start: LinearGaussianModel) -> LinearGaussianModel:
-    """The fitted canonical model in the coordinates of the start."""
+def _in_original_coordinates(parameters: Parameters, start: LinearGaussianModel) -> LinearGaussianModel:
+    """Return the fitted canonical model in the coordinates of the start."""
     form = start.canonical()
     back = form.to_original
     return LinearGaussianModel(
@@ -286,40 +369,39 @@ def _original(parameters: Parameters, start: LinearGaussianModel) -> LinearGauss
     )
 
 
-def _faults(model: LinearGaussianModel, trace: list[float], update_R: int, q_floor: Array, r_floor: Array) -> list[str]:
-    """What is wrong with a fit, a sentence each."""
+def _problems(
+    model: LinearGaussianModel, trace: list[float], update_R: int, q_floor: Array, r_floor: Array
+) -> list[str]:
+    """Return one sentence for every problem of a fit."""
     notes = []
     fitted = model.canonical().model
     if not np.isfinite(trace[-1]):
-        notes.append("The log-likelihood is not finite: the model does not fit these numbers at all.")
-    if model.spectral_radius > STABLE:
+        notes.append("The log-likelihood is not finite: the model does not fit the data.")
+    if model.spectral_radius > MAX_STABLE_RADIUS:
         notes.append(f"The fit is unstable: spectral radius {model.spectral_radius:.6f}, above 1.")
     if update_R != FIXED:
-        low = [i for i, value in enumerate(np.diag(fitted.observation_cov)) if value <= 1.01 * r_floor[i]]
-        if low:
+        at_floor = [i for i, value in enumerate(np.diag(fitted.observation_cov)) if value <= 1.01 * r_floor[i]]
+        if at_floor:
             share = f"{NOISE_FLOOR:g} of the variance"
-            notes.append(f"The observation noise of feature(s) {_listed(low)} fell to its floor, {share}.")
+            notes.append(f"The observation noise of feature(s) {_listed(at_floor)} is at its minimum, {share}.")
     if np.linalg.eigvalsh(fitted.process_cov / np.sqrt(np.outer(q_floor, q_floor)))[0] <= 1.01:
-        notes.append("The process noise fell to its floor in some direction: try a smaller latent.")
+        notes.append("The process noise is at its minimum in some direction: try a smaller latent.")
     return notes
 
 
-# ---------------------------------------------------------------------- iterations
-
-
-def _better(
+def _em_iteration(
     model: Parameters,
     y: Matrix,
-    passed: Passed,
+    filtered: FilterPass,
     update_R: int,
     update_initial: bool,
     q_floor: Vector,
     r_floor: Vector,
 ) -> Parameters:
-    """One iteration: smooth what the filter passed on, take moments, maximise."""
+    """Return the model after one iteration: smooth, compute the moments and maximise."""
     D, Q, R, m0, P0 = model
     n = y.shape[0]
-    x_filt, _, rows, P_filt, P_pred, frozen = passed
+    x_filt, _, rows, P_filt, P_pred, frozen = filtered
     x, smooth_rows, P_smooth, lag = smooth_series(D, Q, x_filt, rows, P_filt, P_pred, frozen)
     S11, S00, S10 = state_moments(x[0], smooth_rows[0], P_smooth, lag)
     D, Q = maximise(S11, S00, S10, n)
@@ -333,35 +415,35 @@ def _better(
     return Parameters(D, Q, R, m0, P0)
 
 
-def _em_path(
+def _em_sequence(
     model: Parameters,
-    y: Matrix,  # (n, k), NaN = not seen
+    y: Matrix,  # (n, k), NaN where missing
     *,
     update_R: int,  # FIXED, DIAGONAL or FULL
     update_initial: bool,
-    q_floor: Vector,  # (d,): Q − diag(q_floor) stays positive semi-definite
-    r_floor: Vector,  # (k,): so does Σ − diag(r_floor), unless Σ is fixed
-) -> Iterator[tuple[Parameters, float, Passed]]:
-    """Models of rising log-likelihood, the given one (lifted to the floors) first; each with its filter pass.
+    q_floor: Vector,  # (d,), Q − diag(q_floor) stays positive semi-definite
+    r_floor: Vector,  # (k,), Σ − diag(r_floor) stays positive semi-definite unless Σ is fixed
+) -> Iterator[tuple[Parameters, float, FilterPass]]:
+    """Yield models of increasing log-likelihood, with their log-likelihoods and filter passes.
 
-    The floors hold from the start and are met by the exact maximiser under those constraints, so the
-    log-likelihood does not fall. Should it do so all the same, beyond rounding, or stop being finite, the
-    path ends before.
+    The first one is `model` with Q and Σ raised to the floors. Each M-step is the exact maximiser above the floors, so
+    the log-likelihood does not decrease. If it decreases by more than rounding error, or is not finite, the sequence
+    ends before that model.
     """
     R = np.diag(np.diag(model.R)) if update_R == DIAGONAL else model.R
     R = R if update_R == FIXED else raise_to_floor(R, r_floor)
     model = model._replace(Q=raise_to_floor(model.Q, q_floor), R=R)
     ys = y[None]
-    passed = filter_series(*model, ys)
-    loglik = float(passed[1][0])
-    yield model, loglik, passed
+    filtered = filter_series(*model, ys)
+    loglik = float(filtered[1][0])
+    yield model, loglik, filtered
     while np.isfinite(loglik):
-        model = _better(model, y, passed, update_R, update_initial, q_floor, r_floor)
-        passed = filter_series(*model, ys)
-        before, loglik = loglik, float(passed[1][0])
-        if not loglik >= before - FELL * y.shape[0]:
+        model = _em_iteration(model, y, filtered, update_R, update_initial, q_floor, r_floor)
+        filtered = filter_series(*model, ys)
+        before, loglik = loglik, float(filtered[1][0])
+        if not loglik >= before - ROUNDING_DROP * y.shape[0]:
             return
-        yield model, loglik, passed
+        yield model, loglik, filtered
 
 
 def em_windows(
@@ -370,40 +452,40 @@ def em_windows(
     R: Stack,  # Σ (B, k, k)
     m0: Matrix,  # (B, d)
     P0: Stack,  # (B, d, d)
-    ys: Stack,  # (B, n, k), NaN = not seen
+    ys: Stack,  # (B, n, k), NaN where missing
     *,
     iterations: int,
     tolerance: float = 0.0,
     update_R: int = DIAGONAL,
     update_initial: bool = True,
-    q_floor: Matrix | None = None,  # (B, d); None: 1e-9 of the diagonal of Q
-    r_floor: Matrix | None = None,  # (B, k); None: 1e-9 of the mean square of what was seen
+    q_floor: Matrix | None = None,  # (B, d), by default 1e-9 of the diagonal of Q
+    r_floor: Matrix | None = None,  # (B, k), by default 1e-9 of the mean square of each feature
 ) -> tuple[Stack, Stack, Stack, Matrix, Stack, Matrix, Matrix, Stack]:
-    """Full EM on B windows, each under its own model, as in `_em_path`. Inputs are left alone; returns
+    """Run EM on B windows, each with its own model, without changing the inputs.
 
-    D, Q, R, m0, P0 as improved; the log-likelihoods (B, iterations+1) before each iteration and after the
-    last, NaN once stopped; and the filtered mean (B, d) and covariance (B, d, d) at the end of each window
-    under the final model. A window stops early when an iteration gains less log-likelihood than `tolerance`
-    per round.
+    A window stops early when an iteration increases its log-likelihood by less than `tolerance` per round. Returns the
+    new D, Q, R, m0 and P0, the log-likelihoods (B, iterations + 1) of the start and after each iteration, with NaN
+    after the window has stopped, and the filtered mean (B, d) and covariance (B, d, d) at the end of each window under
+    the final model.
     """
     B, n = ys.shape[:2]
     d = D.shape[1]
     if q_floor is None:
         q_floor = RELATIVE_FLOOR * np.diagonal(Q, axis1=1, axis2=2)
     if r_floor is None:
-        seen = np.maximum((~np.isnan(ys)).sum(axis=1), 1)
-        r_floor = RELATIVE_FLOOR * np.nansum(ys**2, axis=1) / seen
+        counts = np.maximum((~np.isnan(ys)).sum(axis=1), 1)
+        r_floor = RELATIVE_FLOOR * np.nansum(ys**2, axis=1) / counts
     trace = np.full((B, iterations + 1), np.nan)
     new = Parameters(*(np.empty(a.shape) for a in (D, Q, R, m0, P0)))  # with a leading axis B
     x_end, P_end = np.empty((B, d)), np.empty((B, d, d))
     for b in range(B):
         given = Parameters(D[b], Q[b], R[b], m0[b], P0[b])
         floors = {"q_floor": q_floor[b], "r_floor": r_floor[b]}
-        path = _em_path(given, ys[b], update_R=update_R, update_initial=update_initial, **floors)
-        for step, (model, loglik, passed) in enumerate(path):
+        sequence = _em_sequence(given, ys[b], update_R=update_R, update_initial=update_initial, **floors)
+        for step, (model, loglik, filtered) in enumerate(sequence):
             for target, value in zip(new, model, strict=True):
                 target[b] = value
-            x_end[b], P_end[b] = passed[0][0, n], passed[3][passed[2][0, n]]
+            x_end[b], P_end[b] = filtered[0][0, n], filtered[3][filtered[2][0, n]]
             trace[b, step] = loglik
             if step == iterations or (step > 0 and loglik - trace[b, step - 1] < tolerance * n):
                 break

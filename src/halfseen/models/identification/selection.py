@@ -1,7 +1,9 @@
-"""Identification of one stream from its history: candidate models, the choice between them, contexts to learn arms on.
+"""Identification of the model of one stream from its history, for the agent `adaptive`.
 
-Everything is a pure function of its arguments, so it can run anywhere and any time (docs/mathematics.md, "The adaptive
-agent").
+Candidate models are fitted with EM. AICc and the rewards select one of them, or the model in which the observation y
+itself is the context. The result includes the contexts of the history, on which the arms learn. All functions are pure,
+so identification can run in another thread, process or machine. The mathematics is in docs/mathematics.md, "The
+adaptive agent".
 """
 
 from __future__ import annotations
@@ -22,80 +24,83 @@ from halfseen.models.identification.subspace import subspace_start
 from halfseen.models.linear_gaussian import change_basis
 from halfseen.models.results import Array
 
-ITERATIONS, TOLERANCE = 20, 1e-5  # of EM at one identification; the gain in log-likelihood per round at which it stops
-TRIAL = 5  # iterations after which the likelier of two starts is kept
-PLAIN_NOISE = 1e-6  # Σ of the model in which y itself is the context
-NOISY_MARGIN = 3.0  # nats of reward evidence by which contexts of a noisy start must beat y itself
-RECENT = 60  # rounds over which rewards are used again as observations of the context
-AICC_MARGIN = 30.0  # nats of AICc within which the rewards may still decide between dimensions
+ITERATIONS, TOLERANCE = 20, 1e-5  # of EM per identification
+TRIAL_ITERATIONS = 5  # after these, EM continues from the more likely of two starts only
+PLAIN_NOISE = 1e-6  # the diagonal of Σ in the model in which y itself is the context
+NOISY_MARGIN = 3.0  # nats of reward evidence by which a model from a noisy start must be better than y itself
+RECENT = 60  # number of rounds whose rewards are used again as observations of the context after identification
+AICC_MARGIN = 30.0  # the rewards select among the models whose AICc is within this many nats of the best
 
-ENOUGH_REWARDS = 50  # to judge contexts by how well left-out rewards are predicted
-DOUBT = 3.0  # nats by which that prediction must fall behind the one from y itself
+ENOUGH_REWARDS = 50  # the number of rewards from which on models are compared by leave-one-out prediction errors
+REJECTION_MARGIN = 3.0  # nats by which a model must predict rewards worse than y itself to be rejected
 
 
 class RewardEvidence(Protocol):
-    """How well the rewards of a stream are explained by features (n, p) of its contexts."""
+    """Measures how well features (n, p) of the contexts explain the rewards of a stream."""
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """The number of rewards."""
 
     def evidence(self, features: Array) -> float:
-        """log p(rewards | features)."""
+        """Return log p(rewards | features)."""
 
     def leave_one_out_error(self, features: Array, query: Array) -> float:
-        """Mean squared error of each reward predicted on `query` by arms that learnt all others on `features`."""
+        """Return the mean squared error of each reward predicted on `query` by a fit of all others on `features`."""
 
 
 class IdentifiedModel(NamedTuple):
-    """The model chosen for a stream, with the contexts of its history under that model."""
+    """The model selected for a stream, with the contexts of its history under that model."""
 
-    model: Parameters  # in the basis of `gauge`, in units of the features' scale
-    plain: bool  # y itself is the context
-    features: Array  # (n, 1 + d), on smoothed contexts, or on filtered ones
-    smooth_cov: Array  # (d, d) of those contexts
-    filtered: Array  # (n + 1, d), x_0 first
-    recent_cov: Array  # (d, d) of the filter RECENT rounds before the end (or at x_0)
-    end_cov: Array  # (d, d) of the filter at the end
-    shift: Array  # (d,), added to contexts: from the mean of the stream to the origin that the rewards prefer
-    from_first: bool  # that origin is where the stream began, not its mean
-    on_filtered: bool  # features are on filtered contexts
-    candidate: int  # that AICc and the rewards prefer among the fits, or −1
+    model: Parameters  # in the basis of `gauge`, for features divided by their scales
+    plain: bool  # whether y itself is the context
+    features: Array  # (n, 1 + d), an intercept and the smoothed contexts, or the filtered ones if `on_filtered`
+    smooth_cov: Array  # (d, d), the covariance of these contexts
+    filtered: Array  # (n + 1, d), the filtered contexts from x_0 on
+    recent_cov: Array  # (d, d), the filtered covariance RECENT rounds before the end, or at x_0
+    end_cov: Array  # (d, d), the filtered covariance at the end
+    shift: Array  # (d,), added to contexts to move their origin from the mean of the stream to the one selected
+    from_first: bool  # whether the origin is the first observation of the stream and not its mean
+    on_filtered: bool  # whether arms learn on filtered contexts and not on smoothed ones
+    candidate: int  # the index of the fit that AICc and the rewards prefer, or −1
 
     def learning_on_filtered(self) -> IdentifiedModel:
-        """The same with arms that learn on filtered contexts."""
+        """Return the same model with the features of filtered contexts, for arms to learn on."""
         return self._replace(features=self.filtered_features(), smooth_cov=self.end_cov, on_filtered=True)
 
     def filtered_features(self) -> Array:
-        """Features on filtered contexts: those that decisions were, or would have been, made on."""
+        """Return the features of the filtered contexts, which are the ones available when decisions are made."""
         return _features(self.filtered[1:], self.shift)
 
 
 def centre_and_scale(ys: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of every feature over its observed entries; 0 and 1 where there is none."""
+    """Return means and standard deviations (k,) of the features, with 0 and 1 for a feature that has none."""
     seen = ~np.isnan(ys)
     counts = np.maximum(seen.sum(axis=0), 1)
     reference = np.where(seen.any(axis=0), ys[np.argmax(seen, axis=0), np.arange(ys.shape[1])], 0.0)
-    gaps = np.where(seen, ys - reference, 0.0)  # from one of the values, so that a large mean costs no digits
-    mean = gaps.sum(axis=0) / counts
-    std = np.sqrt((np.where(seen, gaps - mean, 0.0) ** 2).sum(axis=0) / counts)
-    flat = ~(std > 1e-12 * np.maximum(np.abs(mean + reference), np.abs(reference)))
-    return mean + reference, np.where(flat, 1.0, std)
+    # Differences from one of the values keep their digits when the mean is large.
+    differences = np.where(seen, ys - reference, 0.0)
+    mean = differences.sum(axis=0) / counts
+    std = np.sqrt((np.where(seen, differences - mean, 0.0) ** 2).sum(axis=0) / counts)
+    constant = ~(std > 1e-12 * np.maximum(np.abs(mean + reference), np.abs(reference)))
+    return mean + reference, np.where(constant, 1.0, std)
 
 
 def run_em(
     start: Parameters, y: Array, *, fixed_noise: bool = False, iterations: int = ITERATIONS
 ) -> FittedModel | None:
-    """The last model of EM from a start; None where there is none."""
+    """Return the last model of EM from `start`, or None if its numbers are not finite."""
     path = em_iterates(start, y, iterations=iterations, tolerance=TOLERANCE, fixed_noise=fixed_noise)
     last = deque(path, maxlen=1)
     return last[0] if last else None
 
 
 def fit_from_scratch(y: Array, latent: int, orthogonal: Array, *, noisy: bool) -> FittedModel | None:
-    """EM from a random start and from a regression on the past, of which the likelier goes on.
+    """Run EM from a random start and from subspace identification, and continue from the more likely result.
 
-    The part of y without memory may be noise of the sensors or movement of the context. y alone cannot tell, and EM
-    leaves it where the start has put it. A `noisy` start puts it into the sensors; the rewards decide which is right.
+    The part of y that is uncorrelated in time is either observation noise or process noise. The observations alone do
+    not tell which, and EM mostly leaves it where the start puts it. A `noisy` start puts it into the observation noise.
+    The rewards later select between models from both kinds of start.
     """
     d, k = latent, y.shape[1]
     if noisy:
@@ -105,22 +110,24 @@ def fit_from_scratch(y: Array, latent: int, orthogonal: Array, *, noisy: bool) -
     regression = subspace_start(y, d)
     if regression is not None:
         starts.append(regression)
-    trials = [trial for start in starts if (trial := run_em(start, y, iterations=TRIAL)) is not None]
+    trials = [trial for start in starts if (trial := run_em(start, y, iterations=TRIAL_ITERATIONS)) is not None]
     if not trials:
         return None
-    return run_em(max(trials, key=lambda trial: trial.log_likelihood).model, y, iterations=ITERATIONS - TRIAL)
+    return run_em(
+        max(trials, key=lambda trial: trial.log_likelihood).model, y, iterations=ITERATIONS - TRIAL_ITERATIONS
+    )
 
 
 def select_model(
     y: Array,  # (n, k), centred and scaled
-    fits: dict[int, FittedModel],  # by candidate
+    fits: dict[int, FittedModel],  # by index of the candidate
     *,
-    first_gap: Array,  # centre − where the stream began, in units of the scale (k,)
-    from_first: bool,  # which of the two origins was preferred last
-    rewards: RewardEvidence | None,  # None: there are too few
-    noisy: Callable[[int], bool] = lambda candidate: False,  # whether a candidate came from a noisy start
+    first_gap: Array,  # (k,), the mean of the stream minus its first observation, divided by the scale
+    from_first: bool,  # whether the origin selected last was the first observation
+    rewards: RewardEvidence | None,  # None if there are too few rewards
+    noisy: Callable[[int], bool] = lambda candidate: False,  # whether a candidate was fitted from a noisy start
 ) -> IdentifiedModel | None:
-    """Choose between the fits, and y itself, by AICc and the evidence of the rewards; None if there is nothing."""
+    """Select one of the fits, or y itself as the context, by AICc and reward evidence. None if there is no fit."""
     k, entries = y.shape[1], int(np.isfinite(y).sum())
     scores = {i: aicc(fit.log_likelihood, len(fit.model.D), k, entries) for i, fit in fits.items()}
     usable = {i: fits[i] for i in fits if np.isfinite(scores[i])} or fits
@@ -132,9 +139,9 @@ def select_model(
     if usable:
         candidate = max(usable, key=lambda i: scores[i])
         if rewards is not None:
-            near = [i for i in usable if not scores[i] < scores[candidate] - AICC_MARGIN]
-            evidence = {i: rewards.evidence(_features(_filtered_in_gauge(usable[i], k), shift)) for i in near}
-            candidate = max(near, key=lambda i: (scores[i] if np.isfinite(scores[i]) else 0.0) + evidence[i])
+            close = [i for i in usable if not scores[i] < scores[candidate] - AICC_MARGIN]
+            evidence = {i: rewards.evidence(_features(_filtered_in_gauge(usable[i], k), shift)) for i in close}
+            candidate = max(close, key=lambda i: (scores[i] if np.isfinite(scores[i]) else 0.0) + evidence[i])
             best_evidence = evidence[candidate]
     chosen, is_plain = usable.get(candidate), False
     margin = NOISY_MARGIN if noisy(candidate) else 0.0
@@ -151,46 +158,49 @@ def select_model(
     def identified(fit: FittedModel, is_plain: bool) -> IdentifiedModel:
         return _in_gauge(fit, k, first_gap, from_first, rewards, is_plain, candidate)
 
-    found = identified(chosen, is_plain)
+    selected = identified(chosen, is_plain)
     if is_plain or plain is None or rewards is None or rewards.count < ENOUGH_REWARDS:
-        return found
-    return _unless_plain_predicts_better(found, identified(plain, True), rewards)
+        return selected
+    return _unless_plain_predicts_better(selected, identified(plain, True), rewards)
 
 
 def rebuild_model(
     model: Parameters, y: Array, *, shift: Array, plain: bool, from_first: bool, on_filtered: bool
 ) -> IdentifiedModel:
-    """A model that was chosen earlier, for the history y (n, k) of now. The basis stays as it is."""
+    """Return a model that was selected earlier with the contexts of the present history y (n, k), in the same basis."""
     filtered = filter_series(*model, y[None])
     fit = FittedModel(model, float(filtered[1][0]), filtered)
-    found = _identified(fit, *_smoothed(fit), np.eye(len(model.D)), shift, plain, from_first, -1)
-    return found.learning_on_filtered() if on_filtered else found
+    selected = _identified(fit, *_smoothed(fit), np.eye(len(model.D)), shift, plain, from_first, -1)
+    return selected.learning_on_filtered() if on_filtered else selected
 
 
 def _fit_plain(y: Array) -> FittedModel | None:
-    """The model in which y itself is the context: as many dimensions as features and next to no sensor noise."""
+    """Fit the model in which y itself is the context: d = k, and almost no observation noise."""
     k = y.shape[1]
     start = Parameters(0.5 * np.eye(k), np.eye(k), PLAIN_NOISE * np.eye(k), np.zeros(k), np.eye(k))
     return run_em(start, y, fixed_noise=True, iterations=3)
 
 
 def _unless_plain_predicts_better(
-    found: IdentifiedModel, plain: IdentifiedModel, rewards: RewardEvidence
+    selected: IdentifiedModel, plain: IdentifiedModel, rewards: RewardEvidence
 ) -> IdentifiedModel:
-    """The model found, unless y itself predicts left-out rewards better.
+    """Return `selected` unless y itself predicts left-out rewards better by REJECTION_MARGIN.
 
-    Arms learn on smoothed contexts and predict on filtered ones. If the model is right, nothing does better. If it is
-    not, the two may have little to do with each other: then arms learn on filtered contexts, or on y.
+    Arms learn on smoothed contexts and predict on filtered ones, which is best if the model is right. If it is wrong,
+    filtered and smoothed contexts may differ a lot. Arms then learn on filtered contexts, or on y.
     """
-    error, error_plain = (rewards.leave_one_out_error(one.features, one.filtered_features()) for one in (found, plain))
-    if 0.5 * rewards.count * np.log(max(error, 1e-300) / max(error_plain, 1e-300)) <= DOUBT:
-        return found
-    query = found.filtered_features()
-    return found.learning_on_filtered() if rewards.leave_one_out_error(query, query) < error_plain else plain
+    error, error_plain = (
+        rewards.leave_one_out_error(candidate.features, candidate.filtered_features())
+        for candidate in (selected, plain)
+    )
+    if 0.5 * rewards.count * np.log(max(error, 1e-300) / max(error_plain, 1e-300)) <= REJECTION_MARGIN:
+        return selected
+    query = selected.filtered_features()
+    return selected.learning_on_filtered() if rewards.leave_one_out_error(query, query) < error_plain else plain
 
 
 def _filtered_in_gauge(fit: FittedModel, k: int) -> Array:
-    """Filtered contexts in the gauge of their own moments: cheap enough for every candidate."""
+    """Return filtered contexts in the gauge of their own moments, which is fast enough for every candidate."""
     x, _, rows, P, _, _ = fit.filtered
     states = x[0, 1:]
     return np.asarray(states @ gauge(states.T @ states / len(states) + P[rows[0, -1]], k).T)
@@ -212,7 +222,7 @@ def _in_gauge(
     plain: bool,
     candidate: int,
 ) -> IdentifiedModel:
-    """A fit in the gauge of its smoothed moments, with the origin that the rewards prefer."""
+    """Return a fit in the gauge of its smoothed moments, with the origin that the rewards prefer."""
     states, middle_cov = _smoothed(fit)
     T = gauge(states.T @ states / len(states) + middle_cov, k)
     filtered = fit.filtered[0][0] @ T.T
@@ -225,7 +235,7 @@ def _in_gauge(
 
 
 def _smoothed(fit: FittedModel) -> tuple[Array, Array]:
-    """Smoothed contexts (n, d), and the covariance of the one in the middle."""
+    """Return the smoothed contexts (n, d) and the smoothed covariance in the middle of the series."""
     x, _, rows, P, P_pred, frozen = fit.filtered
     smooth, smooth_rows, P_smooth, _ = smooth_series(fit.model.D, fit.model.Q, x, rows, P, P_pred, frozen)
     return smooth[0, 1:], P_smooth[smooth_rows[0, (len(x[0]) - 1) // 2]]
@@ -241,7 +251,7 @@ def _identified(
     from_first: bool,
     candidate: int,
 ) -> IdentifiedModel:
-    """The fit in the basis T."""
+    """Return the fit in the basis Tx."""
     x, _, rows, P, _, _ = fit.filtered
     n = len(states)
     return IdentifiedModel(
