@@ -1,4 +1,4 @@
-"""Every public name is there, and is the one that type checkers see."""
+"""Every name in `halfseen.__all__` exists."""
 
 import halfseen
 

@@ -1,4 +1,4 @@
-"""The packed kernels against the filter of the model and the joint Gaussian of context and reward."""
+"""The kernels of the agent `adaptive` against the filter of the model and the joint Gaussian of context and reward."""
 
 import numpy as np
 import pytest
@@ -19,21 +19,21 @@ SIZES, K, ARMS, MOST = (2, 5, 3), 2, 3, 6
 
 
 def packed(matrices, width):
-    """Arrays of different sizes at the front of the rows of one; the rest is filled with what must not matter."""
+    """Return matrices of different sizes packed into rows of one array. The unused entries must not matter."""
     rows = np.full((len(matrices), width), 1e3)
     for row, matrix in zip(rows, matrices, strict=True):
         row[: matrix.size] = matrix.ravel()
     return rows
 
 
-def bank(seed=0):
+def systems_of_all_sizes(seed=0):
     rng = np.random.default_rng([seed, 3])
     return [gaussian.random_system(rng, d, K) for d in SIZES]
 
 
 @pytest.mark.parametrize("gaps", [False, True])
-def test_advance_is_the_filter_of_each_rows_own_model(gaps):
-    systems, rng = bank(), np.random.default_rng(6)
+def test_a_step_equals_the_filter_of_the_model_of_the_stream(gaps):
+    systems, rng = systems_of_all_sizes(), np.random.default_rng(6)
     series = [gaussian.simulate(rng, *system, 40)[1] for system in systems]
     if gaps:
         series = [gaussian.with_gaps(rng, y, share=0.3, blank=(0, 5, 6)) for y in series]
@@ -54,10 +54,10 @@ def test_advance_is_the_filter_of_each_rows_own_model(gaps):
             before = model.filter(y[:-1]) if t else None
             mean = d_ @ (before.means[-1] if t else m_)
             cov = d_ @ (before.covs[-1] if t else p_) @ d_.T + q_
-            there = np.isfinite(y[-1])
-            error, S = (y[-1] - mean[:K])[there], (cov[:K, :K] + r_)[np.ix_(there, there)]
-            want = error @ np.linalg.solve(S, error) / seen if seen else 1.0
-            assert value == pytest.approx(want, rel=1e-8)
+            observed = np.isfinite(y[-1])
+            error, S = (y[-1] - mean[:K])[observed], (cov[:K, :K] + r_)[np.ix_(observed, observed)]
+            expected = error @ np.linalg.solve(S, error) / seen if seen else 1.0
+            assert value == pytest.approx(expected, rel=1e-8)
             logliks[row] = got.log_likelihood
     assert (x[0, SIZES[0] :] == 1e3).all()
     assert np.isfinite(logliks).all()
@@ -80,7 +80,7 @@ def beliefs(seed=1):
     return pairs, P, features
 
 
-def test_scores_are_the_quadratic_forms_of_each_row():
+def test_scores_are_predictions_and_their_variances():
     pairs, _, features = beliefs()
     mean, cov = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200)
     rows, means, variances = np.array([1, 2]), np.empty((2, ARMS)), np.empty((2, ARMS))
@@ -91,34 +91,34 @@ def test_scores_are_the_quadratic_forms_of_each_row():
         np.testing.assert_allclose(variances[s], [c @ C @ c for C in pairs[row][1]])
 
 
-def test_noise_exchanges_the_uncertainty_of_the_fit_for_that_of_the_belief():
+def test_noise_includes_the_uncertainty_of_the_present_context():
     pairs, P, _ = beliefs()
     slopes, noise = packed([m[:, 1:] for m, _ in pairs], 40), np.array([[2.0, 0.01, 5.0]] * 3)
-    within = [0.3 * cov for cov in P]
+    smoothed = [0.3 * cov for cov in P]
     got = np.empty((3, ARMS))
     noise_packed(
-        np.arange(3), np.array(SIZES), slopes, noise, packed(within, 36), packed(P, 36), got
+        np.arange(3), np.array(SIZES), slopes, noise, packed(smoothed, 36), packed(P, 36), got
     )  # fmt: skip
     for row in range(3):
         for a in range(ARMS):
             m, s = pairs[row][0][a, 1:], noise[row, a]
-            assert got[row, a] == pytest.approx(max(s - m @ within[row] @ m, 0.1 * s) + m @ P[row] @ m)
+            assert got[row, a] == pytest.approx(max(s - m @ smoothed[row] @ m, 0.1 * s) + m @ P[row] @ m)
 
 
-def test_reuse_is_a_mean_over_the_contexts_met():
+def test_reuse_is_a_mean_over_past_contexts():
     pairs, _, features = beliefs()
     rng = np.random.default_rng(8)
-    met = [rng.normal(size=(50, d + 1)) for d in SIZES]
-    moments, got = packed([F.T @ F / len(F) for F in met], 49), np.empty((3, ARMS))
+    contexts = [rng.normal(size=(50, d + 1)) for d in SIZES]
+    moments, got = packed([F.T @ F / len(F) for F in contexts], 49), np.empty((3, ARMS))
     reuse_packed(np.arange(3), np.array(SIZES), packed([c for _, c in pairs], 200), moments, features, got)
     for row, d in enumerate(SIZES):
         c = features[row, : d + 1]
         for a in range(ARMS):
             C = pairs[row][1][a]
-            assert got[row, a] == pytest.approx(np.mean((met[row] @ C @ c) ** 2) / (c @ C @ c) ** 2)
+            assert got[row, a] == pytest.approx(np.mean((contexts[row] @ C @ c) ** 2) / (c @ C @ c) ** 2)
 
 
-def test_credit_is_bayesian_regression():
+def test_learning_is_bayesian_regression():
     pairs, _, features = beliefs()
     mean, cov = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200)
     rows, arms = np.array([1, 1, 0]), np.array([2, 2, 0])
@@ -132,15 +132,15 @@ def test_credit_is_bayesian_regression():
     F = np.stack([features[1, :p], second[:p]])
     m, C = pairs[1][0][2], pairs[1][1][2]
     precision = np.linalg.inv(C) + F.T @ np.diag(1 / variances[:2]) @ F
-    want = np.linalg.solve(precision, np.linalg.solve(C, m) + F.T @ (rewards[:2] / variances[:2]))
-    np.testing.assert_allclose(mean[1, 2 * p : 3 * p], want, rtol=1e-9)
+    expected = np.linalg.solve(precision, np.linalg.solve(C, m) + F.T @ (rewards[:2] / variances[:2]))
+    np.testing.assert_allclose(mean[1, 2 * p : 3 * p], expected, rtol=1e-9)
     np.testing.assert_allclose(cov[1, 2 * p * p : 3 * p * p].reshape(p, p), np.linalg.inv(precision), rtol=1e-8)
-    np.testing.assert_array_equal(mean[1, : 2 * p], pairs[1][0][:2].ravel())  # other arms, and what lies behind
+    np.testing.assert_array_equal(mean[1, : 2 * p], pairs[1][0][:2].ravel())  # other arms are unchanged
     assert (mean[1, 3 * p :] == 1e3).all()
     assert d == 5
 
 
-def test_a_round_that_is_forgotten_teaches_nothing():
+def test_a_reward_of_a_forgotten_round_is_ignored():
     pairs, _, features = beliefs()
     mean, cov = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200)
     before = mean.copy(), cov.copy()
@@ -152,32 +152,32 @@ def test_a_round_that_is_forgotten_teaches_nothing():
 
 
 @pytest.mark.parametrize("row", range(3))
-def test_sense_is_conditioning_the_joint_gaussian_of_context_and_reward(row):
-    """With what was believed before the reward: the arm is credited first, as the agent does it."""
+def test_updating_the_context_conditions_the_joint_gaussian_of_context_and_reward(row):
+    """The arm learns from the reward first, as in the agent, and the context is updated as if it had not."""
     pairs, P, features = beliefs()
     mean, cov, belief = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200), packed(P, 36)
-    slopes, d, a, reward, own = packed([m[:, 1:] for m, _ in pairs], 40), SIZES[row], 1, 3.3, 0.8
+    slopes, d, a, reward, noise_variance = packed([m[:, 1:] for m, _ in pairs], 40), SIZES[row], 1, 3.3, 0.8
     m, C, c = pairs[row][0][a], pairs[row][1][a], features[row, : d + 1]
     mu = m[1:]
-    # (x, r): r = cᵀθ + μᵀ(x − x̂) + noise, with θ ~ N(m, C) and x ~ N(x̂, P) independent
-    var_r = c @ C @ c + mu @ P[row] @ mu + own
+    # r = cᵀθ + μᵀ(x − x̂) + noise, with independent θ ~ N(m, C) and x ~ N(x̂, P).
+    var_r = c @ C @ c + mu @ P[row] @ mu + noise_variance
     gain = P[row] @ mu / var_r
     x = np.full((3, MOST), 0.3)
-    want_x, want_P = x[row, :d] + gain * (reward - m @ c), P[row] - np.outer(gain, gain) * var_r
+    expected_x, expected_P = x[row, :d] + gain * (reward - m @ c), P[row] - np.outer(gain, gain) * var_r
     rows, sizes, v = np.array([row]), np.array(SIZES), np.empty(1)
-    noise, shift, within = np.full((3, ARMS), own), np.full((3, MOST), -0.2), np.zeros((3, 36))
+    noise, shift, smoothed = np.full((3, ARMS), noise_variance), np.full((3, MOST), -0.2), np.zeros((3, 36))
     x[row, :d] = c[1:] + 0.2  # c is (1, x + shift)
-    want_x += x[row, :d] - 0.3
-    noise_of_played(rows, np.array([a]), sizes, slopes, noise, within, belief, v)
-    assert v[0] == pytest.approx(own + mu @ P[row] @ mu)
+    expected_x += x[row, :d] - 0.3
+    noise_of_played(rows, np.array([a]), sizes, slopes, noise, smoothed, belief, v)
+    assert v[0] == pytest.approx(noise_variance + mu @ P[row] @ mu)
     update_packed(rows, sizes, mean, cov, features[rows], np.array([a]), np.array([reward]), v)
-    arm, told, origin = np.full((3, 4), a), np.full((3, 4), np.nan), np.full(3, 50.0)
-    told[row, 2] = reward + 50.0
-    for slot in (-1, 1, 2):  # no round yet; no reward; the one
+    arm, history, origin = np.full((3, 4), a), np.full((3, 4), np.nan), np.full(3, 50.0)
+    history[row, 2] = reward + 50.0
+    for slot in (-1, 1, 2):  # no round, a round without a reward, and the round with the reward
         update_context(
-            rows, np.array([slot]), arm, told, origin, sizes, mean, cov, slopes, noise, within, x, belief, shift
+            rows, np.array([slot]), arm, history, origin, sizes, mean, cov, slopes, noise, smoothed, x, belief, shift
         )
-    np.testing.assert_allclose(x[row, :d], want_x, rtol=1e-9)
-    np.testing.assert_allclose(belief[row, : d * d].reshape(d, d), want_P, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(x[row, :d], expected_x, rtol=1e-9)
+    np.testing.assert_allclose(belief[row, : d * d].reshape(d, d), expected_P, rtol=1e-9, atol=1e-12)
     assert (x[row, d:] == 0.3).all()
     assert np.linalg.eigvalsh(belief[row, : d * d].reshape(d, d))[0] > 0

@@ -1,4 +1,4 @@
-"""Normals from uniforms: against decimals of forty places, at the ends of the range, and with fixed digits."""
+"""The Box–Muller transform against decimal arithmetic, at the ends of the range, and with fixed digits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halfseen.kernels.box_muller import to_normals
 from halfseen.kernels.random import Purpose, normal_series, stream_keys
 
 PI = Decimal("3.141592653589793238462643383279502884197169399375")
-FIRST, LAST = 0.5 / 2**53, 1.0 - 0.5 / 2**53  # of the uniforms there are
+FIRST, LAST = 0.5 / 2**53, 1.0 - 0.5 / 2**53  # the smallest and the largest uniform
 
 
 def normals_of(first, second):
@@ -21,8 +21,8 @@ def normals_of(first, second):
     return along, across
 
 
-def decimal_turn(u: Decimal) -> tuple[Decimal, Decimal]:
-    """cos 2πu and sin 2πu by their series about 0, with places to spare."""
+def decimal_cos_sin(u: Decimal) -> tuple[Decimal, Decimal]:
+    """Return cos 2πu and sin 2πu by their series at 0."""
     angle = 2 * PI * u
     sums, term = [Decimal(0), Decimal(0)], Decimal(1)
     for n in range(120):
@@ -35,7 +35,7 @@ def exact_pair(u: float, v: float) -> tuple[float, float]:
     with localcontext() as context:
         context.prec = 60
         radius = (-2 * Decimal(u).ln()).sqrt()
-        cosine, sine = decimal_turn(Decimal(v))
+        cosine, sine = decimal_cos_sin(Decimal(v))
         return float(radius * cosine), float(radius * sine)
 
 
@@ -43,24 +43,24 @@ EDGES = [FIRST, 2.0**-30, 0.125, 0.25, 0.375, 0.5, np.sqrt(0.5), np.nextafter(np
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_they_are_right_to_the_last_digits(seed):
+def test_normals_are_accurate_to_the_last_digits(seed):
     rng = np.random.default_rng(seed)
     first = np.concatenate([rng.random(150), 1.0 - 10.0 ** -rng.uniform(1, 15, 50), 10.0 ** -rng.uniform(1, 15, 50)])
     second = rng.random(first.size)
     got = np.array(normals_of(first, second))
-    want = np.array([exact_pair(u, v) for u, v in zip(first.tolist(), second.tolist(), strict=True)]).T
-    assert (np.abs(got - want) <= 4 * np.spacing(np.abs(want))).all()
+    expected = np.array([exact_pair(u, v) for u, v in zip(first.tolist(), second.tolist(), strict=True)]).T
+    assert (np.abs(got - expected) <= 4 * np.spacing(np.abs(expected))).all()
 
 
-def test_at_the_ends_of_the_range_and_at_quarter_turns():
+def test_normals_at_the_ends_of_the_range_and_at_quarter_turns():
     first, second = (grid.ravel() for grid in np.meshgrid(EDGES, EDGES))
     got = np.array(normals_of(first, second))
-    want = np.array([exact_pair(u, v) for u, v in zip(first.tolist(), second.tolist(), strict=True)]).T
-    np.testing.assert_allclose(got, want, rtol=1e-15, atol=1e-30)
-    assert np.abs(got).max() < 8.7  # no uniform is further out
+    expected = np.array([exact_pair(u, v) for u, v in zip(first.tolist(), second.tolist(), strict=True)]).T
+    np.testing.assert_allclose(got, expected, rtol=1e-15, atol=1e-30)
+    assert np.abs(got).max() < 8.7  # the largest normal that a uniform can give
 
 
-def test_the_digits_depend_neither_on_neighbours_nor_on_how_many_there_are():
+def test_a_normal_does_not_depend_on_the_other_pairs():
     rng = np.random.default_rng(5)
     first, second = rng.random(37), rng.random(37)
     together = normals_of(first, second)

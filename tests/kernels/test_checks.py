@@ -1,4 +1,4 @@
-"""What a look at the inputs finds."""
+"""Tests of the check of input values."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from halfseen.kernels.checks import COMPLETE, EXCESSIVE, MISSING, classify_value
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "expected"),
     [
         ({}, COMPLETE),
         ({(1, 0): np.nan}, MISSING),
@@ -17,8 +17,8 @@ from halfseen.kernels.checks import COMPLETE, EXCESSIVE, MISSING, classify_value
         ({(0, 0): np.nan, (2, 1): -np.inf}, EXCESSIVE),
     ],
 )
-def test_survey(changes, found):
+def test_values_are_classified(changes, expected):
     values = np.arange(9.0).reshape(3, 3)
-    for place, value in changes.items():
-        values[place] = value
-    assert classify_values(values) == found
+    for position, value in changes.items():
+        values[position] = value
+    assert classify_values(values) == expected

@@ -1,4 +1,4 @@
-"""Who wins, and how often: against adaptive quadrature and Monte Carlo."""
+"""The choice of an arm and its probability against adaptive quadrature and Monte Carlo."""
 
 import itertools
 
@@ -11,19 +11,19 @@ from scipy import integrate, stats
 from halfseen.kernels.choice import HALF_NORMAL, NORMAL, POINT, draw_arm, pick, win_probabilities
 
 
-def probabilities(means, stds, law=NORMAL, available=None, width=1.0):
+def probabilities(means, stds, distribution=NORMAL, available=None, width=1.0):
     means, stds = np.array([means], dtype=float), np.array([stds], dtype=float)
     mask = np.ones(means.shape, dtype=bool) if available is None else np.array([available])
-    found = np.empty(means.shape)
-    win_probabilities(means, stds**2, np.full(means.shape, width), law, mask, found)
-    return found[0]
+    result = np.empty(means.shape)
+    win_probabilities(means, stds**2, np.full(means.shape, width), distribution, mask, result)
+    return result[0]
 
 
-def by_adaptive_quadrature(means, stds, arm, law=stats.norm):
+def by_adaptive_quadrature(means, stds, arm, distribution=stats.norm):
     others = [b for b in range(len(means)) if b != arm]
 
     def integrand(x):
-        return law.pdf(x, means[arm], stds[arm]) * np.prod(law.cdf(x, means[others], stds[others]))
+        return distribution.pdf(x, means[arm], stds[arm]) * np.prod(distribution.cdf(x, means[others], stds[others]))
 
     edges = np.unique(np.concatenate([means[:, None] + stds[:, None] * np.linspace(-9, 9, 13)]))
     return sum(integrate.quad(integrand, a, b, epsabs=1e-13, epsrel=1e-11)[0] for a, b in itertools.pairwise(edges))
@@ -40,7 +40,7 @@ def test_thompson_probabilities_against_adaptive_quadrature(seed):
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), arms=st.integers(1, 20))
-def test_probabilities_sum_to_one_whatever_the_scales(data, arms):
+def test_probabilities_sum_to_one_at_any_scale(data, arms):
     shift = data.draw(st.sampled_from([0.0, 3e5, -1e12, 1e18]))
     means = [shift + mean for mean in data.draw(st.lists(st.floats(-50, 50), min_size=arms, max_size=arms))]
     spread = st.one_of(st.just(0.0), st.floats(-25, 25).map(lambda power: 10.0**power))
@@ -50,7 +50,7 @@ def test_probabilities_sum_to_one_whatever_the_scales(data, arms):
     assert got.sum() == pytest.approx(1, abs=1e-9)
 
 
-def test_a_distant_origin_changes_nothing():
+def test_a_distant_origin_does_not_matter():
     stds = [0.5, 1e-7, 1.4]
     near, far = probabilities([0.25, 0.5, -0.25], stds), probabilities([2**40 + 0.25, 2**40 + 0.5, 2**40 - 0.25], stds)
     np.testing.assert_allclose(far, near, atol=1e-10)
@@ -67,53 +67,55 @@ def test_two_arms_have_a_closed_form():
     assert got[0] == pytest.approx(stats.norm.cdf(0.5 / spread), abs=1e-12)
 
 
-def test_point_masses_are_a_floor():
+def test_no_arm_wins_below_the_best_point_mass():
     got = probabilities([1.0, 1.0, 0.2, 0.5], [0.0, 0.0, 0.6, 0.0])
     above = stats.norm.sf((1.0 - 0.2) / 0.6)
     np.testing.assert_allclose(got, [(1 - above) / 2, (1 - above) / 2, above, 0], atol=1e-12)
 
 
-@pytest.mark.parametrize("law", [NORMAL, POINT, HALF_NORMAL])
-def test_picking_follows_the_probabilities(law):
+@pytest.mark.parametrize("distribution", [NORMAL, POINT, HALF_NORMAL])
+def test_arms_are_picked_with_their_probabilities(distribution):
     rng, draws = np.random.default_rng(1), 200_000
     means, stds = np.array([0.2, 0.25, 0.1, 0.25, 0.9]), np.array([0.3, 0.0, 0.8, 0.0, 0.4])
     available = np.array([True, True, True, True, False])
     shape = (draws, 5)
     tile = lambda row: np.ascontiguousarray(np.broadcast_to(row, shape))  # noqa: E731
     arms, noise = np.empty(draws, dtype=np.int64), rng.normal(size=shape)
-    pick(tile(means), tile(stds**2), np.full(shape, 0.8), law, noise, tile(available), arms)
-    want = probabilities(means, stds, law, available, width=0.8)
+    pick(tile(means), tile(stds**2), np.full(shape, 0.8), distribution, noise, tile(available), arms)
+    expected = probabilities(means, stds, distribution, available, width=0.8)
     got = np.bincount(arms, minlength=5) / draws
-    assert np.abs(got - want).max() < 5 * np.sqrt(0.25 / draws)
+    assert np.abs(got - expected).max() < 5 * np.sqrt(0.25 / draws)
     assert got[4] == 0
 
 
-def test_equals_share_whatever_their_place():
-    np.testing.assert_allclose(probabilities([1, 2, 2, 0, 2], np.zeros(5), law=POINT), [0, 1 / 3, 1 / 3, 0, 1 / 3])
+def test_equal_arms_have_equal_probabilities():
+    np.testing.assert_allclose(
+        probabilities([1, 2, 2, 0, 2], np.zeros(5), distribution=POINT), [0, 1 / 3, 1 / 3, 0, 1 / 3]
+    )
     np.testing.assert_allclose(probabilities(np.zeros(4), np.zeros(4)), 0.25)
 
 
-@pytest.mark.parametrize("broken", [0, 1, 2])
-def test_an_arm_without_a_score_is_the_last_to_be_played(broken):
+@pytest.mark.parametrize("without_score", [0, 1, 2])
+def test_an_arm_without_a_score_is_picked_last(without_score):
     means, arms = np.array([[0.1, 0.2, 0.3]]), np.empty(1, dtype=np.int64)
-    means[0, broken] = np.nan
+    means[0, without_score] = np.nan
     pick(means, np.zeros((1, 3)), np.ones((1, 3)), POINT, np.zeros((1, 3)), np.ones((1, 3), dtype=bool), arms)
-    assert arms[0] == (2 if broken != 2 else 1)
+    assert arms[0] == (2 if without_score != 2 else 1)
 
 
-@pytest.mark.parametrize("law", [POINT, NORMAL, HALF_NORMAL])
-def test_an_arm_without_a_score_is_the_last_in_the_probabilities_too(law):
-    with_it = probabilities([0.3, np.nan, 0.1], [0.5, 0.5, 0.9], law)
-    assert with_it[1] == 0
-    np.testing.assert_array_equal(with_it[[0, 2]], probabilities([0.3, 0.1], [0.5, 0.9], law))
-    np.testing.assert_array_equal(probabilities([np.nan, np.nan], [0.5, 0.5], law), 0.5)
+@pytest.mark.parametrize("distribution", [POINT, NORMAL, HALF_NORMAL])
+def test_an_arm_without_a_score_has_probability_0_beside_others(distribution):
+    got = probabilities([0.3, np.nan, 0.1], [0.5, 0.5, 0.9], distribution)
+    assert got[1] == 0
+    np.testing.assert_array_equal(got[[0, 2]], probabilities([0.3, 0.1], [0.5, 0.9], distribution))
+    np.testing.assert_array_equal(probabilities([np.nan, np.nan], [0.5, 0.5], distribution), 0.5)
 
 
-def test_spreads_lost_beside_another_still_tell_arms_apart():
-    """An arm known to 1e-15, one known exactly and one hardly known: `pick` sees the first two differ."""
+def test_negligible_spreads_still_distinguish_arms():
+    """The first two arms differ by their own tiny spread, which is negligible beside the third."""
     above = stats.norm.sf(3.0)
-    want = (1 - above) * np.array([stats.norm.sf(1.0), stats.norm.cdf(1.0)])
-    np.testing.assert_allclose(probabilities([-1e-15, 0, -3], [1e-15, 0, 1]), [*want, above], rtol=1e-12)
+    expected = (1 - above) * np.array([stats.norm.sf(1.0), stats.norm.cdf(1.0)])
+    np.testing.assert_allclose(probabilities([-1e-15, 0, -3], [1e-15, 0, 1]), [*expected, above], rtol=1e-12)
     above *= 2
     np.testing.assert_allclose(probabilities([0, 0, -3], [1e-15, 0, 1], HALF_NORMAL), [1 - above, 0, above], rtol=1e-12)
 
@@ -131,7 +133,7 @@ def test_half_normal_probabilities_against_adaptive_quadrature(seed):
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), arms=st.integers(1, 20))
-def test_half_normal_probabilities_sum_to_one_whatever_the_scales(data, arms):
+def test_half_normal_probabilities_sum_to_one_at_any_scale(data, arms):
     shift = data.draw(st.sampled_from([0.0, 3e5, -1e12, 1e18]))
     means = [shift + mean for mean in data.draw(st.lists(st.floats(-50, 50), min_size=arms, max_size=arms))]
     spread = st.one_of(st.just(0.0), st.floats(-25, 25).map(lambda power: 10.0**power))
@@ -148,12 +150,12 @@ def test_equal_half_normals_are_equally_likely(arms):
 
 @pytest.mark.parametrize("ratio", [1e-12, 1e-3, 0.4, 1.0, 7.0, 1e9])
 def test_two_half_normals_of_one_mean_have_a_closed_form(ratio):
-    """(|z_1|, |z_2|) has a uniform angle in the quadrant; arm 1 wins where its tangent is below s_1/s_2."""
+    """The angle of (|z_1|, |z_2|) is uniform, and arm 1 wins where its tangent is below s_1/s_2."""
     got = probabilities([0.3, 0.3], [0.7 * ratio, 0.7], HALF_NORMAL, width=0.85)
     np.testing.assert_allclose(got, np.array([np.arctan(ratio), np.arctan(1 / ratio)]) * 2 / np.pi, atol=1e-12)
 
 
-def test_half_normals_begin_at_their_means():
+def test_half_normal_scores_are_not_below_their_means():
     got = probabilities([1.0, 1.0, 0.2, 0.5], [0.0, 0.0, 0.6, 0.0], HALF_NORMAL)
     above = 2 * stats.norm.sf((1.0 - 0.2) / 0.6)
     np.testing.assert_allclose(got, [(1 - above) / 2, (1 - above) / 2, above, 0], atol=1e-12)
@@ -161,7 +163,7 @@ def test_half_normals_begin_at_their_means():
 
 
 @pytest.mark.parametrize("scale", [1e-150, 3.0, 1e150])
-def test_units_and_a_distant_origin_change_nothing_for_half_normals(scale):
+def test_units_and_a_distant_origin_do_not_matter_for_half_normals(scale):
     means, stds = np.array([0.25, 0.5, -0.25]), np.array([0.5, 1e-7, 1.4])
     near = probabilities(means, stds, HALF_NORMAL)
     np.testing.assert_allclose(probabilities(scale * means, scale * stds, HALF_NORMAL), near, atol=1e-12)
@@ -177,21 +179,21 @@ def test_half_normal_probabilities_against_draws(seed):
     available = rng.uniform(size=arms) < 0.8
     available[rng.integers(arms)] = True
     scores = np.where(available, means + 0.85 * np.abs(rng.normal(size=(draws, arms))) * stds, -np.inf)
-    # Equals that are best go by lot: each draw gives all of them a part.
+    # Ties are broken at random, so every tied arm gets an equal part of the draw.
     best = scores == scores.max(axis=1, keepdims=True)
     got = (best / best.sum(axis=1, keepdims=True)).mean(axis=0)
-    want = probabilities(means, stds, HALF_NORMAL, available, width=0.85)
-    assert (np.abs(got - want) < 5 * np.sqrt(want * (1 - want) / draws) + 10 / draws).all()
-    assert not want[~available].any()
+    expected = probabilities(means, stds, HALF_NORMAL, available, width=0.85)
+    assert (np.abs(got - expected) < 5 * np.sqrt(expected * (1 - expected) / draws) + 10 / draws).all()
+    assert not expected[~available].any()
 
 
-def test_drawing_follows_the_probabilities():
+def test_arms_are_drawn_with_their_probabilities():
     rng, draws = np.random.default_rng(4), 100_000
-    want = np.array([0.0, 0.3, 0.0, 0.69, 0.01, 0.0])
+    expected = np.array([0.0, 0.3, 0.0, 0.69, 0.01, 0.0])
     arms = np.empty(draws, dtype=np.int64)
-    draw_arm(np.tile(want, (draws, 1)), rng.uniform(size=(draws, 1)), arms)
+    draw_arm(np.tile(expected, (draws, 1)), rng.uniform(size=(draws, 1)), arms)
     got = np.bincount(arms, minlength=6) / draws
-    assert (np.abs(got - want) <= 5 * np.sqrt(want * (1 - want) / draws)).all()
+    assert (np.abs(got - expected) <= 5 * np.sqrt(expected * (1 - expected) / draws)).all()
 
 
 def test_drawing_when_rounding_leaves_the_sum_below_the_uniform():

@@ -1,4 +1,4 @@
-"""Compiled kernels: where they are kept, when they are made anew, and what is said about it."""
+"""Tests of the cache of compiled kernels and of the notice about compilation."""
 
 import os
 import pty
@@ -22,7 +22,7 @@ DRAW = (
     "normals(stream_keys(1), numpy.array([1]), 1, 2)"
 )
 SHOW = DRAW.replace("normals(stream", "print(*normals(stream") + "[0])"
-NOWHERE = f"{__file__}/cache"  # beneath a file there cannot be a folder
+NO_FOLDER = f"{__file__}/cache"  # a file cannot contain a folder
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -38,14 +38,14 @@ def copy_of_package(folder: Path) -> Path:
     return package
 
 
-def test_compiling_is_announced_once_and_loading_is_not(tmp_path: Path) -> None:
+def test_the_notice_is_printed_for_compiling_but_not_for_loading(tmp_path: Path) -> None:
     first = run(CHECK, **{CACHE_DIR: str(tmp_path)})
     assert (first.returncode, first.stderr.splitlines()) == (0, [NOTICE])
     again = run(CHECK, **{CACHE_DIR: str(tmp_path)})
     assert (again.returncode, again.stderr) == (0, "")
 
 
-def test_a_kernel_is_compiled_again_when_what_it_calls_in_another_file_changes(tmp_path: Path) -> None:
+def test_a_kernel_is_compiled_again_when_a_function_it_calls_in_another_file_changes(tmp_path: Path) -> None:
     package = copy_of_package(tmp_path)
     first, again = (run(SHOW, PYTHONPATH=str(tmp_path)) for _ in range(2))
     assert (first.stderr.splitlines(), again.stderr) == ([NOTICE], "")
@@ -58,24 +58,24 @@ def test_a_kernel_is_compiled_again_when_what_it_calls_in_another_file_changes(t
     assert run(SHOW, PYTHONPATH=str(tmp_path)).stdout == first.stdout
 
 
-def test_all_files_with_compiled_code_are_looked_at() -> None:
+def test_the_digest_includes_all_files_with_kernels() -> None:
     package = Path(halfseen.__file__).parent
-    looked_at = set((package / "kernels").glob("*.py"))
+    digested = set((package / "kernels").glob("*.py"))
     compiled = {path for path in package.rglob("*.py") if re.search(r"^@kernel\(", path.read_text(), re.MULTILINE)}
     assert len(compiled) > 15
-    assert compiled <= looked_at
+    assert compiled <= digested
 
 
-def test_the_notice_can_be_silenced(tmp_path: Path) -> None:
+def test_the_notice_can_be_suppressed(tmp_path: Path) -> None:
     assert run(CHECK, **{CACHE_DIR: str(tmp_path), QUIET: "1"}).stderr == ""
 
 
-def test_without_a_stderr_nothing_is_said(tmp_path: Path) -> None:
+def test_without_stderr_there_is_no_notice(tmp_path: Path) -> None:
     done = run(f"import sys; sys.stderr = None; {CHECK}", **{CACHE_DIR: str(tmp_path)})
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_bar_is_drawn_in_a_terminal_and_taken_away_again(tmp_path: Path) -> None:
+def test_a_terminal_shows_a_bar_and_erases_it(tmp_path: Path) -> None:
     controller, terminal = pty.openpty()
     inherited = {key: value for key, value in os.environ.items() if key != QUIET}
     done = subprocess.run(
@@ -86,7 +86,7 @@ def test_a_bar_is_drawn_in_a_terminal_and_taken_away_again(tmp_path: Path) -> No
     try:
         while chunk := os.read(controller, 65536):
             shown += chunk.decode()
-    except OSError:  # how a terminal says that nobody will write to it any more
+    except OSError:  # the other end of the terminal is closed
         pass
     os.close(controller)
     assert done.returncode == 0
@@ -94,21 +94,21 @@ def test_a_bar_is_drawn_in_a_terminal_and_taken_away_again(tmp_path: Path) -> No
     assert first == NOTICE
     assert "━ 1: draw, 0 s" in bar
     assert "━━ 2: " in bar
-    assert bar.endswith("\r\x1b[K")  # and is gone
+    assert bar.endswith("\r\x1b[K")  # the bar is erased
 
 
 @pytest.fixture
 def read_only_install() -> Iterator[Path]:
-    """A copy of the package in which nobody may write."""
-    place = Path(tempfile.mkdtemp(prefix="halfseen-test-"))
-    copy_of_package(place / "lib")
-    (place / "home").mkdir()
-    (place / "home").chmod(0o777)
-    place.chmod(0o755)
-    _allow_writing(place / "lib", False)
-    yield place
-    _allow_writing(place / "lib", True)
-    shutil.rmtree(place)
+    """Yield a folder with a read-only copy of the package."""
+    root = Path(tempfile.mkdtemp(prefix="halfseen-test-"))
+    copy_of_package(root / "lib")
+    (root / "home").mkdir()
+    (root / "home").chmod(0o777)
+    root.chmod(0o755)
+    _allow_writing(root / "lib", False)
+    yield root
+    _allow_writing(root / "lib", True)
+    shutil.rmtree(root)
 
 
 def _allow_writing(folder: Path, allowed: bool) -> None:
@@ -117,8 +117,8 @@ def _allow_writing(folder: Path, allowed: bool) -> None:
             path.chmod(0o755 if allowed else 0o555)
 
 
-# Root may write anywhere; without this capability it may not, and the interpreter can still be read.
-MEEK = """
+# Root can write to read-only folders. Without this capability it cannot.
+DROP_WRITE_CAPABILITY = """
 import ctypes, os, sys
 if os.getuid() == 0:
     header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
@@ -128,17 +128,17 @@ if os.getuid() == 0:
         sets[i] &= ~(1 << 1)  # CAP_DAC_OVERRIDE: effective, permitted, inheritable
     assert libc.capset(header, sets) == 0
 """
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="capabilities exist only on Linux")
 
 
 @LINUX
-def test_a_read_only_install_keeps_its_kernels_in_the_users_cache(read_only_install: Path) -> None:
+def test_a_read_only_installation_uses_the_cache_of_the_user(read_only_install: Path) -> None:
     home = read_only_install / "home"
     for where, extra in [(home / ".cache", {}), (home / "xdg", {"XDG_CACHE_HOME": str(home / "xdg")})]:
-        told = {"HOME": str(home), "PYTHONPATH": str(read_only_install / "lib"), "XDG_CACHE_HOME": ""} | extra
-        for said in (f"{NOTICE}\n", ""):  # the second time it is loaded from there
-            done = run(MEEK + CHECK, **told)
-            assert (done.returncode, done.stderr) == (0, said)
+        variables = {"HOME": str(home), "PYTHONPATH": str(read_only_install / "lib"), "XDG_CACHE_HOME": ""} | extra
+        for stderr in (f"{NOTICE}\n", ""):  # the second time the kernel is loaded from the cache
+            done = run(DROP_WRITE_CAPABILITY + CHECK, **variables)
+            assert (done.returncode, done.stderr) == (0, stderr)
         folder = where / "halfseen"
         assert list(folder.rglob("*.nbi"))
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -147,45 +147,45 @@ def test_a_read_only_install_keeps_its_kernels_in_the_users_cache(read_only_inst
 
 @LINUX
 @pytest.mark.parametrize("named", [False, True])
-def test_what_was_compiled_for_an_image_serves_those_who_may_only_read_it(
+def test_kernels_compiled_for_an_image_are_used_by_users_without_write_access(
     read_only_install: Path, named: bool, tmp_path: Path
 ) -> None:
-    """An image is built by one user and run by another."""
+    """A container image is built by one user and run by another."""
     lib, home = read_only_install / "lib", read_only_install / "home"
     _allow_writing(lib, True)
-    told = {"HOME": str(home), "PYTHONPATH": str(lib), "XDG_CACHE_HOME": "", "TMPDIR": str(tmp_path)}
-    told |= {CACHE_DIR: str(lib / "named")} if named else {}
-    assert run(CHECK, **told).stderr == f"{NOTICE}\n"
+    variables = {"HOME": str(home), "PYTHONPATH": str(lib), "XDG_CACHE_HOME": "", "TMPDIR": str(tmp_path)}
+    variables |= {CACHE_DIR: str(lib / "named")} if named else {}
+    assert run(CHECK, **variables).stderr == f"{NOTICE}\n"
     _allow_writing(lib, False)
-    done = run(MEEK + CHECK, **told)
+    done = run(DROP_WRITE_CAPABILITY + CHECK, **variables)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @LINUX
-def test_where_nothing_else_can_be_written_the_cache_is_temporary(read_only_install: Path, tmp_path: Path) -> None:
-    """The usual container: the package belongs to root, the service runs as nobody, without a home."""
-    told = {"PYTHONPATH": str(read_only_install / "lib"), "TMPDIR": str(tmp_path), "XDG_CACHE_HOME": NOWHERE}
+def test_the_cache_is_temporary_if_no_other_folder_is_writable(read_only_install: Path, tmp_path: Path) -> None:
+    """In a typical container the package belongs to root, and the service runs as a user without a home folder."""
+    variables = {"PYTHONPATH": str(read_only_install / "lib"), "TMPDIR": str(tmp_path), "XDG_CACHE_HOME": NO_FOLDER}
     for _ in range(2):
-        done = run(MEEK + CHECK, **told)
+        done = run(DROP_WRITE_CAPABILITY + CHECK, **variables)
         assert done.returncode == 0
-    assert done.stderr == ""  # the second time it is loaded from there
+    assert done.stderr == ""  # the second time the kernel is loaded from the cache
     (folder,) = tmp_path.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @LINUX
-def test_a_cache_of_somebody_elses_is_not_used(read_only_install: Path, tmp_path: Path) -> None:
-    """Loading compiled code that another user could have put there would be running it."""
+def test_a_cache_of_another_user_is_not_used(read_only_install: Path, tmp_path: Path) -> None:
+    """Loading compiled code from a folder of another user would run their code."""
     planted = tmp_path / f"halfseen-cache-{os.getuid()}"
     (tmp_path / "elsewhere").mkdir()
     planted.symlink_to(tmp_path / "elsewhere")
-    told = {"PYTHONPATH": str(read_only_install / "lib"), "TMPDIR": str(tmp_path), "XDG_CACHE_HOME": NOWHERE}
-    done = run(MEEK + CHECK, **told)
+    variables = {"PYTHONPATH": str(read_only_install / "lib"), "TMPDIR": str(tmp_path), "XDG_CACHE_HOME": NO_FOLDER}
+    done = run(DROP_WRITE_CAPABILITY + CHECK, **variables)
     assert (done.returncode, done.stderr.splitlines()) == (0, [NOTICE])
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_damaged_file_is_made_anew(tmp_path: Path) -> None:
+def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
     whole = run(SHOW, **{CACHE_DIR: str(tmp_path)})
     for number, path in enumerate(sorted(tmp_path.rglob("*.nb?"))):
         path.write_bytes(path.read_bytes()[: 7 * (number % 3)])
@@ -194,39 +194,39 @@ def test_a_damaged_file_is_made_anew(tmp_path: Path) -> None:
     assert run(SHOW, **{CACHE_DIR: str(tmp_path)}).stderr == ""
 
 
-def test_a_full_disk_costs_only_time(tmp_path: Path) -> None:
+def test_kernels_work_with_a_full_disk(tmp_path: Path) -> None:
     limited = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
     limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); "
     done = run(limited + CHECK, **{CACHE_DIR: str(tmp_path)})
     assert (done.returncode, done.stderr.splitlines()) == (0, [NOTICE])
 
 
-def test_a_folder_that_cannot_be_made_costs_only_time(tmp_path: Path) -> None:
-    done = run(CHECK, **{CACHE_DIR: NOWHERE, "TMPDIR": str(tmp_path)})
+def test_kernels_work_without_a_cache_folder(tmp_path: Path) -> None:
+    done = run(CHECK, **{CACHE_DIR: NO_FOLDER, "TMPDIR": str(tmp_path)})
     assert (done.returncode, done.stderr.splitlines()) == (0, [NOTICE])
 
 
-def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:
+def test_old_folders_are_deleted(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"{number:024}").mkdir()
         os.utime(tmp_path / f"{number:024}", (number, number))
     (tmp_path / "not-ours").mkdir()
     assert run(CHECK, **{CACHE_DIR: str(tmp_path)}).returncode == 0
-    kept = {path.name for path in tmp_path.iterdir()}
-    assert len(kept) == 5
-    assert {"not-ours", *(f"{number:024}" for number in (3, 4, 5))} < kept
+    remaining = {path.name for path in tmp_path.iterdir()}
+    assert len(remaining) == 5
+    assert {"not-ours", *(f"{number:024}" for number in (3, 4, 5))} < remaining
 
 
-def test_functions_of_others_are_cached_where_they_would_be(tmp_path: Path) -> None:
+def test_functions_of_other_packages_are_cached_as_usual(tmp_path: Path) -> None:
     module = tmp_path / "theirs.py"
     module.write_text("import numba\n@numba.njit(cache=True)\ndef twice(x):\n    return 2 * x\n")
     code = "import halfseen.kernels.checks, numba, theirs; theirs.twice(2); print(theirs.twice.stats.cache_path)"
     done = run(code, PYTHONPATH=f"{tmp_path}{os.pathsep}{Path(halfseen.__file__).parents[1]}")
-    assert (done.stdout.strip(), done.stderr) == (str(tmp_path / "__pycache__"), "")  # and nothing is said of them
+    assert (done.stdout.strip(), done.stderr) == (str(tmp_path / "__pycache__"), "")  # without a notice
 
 
-def test_importing_the_package_costs_no_more_than_twice_numpy() -> None:
-    """Alternately, and the best of several each: what else the machine does cannot make it fail alone."""
+def test_importing_the_package_takes_at_most_twice_as_long_as_numpy() -> None:
+    """The minimum of alternating runs, so that other load on the machine does not make the test fail."""
     best = {"numpy": float("inf"), "halfseen": float("inf")}
     for _ in range(9):
         for name in best:
@@ -247,7 +247,7 @@ def test_an_agent_compiles_only_what_it_needs(tmp_path: Path) -> None:
     assert compiled == {"box_muller", "checks", "choice", "regression", "rounds", "random"}
 
 
-def test_threads_that_need_a_kernel_at_once_both_get_it(tmp_path: Path) -> None:
+def test_threads_can_compile_the_same_kernel_at_the_same_time(tmp_path: Path) -> None:
     code = (
         "import threading, numpy as np; from halfseen.kernels.checks import classify_values\n"
         "start, got = threading.Barrier(8), []\n"
@@ -275,7 +275,7 @@ def test_a_process_that_forks_while_another_thread_compiles_does_not_hang(tmp_pa
     assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
 
 
-def test_kernels_can_be_run_as_python_to_debug_them() -> None:
+def test_kernels_can_run_as_python_for_debugging() -> None:
     code = (
         "import halfseen as hs; model = hs.LinearGaussianModel(transition=[[0.9]], process_cov=[[1.0]], "
         "observation_cov=[[0.1]]); print(model.filter([[1.0], [2.0]]).means.round(6).tolist())"

@@ -1,4 +1,4 @@
-"""Smoothed moments against the dense joint Gaussian, with and without missing data."""
+"""Smoothed moments against the dense joint Gaussian, with and without missing entries."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_moments_equal_the_dense_gaussian(system, y):
     np.testing.assert_allclose(noise_moment(y, R, x, rows, P), gaussian.noise_moment(*system, y), **near)
 
 
-def test_a_noise_not_seen_counts_as_its_own_variance():
+def test_a_missing_noise_counts_as_its_variance():
     rng = np.random.default_rng(32)
     D, Q, A, _, m0, P0 = gaussian.random_system(rng, 3, 2)
     R = np.diag([0.4, 0.7])
@@ -67,8 +67,8 @@ def test_a_noise_not_seen_counts_as_its_own_variance():
     assert total[0, 1] == 0.0
 
 
-def test_maximise_beats_its_neighbours():
-    """−n log|Q| − tr Q⁻¹(S11 − DS10ᵀ − S10Dᵀ + DS00Dᵀ) falls whichever way we move."""
+def test_maximise_returns_a_maximum():
+    """−n log|Q| − tr Q⁻¹(S11 − DS10ᵀ − S10Dᵀ + DS00Dᵀ) is smaller for all matrices nearby."""
     rng = np.random.default_rng(33)
     system = gaussian.random_system(rng, 4, 3)
     y = gaussian.simulate(rng, *system, 50)[1]
@@ -86,7 +86,7 @@ def test_maximise_beats_its_neighbours():
         assert expected(D, Q + step @ Q + Q @ step.T) < best
 
 
-def test_raise_to_floor_is_the_best_matrix_above_the_floor():
+def test_raise_to_floor_returns_the_maximum_above_the_floor():
     rng = np.random.default_rng(34)
     floor = np.array([0.5, 2.0, 0.1])
     root = rng.normal(size=(3, 1))

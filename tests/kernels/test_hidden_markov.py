@@ -1,4 +1,4 @@
-"""Filtering and online EM of a hidden Markov chain against every path written out."""
+"""Filter and online EM of a hidden Markov chain against an enumeration of all paths."""
 
 import numpy as np
 import pytest
@@ -23,46 +23,46 @@ def setting(rounds=7, missing=0.0, seed=0):
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
-def test_statistics_of_one_pass_are_those_of_all_paths(missing):
+def test_statistics_of_one_pass_equal_those_of_all_paths(missing):
     chain, ys = setting(missing=missing)
-    want = expected_statistics(ys, chain.F[0], chain.mean[0], chain.var[0])
-    assert log_likelihood(ys, chain.F[0], chain.mean[0], chain.var[0]) == pytest.approx(want["log_likelihood"])
-    # No iteration of EM, then one pass; with exponent 1 every round weighs the same.
+    expected = expected_statistics(ys, chain.F[0], chain.mean[0], chain.var[0])
+    assert log_likelihood(ys, chain.F[0], chain.mean[0], chain.var[0]) == pytest.approx(expected["log_likelihood"])
+    # No iteration of EM, then one pass. With exponent 1 all rounds have the same weight.
     fit_start(ys, 0, 1.0, 0.01, *(array[0] for array in chain))
     belief = chain.belief[0]
-    np.testing.assert_allclose(belief, want["belief"], atol=1e-12)
-    np.testing.assert_allclose(chain.rho_F[0] @ belief, want["F"], atol=1e-12)
-    np.testing.assert_allclose(chain.rho_1[0] @ belief, want["1"], atol=1e-12)
-    np.testing.assert_allclose(chain.rho_y[0] @ belief, want["y"], atol=1e-12)
-    np.testing.assert_allclose(chain.rho_yy[0] @ belief, want["yy"], atol=1e-12)
+    np.testing.assert_allclose(belief, expected["belief"], atol=1e-12)
+    np.testing.assert_allclose(chain.rho_F[0] @ belief, expected["F"], atol=1e-12)
+    np.testing.assert_allclose(chain.rho_1[0] @ belief, expected["1"], atol=1e-12)
+    np.testing.assert_allclose(chain.rho_y[0] @ belief, expected["y"], atol=1e-12)
+    np.testing.assert_allclose(chain.rho_yy[0] @ belief, expected["yy"], atol=1e-12)
 
 
 def test_the_parameters_maximise_the_statistics():
     chain, ys = setting()
-    want = expected_statistics(ys, chain.F[0], chain.mean[0], chain.var[0])
+    expected = expected_statistics(ys, chain.F[0], chain.mean[0], chain.var[0])
     fit_start(ys, 1, 0.6, 0.03, *(array[0] for array in chain))
-    np.testing.assert_allclose(chain.F[0], want["F"] / want["F"].sum(axis=1, keepdims=True), atol=1e-7)
-    mean = want["y"] / want["1"][:, None]
+    np.testing.assert_allclose(chain.F[0], expected["F"] / expected["F"].sum(axis=1, keepdims=True), atol=1e-7)
+    mean = expected["y"] / expected["1"][:, None]
     np.testing.assert_allclose(chain.mean[0], mean, atol=1e-12)
-    np.testing.assert_allclose(chain.var[0], want["yy"] / want["1"][:, None] - mean**2 + 0.03, atol=1e-12)
+    np.testing.assert_allclose(chain.var[0], expected["yy"] / expected["1"][:, None] - mean**2 + 0.03, atol=1e-12)
 
 
-def test_em_never_becomes_less_likely():
+def test_the_likelihood_of_em_never_decreases():
     rng, (chain, _) = np.random.default_rng(5), setting(seed=2)
     states = np.cumsum(rng.uniform(size=300) < 0.1) % 3
     ys = np.array([[2.0, 0.0], [-1.0, 1.5], [0.0, -2.0]])[states] + rng.normal(size=(300, 2))
     ys[rng.uniform(size=ys.shape) < 0.1] = np.nan
-    found = []
+    log_likelihoods = []
     for _ in range(12):
-        found.append(log_likelihood(ys, chain.F[0], chain.mean[0], chain.var[0]))
+        log_likelihoods.append(log_likelihood(ys, chain.F[0], chain.mean[0], chain.var[0]))
         fit_start(ys, 1, 0.6, 1e-12, *(array[0] for array in chain))
-    assert (np.diff(found) > -1e-6).all()
-    assert found[-1] > found[0] + 50
+    assert (np.diff(log_likelihoods) > -1e-6).all()
+    assert log_likelihoods[-1] > log_likelihoods[0] + 50
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_a_round_is_the_recursion_written_out(missing):
-    """The recursion of the documentation, with arrays and without thrift."""
+def test_a_round_equals_the_recursion(missing):
+    """The recursion of docs/mathematics.md in NumPy."""
     chain, ys = setting(rounds=40, missing=missing, seed=3)
     copy = [array[0].copy() for array in chain]
     belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy = copy
@@ -75,13 +75,13 @@ def test_a_round_is_the_recursion_written_out(missing):
             logs = logs - 0.5 * np.log(2 * np.pi * var[:, i]) - 0.5 * (y[i] - mean[:, i]) ** 2 / var[:, i]
         belief = np.exp(logs - logs.max())
         belief /= belief.sum()
-        g, same = t**-0.7, np.eye(M)
+        g, identity = t**-0.7, np.eye(M)
         first = np.where(np.isnan(y), mean, y)
         second = np.where(np.isnan(y), mean**2 + var, y**2)
-        rho_F = g * np.einsum("jq,iq->ijq", same, ret) + (1 - g) * rho_F @ ret
-        rho_1 = g * same + (1 - g) * rho_1 @ ret
-        rho_y = g * np.einsum("jq,ji->jiq", same, first) + (1 - g) * rho_y @ ret
-        rho_yy = g * np.einsum("jq,ji->jiq", same, second) + (1 - g) * rho_yy @ ret
+        rho_F = g * np.einsum("jq,iq->ijq", identity, ret) + (1 - g) * rho_F @ ret
+        rho_1 = g * identity + (1 - g) * rho_1 @ ret
+        rho_y = g * np.einsum("jq,ji->jiq", identity, first) + (1 - g) * rho_y @ ret
+        rho_yy = g * np.einsum("jq,ji->jiq", identity, second) + (1 - g) * rho_yy @ ret
         F = rho_F @ belief
         F = F / F.sum(axis=1, keepdims=True) * (1 - M * MIN_TRANSITION) + MIN_TRANSITION
         visits = (rho_1 @ belief)[:, None]
@@ -93,7 +93,7 @@ def test_a_round_is_the_recursion_written_out(missing):
     np.testing.assert_allclose(chain.var[0], var, rtol=1e-8, atol=1e-10)
 
 
-def test_far_outliers_leave_numbers():
+def test_extreme_observations_give_finite_numbers():
     chain, _ = setting()
     for t, y in enumerate([1e100, -1e100, 0.0, 1e-100, 1e50], start=1):
         filter_and_learn(np.array([0]), np.full((1, K), y), np.array([t]), 0.6, 1e-3, *chain)

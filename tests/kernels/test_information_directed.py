@@ -1,4 +1,4 @@
-"""The lowest information ratio: against brute force over the simplex, its invariances, its edges."""
+"""The minimum of the information ratio against brute force over the simplex, its invariances and edge cases."""
 
 import numpy as np
 import pytest
@@ -13,18 +13,18 @@ def distribution(means, stds, noise=1.0, width=1.25, available=None):
     means, stds = np.array([means], dtype=float), np.array([stds], dtype=float)
     mask = np.ones(means.shape, dtype=bool) if available is None else np.array([available])
     noises = np.array(np.broadcast_to(np.asarray(noise, dtype=float), means.shape))
-    found = np.full(means.shape, np.nan)
-    minimise_information_ratio(means, stds**2, np.full(means.shape, float(width)), noises, mask, found)
-    return found[0]
+    probabilities = np.full(means.shape, np.nan)
+    minimise_information_ratio(means, stds**2, np.full(means.shape, float(width)), noises, mask, probabilities)
+    return probabilities[0]
 
 
 def terms(means, stds, noise, width):
-    """Δ and g as defined, from scratch."""
+    """Return Δ and g by their definitions."""
     means, stds = np.asarray(means), np.asarray(stds)
     return (means + width * stds).max() - means, 0.5 * np.log(1 + stds**2 / noise)
 
 
-def a_case(seed):
+def random_case(seed):
     rng = np.random.default_rng(seed)
     arms = int(rng.integers(2, 8))
     means, stds = rng.normal(size=arms) * 10.0 ** rng.uniform(-2, 2), 10.0 ** rng.uniform(-3, 1, size=arms)
@@ -32,9 +32,9 @@ def a_case(seed):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_no_mixture_is_better(seed):
-    """A grid on every pair, random mixtures of three and of all: none has a lower ratio."""
-    means, stds, noise, width = a_case(seed)
+def test_no_mixture_has_a_lower_ratio(seed):
+    """No mixture on a grid for every pair and no random mixture of three or all arms has a lower ratio."""
+    means, stds, noise, width = random_case(seed)
     arms, rng = len(means), np.random.default_rng([seed, 1])
     regrets, gains = terms(means, stds, noise, width)
     share = np.linspace(0, 1, 501)[:, None]
@@ -44,20 +44,20 @@ def test_no_mixture_is_better(seed):
     for _ in range(20):
         three = rng.permutation(arms)[:3]
         mixtures.append(rng.dirichlet(np.ones(len(three)), size=300) @ corners[three])
-    tried = np.concatenate(mixtures)
+    candidates = np.concatenate(mixtures)
     got = distribution(means, stds, noise, width)
-    ours, theirs = (got @ regrets) ** 2 / (got @ gains), ((tried @ regrets) ** 2 / (tried @ gains)).min()
+    ratio, lowest = (got @ regrets) ** 2 / (got @ gains), ((candidates @ regrets) ** 2 / (candidates @ gains)).min()
     assert got.min() >= 0
     assert got.sum() == pytest.approx(1, abs=1e-14)
     assert np.count_nonzero(got) <= 2
-    assert ours <= theirs * (1 + 1e-12)
+    assert ratio <= lowest * (1 + 1e-12)
 
 
-def test_the_share_of_the_two_arms_is_the_minimiser():
-    """Brute force finds the ratio but hardly the share, which is flat at its minimum: solve for it on its own."""
+def test_the_probabilities_of_two_arms_minimise_the_ratio():
+    """The ratio is flat at its minimum, so the probability is compared with the root of its derivative."""
     mixed = 0
     for seed in range(150):
-        means, stds, noise, width = a_case(seed)
+        means, stds, noise, width = random_case(seed)
         got = distribution(means, stds, noise, width)
         if np.count_nonzero(got) < 2:
             continue
@@ -74,8 +74,8 @@ def test_the_share_of_the_two_arms_is_the_minimiser():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_units_origin_and_order_change_nothing(seed):
-    means, stds, noise, width = a_case(seed)
+def test_units_origin_and_order_do_not_matter(seed):
+    means, stds, noise, width = random_case(seed)
     got = distribution(means, stds, noise, width)
     for unit in (1e-90, 0.37, 1e90):
         np.testing.assert_allclose(distribution(unit * means, unit * stds, unit**2 * noise, width), got, atol=1e-12)
@@ -84,7 +84,7 @@ def test_units_origin_and_order_change_nothing(seed):
     np.testing.assert_array_equal(distribution(means[order], stds[order], noise[order], width), got[order])
 
 
-def test_a_distant_origin_changes_nothing():
+def test_a_distant_origin_does_not_matter():
     means, stds, noise = np.array([0.0, -1.5, -0.125]), [0.4, 0.6, 0.3], [1, 0.01, 1]
     near = distribution(means, stds, noise)
     assert np.count_nonzero(near) == 2
@@ -92,8 +92,8 @@ def test_a_distant_origin_changes_nothing():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_equals_share_whatever_their_place(seed):
-    means, stds, noise, width = a_case(seed)
+def test_equal_arms_have_equal_probabilities_in_any_order(seed):
+    means, stds, noise, width = random_case(seed)
     alone, rng = distribution(means, stds, noise, width), np.random.default_rng(seed)
     copies = rng.integers(1, 4, size=len(means))
     order = rng.permutation(np.repeat(np.arange(len(means)), copies))
@@ -102,26 +102,29 @@ def test_equals_share_whatever_their_place(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_arms_that_are_not_available_do_not_exist(seed):
-    means, stds, noise, width = a_case(seed)
+def test_unavailable_arms_do_not_matter(seed):
+    means, stds, noise, width = random_case(seed)
     rng = np.random.default_rng(seed)
-    there = rng.permutation(np.arange(len(means) + 3) < len(means))
-    everywhere = [np.empty(len(there)) for _ in range(3)]
-    for wide, narrow in zip(everywhere, (means, stds, noise), strict=True):
-        wide[there], wide[~there] = narrow, 1e3 * rng.uniform(size=3)
-    got = distribution(*everywhere, width, available=there)
-    np.testing.assert_array_equal(got[there], distribution(means, stds, noise, width))
-    assert not got[~there].any()
+    present = rng.permutation(np.arange(len(means) + 3) < len(means))
+    padded = [np.empty(len(present)) for _ in range(3)]
+    for wide, narrow in zip(padded, (means, stds, noise), strict=True):
+        wide[present], wide[~present] = narrow, 1e3 * rng.uniform(size=3)
+    got = distribution(*padded, width, available=present)
+    np.testing.assert_array_equal(got[present], distribution(means, stds, noise, width))
+    assert not got[~present].any()
 
 
 @pytest.mark.parametrize(
-    ("case", "want"),
+    ("case", "expected"),
     [
         ({"means": [0.3], "stds": [0.7]}, [1]),
         ({"means": [0.3, 9], "stds": [0.7, 1], "available": [True, False]}, [1, 0]),
-        ({"means": [1, 2, 2, 0], "stds": [0, 0, 0, 0]}, [0, 0.5, 0.5, 0]),  # nothing to learn: the best mean
+        ({"means": [1, 2, 2, 0], "stds": [0, 0, 0, 0]}, [0, 0.5, 0.5, 0]),  # no information: the best mean
         ({"means": [1, 2, 2, 0], "stds": [0.1, 0, 0, 0.5]}, [0, 0.5, 0.5, 0]),  # no regret: the ratio is 0
-        ({"means": [1, 2, 2], "stds": [0.5, 0.1, 0.3], "width": 0}, [0, 0, 1]),  # ... and then what tells more
+        (
+            {"means": [1, 2, 2], "stds": [0.5, 0.1, 0.3], "width": 0},
+            [0, 0, 1],
+        ),  # of two best means, the one with more information
         ({"means": [1, 1, 1], "stds": [0.5, 0.5, 0.5]}, [1 / 3, 1 / 3, 1 / 3]),
         ({"means": [1, np.nan, 0.9], "stds": [0, 1, 0]}, [1, 0, 0]),
         ({"means": [1, 0.5, 0.9], "stds": [0, np.nan, 0]}, [1, 0, 0]),
@@ -131,12 +134,12 @@ def test_arms_that_are_not_available_do_not_exist(seed):
         ({"means": [0, -1, 0.1], "stds": [1, np.inf, 1]}, [0, 1, 0]),
     ],
 )
-def test_edges(case, want):
-    np.testing.assert_allclose(distribution(**case), want, atol=1e-15)
+def test_edge_cases(case, expected):
+    np.testing.assert_allclose(distribution(**case), expected, atol=1e-15)
 
 
-def test_no_noise_is_the_limit_of_little_noise():
-    """Beside an infinite gain that of the others is nothing: the same as if they had none."""
+def test_zero_noise_is_the_limit_of_small_noise():
+    """Arms without noise have an infinite gain, so the gains of the others count as 0."""
     means, stds = [0, -1.5, -1.5, -0.2], [0.4, 0.6, 0.6, 0.3]
     got = distribution(means, stds, [1, 0, 0, 1])
     # Δ is U at the best mean and U + 1.5 at the arms without noise; p minimises (U + 1.5p)²/p.

@@ -1,4 +1,4 @@
-"""The Kalman kernels against the dense Gaussian, the recursion written out, statsmodels, and themselves."""
+"""The Kalman kernels against the dense Gaussian, a plain recursion, statsmodels and each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halfseen.kernels.kalman import advance_gain, advance_mean
 
 
 class Online:
-    """A bank of streams driven by the online kernels, `group` saying which of them share covariances."""
+    """Streams that are filtered with the online kernels. `group` is the group of each stream."""
 
     def __init__(self, systems, group):
         self.group = np.asarray(group)
@@ -32,13 +32,13 @@ class Online:
 
 
 def run_online(system, y):
-    bank = Online([system], [0])
+    streams = Online([system], [0])
     means, covs, frozen = [], [], []
     for row in y:
-        bank.step(row[None].copy())
-        means.append(bank.x[0].copy())
-        covs.append(bank.P[0].copy())
-        frozen.append(bool(bank.frozen[0]))
+        streams.step(row[None].copy())
+        means.append(streams.x[0].copy())
+        covs.append(streams.P[0].copy())
+        frozen.append(bool(streams.frozen[0]))
     return np.array(means), np.array(covs), np.array(frozen)
 
 
@@ -50,7 +50,7 @@ def run_series(system, y):
 
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (4, 2), (3, 3), (7, 1)])
 @pytest.mark.parametrize("gaps", [False, True])
-def test_both_filters_equal_the_dense_gaussian(d, k, gaps):
+def test_series_and_online_filter_equal_the_dense_gaussian(d, k, gaps):
     missing = {"share": 0.3, "blank": (0, 5, 6)} if gaps else None
     system, y = gaussian.random_series(100 * d + k, d, k, 12, gaps=missing)
     means, covs, loglik, _, _ = run_series(system, y)
@@ -66,8 +66,8 @@ def test_both_filters_equal_the_dense_gaussian(d, k, gaps):
 
 @pytest.mark.parametrize("noise", [0.3, 0.0])
 @pytest.mark.parametrize("gaps", [False, True])
-def test_frozen_equals_the_exact_recursion(noise, gaps):
-    """Long enough to freeze, leave and freeze again, several chunks over; Σ = 0 included."""
+def test_the_converged_filter_equals_the_exact_recursion(noise, gaps):
+    """The series is long enough to converge, to be interrupted by gaps and to converge again, also with Σ = 0."""
     rng = np.random.default_rng(7)
     D, Q, A, R, m0, P0 = gaussian.random_system(rng, 6, 3, radius=0.9)
     system = D, Q, A, R * (noise / 0.3), m0, P0
@@ -93,7 +93,7 @@ def test_frozen_equals_the_exact_recursion(noise, gaps):
         assert not was_frozen[640]
 
 
-def test_the_table_stays_small_and_gaps_of_one_kind_share_rows():
+def test_the_table_stays_small_and_equal_gaps_share_rows():
     rng = np.random.default_rng(8)
     system = gaussian.random_system(rng, 5, 2, radius=0.8)
     y = gaussian.simulate(rng, *system, 2000)[1]
@@ -106,8 +106,8 @@ def test_the_table_stays_small_and_gaps_of_one_kind_share_rows():
     assert rows.max() < 2.5 * complete.max()
 
 
-def test_a_walk_with_another_limit_does_not_return_to_the_schedule():
-    """x_2 is constant and never seen; what y_1 told of it at the start is lost for good when y_1 is missing."""
+def test_a_path_with_another_limit_does_not_join_the_complete_path():
+    """x_2 is constant and never observed. Only y_1 tells about it, so its limit is another one if y_1 is missing."""
     D, Q, P0 = np.diag([0.5, 1.0]), np.diag([0.3, 0.0]), np.array([[1.4, 1.1], [1.1, 1.2]])
     system = D, Q, np.eye(1, 2), np.array([[0.2]]), np.array([0.3, -0.4]), P0
     rng = np.random.default_rng(19)
@@ -117,7 +117,7 @@ def test_a_walk_with_another_limit_does_not_return_to_the_schedule():
     np.testing.assert_allclose(run_series(system, y)[1], gaussian.exact_filter(*system, y)[1], atol=1e-10)
 
 
-def test_many_rows_survive_the_growth_of_the_tables():
+def test_the_tables_can_grow():
     rng = np.random.default_rng(9)
     system = gaussian.random_system(rng, 4, 3)
     y = gaussian.with_gaps(rng, gaussian.simulate(rng, *system, 300)[1], share=0.4)
@@ -132,12 +132,12 @@ def test_many_rows_survive_the_growth_of_the_tables():
 @pytest.mark.parametrize("gaps", [False, True])
 def test_filter_equals_statsmodels(gaps):
     system, y = gaussian.random_series(10, 6, 2, 150, gaps={"share": 0.1} if gaps else None)
-    want = statsmodels_of(*system, y).filter()
+    expected = statsmodels_of(*system, y).filter()
     means, covs, loglik, pred, _ = run_series(system, y)
-    np.testing.assert_allclose(means, want.filtered_state.T, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(covs, np.moveaxis(want.filtered_state_cov, -1, 0), rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(pred, np.moveaxis(want.predicted_state_cov[..., :-1], -1, 0), rtol=1e-8, atol=1e-9)
-    assert loglik == pytest.approx(want.llf, rel=1e-9)
+    np.testing.assert_allclose(means, expected.filtered_state.T, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(covs, np.moveaxis(expected.filtered_state_cov, -1, 0), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(pred, np.moveaxis(expected.predicted_state_cov[..., :-1], -1, 0), rtol=1e-8, atol=1e-9)
+    assert loglik == pytest.approx(expected.llf, rel=1e-9)
 
 
 def test_a_batch_of_series_equals_single_series_bit_for_bit():
@@ -153,8 +153,8 @@ def test_a_batch_of_series_equals_single_series_bit_for_bit():
         np.testing.assert_array_equal(batch[3][batch[2][b]], one[3][one[2][0]])
 
 
-def test_online_streams_do_not_depend_on_their_neighbours():
-    """B streams in one bank, with private groups, equal B banks of one stream, bit for bit."""
+def test_online_streams_do_not_depend_on_each_other():
+    """B streams together, each in its own group, equal B single streams, bit for bit."""
     rng = np.random.default_rng(12)
     systems = [gaussian.random_system(rng, 20, 10) for _ in range(5)]
     ys = np.stack([gaussian.with_gaps(rng, gaussian.simulate(rng, *s, 60)[1], share=0.02) for s in systems])
@@ -162,13 +162,13 @@ def test_online_streams_do_not_depend_on_their_neighbours():
     alone = [Online([system], [0]) for system in systems]
     for t in range(60):
         together.step(ys[:, t].copy())
-        for b, bank in enumerate(alone):
-            bank.step(ys[b : b + 1, t].copy())
-            np.testing.assert_array_equal(together.x[b], bank.x[0])
-            np.testing.assert_array_equal(together.P[b], bank.P[0])
+        for b, streams in enumerate(alone):
+            streams.step(ys[b : b + 1, t].copy())
+            np.testing.assert_array_equal(together.x[b], streams.x[0])
+            np.testing.assert_array_equal(together.P[b], streams.P[0])
 
 
-def test_a_shared_lane_equals_private_lanes_bit_for_bit():
+def test_streams_of_one_group_equal_streams_of_separate_groups_bit_for_bit():
     rng = np.random.default_rng(13)
     system = gaussian.random_system(rng, 8, 3)
     ys = np.stack([gaussian.simulate(rng, *system, 120)[1] for _ in range(4)])
@@ -181,31 +181,31 @@ def test_a_shared_lane_equals_private_lanes_bit_for_bit():
         np.testing.assert_array_equal(shared.P[0], private.P[3])
 
 
-def test_rows_may_come_in_any_order_and_number():
+def test_any_streams_can_be_updated_in_any_order():
     rng = np.random.default_rng(14)
-    bank = Online([gaussian.random_system(rng, 4, 2) for _ in range(3)], range(3))
-    bank.step(rng.normal(size=(3, 2)))
-    before, y = bank.x.copy(), rng.normal(size=(2, 2))
+    streams = Online([gaussian.random_system(rng, 4, 2) for _ in range(3)], range(3))
+    streams.step(rng.normal(size=(3, 2)))
+    before, y = streams.x.copy(), rng.normal(size=(2, 2))
     rows = np.array([2, 0])
-    advance_mean(rows, bank.group, bank.D, bank.G, bank.x, y)
-    np.testing.assert_array_equal(bank.x[1], before[1])
+    advance_mean(rows, streams.group, streams.D, streams.G, streams.x, y)
+    np.testing.assert_array_equal(streams.x[1], before[1])
     for s, row in enumerate(rows):
-        pred = bank.D[row] @ before[row]
-        np.testing.assert_allclose(bank.x[row], pred + bank.G[row] @ (y[s] - pred[:2]), rtol=1e-12)
+        pred = streams.D[row] @ before[row]
+        np.testing.assert_allclose(streams.x[row], pred + streams.G[row] @ (y[s] - pred[:2]), rtol=1e-12)
 
 
-def test_nothing_seen_is_prediction_only():
+def test_an_observation_that_is_missing_only_predicts():
     rng = np.random.default_rng(16)
     D, Q, _, _, m0, P0 = system = gaussian.random_system(rng, 4, 2)
-    bank = Online([system], [0])
-    bank.step(np.full((1, 2), np.nan))
-    np.testing.assert_allclose(bank.x[0], D @ m0, rtol=1e-12)
-    np.testing.assert_allclose(bank.P[0], D @ P0 @ D.T + Q, rtol=1e-12)
-    assert not bank.G.any()
+    streams = Online([system], [0])
+    streams.step(np.full((1, 2), np.nan))
+    np.testing.assert_allclose(streams.x[0], D @ m0, rtol=1e-12)
+    np.testing.assert_allclose(streams.P[0], D @ P0 @ D.T + Q, rtol=1e-12)
+    assert not streams.G.any()
 
 
 def test_noise_free_features_are_known_exactly_in_any_units():
-    """Σ = 0: the seen coordinates are learnt to 1e-9 of their variance, whatever their units."""
+    """With Σ = 0 the observed coordinates are known up to 1e-9 of their variance, in any units."""
     rng = np.random.default_rng(17)
     D, Q, A, R, m0, P0 = gaussian.random_system(rng, 5, 2)
     units = np.array([1e-4, 1e3, 1.0, 1.0, 1.0])
@@ -219,7 +219,7 @@ def test_noise_free_features_are_known_exactly_in_any_units():
     assert np.isfinite(loglik)
 
 
-def test_large_systems_work():
+def test_a_large_system():
     rng = np.random.default_rng(18)
     system = gaussian.random_system(rng, 120, 30)
     y = gaussian.simulate(rng, *system, 6)[1]
@@ -231,27 +231,27 @@ def test_large_systems_work():
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e2, 1e4])
-def test_freezing_does_not_depend_on_units(unit):
-    """A quick coordinate in large units must not freeze a slow one in small units before its time."""
+def test_convergence_does_not_depend_on_units(unit):
+    """A fast coordinate in large units must not end the updates of a slow one in small units."""
     units = np.array([unit, 1.0 / unit])
     D = np.diag([0.5, 0.99])
     Q, R, P0 = (np.diag(c * units**2) for c in (0.3, 0.2, 1.7))
     y = np.random.default_rng(3).normal(size=(400, 2)) * units
     system = D, Q, np.eye(2), R, np.zeros(2), P0
     means, covs, loglik = gaussian.exact_filter(*system, y)
-    bank = Online([system], [0])
+    streams = Online([system], [0])
     for row in y:
-        bank.step(row[None].copy())
-    assert bank.frozen[0]
-    np.testing.assert_allclose(bank.P[0] / np.outer(units, units), covs[-1] / np.outer(units, units), atol=1e-10)
-    np.testing.assert_allclose(bank.x[0] / units, means[-1] / units, atol=1e-9)
+        streams.step(row[None].copy())
+    assert streams.frozen[0]
+    np.testing.assert_allclose(streams.P[0] / np.outer(units, units), covs[-1] / np.outer(units, units), atol=1e-10)
+    np.testing.assert_allclose(streams.x[0] / units, means[-1] / units, atol=1e-9)
     x, got, *_ = filter_series(D, Q, R, np.zeros(2), P0, y[None])
     np.testing.assert_allclose(x[0, 1:] / units, means / units, atol=1e-9)
     assert got[0] == pytest.approx(loglik, rel=1e-9)
 
 
-def test_noise_that_is_given_is_not_raised():
-    """A small Σ beside a vague prior is what it is; only a Σ of 0 is read as a little more."""
+def test_positive_noise_is_not_increased():
+    """A small Σ is not increased, even with a very wide prior. Only a Σ of 0 is."""
     D, Q, R, P0 = np.array([[0.9]]), np.array([[0.1]]), np.array([[1e-2]]), np.array([[1e10]])
     _, _, rows, P, *_ = filter_series(D, Q, R, np.zeros(1), P0, np.ones((1, 1, 1)))
     predicted = 0.81e10 + 0.1

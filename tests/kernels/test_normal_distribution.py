@@ -1,4 +1,4 @@
-"""The normal law as the quadrature sees it, against SciPy's, to the last digits and at the edges."""
+"""The normal distribution of the quadrature against SciPy, including the tails."""
 
 import numpy as np
 import pytest
@@ -14,14 +14,14 @@ def values(half, z, inverse=1.0):
     return density[0], lower[0]
 
 
-def test_a_normal_keeps_its_digits_down_to_the_end_of_its_tail():
+def test_the_normal_distribution_is_accurate_up_to_the_cutoff():
     z = np.linspace(-CUTOFF, CUTOFF, 20_001)[1:-1]
     density, lower = values(False, z)
     np.testing.assert_allclose(density, stats.norm.pdf(z), rtol=5e-14)
     np.testing.assert_allclose(lower, stats.norm.cdf(z), rtol=5e-14)
 
 
-def test_a_half_normal_keeps_its_digits_at_both_ends():
+def test_the_half_normal_distribution_is_accurate_near_0_and_up_to_the_cutoff():
     z = np.concatenate([np.geomspace(1e-300, 0.7, 5_000), np.linspace(0.3, CUTOFF, 10_001)[:-1]])
     density, lower = values(True, z)
     np.testing.assert_allclose(density, 2 * stats.norm.pdf(z), rtol=5e-14)
@@ -29,20 +29,20 @@ def test_a_half_normal_keeps_its_digits_at_both_ends():
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_beyond_the_end_there_is_nothing_left(half):
+def test_the_upper_tail_is_0_beyond_the_cutoff(half):
     density, lower = values(half, np.array([CUTOFF, 10.0, 1e8, 1e300, np.inf]))
     np.testing.assert_array_equal(density, 0)
     np.testing.assert_array_equal(lower, 1)
 
 
-def test_below_the_end_there_is_nothing_yet():
+def test_the_lower_tail_is_0_beyond_the_cutoff():
     density, lower = values(False, np.array([-CUTOFF, -10.0, -1e8, -np.inf]))
     np.testing.assert_array_equal(density, 0)
     np.testing.assert_array_equal(lower, 0)
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_a_scale_moves_the_points_and_the_density(half):
+def test_the_scale_applies_to_points_and_density(half):
     z = np.linspace(0.1, 5, 50)
     density, lower = values(half, z)
     scaled, same = values(half, 1e-7 * z, 1e7)

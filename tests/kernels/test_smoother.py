@@ -1,4 +1,4 @@
-"""The smoother against the dense joint Gaussian and statsmodels, frozen or not, near singular, in batches."""
+"""The smoother against the dense joint Gaussian and statsmodels, for singular systems and for batches."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def check_dense(system, y, tolerance):
 
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (4, 2), (3, 3), (7, 1)])
 @pytest.mark.parametrize("gaps", [False, True])
-def test_smoother_equals_the_dense_gaussian(d, k, gaps):
+def test_the_smoother_equals_the_dense_gaussian(d, k, gaps):
     missing = {"share": 0.3, "blank": (0, 7, 14)} if gaps else None
     check_dense(*gaussian.random_series(200 * d + k, d, k, 15, gaps=missing), 1e-9)
 
 
 @pytest.mark.parametrize("gaps", [False, True])
-def test_frozen_smoother_equals_the_dense_gaussian(gaps):
+def test_the_converged_smoother_equals_the_dense_gaussian(gaps):
     system, y = gaussian.random_series(21, 3, 2, 200, radius=0.7)
     if gaps:
         y[100, 0] = np.nan
@@ -48,14 +48,14 @@ def test_frozen_smoother_equals_the_dense_gaussian(gaps):
 
 
 @pytest.mark.parametrize("gaps", [False, True])
-def test_smoother_equals_statsmodels(gaps):
+def test_the_smoother_equals_statsmodels(gaps):
     system, y = gaussian.random_series(22, 6, 2, 700, gaps={"share": 0.002, "blank": (350,)} if gaps else None)
-    want = statsmodels_of(*system, y).smooth()
+    expected = statsmodels_of(*system, y).smooth()
     x, rows, P, lag, _, _ = smooth(system, y[None])
-    np.testing.assert_allclose(x[0, 1:], want.smoothed_state.T, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(P[rows[0, 1:]], np.moveaxis(want.smoothed_state_cov, -1, 0), rtol=1e-8, atol=1e-9)
-    # Its autocovariance at t is Cov(x_{t+1}, x_t).
-    pairs = np.moveaxis(want.smoothed_state_autocov, -1, 0)[:-1]
+    np.testing.assert_allclose(x[0, 1:], expected.smoothed_state.T, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(P[rows[0, 1:]], np.moveaxis(expected.smoothed_state_cov, -1, 0), rtol=1e-8, atol=1e-9)
+    # The autocovariance of statsmodels at t is Cov(x_{t+1}, x_t).
+    pairs = np.moveaxis(expected.smoothed_state_autocov, -1, 0)[:-1]
     np.testing.assert_allclose(lag[rows[0, 1:-1]], pairs, rtol=1e-8, atol=1e-9)
 
 
@@ -93,12 +93,12 @@ def test_a_batch_equals_single_series_bit_for_bit():
 
 
 @pytest.mark.parametrize("gap", [3, 21, 40])
-def test_what_is_missing_in_one_series_changes_no_digit_of_another(gap):
+def test_missing_entries_of_one_series_do_not_change_another(gap):
     rng = np.random.default_rng(0)
     system = gaussian.random_system(rng, 4, 2)
     ys = np.stack([gaussian.simulate(rng, *system, 60)[1] for _ in range(3)])
     ys[1, gap] = np.nan
     for order in ([0, 1, 2], [1, 0, 2], [2, 1]):
         x = smooth(system, ys[order].copy())[0]
-        for place, b in enumerate(order):
-            np.testing.assert_array_equal(x[place], smooth(system, ys[b : b + 1].copy())[0][0])
+        for position, b in enumerate(order):
+            np.testing.assert_array_equal(x[position], smooth(system, ys[b : b + 1].copy())[0][0])

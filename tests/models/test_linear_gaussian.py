@@ -1,4 +1,4 @@
-"""The public model: what it refuses, its canonical form, and its filter and smoother for any A."""
+"""Tests of LinearGaussianModel: input checks, canonical form, and filter and smoother for a general A."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def system(request):
     return gaussian.random_system(np.random.default_rng(41), 5, 2, canonical=request.param)
 
 
-def gappy(system, n, seed=42):
+def observations_with_gaps(system, n, seed=42):
     rng = np.random.default_rng(seed)
     return gaussian.with_gaps(rng, gaussian.simulate(rng, *system, n)[1], share=0.2)
 
@@ -31,16 +31,16 @@ def test_defaults_and_shorthands():
     np.testing.assert_array_equal(model.initial_mean, np.zeros(3))
     np.testing.assert_array_equal(model.initial_cov, np.eye(3))
     assert repr(model) == "LinearGaussianModel(latent=3, observed=2, spectral_radius=0.9)"
-    beside = LinearGaussianModel(
+    general = LinearGaussianModel(
         transition=0.9 * np.eye(3),
         process_cov=[0.1, 0.2, 0.3],
         observation_cov=0.5,
         observation=[[1.0, 2.0, 0.0]],
     )
-    np.testing.assert_array_equal(beside.observation_cov, [[0.5]])
+    np.testing.assert_array_equal(general.observation_cov, [[0.5]])
 
 
-def test_a_model_cannot_be_changed_nor_through_its_inputs():
+def test_a_model_is_immutable_and_copies_its_inputs():
     D = 0.9 * np.eye(2)
     model = LinearGaussianModel(transition=D, process_cov=0.2, observation_cov=[0.3])
     D[0, 0] = 7.0
@@ -65,59 +65,70 @@ GOOD = {"transition": 0.9 * np.eye(2), "process_cov": 0.2, "observation_cov": [0
         ({"transition": [[1.0, np.nan], [0.0, 1.0]]}, "transition: expected finite numbers, got nan at [0, 1]"),
         (
             {"process_cov": np.eye(3)},
-            "process_cov: expected (2, 2), its diagonal (2,) or a number, got shape (3, 3)",
+            "process_cov: expected shape (2, 2), its diagonal (2,) or a number, got shape (3, 3)",
         ),
-        ({"process_cov": -0.2}, "process_cov: expected a covariance, got an eigenvalue of -0.2"),
+        ({"process_cov": -0.2}, "process_cov: expected a positive semi-definite matrix, got an eigenvalue of -0.2"),
         (
             {"process_cov": [[1.0, 0.5], [0.2, 1.0]]},
-            "process_cov: expected a cov, got a matrix that is not symmetric",
+            "process_cov: expected a symmetric matrix, got a matrix that is not symmetric",
         ),
         ({"process_cov": [np.inf, 1.0]}, "process_cov: expected finite numbers, got inf at [0]"),
         (
             {"observation_cov": 0.3},
-            "observation_cov: expected (k, k) or (k,), or observation= beside, got a number",
+            "observation_cov: expected shape (k, k) or (k,), because `observation` is not given, got a number",
         ),
-        ({"observation_cov": np.eye(3)}, "observation_cov: expected at most 2 features, got shape (3, 3)"),
-        ({"observation_cov": np.zeros((0, 0))}, "observation_cov: expected at most 2 features, got shape (0, 0)"),
-        ({"observation": np.ones((1, 3))}, "observation: expected (k, 2) with 1 <= k <= 2, got shape (1, 3)"),
+        (
+            {"observation_cov": np.eye(3)},
+            "observation_cov: expected between 1 and 2 features, the size of transition, got shape (3, 3)",
+        ),
+        (
+            {"observation_cov": np.zeros((0, 0))},
+            "observation_cov: expected between 1 and 2 features, the size of transition, got shape (0, 0)",
+        ),
+        ({"observation": np.ones((1, 3))}, "observation: expected shape (k, 2) with 1 <= k <= 2, got shape (1, 3)"),
         (
             {"observation": np.ones((2, 2)), "observation_cov": 0.3},
             "observation: expected full rank 2, got rank 1",
         ),
         (
             {"observation": np.eye(2)},
-            "observation_cov: expected (2, 2), its diagonal (2,) or a number, got shape (1,)",
+            "observation_cov: expected shape (2, 2), its diagonal (2,) or a number, got shape (1,)",
         ),
-        ({"initial_mean": [0.0]}, "initial_mean: expected (2,), got shape (1,)"),
-        ({"initial_cov": [0.1, -0.1]}, "initial_cov: expected a covariance, got an eigenvalue of -0.1"),
+        ({"initial_mean": [0.0]}, "initial_mean: expected shape (2,), got shape (1,)"),
+        (
+            {"initial_cov": [0.1, -0.1]},
+            "initial_cov: expected a positive semi-definite matrix, got an eigenvalue of -0.1",
+        ),
     ],
 )
-def test_bad_parameters(change, message):
+def test_bad_parameters_are_refused(change, message):
     with pytest.raises(InvalidInput) as caught:
         LinearGaussianModel(**(GOOD | change))
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value) == message
+
+
+SHAPES = "shape (rounds, 1) or (series, rounds, 1), none of them 0"
 
 
 @pytest.mark.parametrize("method", ["filter", "smooth"])
 @pytest.mark.parametrize(
     ("ys", "message"),
     [
-        (np.ones(5), "ys: expected (rounds, 1) or (series, rounds, 1), at least one of each, got shape (5,)"),
-        (np.ones((5, 2)), "ys: expected (rounds, 1), got shape (5, 2)"),
-        (np.ones((0, 1)), "ys: expected (rounds, 1), got shape (0, 1)"),
-        ([[1.0], [-np.inf]], "ys: expected finite numbers, or nan for not seen, got -inf at [1, 0]"),
+        (np.ones(5), f"ys: expected {SHAPES}, got shape (5,)"),
+        (np.ones((5, 2)), f"ys: expected {SHAPES}, got shape (5, 2)"),
+        (np.ones((0, 1)), f"ys: expected {SHAPES}, got shape (0, 1)"),
+        ([[1.0], [-np.inf]], "ys: expected finite numbers, or NaN where missing, got -inf at [1, 0]"),
         ([["x"]], "ys: expected an array of real numbers, got list"),
     ],
 )
-def test_bad_observations(method, ys, message):
+def test_bad_observations_are_refused(method, ys, message):
     with pytest.raises(InvalidInput) as caught:
         getattr(LinearGaussianModel(**GOOD), method)(ys)
-    assert message in str(caught.value)
+    assert str(caught.value) == message
 
 
 def test_filter_equals_a_dense_filter_for_any_observation_matrix(system):
-    ys = gappy(system, 60)
+    ys = observations_with_gaps(system, 60)
     result = model_of(*system).filter(ys)
     means, covs, loglik = gaussian.exact_filter(*system, ys)
     D, Q = system[:2]
@@ -131,7 +142,7 @@ def test_filter_equals_a_dense_filter_for_any_observation_matrix(system):
 
 
 def test_smoother_equals_the_dense_gaussian_for_any_observation_matrix(system):
-    ys = gappy(system, 25)
+    ys = observations_with_gaps(system, 25)
     result = model_of(*system).smooth(ys)
     mean, cov, loglik = gaussian.posterior(*system, ys)
     near = {"rtol": 1e-8, "atol": 1e-9}
@@ -144,31 +155,31 @@ def test_smoother_equals_the_dense_gaussian_for_any_observation_matrix(system):
     assert result.log_likelihood == pytest.approx(loglik, rel=1e-10)
 
 
-def test_a_batch_is_its_series(system):
-    ys = np.stack([gappy(system, 30, seed) for seed in (1, 2, 3)])
+def test_a_batch_equals_single_series(system):
+    ys = np.stack([observations_with_gaps(system, 30, seed) for seed in (1, 2, 3)])
     model = model_of(*system)
     filtered, smoothed = model.filter(ys), model.smooth(ys)
     assert filtered.log_likelihood.shape == (3,)
     for b in range(3):
-        one, whole = model.filter(ys[b]), model.smooth(ys[b])
+        one_filtered, one_smoothed = model.filter(ys[b]), model.smooth(ys[b])
         for name in ("means", "covs", "predicted_means", "predicted_covs", "log_likelihood"):
-            np.testing.assert_array_equal(getattr(filtered, name)[b], getattr(one, name))
+            np.testing.assert_array_equal(getattr(filtered, name)[b], getattr(one_filtered, name))
         for name in ("means", "covs", "lag_one_covs", "log_likelihood"):
-            np.testing.assert_array_equal(getattr(smoothed, name)[b], getattr(whole, name))
-        np.testing.assert_array_equal(smoothed.initial.mean[b], whole.initial.mean)
-        np.testing.assert_array_equal(smoothed.initial.cov[b], whole.initial.cov)
+            np.testing.assert_array_equal(getattr(smoothed, name)[b], getattr(one_smoothed, name))
+        np.testing.assert_array_equal(smoothed.initial.mean[b], one_smoothed.initial.mean)
+        np.testing.assert_array_equal(smoothed.initial.cov[b], one_smoothed.initial.cov)
 
 
-def test_read_only_and_fortran_ordered_observations_are_welcome(system):
-    ys = gappy(system, 30)
+def test_read_only_and_fortran_ordered_observations_are_accepted(system):
+    ys = observations_with_gaps(system, 30)
     other = np.asfortranarray(ys)
     other.setflags(write=False)
     np.testing.assert_array_equal(model_of(*system).filter(other).means, model_of(*system).filter(ys).means)
 
 
 @pytest.mark.parametrize("blank", [np.ma.masked, None])
-def test_masked_entries_and_none_are_not_seen(system, blank):
-    ys = gappy(system, 30)
+def test_masked_entries_and_none_are_missing(system, blank):
+    ys = observations_with_gaps(system, 30)
     if blank is None:
         other = [[None if np.isnan(value) else value for value in row] for row in ys]
     else:
@@ -177,7 +188,7 @@ def test_masked_entries_and_none_are_not_seen(system, blank):
 
 
 def test_canonical_form_gives_the_same_observations_and_rewards():
-    """Both systems, driven by the same noise carried over, show the same y and pay the same rewards."""
+    """Both systems have the same observations and rewards if they get the same noise."""
     rng = np.random.default_rng(43)
     system = gaussian.random_system(rng, 5, 2, canonical=False)
     D, Q, A, _, m0, P0 = system
@@ -196,7 +207,7 @@ def test_canonical_form_gives_the_same_observations_and_rewards():
     np.testing.assert_allclose(form.contexts_to_original(x_tilde), x, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(form.arms_to_original(arms_tilde), arms, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(form.to_canonical[:2], A)
-    # The hidden half is orthonormal and orthogonal to what is seen.
+    # The hidden rows are orthonormal, and orthogonal to the observed ones.
     hidden = form.to_canonical[2:]
     np.testing.assert_allclose(hidden @ hidden.T, np.eye(3), atol=1e-12)
     np.testing.assert_allclose(hidden @ A.T, 0.0, atol=1e-12)
@@ -204,11 +215,11 @@ def test_canonical_form_gives_the_same_observations_and_rewards():
 
 def test_canonical_form_has_the_same_likelihood_and_belief():
     system = gaussian.random_system(np.random.default_rng(44), 5, 2, canonical=False)
-    model, ys = model_of(*system), gappy(system, 40)
+    model, ys = model_of(*system), observations_with_gaps(system, 40)
     form = model.canonical()
-    ours, theirs = model.filter(ys), form.model.filter(ys)
-    assert ours.log_likelihood == pytest.approx(theirs.log_likelihood, rel=1e-12)
-    np.testing.assert_allclose(form.contexts_to_original(theirs.means), ours.means, rtol=1e-10, atol=1e-10)
+    original, canonical = model.filter(ys), form.model.filter(ys)
+    assert original.log_likelihood == pytest.approx(canonical.log_likelihood, rel=1e-12)
+    np.testing.assert_allclose(form.contexts_to_original(canonical.means), original.means, rtol=1e-10, atol=1e-10)
 
 
 def test_a_canonical_model_is_its_own_canonical_form():

@@ -1,4 +1,4 @@
-"""The paper's Algorithm 1, line by line, for one stream: slow, obvious, and sharing no code with the package."""
+"""Algorithm 1 of the paper for one stream, line by line and without code of the package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class KalmanFilter:
-    """Equations 4 and 5 of the paper, with A written out."""
+    """Equations 4 and 5 of the paper, with an explicit A."""
 
     def __init__(self, D, Q, Sigma, mean, cov):
         self.D, self.Q, self.Sigma, self.x, self.P = D, Q, Sigma, mean, cov
@@ -23,7 +23,7 @@ class KalmanFilter:
 
 
 class EmkfThompson:
-    """EMKF-Bandit with Thompson sampling; `z` are the standard normals behind the sampled scores."""
+    """EMKF-Bandit with Thompson sampling. `z` are the standard normals of the sampled scores."""
 
     def __init__(self, D0, Q0, Sigma, arms, window, width, regularisation):
         d = len(D0)

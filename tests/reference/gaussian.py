@@ -1,6 +1,6 @@
-"""Slow and obvious: the state space model as one joint Gaussian, and the textbook recursions written out.
+"""The state space model as one joint Gaussian, and the textbook recursions, slow and simple.
 
-Everything here takes a general observation matrix A and plain arrays, and shares no code with the package.
+All functions take a general observation matrix A and use no code of the package.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ NOISE_FLOOR = 1e-9
 
 
 def joint(D, Q, A, R, m0, P0, n):
-    """Mean and covariance of (x_0, .., x_n) stacked, and of (y_1, .., y_n) stacked, and their covariance."""
+    """Return mean and covariance of the stacked (x_0, ..., x_n), and H and noise of y = Hx + noise, stacked as well."""
     d, k = D.shape[0], A.shape[0]
-    # x = F (x_0, ε_0, .., ε_{n−1}): block (t, s) of F is D^{t−s}.
+    # x = F (x_0, ε_0, ..., ε_{n−1}), where block (t, s) of F is D^{t−s}.
     powers = [np.linalg.matrix_power(D, t) for t in range(n + 1)]
     F = np.zeros(((n + 1) * d, (n + 1) * d))
     for t in range(n + 1):
@@ -33,7 +33,7 @@ def joint(D, Q, A, R, m0, P0, n):
 
 
 def posterior(D, Q, A, R, m0, P0, y):
-    """Mean (n+1, d) and covariance ((n+1)d, (n+1)d) of all states given what was seen; log-likelihood."""
+    """Return mean (n+1, d) and covariance ((n+1)d, (n+1)d) of all states given y, and the log-likelihood."""
     n, d = y.shape[0], D.shape[0]
     x_mean, x_cov, H, noise = joint(D, Q, A, R, m0, P0, n)
     seen = ~np.isnan(y.ravel())
@@ -54,7 +54,7 @@ def block(cov, d, t, s):
 
 
 def noise_moment(D, Q, A, R, m0, P0, y):
-    """Σ_t E[n_t n_tᵀ | what was seen], with n_t = y_t − A x_t, from the joint law of states and noises."""
+    """Return Σ_t E[n_t n_tᵀ | y] with n_t = y_t − A x_t, from the joint distribution of states and noises."""
     n, k = y.shape
     x_mean, x_cov, H, noise = joint(D, Q, A, R, m0, P0, n)
     seen = ~np.isnan(y.ravel())
@@ -67,7 +67,7 @@ def noise_moment(D, Q, A, R, m0, P0, y):
 
 
 def exact_filter(D, Q, A, R, m0, P0, y):
-    """The Kalman recursion at every step, never frozen. Means and covariances (n, ·) and log-likelihood."""
+    """Return means (n, d), covariances (n, d, d) and the log-likelihood, with the gain computed in every step."""
     x, P = m0.copy(), P0.copy()
     d = len(x)
     means, covs, loglik = [], [], 0.0
@@ -94,7 +94,7 @@ def exact_filter(D, Q, A, R, m0, P0, y):
 
 
 def random_system(rng, d, k, radius=0.93, noise=0.3, canonical=True):
-    """A stable system with nothing at 0 or 1: D, Q, A, R, m0, P0."""
+    """Return D, Q, A, R, m0 and P0 of a random stable system without special values."""
     D = rng.normal(size=(d, d))
     D *= radius / np.abs(np.linalg.eigvals(D)).max()
     root = rng.normal(size=(d, d)) * 0.4
@@ -107,7 +107,7 @@ def random_system(rng, d, k, radius=0.93, noise=0.3, canonical=True):
 
 
 def simulate(rng, D, Q, A, R, m0, P0, n):
-    """States (n+1, d), from x_0 on, and observations (n, k)."""
+    """Return states (n+1, d) from x_0 on, and observations (n, k)."""
     d, k = D.shape[0], A.shape[0]
     x = [rng.multivariate_normal(m0, P0)]
     for _ in range(n):
@@ -117,7 +117,7 @@ def simulate(rng, D, Q, A, R, m0, P0, n):
 
 
 def random_series(seed, d, k, n, *, gaps=None, **options):
-    """A random system and n observations of it; `gaps` are the options of `with_gaps`, None: all is observed."""
+    """Return a random system and n observations of it. `gaps` are options of `with_gaps`, or None for no gaps."""
     rng = np.random.default_rng(seed)
     system = random_system(rng, d, k, **options)
     y = simulate(rng, *system, n)[1]
@@ -125,7 +125,7 @@ def random_series(seed, d, k, n, *, gaps=None, **options):
 
 
 def with_gaps(rng, y, share=0.2, blank=(2,)):
-    """Some entries missing, and the rounds in `blank` altogether."""
+    """Return y with a random share of its entries and all entries of the rounds in `blank` missing."""
     y = y.copy()
     y[rng.random(y.shape) < share] = np.nan
     for t in blank:

@@ -1,4 +1,4 @@
-"""The measurement-error bandit's estimate as its authors have it: in every round the noise of every arm."""
+"""The estimate of the measurement-error bandit as its authors define it, with the noise added for every arm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import numpy as np
 def authors_estimate(
     ys: np.ndarray, arms: np.ndarray, rewards: np.ndarray, propensities: np.ndarray, noise: np.ndarray, count: int
 ) -> np.ndarray:
-    """θ_a = (V_a − W_a)⁻¹ b_a with V_a = I + Σ w yyᵀ and b_a = Σ w r y over rounds of a, w = (1/K)/π; W_a = nΣ/K."""
+    """Return θ_a = (V_a − W_a)⁻¹ b_a (K, k) for every arm.
+
+    V_a = I + Σ w yyᵀ and b_a = Σ w r y over the rounds of arm a, with w = (1/K)/π, and W_a = nΣ/K.
+    """
     n, k = ys.shape
     theta = np.empty((count, k))
     for arm in range(count):

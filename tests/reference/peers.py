@@ -1,4 +1,4 @@
-"""The same model in other libraries, and in this one."""
+"""The same model in this library and in statsmodels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def model_of(D, Q, A, R, m0, P0):
 
 
 def statsmodels_of(D, Q, A, R, m0, P0, y):
-    """The exact smoother of statsmodels. Its initial state is x_1, ours x_0."""
+    """Return the exact smoother of statsmodels, whose initial state is x_1 and not x_0."""
     k, d = A.shape
     peer = KalmanSmoother(k_endog=k, k_states=d, tolerance=0.0)
     peer.bind(y)

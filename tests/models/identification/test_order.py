@@ -1,4 +1,4 @@
-"""How many hidden coordinates, and the one basis they are given."""
+"""Tests of the selection of the dimension, of the gauge and of subspace identification."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from halfseen.models.linear_gaussian import change_basis
 
 
 def rotating(seed, rounds, latent=5, observed=3):
-    """A system turning in planes of which the observed coordinates show a part."""
+    """A rotating system of which some coordinates are observed."""
     rng = np.random.default_rng([seed, 40])
     D = 0.97 * np.linalg.qr(rng.normal(size=(latent, latent)))[0]
     system = (
@@ -38,7 +38,7 @@ def test_fit_finds_enough_dimensions(seed):
 @pytest.mark.filterwarnings("ignore::halfseen.HalfseenWarning")
 @pytest.mark.parametrize("memory", [0.0, 0.8])
 @pytest.mark.parametrize("seed", range(3))
-def test_fit_stays_at_what_is_seen_where_nothing_is_hidden(memory, seed):
+def test_fit_finds_no_hidden_coordinates_where_there_are_none(memory, seed):
     rng, x, ys = np.random.default_rng([seed, 8]), np.zeros(3), []
     for _ in range(800):
         x = memory * x + rng.normal(size=3)
@@ -47,7 +47,7 @@ def test_fit_stays_at_what_is_seen_where_nothing_is_hidden(memory, seed):
     assert found.model.latent == 3
 
 
-def test_auto_is_the_best_aicc_of_the_candidates(recwarn):
+def test_auto_returns_the_candidate_with_the_best_aicc(recwarn):
     ys = rotating(1, 200, latent=3, observed=2)[1][1]
     got = hs.fit(ys, latent="auto", max_iterations=30)
     fits = {d: hs.fit(ys, latent=d, max_iterations=30) for d in candidate_dimensions(2)[:7]}
@@ -57,22 +57,22 @@ def test_auto_is_the_best_aicc_of_the_candidates(recwarn):
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    ("options", "message"),
     [
-        ({"latent": "all"}, "latent: expected an integer of at least 2, the number of features, or 'auto, got 'all''"),
+        ({"latent": "all"}, "latent: expected 'auto' or an integer of at least 2, the number of features, got 'all'"),
         (
             {
                 "latent": "auto",
                 "start": hs.LinearGaussianModel(transition=np.eye(2), process_cov=1.0, observation_cov=[1, 1]),
             },
-            "start: expected nothing with latent='auto', which tries several dimensions, got a model",
+            "start: expected None with latent='auto', which fits several dimensions, got a model",
         ),
     ],
 )
-def test_bad_input(options, line):
+def test_bad_input_is_refused(options, message):
     with pytest.raises(hs.HalfseenError) as caught:
         hs.fit(np.random.default_rng(0).normal(size=(20, 2)), **options)
-    assert str(caught.value) == line
+    assert str(caught.value) == message
 
 
 def test_aicc():
@@ -83,20 +83,20 @@ def test_aicc():
     assert aicc(-100.0, 5, 3, 38) > -np.inf
 
 
-def test_the_search_stops_when_nothing_gets_better():
-    tried = []
+def test_the_search_stops_without_improvement():
+    fitted_dimensions = []
 
     def fit(dimension):
-        tried.append(dimension)
+        fitted_dimensions.append(dimension)
         return dimension
 
     assert search_dimension(range(2, 20), fit, lambda fitted, _: -20.0 * (fitted - 4) ** 2) == 4
-    assert tried == [2, 3, 4, 5, 6, 7]
+    assert fitted_dimensions == [2, 3, 4, 5, 6, 7]
     assert search_dimension(range(3), fit, lambda *_: -np.inf) is None
 
 
 @pytest.mark.parametrize(("latent", "observed"), [(5, 3), (4, 1), (3, 3)])
-def test_a_gauge_changes_neither_what_is_seen_nor_what_is_predicted(latent, observed):
+def test_the_gauge_changes_neither_observations_nor_predictions(latent, observed):
     rng = np.random.default_rng(latent)
     system, (_, y) = rotating(2, 60, latent, observed)
     model = Parameters(system[0], system[1], *system[3:])
@@ -118,26 +118,26 @@ def _model(p):
     )
 
 
-def test_the_gauge_makes_hidden_coordinates_white_and_new():
+def test_the_gauge_whitens_hidden_coordinates():
     root = np.random.default_rng(3).normal(size=(6, 6))
     moment, k = root @ root.T, 2
     T = gauge(moment, k)
     got = T @ moment @ T.T
-    want = np.zeros((6, 6))
-    want[:k, :k] = moment[:k, :k]
-    want[k:, k:] = np.trace(moment[:k, :k]) / k * np.eye(4)
-    np.testing.assert_allclose(got, want, atol=1e-8)
+    expected = np.zeros((6, 6))
+    expected[:k, :k] = moment[:k, :k]
+    expected[k:, k:] = np.trace(moment[:k, :k]) / k * np.eye(4)
+    np.testing.assert_allclose(got, expected, atol=1e-8)
 
 
-def test_units_of_what_was_seen():
+def test_centre_and_scale_use_observed_entries():
     y = np.array([[1e6 + 1, 2.0, np.nan, 7.0], [1e6 + 3, np.nan, np.nan, 7.0], [1e6 + 5, 6.0, np.nan, 7.0]])
     centre, scale = centre_and_scale(y)
     np.testing.assert_allclose(centre, [1e6 + 3, 4.0, 0.0, 7.0])
     np.testing.assert_allclose(scale, [np.sqrt(8 / 3), 2.0, 1.0, 1.0])
 
 
-def test_the_regression_start_predicts():
-    """It is a better guess of turning dynamics than a random one, and none where there is nothing to regress."""
+def test_the_subspace_start_predicts():
+    """The start predicts a rotating system, and is None for a short series."""
     _, (_, y) = rotating(5, 400)
     y = (y - y.mean(axis=0)) / y.std(axis=0)
     start = subspace_start(y, 5)

@@ -1,4 +1,4 @@
-"""Which model a stream gets: the one found, unless y itself predicts rewards better that were held back."""
+"""The selected model is a fitted one unless y itself predicts left-out rewards better."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ K, D, N = 2, 3, 200
 
 
 class FakeRewards:
-    """Rewards that prefer three dimensions, and predict with the errors given."""
+    """Reward evidence that prefers three dimensions and has the given prediction errors."""
 
     def __init__(self, *, smoothed, filtered, plain, count=ENOUGH_REWARDS):
         self.count = count
@@ -29,24 +29,24 @@ class FakeRewards:
 @pytest.fixture(scope="module")
 def fitted():
     rng = np.random.default_rng(3)
-    turn = 0.95 * np.linalg.qr(rng.normal(size=(D, D)))[0]
+    rotation = 0.95 * np.linalg.qr(rng.normal(size=(D, D)))[0]
     x, ys = np.zeros(D), []
     for _ in range(N):
-        x = turn @ x + 0.3 * rng.normal(size=D)
+        x = rotation @ x + 0.3 * rng.normal(size=D)
         ys.append(x[:K] + 0.1 * rng.normal(size=K))
     y = np.array(ys) / np.std(ys, axis=0)
     return y, fit_from_scratch(y, D, np.linalg.qr(rng.normal(size=(D, D)))[0], noisy=False)
 
 
-def found(fitted, rewards):
+def select(fitted, rewards):
     y, fit = fitted
     return select_model(y, {0: fit}, first_gap=np.zeros(K), from_first=True, rewards=rewards)
 
 
-def test_a_model_that_predicts_no_worse_is_kept_and_its_arms_learn_on_smoothed_contexts(fitted):
-    behind = np.exp(1.9 * REJECTION_MARGIN / ENOUGH_REWARDS)  # by a little less than DOUBT nats
-    rewards = FakeRewards(smoothed=behind, filtered=0.1, plain=1.0)
-    got = found(fitted, rewards)
+def test_a_model_that_predicts_well_is_kept_and_arms_learn_on_smoothed_contexts(fitted):
+    worse = np.exp(1.9 * REJECTION_MARGIN / ENOUGH_REWARDS)  # a little less than REJECTION_MARGIN nats
+    rewards = FakeRewards(smoothed=worse, filtered=0.1, plain=1.0)
+    got = select(fitted, rewards)
     assert not got.plain
     assert not np.allclose(got.features[:, 1:], got.filtered[1:], atol=1e-3)
     features, query = rewards.calls[0]
@@ -54,22 +54,22 @@ def test_a_model_that_predicts_no_worse_is_kept_and_its_arms_learn_on_smoothed_c
     np.testing.assert_array_equal(query[:, 1:], got.filtered[1:])
 
 
-def test_where_arms_learnt_on_smoothed_contexts_predict_worse_they_learn_on_filtered_ones(fitted):
-    got = found(fitted, FakeRewards(smoothed=1.5, filtered=0.9, plain=1.0))
+def test_arms_learn_on_filtered_contexts_if_smoothed_ones_predict_worse(fitted):
+    got = select(fitted, FakeRewards(smoothed=1.5, filtered=0.9, plain=1.0))
     assert not got.plain
     np.testing.assert_array_equal(got.features[:, 1:], got.filtered[1:])
-    np.testing.assert_array_equal(got.smooth_cov, got.end_cov)  # the errors of the contexts the arms were learnt on
+    np.testing.assert_array_equal(got.smooth_cov, got.end_cov)
 
 
-def test_where_those_predict_worse_as_well_the_context_is_y(fitted):
-    got = found(fitted, FakeRewards(smoothed=1.5, filtered=1.1, plain=1.0))
+def test_the_context_is_y_if_filtered_contexts_predict_worse_too(fitted):
+    got = select(fitted, FakeRewards(smoothed=1.5, filtered=1.1, plain=1.0))
     assert got.plain
     np.testing.assert_allclose(got.features[:, 1:], fitted[0], atol=1e-4)
 
 
-def test_few_rewards_cannot_refuse_a_model(fitted):
-    assert not found(fitted, FakeRewards(smoothed=9.0, filtered=9.0, plain=1.0, count=ENOUGH_REWARDS - 1)).plain
+def test_few_rewards_cannot_reject_a_model(fitted):
+    assert not select(fitted, FakeRewards(smoothed=9.0, filtered=9.0, plain=1.0, count=ENOUGH_REWARDS - 1)).plain
 
 
-def test_rewards_without_any_error_are_no_reason_to_stop(fitted):
-    assert not found(fitted, FakeRewards(smoothed=0.0, filtered=0.0, plain=0.0)).plain
+def test_prediction_errors_of_zero_are_allowed(fitted):
+    assert not select(fitted, FakeRewards(smoothed=0.0, filtered=0.0, plain=0.0)).plain
