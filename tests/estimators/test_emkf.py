@@ -130,7 +130,10 @@ def test_the_gain_collapses_under_much_sensor_noise_and_smoothing_saves_it():
             {"latent": 5, "initial_transition": np.eye(4)},
             "initial_transition: expected shape (5, 5), got shape (4, 4)",
         ),
-        ({"latent": 5, "observation_cov": -1.0}, "observation_cov: got a matrix that is no covariance; want"),
+        (
+            {"latent": 5, "observation_cov": -1.0},
+            "observation_cov: expected a symmetric positive semi-definite matrix, got a matrix that is not one",
+        ),
         ({"latent": 5, "observation_cov": np.eye(2)}, "observation_cov: expected shape (3, 3), got shape (2, 2)"),
         ({"latent": 5, "initial_process_var": 0}, "initial_process_var: expected a finite number above 0, got 0"),
         ({}, "latent: expected a value: 'emkf-ts' must be told its latent, got nothing"),

@@ -118,9 +118,10 @@ def score_packed(rows, sizes, mean, cov, features, means, variances):  # type: i
 
 @kernel()
 def reuse_packed(rows, sizes, cov, moment, features, reuse):  # type: ignore[no-untyped-def]
-    """Write uᵀMu/(cᵀu)² with u = C_a c and M = mean of c'c'ᵀ to reuse (n, K), the mean of (cᵀC_a c')²/(cᵀC_a c)².
+    """Write the mean of (cᵀC_a c')²/(cᵀC_a c)² over past features c' to reuse (n, K), for features c (n, p).
 
-    It measures how much a reward at c tells about the rewards of the arm at other contexts c'.
+    It measures how much a reward at c tells about the rewards of the arm at other contexts. It is computed as
+    uᵀMu/(cᵀu)² with u = C_a c and M the mean of c'c'ᵀ (`moment`).
     """
     for s in range(rows.shape[0]):
         b = rows[s]
@@ -231,10 +232,12 @@ def update_context(  # type: ignore[no-untyped-def]
 ):
     """Update x and P of the streams in rows (n,) with rewards as observations of the context.
 
-    slots (n,) are the positions of the rewards in the history arm and reward (B, H), or negative. Nothing happens
-    without a reward. The arm has already learnt from the reward, so its error e⁺ and variance q⁺ are those afterwards.
-    x += Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v² is equal to the update with the arm before it learnt. origin (B,) is
-    subtracted from rewards.
+    slots (n,) are the positions of the rewards in the arrays arm and reward (B, H) of the history. A negative position
+    or a reward of NaN means that there is none, and nothing changes. origin (B,) is subtracted from rewards.
+
+    The arm has already learnt from the reward. With its error e⁺ and its variance q⁺ after learning, the updates x +=
+    Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v² equal those with the arm before learning. m are the slopes of the arm, and v is
+    the noise variance.
     """
     for s in range(rows.shape[0]):
         b = rows[s]

@@ -20,10 +20,8 @@ POINT, NORMAL, HALF_NORMAL = 0, 1, 2
 
 _REACH = 8.5  # standard deviations beyond which the tail of a normal distribution (1e-17) is ignored
 _PANEL = 2.5  # width of a quadrature panel in units of the smallest standard deviation there
-_MANY, _MANY_HALVES = (
-    50,
-    10,
-)  # with more normal or half-normal arms the integrand is steeper, and panels are half as wide
+# With more normal or half-normal arms than this the integrand is steeper, and panels are half as wide.
+_MANY, _MANY_HALVES = 50, 10
 _NEGLIGIBLE_STD = 1e-13  # a standard deviation below this share of the largest counts as 0
 _NEGLIGIBLE_PROBABILITY = 1e-30  # a panel is skipped if all scores are below its end with less than this probability
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -193,9 +191,7 @@ def win_probabilities(means, variances, widths, distribution, available, probabi
         for a in range(arms):
             scores[a], spreads[a] = means[i, a], widths[i, a] * math.sqrt(variances[i, a])
             probabilities[i, a] = 0.0
-            if math.isnan(
-                scores[a] + spreads[a]
-            ):  # an arm without a score is chosen only if all others are unavailable
+            if math.isnan(scores[a] + spreads[a]):  # an arm without a score comes last
                 scores[a], spreads[a] = -np.inf, 0.0
             if distribution == POINT:
                 scores[a] += spreads[a]

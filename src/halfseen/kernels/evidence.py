@@ -1,8 +1,8 @@
 """Bayesian linear regression of all arms with hyperparameters from the data (docs/mathematics.md, "Calibrated arms").
 
 θ_a ~ N(θ_0, Λ) for every arm, and r = θ_aᵀc + noise of variance s_a. The hyperparameters are Λ, s_a and the baseline,
-which is the prior mean of the intercept. The prior means of the slopes are 0. They are estimated with
-expectation–maximisation (EM) on the evidence. Arms without a reward do not influence them, so adding an arm changes
+which is the prior mean of the intercept. They are estimated with expectation–maximisation (EM) on the evidence. The
+prior means of the slopes are 0. Arms without a reward do not influence the hyperparameters, so adding an arm changes
 nothing for the others.
 
 The intercept of an arm may depend on its slopes: intercept_a = baseline + α·uᵀslopes_a + N(0, ρ), where u is the

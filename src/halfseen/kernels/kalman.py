@@ -100,7 +100,7 @@ def _all_seen(seen: Flags) -> bool:
 
 @kernel()
 def advance_gain(
-    groups: Index,  # (n,)
+    groups: Index,  # (n,), the groups to update
     D: Stack,  # (M, d, d) for M groups, or (1, d, d) if all groups have the same model
     Q: Stack,  # (M, d, d) or (1, d, d)
     R: Stack,  # (M, k, k) or (1, k, k)

@@ -110,7 +110,7 @@ def _philox_round(key_0, key_1, c_0, c_1, c_2, c_3):  # type: ignore[no-untyped-
 
 @kernel(AS_WRITTEN)
 def _two_blocks(key_0, key_1, block, now, purpose):  # type: ignore[no-untyped-def]
-    """Return the four words of `block` and of the next block. Two at a time, because their products are independent."""
+    """Return the words of two consecutive blocks, computed together because their products are independent."""
     a_0, a_1, a_2, a_3 = block, now, purpose, _ZERO
     b_0, b_1, b_2, b_3 = block + _ONE, now, purpose, _ZERO
     for _ in range(10):
@@ -129,7 +129,7 @@ def _uniform(word):  # type: ignore[no-untyped-def]
 
 @kernel(AS_WRITTEN)
 def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignore[no-untyped-def]
-    """Call `draw` for keys[i] and round `now`, with the result in out[o]. `scratch` (count + EXTRA,) is scratch."""
+    """Call `draw` for keys[i] and round `now`, with the result in out[o]. `scratch` has count + EXTRA entries."""
     count = out.shape[1]
     half = scratch.shape[0] // 2
     even, odd = scratch[:half], scratch[half:]  # draws with even and with odd index
