@@ -11,6 +11,7 @@ import pytest
 from contracts import test_every_agent, test_every_fleet, test_hostile_states, test_live_streams, test_provisional
 
 from halfseen.agents import catalogue
+from halfseen.experiments.warmup import all_kernels
 from halfseen.kernels import compiling
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +31,7 @@ def blocks():
 @pytest.fixture
 def examples(monkeypatch):
     """The modules of the examples by path. Their agents are added to the catalogue."""
-    monkeypatch.setattr(compiling, "KERNELS", dict(compiling.KERNELS))
+    monkeypatch.setattr(compiling, "KERNELS", dict.fromkeys(all_kernels()))  # to which only the examples add
     modules = {}
     for path, code in blocks():
         name = path.removeprefix("src/").replace("/", ".")
@@ -75,7 +76,7 @@ def test_their_own_tests_pass(examples):
 
 
 def test_there_is_one_of_each_kind(examples):
-    assert list(catalogue.CATALOG) == [*AGENTS, *EXAMPLES]
+    assert set(EXAMPLES) <= set(catalogue.CATALOG)
     assert len(CONTRACT) > 20
     world = examples["src/halfseen/worlds/named"].many_arms()
     assert world.begin([1, 2]).advance(3).expected.shape == (3, 2, 30)
