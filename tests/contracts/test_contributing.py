@@ -80,3 +80,14 @@ def test_there_is_one_of_each_kind(examples):
     assert len(CONTRACT) > 20
     world = examples["src/halfseen/worlds/named"].many_arms()
     assert world.begin([1, 2]).advance(3).expected.shape == (3, 2, 30)
+
+
+def test_the_files_and_names_in_its_text_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    new = {f"{path}.py" for path, _ in blocks()}
+    for path in set(re.findall(r"`((?:src|tests|docs|benchmarks)/[^`*]+)`", text)) - new:
+        assert (ROOT / path).exists(), path
+    for name, path in re.findall(r"`(\w+)` in\s+`([\w/]+\.py)`", text):
+        found = [root / path for root in (ROOT, ROOT / "src/halfseen") if (root / path).exists()]
+        assert found, path
+        assert re.search(rf"\b{name}\b", found[0].read_text(encoding="utf-8")), f"{name} in {path}"
