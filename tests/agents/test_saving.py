@@ -118,7 +118,6 @@ def test_names_of_arms_survive(tmp_path):
     assert twin.name == "ts-pco"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions, and links need a privilege")
 def test_saving_again_keeps_permissions_and_links(saved, tmp_path):
     agent, path = saved
     path.chmod(0o600)
