@@ -14,6 +14,8 @@ test: $(VENV)/.test servers  ## style, types, layers, tests
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/pre-commit validate-config
 	HALFSEEN_QUIET=1 $(BIN)/halfseen warmup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 

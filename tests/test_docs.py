@@ -10,8 +10,10 @@ import halfseen as hs
 from halfseen.worlds.named import NAMED, RECORDED
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*DOCUMENTS, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT"))]
+# The code of CONTRIBUTING.md is executed by tests/contracts/test_contributing.py.
+WITH_CODE = [page for page in DOCUMENTS if "```python" in page.read_text()]
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
