@@ -129,9 +129,9 @@ def breakdown_job(quick: bool = False) -> Job:
             first, chosen, rewards = np.full(SEEDS, start), np.empty(shape, dtype=np.int64), np.empty(shape)
             widths = policy.chooser.widths(policy.all_rows, first, policy.learner)
             began = clock()
-            policy.estimator.observe_ahead(rounds.observations, first, None, features)
+            policy.estimator.observe_rounds(rounds.observations, first, None, features)
             filtered = clock()
-            policy.learner.play_ahead(
+            policy.learner.play_rounds(
                 features, widths, NORMAL, policy.streams.keys, first, policy.active, payoffs, chosen, rewards
             )
             filtering, choosing = filtering + filtered - began, choosing + clock() - filtered

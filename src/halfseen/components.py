@@ -158,7 +158,7 @@ class Estimator(Stateful, ABC):
     ) -> Floats:
         """Take in y_t (n, k), NaN where not seen (`complete` says there is none); the features (n, p), a copy."""
 
-    def observe_ahead(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
+    def observe_rounds(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
         """`observe` of all streams in n rounds from `rounds` (B,) on, to the last bit.
 
         All of the observations (n, B, k) is seen; the features are written into (B, n, p).
@@ -169,7 +169,7 @@ class Estimator(Stateful, ABC):
             features[:, t] = self.observe(everyone, y, rounds + t, True, shown)
 
     def __init_subclass__(cls) -> None:
-        _drop_inherited(cls, Estimator, "observe_ahead", "observe")
+        _drop_inherited(cls, Estimator, "observe_rounds", "observe")
         _drop_inherited(cls, Estimator, "replace_rewards", "update_from_rewards", "features_of")
 
     # What follows is for estimators that learn from rewards or refit their model. The policy does not call what a
@@ -205,7 +205,7 @@ class Estimator(Stateful, ABC):
     def refit_now(self, row: int) -> None:
         """The same for stream `row`, due or not: what `Agent.refit` asks for."""
 
-    def is_due(self, row: int) -> bool:
+    def is_refit_due(self, row: int) -> bool:
         """Whether the model of stream `row` is to be refitted."""
         return False
 
@@ -253,7 +253,7 @@ class Learner(Stateful, ABC):
         """
         raise HalfseenError(f"{type(self).__name__}: it does not score and pick in one call")
 
-    def play_ahead(
+    def play_rounds(
         self,
         features: Floats,
         widths: Floats,
@@ -274,7 +274,7 @@ class Learner(Stateful, ABC):
         raise HalfseenError(f"{type(self).__name__}: it does not play several rounds in one call")
 
     def __init_subclass__(cls) -> None:
-        _drop_inherited(cls, Learner, "play_ahead", "score", "score_and_pick", "learn")
+        _drop_inherited(cls, Learner, "play_rounds", "score", "score_and_pick", "learn")
         _drop_inherited(cls, Learner, "replace_rewards", "learn")
         _drop_inherited(cls, Learner, "may_refuse", "learn")
 
@@ -289,18 +289,20 @@ class Learner(Stateful, ABC):
         """Whether `learn` could refuse a reward of these features (n, p); True where that is not known."""
         return True
 
-    def credit(self, rows: Ints, arms: Ints) -> Floats:
+    def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
         """With which noise variance a reward of the `arms` (n,) would be learnt now, and as which of all; (n, 2).
 
         For learners that are fitted anew and count rewards from 1; the others leave it as it is.
         """
         return np.tile([1.0, 0.0], (len(rows), 1))
 
-    def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+    def replace_rewards(
+        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+    ) -> None:
         """Know what would be known had rewards learnt before been higher by `changes` (n,); refuses nothing.
 
-        `credits` (n, 2) are what `credit` gave when they were learnt. For learners that can: rewards of those that do
-        not override this are never provisional.
+        `replacement_data` (n, 2) are the results of the method of that name when the rewards were learnt. Rewards of a
+        learner that does not override this method are never provisional.
         """
         raise _irreplaceable(self)
 
@@ -346,7 +348,7 @@ class Chooser(ABC):
     """Which arm do we play?"""
 
     weighs_noise: bool = False  # whether `Choices.noise_variances` is wanted
-    looks_ahead: bool = False  # whether `Choices.reuse` is wanted
+    weighs_reuse: bool = False  # whether `Choices.reuse` is wanted
     draw_distribution: int | None = None  # of ζ_a, where the arm played is the highest of m_a + width_a·std_a·ζ_a
     _constant: Floats = np.empty((0, 0))
 
@@ -364,7 +366,7 @@ class Chooser(ABC):
             self._constant = np.full((len(rows), learner.arms), width)
         return self._constant
 
-    def widths_ahead(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats | None:
+    def widths_for_rounds(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats | None:
         """`widths` in `count` rounds from `rounds` on: (n, K) for all of them, or (n, count, K).
 
         None where they depend on what is learnt in these rounds.
@@ -372,7 +374,7 @@ class Chooser(ABC):
         return None
 
     def __init_subclass__(cls) -> None:
-        _drop_inherited(cls, Chooser, "widths_ahead", "widths")
+        _drop_inherited(cls, Chooser, "widths_for_rounds", "widths")
 
     @abstractmethod
     def pick(self, choices: Choices, keys: Keys) -> None:

@@ -206,7 +206,12 @@ def test_a_state_of_another_shape_is_refused(name):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("learner.sizes", 5000), ("estimator.sizes", 5000), ("estimator.sizes", 0), ("estimator.count", -5)],
+    [
+        ("learner.latent_dims", 5000),
+        ("estimator.latent_dims", 5000),
+        ("estimator.latent_dims", 0),
+        ("estimator.stored_rounds", -5),
+    ],
 )
 def test_a_state_whose_arrays_have_no_room_for_what_it_says_is_refused(name, value):
     agent = make_small("adaptive")

@@ -395,7 +395,10 @@ def test_a_state_that_would_index_what_is_not_there_is_refused(changed, line):
     assert frozen(fleet) == before
 
 
-@pytest.mark.parametrize(("name", "value"), [("rung", 99), ("count", 99), ("arm", ARMS), ("sizes", 99), ("offset", -1)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("chosen_candidate", 99), ("stored_rounds", 99), ("arms", ARMS), ("latent_dims", 99), ("dropped_rounds", -1)],
+)
 def test_numbers_that_an_estimator_counts_with_are_checked(name, value):
     fleet = small_fleet("adaptive", count=2)
     play(fleet, 3)

@@ -9,6 +9,7 @@ import pytest
 from settings import assert_same_state, live, make_small, story
 
 import halfseen as hs
+from halfseen.agents.saving import VERSION
 from halfseen.errors import SaveFileError
 
 
@@ -54,10 +55,11 @@ def test_any_flipped_byte_is_refused_or_harmless(saved):
     assert refused > 50
 
 
-def test_newer_version(saved):
+@pytest.mark.parametrize("version", [1, VERSION + 1])
+def test_another_save_version(saved, version):
     _, path = saved
-    rewrite_header(path, version=2)
-    with pytest.raises(SaveFileError, match="of save version 2; this halfseen reads version 1"):
+    rewrite_header(path, version=version)
+    with pytest.raises(SaveFileError, match=f"expected save version {VERSION}, got '.*' of save version {version}"):
         hs.load(path)
 
 

@@ -227,7 +227,9 @@ def test_the_largest_numbers_allowed_leave_a_finite_state(name):
         except hs.HalfseenError:
             assert frozen_state(agent) == before
     for key, value in agent.state().items():
-        there = ~np.isnan(value) if key in ("estimator.ys", "estimator.reward") else np.True_  # NaN: never came
+        there = (
+            ~np.isnan(value) if key in ("estimator.observations", "estimator.rewards") else np.True_
+        )  # NaN: never came
         assert np.isfinite(value.astype(float)[np.broadcast_to(there, value.shape)]).all(), key
     assert np.isfinite(agent.decide(ys[0], **shown(agent, xs[0])).expected).all()
 

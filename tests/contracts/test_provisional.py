@@ -132,14 +132,14 @@ def test_a_batch_is_single_agents(name):
     for t in range(40):
         contexts, ys = (np.stack([one[part][t] for one in stories]) for part in range(2))
         made = policy.replay(ys, arms, contexts=contexts if policy.estimator.reveals_context else None)
-        credits = policy.learn_provisional(made.rounds, made.features, arms, given + t)
-        held.append((made.rounds, made.features, credits))
+        replacement_data = policy.learn_provisional(made.rounds, made.features, arms, given + t)
+        held.append((made.rounds, made.features, replacement_data))
         for agent, x, y, arm, value in zip(singles, contexts, ys, arms, given, strict=True):
             agent.replay(y, int(arm), **shown(agent, x))
             agent.learn(t + 1, float(value) + t, provisional=True)
     for t in (35, 7, 20):
-        rounds, features, credits = held[t]
-        policy.replace_rewards(rounds, features, arms, given + t, given * given, credits)
+        rounds, features, replacement_data = held[t]
+        policy.replace_rewards(rounds, features, arms, given + t, given * given, replacement_data)
         for agent, value in zip(singles, given, strict=True):
             agent.learn(t + 1, float(value * value))
     for key, value in policy.learner.state().items():
@@ -198,7 +198,7 @@ def test_after_a_fit_in_between_the_arms_are_those_of_the_real_rewards(newest):
         agent.learn(number, -paid(number))
     _, arms, rewards, window = estimator.window(0)
     size = int(estimator.sizes[0])
-    features = estimator.history.belief[0, window, : size + 1]
+    features = estimator.history.features[0, window, : size + 1]
     arm_fit = learner.fit(0, features, arms, rewards, warm=True, fixed_hyperparameters=True)
     got = learner.mean[0, : arm_fit.mean.size].reshape(arm_fit.mean.shape)
     np.testing.assert_allclose(got, arm_fit.mean, rtol=1e-9, atol=1e-9 * np.abs(arm_fit.mean).max())
@@ -235,7 +235,7 @@ def test_states_heard_of_from_rewards_are_worked_out_again():
     at_once.give_up(3)
     facts = agent.health().facts
     assert (facts.pop("rewards too late to count"), at_once.health().facts["rewards too late to count"]) == (1, 0)
-    assert (agent.state()["estimator.evidence"] == at_once.state()["estimator.evidence"]).all()
+    assert (agent.state()["estimator.log_likelihoods"] == at_once.state()["estimator.log_likelihoods"]).all()
 
 
 def test_decisions_with_a_provisional_reward_are_bounded_and_let_go_of_like_others():
@@ -303,7 +303,8 @@ def test_an_agent_that_cannot_take_a_reward_back_says_so_and_changes_nothing(stu
     with pytest.raises(hs.HalfseenError) as refused:
         stubborn.learn(1, 1.0, provisional=True)
     assert str(refused.value) == (
-        "provisional: expected False: 'stubborn' cannot put another reward in the place of one that it has learnt, got True"
+        "provisional: expected False: 'stubborn' cannot put another reward in the place of one that it has learnt, "
+        "got True"
     )
     assert frozen_state(stubborn) == before
     with pytest.raises(hs.HalfseenError, match="one with provisional rewards"):

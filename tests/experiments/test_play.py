@@ -18,7 +18,7 @@ from halfseen.worlds.linear_gaussian import RandomWorld
 from halfseen.worlds.world import Episodes, World
 
 SEEDS, ROUNDS = (4, 0, 9), 450  # two whole chunks and a short one
-# `Policy.play_ahead` returns None for these agents. Their learner or their chooser does not support it, or their
+# `Policy.play_rounds` returns None for these agents. Their learner or their chooser does not support it, or their
 # estimator needs rewards.
 ROUND_BY_ROUND = {"adaptive", "adaptive-ts", "adaptive-ids", "meb", "mts", "bayes", "random"}
 AHEAD = CATALOG.keys() - ROUND_BY_ROUND
@@ -73,7 +73,7 @@ def small_world(twist):
 
 
 def one_by_one(monkeypatch):
-    monkeypatch.setattr(Policy, "play_ahead", lambda *_, **__: None)
+    monkeypatch.setattr(Policy, "play_rounds", lambda *_, **__: None)
 
 
 def assert_same_tracks(one, other):
@@ -119,7 +119,7 @@ def test_who_plays_ahead_and_in_what_state_it_is_left(name):
     for n in (1, 7, 230, 30):
         rounds = episodes.advance(n)
         contexts = np.ascontiguousarray(rounds.contexts) if policy.estimator.reveals_context else None
-        played = policy.play_ahead(*parts_of(rounds), contexts=contexts)
+        played = policy.play_rounds(*parts_of(rounds), contexts=contexts)
         assert (played is not None) == (name in AHEAD), "ROUND_BY_ROUND names the agents that do not play ahead"
         if played is None:
             assert not policy.rounds.any()
@@ -141,7 +141,7 @@ def test_widths_that_follow_what_is_learnt_cannot_be_had_ahead():
     world = small_world("plain")
     episodes = world.begin(SEEDS)
     policy = small_policy("kf-ucb", world, episodes, width="self-normalised")
-    assert policy.play_ahead(*parts_of(episodes.advance(5))) is None
+    assert policy.play_rounds(*parts_of(episodes.advance(5))) is None
     assert not policy.rounds.any()
 
 
@@ -152,7 +152,7 @@ def test_streams_of_different_ages_are_played_too():
     for one in (policy, twin):
         one.decide(np.ones((1, 3)), rows=np.array([1]))
     rounds = episodes.advance(80)
-    arms, _, _ = policy.play_ahead(*parts_of(rounds))
+    arms, _, _ = policy.play_rounds(*parts_of(rounds))
     for t in range(80):
         choices = twin.decide(rounds.observations[t])
         paid = rounds.expected[t, twin.all_rows, choices.arms] + rounds.reward_noise[t]
@@ -213,20 +213,20 @@ def test_a_part_that_changes_a_step_is_heard():
         first = estimator(streams, model=episodes.models)
         return Policy(streams, first, learner(streams, 6), chooser(streams, 6))
 
-    plain, doubled = (policy(estimator=one).play_ahead(*parts_of(rounds)) for one in (Kalman, Doubled))
+    plain, doubled = (policy(estimator=one).play_rounds(*parts_of(rounds)) for one in (Kalman, Doubled))
     np.testing.assert_array_equal(doubled[2], 2.0 * plain[2])
-    assert policy(learner=Deaf).play_ahead(*parts_of(rounds)) is None
-    assert policy(chooser=Restless).play_ahead(*parts_of(rounds)) is None
+    assert policy(learner=Deaf).play_rounds(*parts_of(rounds)) is None
+    assert policy(chooser=Restless).play_rounds(*parts_of(rounds)) is None
 
 
 def test_the_true_context_is_missed_where_it_must_be_shown():
     world = small_world("plain")
     episodes = world.begin(SEEDS)
-    assert small_policy("oracle-ts", world, episodes).play_ahead(*parts_of(episodes.advance(3))) is None
+    assert small_policy("oracle-ts", world, episodes).play_rounds(*parts_of(episodes.advance(3))) is None
 
 
 def test_an_estimator_without_a_way_of_its_own_takes_rounds_one_at_a_time():
     streams = StreamBatch(stream_keys(SEEDS), 3, 5)
     ys, features = np.random.default_rng(0).normal(size=(4, 3, 3)), np.empty((3, 4, 3))
-    Observed(streams).observe_ahead(ys, np.ones(3, dtype=np.int64), None, features)
+    Observed(streams).observe_rounds(ys, np.ones(3, dtype=np.int64), None, features)
     np.testing.assert_array_equal(features, ys.swapaxes(0, 1))

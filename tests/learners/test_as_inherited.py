@@ -16,12 +16,12 @@ class Plain(Ridge):
     """Ridge regression without its calls for whole rounds, and without a way to replace rewards."""
 
     score_and_pick = Learner.score_and_pick
-    play_ahead = Learner.play_ahead
+    play_rounds = Learner.play_rounds
     replace_rewards = Learner.replace_rewards
 
 
 def play_round_by_round(learner, features, widths, distribution, keys, rounds, available, payoffs, arms, rewards):
-    """What `play_ahead` is a shortcut for."""
+    """What `play_rounds` is a shortcut for."""
     everyone = np.arange(B)
     for t in range(features.shape[1]):
         now, wide = np.ascontiguousarray(features[:, t]), widths if widths.ndim == 2 else widths[:, t].copy()
@@ -44,7 +44,7 @@ def test_rounds_one_by_one_are_those_of_one_call(distribution, every_round):
     available = np.ones((B, K), dtype=np.bool_)
     available[1, 2] = False
     played = []
-    for play in (Ridge.play_ahead, play_round_by_round):
+    for play in (Ridge.play_rounds, play_round_by_round):
         learner = Ridge(streams, P, regularisation=0.7)
         arms, rewards = np.empty((B, N), dtype=np.int64), np.empty((B, N))
         rounds = np.array([1, 1, 7])
@@ -61,7 +61,7 @@ def test_a_part_without_an_optional_call_says_so():
     with pytest.raises(hs.HalfseenError, match="Plain: it does not score and pick in one call"):
         learner.score_and_pick(*[None] * 8)
     with pytest.raises(hs.HalfseenError, match="Plain: it does not play several rounds in one call"):
-        learner.play_ahead(*[None] * 9)
+        learner.play_rounds(*[None] * 9)
     with pytest.raises(hs.HalfseenError, match="Plain: it cannot put another reward in the place"):
         learner.replace_rewards(np.array([0]), np.ones((1, P)), np.array([1]), np.ones(1), np.ones((1, 2)))
     estimator = hs.make("ts-pco", observed=1, arms=2).policy.estimator
@@ -79,7 +79,7 @@ class Mixed(Clip, Ridge):
 
 
 def test_a_step_may_be_changed_by_a_class_mixed_in():
-    assert Mixed.play_ahead is Learner.play_ahead
+    assert Mixed.play_rounds is Learner.play_rounds
     assert Mixed.replace_rewards is Learner.replace_rewards
     assert Mixed.may_refuse is Learner.may_refuse
     assert Mixed.score_and_pick is Ridge.score_and_pick

@@ -87,8 +87,8 @@ def test_reward_by_reward_is_the_fit_of_all_with_its_hyperparameters():
         assert means[0, a] == pytest.approx(want @ c + found.origin, rel=1e-8)
         assert variances[0, a] == pytest.approx(c @ np.linalg.solve(precision, c), rel=1e-8)
     np.testing.assert_allclose(one.noise(row, c[None])[0], found.noise)
-    assert one.counts[1].sum() == 30
-    assert not one.counts[0].any()
+    assert one.reward_counts[1].sum() == 30
+    assert not one.reward_counts[0].any()
 
 
 def test_before_any_fit_all_arms_look_alike():

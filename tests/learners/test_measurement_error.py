@@ -50,8 +50,8 @@ def test_the_sums_are_those_of_the_formula(missing):
         V = 1.6 * np.eye(K) + sum(np.outer(filled[t], filled[t]) / propensities[t] for t in mine)
         W = sum(NOISE * np.outer(seen[t], seen[t]) / propensities[t] for t in mine)
         f = sum(rewards[t] * filled[t] / propensities[t] for t in mine)
-        np.testing.assert_allclose(one.V[0, arm], V)
-        np.testing.assert_allclose(one.W[0, arm], W)
+        np.testing.assert_allclose(one.gram[0, arm], V)
+        np.testing.assert_allclose(one.noise_gram[0, arm], W)
         np.testing.assert_allclose(one.theta[0, arm], np.linalg.solve(V - W, f))
     means, variances = one.score(np.array([0]), np.array([[0.5, np.nan, -1.0, 0.9]]))
     np.testing.assert_allclose(means[0], one.theta[0] @ [0.5, 0.0, -1.0])
@@ -77,11 +77,11 @@ def test_before_the_burn_in_and_where_it_is_not_safe_there_is_no_correction():
     blind = taught(learner(burn_in=5, observation_cov=50.0), ys, arms, propensities, rewards)
     timid = taught(learner(burn_in=5, safety=0.95), ys, arms, propensities, rewards)
     for one in (early, blind, timid):
-        plain = [np.linalg.solve(one.V[0, a], one.f[0, a]) for a in range(ARMS)]
+        plain = [np.linalg.solve(one.gram[0, a], one.reward_sum[0, a]) for a in range(ARMS)]
         np.testing.assert_allclose(one.theta[0], plain)
     # The arm that is not played at the end of the burn-in is corrected then, too.
     after = taught(learner(burn_in=50), ys, arms, propensities, rewards)
-    whole = [np.linalg.solve(after.V[0, a] - after.W[0, a], after.f[0, a]) for a in range(ARMS)]
+    whole = [np.linalg.solve(after.gram[0, a] - after.noise_gram[0, a], after.reward_sum[0, a]) for a in range(ARMS)]
     np.testing.assert_allclose(after.theta[0], whole)
 
 
@@ -103,9 +103,9 @@ def test_fold_with_the_propensities_of_another_policy():
     told = make_small("meb").fold(ys, arms, noise, propensities=np.full(40, 0.25))
     weights = 1 / 0.25
     want = 2.3 * np.eye(3) + weights * sum(np.outer(ys[t], ys[t]) for t in range(0, 40, 4))
-    np.testing.assert_allclose(told.state()["learner.V"][0, 0], want)
+    np.testing.assert_allclose(told.state()["learner.gram"][0, 0], want)
     own = make_small("meb").fold(ys, arms, noise)
-    assert not np.allclose(own.state()["learner.V"], told.state()["learner.V"])
+    assert not np.allclose(own.state()["learner.gram"], told.state()["learner.gram"])
     with pytest.raises(AssertionError):
         assert_same_state(own, told)
 

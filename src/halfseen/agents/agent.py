@@ -169,8 +169,8 @@ class Agent:
         """Put a reward in the place of the provisional one; the decision stays open if it is `provisional` itself."""
         held = self._pending.provisional[number]
         rounds, arms, features = held.made
-        credits = np.array([[held.variance, held.number]])
-        self.policy.replace_rewards(rounds, features, arms, np.array([held.value]), np.array([value]), credits)
+        replacement_data = np.array([[held.variance, held.number]])
+        self.policy.replace_rewards(rounds, features, arms, np.array([held.value]), np.array([value]), replacement_data)
         if provisional:
             self._pending.set_provisional(number, held._replace(value=value))
         else:
@@ -225,7 +225,7 @@ class Agent:
     @property
     def refit_due(self) -> bool:
         """Whether `refit` has something to do that made itself due."""
-        return self.policy.estimator.is_due(0)
+        return self.policy.estimator.is_refit_due(0)
 
     def model(self) -> dict[str, Any]:
         """What the last refit has found, as arrays by name: for `accept`, perhaps of a copy of this agent elsewhere."""

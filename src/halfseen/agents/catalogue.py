@@ -31,7 +31,7 @@ from halfseen.estimators.hmm import Hmm
 from halfseen.estimators.kalman import Kalman
 from halfseen.estimators.lagged import Lagged
 from halfseen.estimators.latent_states import LatentStates
-from halfseen.estimators.observed import AsSeen, Observed
+from halfseen.estimators.observed import Observed, ObservedWithPropensity
 from halfseen.estimators.revealed import Revealed
 from halfseen.estimators.smoothed_em import SmoothedEm
 from halfseen.kernels.random import stream_keys
@@ -146,7 +146,7 @@ _TABLE = (
     ),
     CatalogueEntry(
         "meb",
-        AsSeen,
+        ObservedWithPropensity,
         MeasurementError,
         FlooredGreedy,
         "the observation, its noise corrected for",

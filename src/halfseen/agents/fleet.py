@@ -297,7 +297,7 @@ class Fleet:
         """How all streams are doing, counted; `fleet.agent(stream).health()` says more about one."""
         rows = self._registry.rows
         rounds, missed, silent = (
-            array[rows] for array in (self._policy.rounds, self._policy.missed, self._policy.silent)
+            array[rows] for array in (self._policy.rounds, self._policy.missing_rounds, self._policy.rounds_since_seen)
         )
         rewards, last_rewarded = self._rewarded[rows].T
         waiting = self._pending.counts[rows]

@@ -31,7 +31,7 @@ class HasProvisional(DecisionError):
 
 
 class Provisional(NamedTuple):
-    """A decision with a reward that another may replace, and how that reward was learnt (`Learner.credit`)."""
+    """A decision with a provisional reward, its value and the two numbers of `Learner.replacement_data`."""
 
     made: PendingDecision
     value: float

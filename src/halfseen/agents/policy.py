@@ -26,15 +26,16 @@ _OURS = f"{__name__.partition('.')[0]}."
 class Policy(Stateful):
     """B streams of one agent. State = fold over (observation, arm, reward): no draw is remembered, none is hidden."""
 
-    state_names = ("rounds", "active", "missed", "silent")
+    state_names = ("rounds", "active", "missing_rounds", "rounds_since_seen")
 
     def __init__(self, streams: StreamBatch, estimator: Estimator, learner: Learner, chooser: Chooser) -> None:
         self.streams, self.estimator, self.learner, self.chooser = streams, estimator, learner, chooser
         self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)
         self.all_rows: Ints = np.arange(streams.count)
         self.active: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)  # arms that are not retired
-        self.missed: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)  # rounds each entry was missing
-        self.silent: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)  # ... up to now, in a row
+        # Per entry of the observation: rounds in which it was missing, and rounds since it was last observed.
+        self.missing_rounds: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
+        self.rounds_since_seen: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
         self._any_silent = False
         self._keys = streams.keys
         self._updates_from_rewards = _overrides(estimator, "features_of", "update_from_rewards")
@@ -45,13 +46,13 @@ class Policy(Stateful):
         self._refits = _overrides(estimator, "due_for_refit")
         self.can_refit = _overrides(estimator, "refit_now")  # whether `refit` has anything to do
         at_once = type(learner).score_and_pick is not Learner.score_and_pick and not (
-            learner.weighs_propensity or chooser.weighs_noise or chooser.looks_ahead
+            learner.weighs_propensity or chooser.weighs_noise or chooser.weighs_reuse
         )
         self._distribution = chooser.draw_distribution if at_once else None  # None: scored and picked in two steps
         # Features that depend on observations alone can be computed for many rounds before a reward comes.
         features_alone = not (self._updates_from_rewards or self._refits or _overrides(estimator, "bind_learner"))
-        self._plays_ahead = (
-            self._distribution is not None and features_alone and type(learner).play_ahead is not Learner.play_ahead
+        self._plays_many_rounds = (
+            self._distribution is not None and features_alone and type(learner).play_rounds is not Learner.play_rounds
         )
         # Kernels do not check the arrays they are given. Parts from outside the package may return any layout.
         self._checks_arrays = not all(type(part).__module__.startswith(_OURS) for part in (estimator, chooser))
@@ -128,7 +129,7 @@ class Policy(Stateful):
             self._record_propensity(choices)
         return choices
 
-    def play_ahead(
+    def play_rounds(
         self, observations: Floats, payoffs: Payoffs, *, contexts: Floats | None = None
     ) -> tuple[Ints, Floats, Floats] | None:
         """`decide` and `learn` of all streams in n rounds, each paid at once: arms, rewards (B, n), features (B, n, p).
@@ -137,22 +138,22 @@ class Policy(Stateful):
         that can be done: where a part looks at rewards before the next decision, or an observation will be refused.
         """
         count, rounds = len(observations), self.rounds + 1
-        if not self._plays_ahead or (contexts is None and self.estimator.reveals_context):
+        if not self._plays_many_rounds or (contexts is None and self.estimator.reveals_context):
             return None
         found = classify_values(observations.reshape(-1, observations.shape[-1]))
-        widths = self.chooser.widths_ahead(self.all_rows, rounds, count, self.learner)
+        widths = self.chooser.widths_for_rounds(self.all_rows, rounds, count, self.learner)
         if found == EXCESSIVE or widths is None:
             return None
         features = np.empty((len(rounds), count, self.estimator.dimension))
         if found == COMPLETE and not self._any_silent:
-            self.estimator.observe_ahead(observations, rounds, contexts, features)
+            self.estimator.observe_rounds(observations, rounds, contexts, features)
             self.rounds += count
         else:
             for t, y in enumerate(observations):
                 features[:, t] = self.observe(y, contexts=None if contexts is None else contexts[t])[2]
         arms, rewards = np.empty(payoffs.noise.shape, _INT64), np.empty(payoffs.noise.shape)
         assert self._distribution is not None
-        self.learner.play_ahead(
+        self.learner.play_rounds(
             features, widths, self._distribution, self._keys, rounds, self.active, payoffs, arms, rewards
         )
         return arms, rewards, features
@@ -195,7 +196,7 @@ class Policy(Stateful):
         means, variances = self.learner.score(rows, features)
         widths = self.chooser.widths(rows, rounds, self.learner)
         noise_variances = self.learner.noise(rows, features) if self.chooser.weighs_noise else None
-        reuse = self.learner.reuse(rows, features) if self.chooser.looks_ahead else None
+        reuse = self.learner.reuse(rows, features) if self.chooser.weighs_reuse else None
         return Choices(rounds, arms, features, means, variances, widths, available, noise_variances, reuse)
 
     def _record_propensity(self, choices: Choices) -> None:
@@ -247,9 +248,9 @@ class Policy(Stateful):
         self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None
     ) -> Floats:
         """`learn`, for a policy that `takes_provisional`; what `replace_rewards` needs to know of it later, (n, 2)."""
-        credits = self.learner.credit(self.all_rows if rows is None else rows, arms)
+        replacement_data = self.learner.replacement_data(self.all_rows if rows is None else rows, arms)
         self.learn(rounds, features, arms, rewards, rows=rows)
-        return credits
+        return replacement_data
 
     def replace_rewards(
         self,
@@ -258,15 +259,15 @@ class Policy(Stateful):
         arms: Ints,
         before: Floats,
         rewards: Floats,
-        credits: Floats,
+        replacement_data: Floats,
         *,
         rows: Ints | None = None,
     ) -> None:
-        """Put rewards (n,) in the place of those `before` (n,), learnt with `credits`; the rest as for `learn`."""
+        """Replace the rewards `before` (n,) by `rewards` (n,). `learn_provisional` returned `replacement_data`."""
         rows = self.all_rows if rows is None else rows
         if self._updates_from_rewards:
             features = self.estimator.replace_rewards(rows, rounds, features, arms, rewards, self.learner)
-        self.learner.replace_rewards(rows, features, arms, rewards - before, credits)
+        self.learner.replace_rewards(rows, features, arms, rewards - before, replacement_data)
 
     def refit(self, row: int = 0) -> None:
         """Refit the model of stream `row` now, due or not; nothing for a policy that cannot (`can_refit`).
@@ -293,12 +294,12 @@ class Policy(Stateful):
         """What all parts have to say of stream `row`."""
         entries = int(self.rounds[row]) * self.streams.observed
         facts: dict[str, object] = {
-            "share of entries not seen": float(self.missed[row].sum() / max(1, entries)),
-            "rounds since each entry was seen": self.silent[row].tolist(),
+            "share of entries not seen": float(self.missing_rounds[row].sum() / max(1, entries)),
+            "rounds since each entry was seen": self.rounds_since_seen[row].tolist(),
         }
         notes = [
             f"entry {i} of the observation has not been seen in the last {rounds} rounds"
-            for i, rounds in enumerate(self.silent[row])
+            for i, rounds in enumerate(self.rounds_since_seen[row])
             if rounds >= LONG_SILENCE
         ]
         for part in (self.estimator, self.learner):
@@ -311,9 +312,9 @@ class Policy(Stateful):
         return _contiguous("features", features, (count, self.estimator.dimension))
 
     def _count_gaps(self, rows: Ints, missing: Mask) -> None:
-        self.missed[rows] += missing
-        self.silent[rows] = np.where(missing, self.silent[rows] + 1, 0)
-        self._any_silent = bool(missing.any()) or bool(self.silent.any())
+        self.missing_rounds[rows] += missing
+        self.rounds_since_seen[rows] = np.where(missing, self.rounds_since_seen[rows] + 1, 0)
+        self._any_silent = bool(missing.any()) or bool(self.rounds_since_seen.any())
 
     def state(self, rows: Ints | None = None) -> State:
         parts = {"estimator": self.estimator, "learner": self.learner}
@@ -338,7 +339,7 @@ class Policy(Stateful):
             raise invalid("state", "one with an arm to choose", "one without an active arm")
 
     def rebuild_caches(self, rows: Ints | None = None) -> None:
-        self._any_silent = bool(self.silent.any())
+        self._any_silent = bool(self.rounds_since_seen.any())
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)

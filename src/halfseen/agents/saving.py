@@ -20,7 +20,7 @@ from halfseen.errors import SaveFileError, invalid
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.files import write_atomically
 
-AGENT_KIND, FLEET_KIND, VERSION = "halfseen agent", "halfseen fleet", 1
+AGENT_KIND, FLEET_KIND, VERSION = "halfseen agent", "halfseen fleet", 2
 _HEADER = "header.json"
 _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
 

@@ -17,5 +17,5 @@ class Greedy(Scored):
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         return self.constant_widths(0.0, rows, learner)
 
-    def widths_ahead(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats:
+    def widths_for_rounds(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats:
         return self.widths(rows, rounds, learner)

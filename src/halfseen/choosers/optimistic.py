@@ -34,10 +34,10 @@ class Optimistic(Scored):
         self._width = positive("width", width, zero_allowed=True)
         self._bonus = positive("bonus", bonus, zero_allowed=True)
         self._foresight = positive("foresight", foresight, zero_allowed=True)
-        self.weighs_noise = self.looks_ahead = self._foresight > 0.0
+        self.weighs_noise = self.weighs_reuse = self._foresight > 0.0
 
     def adjusted_means(self, choices: Choices) -> Floats:
-        if not self.looks_ahead:
+        if not self.weighs_reuse:
             return choices.means + self._bonus * np.sqrt(choices.variances) if self._bonus else choices.means
         assert choices.noise_variances is not None
         assert choices.reuse is not None

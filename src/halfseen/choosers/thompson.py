@@ -43,7 +43,7 @@ class Thompson(Scored):
         v = self._noise_std * np.sqrt(9.0 * self._dimension * np.log(rounds / self._delta))
         return np.repeat(v[:, None], learner.arms, axis=1)
 
-    def widths_ahead(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats:
+    def widths_for_rounds(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats:
         if self._width is not None:
             return self.widths(rows, rounds, learner)
         return np.stack([self.widths(rows, rounds + t, learner) for t in range(count)], axis=1)

@@ -49,7 +49,7 @@ class Ucb(Scored):
         bias = np.sqrt(learner.prior_precision) * self._arm_norm
         return np.asarray(self._noise_std * np.sqrt(gained - 2.0 * np.log(self._delta)) + bias)
 
-    def widths_ahead(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats | None:
+    def widths_for_rounds(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats | None:
         return None if self._width == "self-normalised" else self.widths(rows, rounds, learner)
 
     def _alpha_for(self, arms: int) -> float:

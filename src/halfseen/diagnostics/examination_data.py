@@ -173,8 +173,8 @@ def subject_of_adaptive(
     """
     if not isinstance(estimator, Adaptive) or not estimator.identified[row]:
         return None
-    count, candidate = int(estimator.history.count[row]), int(estimator.candidates.rung[row])
-    plain = bool(estimator.plain[row])
+    count, candidate = int(estimator.history.stored_rounds[row]), int(estimator.candidates.chosen_candidate[row])
+    plain = bool(estimator.uses_raw_observation[row])
     if count < ENOUGH_ROUNDS or (plain and candidate < 0):
         return None
     ys, arms, rewards, _ = estimator.window(row)
@@ -190,15 +190,15 @@ def subject_of_adaptive(
 
 def first_examined_round(estimator: Estimator, row: int) -> int | None:
     """The round from which the history of stream `row` is long enough; None where it is already, or there is none."""
-    if not isinstance(estimator, Adaptive) or int(estimator.history.count[row]) >= ENOUGH_ROUNDS:
+    if not isinstance(estimator, Adaptive) or int(estimator.history.stored_rounds[row]) >= ENOUGH_ROUNDS:
         return None
-    return int(estimator.history.offset[row]) + ENOUGH_ROUNDS
+    return int(estimator.history.dropped_rounds[row]) + ENOUGH_ROUNDS
 
 
 def history_rounds(estimator: Estimator, row: int) -> slice:
     """The rounds of the stream, counted from 0, that the data of its subject are of."""
     assert isinstance(estimator, Adaptive)
-    offset, window = int(estimator.history.offset[row]), estimator.window(row)[3]
+    offset, window = int(estimator.history.dropped_rounds[row]), estimator.window(row)[3]
     return slice(offset + window.start, offset + window.stop)
 
 
@@ -210,7 +210,7 @@ def _model_in_force(estimator: Adaptive, row: int) -> LinearGaussianModel | None
 def _candidate_models(estimator: Adaptive, row: int) -> dict[int, LinearGaussianModel]:
     """The models of all dimensions that have been tried, by candidate, in the units of now."""
     models = {}
-    for candidate in map(int, np.flatnonzero(estimator.candidates.rung_known[row])):
+    for candidate in map(int, np.flatnonzero(estimator.candidates.candidate_fitted[row])):
         D, Q, R, _, _ = estimator.candidates.warm_start(row, candidate, estimator.scale[row])
         model = _model(D, Q, R)
         if model is not None:

@@ -22,7 +22,7 @@ class Blup(Estimator):
     seen are used; where nothing is, the prediction is 0.
     """
 
-    state_names = ("total", "counts")
+    state_names = ("outer_sum", "pair_counts")
     per_stream = ("_observation_cov", "_observation", "_context_cov", "_gain")
 
     def __init__(
@@ -52,8 +52,8 @@ class Blup(Estimator):
         self._context_cov = covariances("context_cov", 1.0 if self._running else context_cov, count, d)
         self._gain = self._gains(np.arange(count), self._context_cov, None)
         pairs = (count, k, k) if self._running else (count, 0, 0)
-        self.total = np.zeros(pairs)  # Σ yyᵀ over the rounds in which both entries were seen, and their number
-        self.counts = np.zeros(pairs, dtype=np.int64)
+        self.outer_sum = np.zeros(pairs)  # Σ yyᵀ over the rounds in which both entries were seen, and their number
+        self.pair_counts = np.zeros(pairs, dtype=np.int64)
 
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
@@ -61,8 +61,8 @@ class Blup(Estimator):
         seen = ~np.isnan(observations)
         y = observations if complete else np.where(seen, observations, 0.0)
         if self._running:
-            self.total[rows] += y[:, :, None] * y[:, None, :]
-            self.counts[rows] += seen[:, :, None] & seen[:, None, :]
+            self.outer_sum[rows] += y[:, :, None] * y[:, None, :]
+            self.pair_counts[rows] += seen[:, :, None] & seen[:, None, :]
             gain = self._gains(rows, self._running_cov(rows), None if complete else seen)
         elif complete:
             gain = self._gain[rows]
@@ -73,7 +73,7 @@ class Blup(Estimator):
     def _running_cov(self, rows: Ints) -> Floats:
         """The mean of yyᵀ less Σ, with what is negative in it taken as 0."""
         noise = self._observation_cov[rows]
-        second = (self.total[rows] + noise + np.eye(noise.shape[1])) / (self.counts[rows] + 1)
+        second = (self.outer_sum[rows] + noise + np.eye(noise.shape[1])) / (self.pair_counts[rows] + 1)
         values, vectors = np.linalg.eigh(second - noise)
         return np.asarray((vectors * np.maximum(values, 0.0)[:, None]) @ vectors.swapaxes(1, 2))
 

@@ -21,7 +21,7 @@ class Emkf(Estimator):
 
     coordinates = "canonical"
     parts = ("_bank",)
-    state_names = ("previous", "opening", "X", "Psi", "rounds_seen")
+    state_names = ("last_mean", "window_start_mean", "outer_sum", "lagged_outer_sum", "rounds_seen")
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class Emkf(Estimator):
         self._bank = initial_filters(streams, latent, observation_cov, initial_transition, initial_process_var)
         self._window = window_length(window, latent)
         self.dimension = latent
-        self.previous = np.zeros((streams.count, latent))
-        self.opening = np.zeros((streams.count, latent))
-        self.X = np.zeros((streams.count, latent, latent))
-        self.Psi = np.zeros((streams.count, latent, latent))
+        self.last_mean = np.zeros((streams.count, latent))
+        self.window_start_mean = np.zeros((streams.count, latent))
+        self.outer_sum = np.zeros((streams.count, latent, latent))
+        self.lagged_outer_sum = np.zeros((streams.count, latent, latent))
         self.rounds_seen = np.zeros(streams.count, dtype=np.int64)  # of the window, with at least one entry
 
     def observe(
@@ -48,23 +48,34 @@ class Emkf(Estimator):
         means = self._bank.observe(rows, observations, complete)
         round_in_window = rounds % self._window
         opens = (round_in_window == 1).astype(np.int64)
-        add_pairs(rows, opens, self._bank.mean, self.previous, self.opening, self.X, self.Psi)
+        add_pairs(
+            rows, opens, self._bank.mean, self.last_mean, self.window_start_mean, self.outer_sum, self.lagged_outer_sum
+        )
         seen = 1 if complete else (~np.isnan(observations)).any(axis=1)
         self.rounds_seen[rows] = np.where(opens, 0, self.rounds_seen[rows]) + seen
         if not round_in_window.all():
             self._refit(rows[round_in_window == 0])
         return means
 
-    def observe_ahead(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
+    def observe_rounds(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
         if (rounds != rounds[0]).any():
-            super().observe_ahead(observations, rounds, contexts, features)
+            super().observe_rounds(observations, rounds, contexts, features)
             return
         start, total = 0, len(observations)
         while start < total:
             rounds_over = (int(rounds[0]) + start - 1) % self._window  # of the window
             stop = min(start + self._window - rounds_over, total)
-            self._bank.observe_ahead(observations, start, stop, features)
-            add_pairs_ahead(features, start, stop, rounds_over == 0, self.previous, self.opening, self.X, self.Psi)
+            self._bank.observe_rounds(observations, start, stop, features)
+            add_pairs_ahead(
+                features,
+                start,
+                stop,
+                rounds_over == 0,
+                self.last_mean,
+                self.window_start_mean,
+                self.outer_sum,
+                self.lagged_outer_sum,
+            )
             self.rounds_seen = (0 if rounds_over == 0 else self.rounds_seen) + np.full(len(rounds), stop - start)
             if rounds_over + stop - start == self._window:
                 self._refit(np.arange(len(rounds)))
@@ -72,13 +83,13 @@ class Emkf(Estimator):
 
     def _refit(self, ended: Ints) -> None:
         """The M-step of windows that tell something: where little was seen, the means only repeat the model."""
-        informative = ended[enough_seen(self.rounds_seen[ended], self._window) & self.X[ended].any(axis=(1, 2))]
+        informative = ended[enough_seen(self.rounds_seen[ended], self._window) & self.outer_sum[ended].any(axis=(1, 2))]
         if len(informative):
             transition, process_cov = maximise(
-                self.X[informative],
-                self.Psi[informative],
-                self.opening[informative],
-                self.previous[informative],
+                self.outer_sum[informative],
+                self.lagged_outer_sum[informative],
+                self.window_start_mean[informative],
+                self.last_mean[informative],
                 self._window - 1,
             )
             self._bank.replace_model(informative, transition, process_cov)

@@ -125,7 +125,7 @@ class FilterBank(Stateful):
                 self._users[group] = 0
                 self._unused.append(group)
 
-    def observe_ahead(self, observations: Floats, start: int, stop: int, means: Floats) -> None:
+    def observe_rounds(self, observations: Floats, start: int, stop: int, means: Floats) -> None:
         """`observe` of all streams in rounds start:stop of observations (n, B, k), all seen, into means (B, n, d)."""
         everyone, t = np.arange(len(self.mean)), start
         while t < stop and not self._steady:

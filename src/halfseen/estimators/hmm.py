@@ -21,11 +21,11 @@ class Chain(NamedTuple):
     """Belief, parameters and statistics of B chains of M states that show k numbers."""
 
     belief: Floats  # (B, M)
-    F: Floats  # (B, M, M)
+    transition: Floats  # (B, M, M)
     mean: Floats  # (B, M, k)
     var: Floats  # (B, M, k)
-    rho_F: Floats  # noqa: N815 (B, M, M, M)
-    rho_1: Floats  # (B, M, M)
+    rho_transition: Floats  # (B, M, M, M)
+    rho_state: Floats  # (B, M, M)
     rho_y: Floats  # (B, M, k, M)
     rho_yy: Floats  # (B, M, k, M)
 
@@ -48,7 +48,7 @@ class Hmm(Estimator):
     """
 
     coordinates = "none"
-    state_names = ("early", *Chain._fields)
+    state_names = ("first_observations", *Chain._fields)
 
     def __init__(
         self,
@@ -68,7 +68,9 @@ class Hmm(Estimator):
             raise invalid("forgetting", "a number above 0.5 and at most 1", repr(forgetting))
         self._floor = positive("variance_floor", variance_floor)
         self._keys = streams.keys
-        self.early = np.zeros((streams.count, max(self._restart_rounds), streams.observed))  # y of the first rounds
+        self.first_observations = np.zeros(
+            (streams.count, max(self._restart_rounds), streams.observed)
+        )  # y of the first rounds
         for name, array in initial_chains(streams.count, M, streams.observed)._asdict().items():
             setattr(self, name, array)
 
@@ -79,9 +81,9 @@ class Hmm(Estimator):
         warm = rounds > self._warm_up
         if warm.any():
             filter_and_learn(rows[warm], observations[warm], rounds[warm], self._forgetting, self._floor, *own)
-        early = rounds <= self.early.shape[1]
+        early = rounds <= self.first_observations.shape[1]
         if early.any():
-            self.early[rows[early], rounds[early] - 1] = observations[early]
+            self.first_observations[rows[early], rounds[early] - 1] = observations[early]
             for row, t in zip(rows[early], rounds[early], strict=True):
                 if t in self._restart_rounds:
                     self._restart(own, int(row), int(t))
@@ -93,7 +95,7 @@ class Hmm(Estimator):
 
     def _restart(self, own: Chain, row: int, t: int) -> None:
         """The chain that k-means on the first t rounds leads to, if it explains them better than the one in force."""
-        ys = self.early[row, :t]
+        ys = self.first_observations[row, :t]
         fresh = initial_chains(1, self.dimension, ys.shape[1])
         self._cluster(fresh, ys, row)
         if t > self._warm_up:
@@ -105,8 +107,8 @@ class Hmm(Estimator):
             fresh.mean[0], fresh.var[0] = fresh.mean[0, order], fresh.var[0, order]
         fit_start(ys, PASSES, self._forgetting, self._floor, *(array[0] for array in fresh))
         if t > self._warm_up:
-            old = log_likelihood(ys, own.F[row], own.mean[row], own.var[row])
-            if not log_likelihood(ys, fresh.F[0], fresh.mean[0], fresh.var[0]) > old:
+            old = log_likelihood(ys, own.transition[row], own.mean[row], own.var[row])
+            if not log_likelihood(ys, fresh.transition[0], fresh.mean[0], fresh.var[0]) > old:
                 return
         for mine, better in zip(own, fresh, strict=True):
             mine[row] = better[0]

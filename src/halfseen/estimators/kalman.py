@@ -59,8 +59,8 @@ class Kalman(Estimator):
         maps = self._to_original if len(self._to_original) == 1 else self._to_original[rows]
         return np.ascontiguousarray((maps @ means[:, :, None])[:, :, 0])
 
-    def observe_ahead(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
+    def observe_rounds(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
         if self._to_original is None:
-            self._bank.observe_ahead(observations, 0, len(observations), features)
+            self._bank.observe_rounds(observations, 0, len(observations), features)
         else:
-            super().observe_ahead(observations, rounds, contexts, features)
+            super().observe_rounds(observations, rounds, contexts, features)

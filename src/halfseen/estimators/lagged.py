@@ -16,18 +16,18 @@ class Lagged(Estimator):
     """
 
     coordinates = "none"
-    state_names = ("recent",)
+    state_names = ("recent_observations",)
 
     def __init__(self, streams: StreamBatch, *, lags: int = 2) -> None:
         blocks = at_least("lags", lags, 0) + 1
         self.dimension = streams.observed * blocks
-        self.recent = np.zeros((streams.count, blocks, streams.observed))
+        self.recent_observations = np.zeros((streams.count, blocks, streams.observed))
 
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        recent = self.recent[rows]
+        recent = self.recent_observations[rows]
         newest = observations if complete else np.where(np.isnan(observations), recent[:, 0], observations)
         recent = np.concatenate([newest[:, None], recent[:, :-1]], axis=1)
-        self.recent[rows] = recent
+        self.recent_observations[rows] = recent
         return recent.reshape(len(rows), -1)

@@ -27,7 +27,7 @@ class LatentStates(Estimator):
     """
 
     coordinates = "none"
-    state_names = ("beliefs", "evidence", "newest", "forgotten")
+    state_names = ("log_beliefs", "log_likelihoods", "last_round", "discarded_rewards")
     per_stream = ("_std", "_log_F", "_log_start")
 
     def __init__(
@@ -50,14 +50,14 @@ class LatentStates(Estimator):
             raise invalid("state_std", "a finite number above 0", f"{self._std.min():g}")
         self._log_F = np.log(np.maximum(F, IMPOSSIBLE))
         self._log_start = np.log(np.maximum(_distributions("state_prior", start, count, (S,)), IMPOSSIBLE))
-        self.beliefs = np.zeros((count, at_least("memory", memory, 1), S))
-        self.evidence = np.zeros_like(self.beliefs)
-        self.newest = np.zeros(count, dtype=np.int64)
-        self.forgotten = np.zeros(count, dtype=np.int64)
+        self.log_beliefs = np.zeros((count, at_least("memory", memory, 1), S))
+        self.log_likelihoods = np.zeros_like(self.log_beliefs)
+        self.last_round = np.zeros(count, dtype=np.int64)
+        self.discarded_rewards = np.zeros(count, dtype=np.int64)
 
     def integer_bounds(self, state: State) -> IntegerBounds:
         rounds = state.get("rounds")
-        return {"newest": (0, MAX_COUNT) if rounds is None else (rounds, rounds)}
+        return {"last_round": (0, MAX_COUNT) if rounds is None else (rounds, rounds)}
 
     def bind_learner(self, learner: Learner) -> None:
         if not isinstance(learner, Known):
@@ -67,41 +67,41 @@ class LatentStates(Estimator):
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        memory = self.beliefs.shape[1]
+        memory = self.log_beliefs.shape[1]
         slot, last = rounds % memory, (rounds - 1) % memory
-        moved = _transition(self.beliefs[rows, last], self.evidence[rows, last], self._log_F[rows])
+        moved = _transition(self.log_beliefs[rows, last], self.log_likelihoods[rows, last], self._log_F[rows])
         belief = np.where((rounds == 1)[:, None], self._log_start[rows], moved)
-        self.beliefs[rows, slot], self.evidence[rows, slot], self.newest[rows] = belief, 0.0, rounds
+        self.log_beliefs[rows, slot], self.log_likelihoods[rows, slot], self.last_round[rows] = belief, 0.0, rounds
         return np.asarray(np.exp(belief))
 
     def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
-        memory = self.beliefs.shape[1]
-        remembered = self.newest[rows] - rounds < memory
-        np.add.at(self.forgotten, rows[~remembered], 1)
+        memory = self.log_beliefs.shape[1]
+        remembered = self.last_round[rows] - rounds < memory
+        np.add.at(self.discarded_rewards, rows[~remembered], 1)
         rows, rounds, arms = rows[remembered], rounds[remembered], arms[remembered]
         gap = np.minimum(
             np.abs(rewards[remembered, None] - self._learner.arm_params[rows, arms]) / self._std[rows, None], 1e140
         )
-        np.subtract.at(self.evidence, (rows, rounds % memory), 0.5 * gap * gap)
-        late = rounds < self.newest[rows]
+        np.subtract.at(self.log_likelihoods, (rows, rounds % memory), 0.5 * gap * gap)
+        late = rounds < self.last_round[rows]
         for row in np.unique(rows[late]):
-            for t in range(rounds[late & (rows == row)].min(), self.newest[row]):
+            for t in range(rounds[late & (rows == row)].min(), self.last_round[row]):
                 slot = [t % memory]
-                belief = _transition(self.beliefs[row, slot], self.evidence[row, slot], self._log_F[[row]])
-                self.beliefs[row, (t + 1) % memory] = belief[0]
+                belief = _transition(self.log_beliefs[row, slot], self.log_likelihoods[row, slot], self._log_F[[row]])
+                self.log_beliefs[row, (t + 1) % memory] = belief[0]
 
     def replace_rewards(
         self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
     ) -> Floats:
-        memory = self.beliefs.shape[1]
-        kept = self.newest[rows] - rounds < memory
-        self.evidence[rows[kept], rounds[kept] % memory] = 0.0
+        memory = self.log_beliefs.shape[1]
+        kept = self.last_round[rows] - rounds < memory
+        self.log_likelihoods[rows[kept], rounds[kept] % memory] = 0.0
         self.update_from_rewards(rows, rounds, arms, rewards, learner)
         return features
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
-        forgotten = int(self.forgotten[row])
-        notes = [f"{forgotten} rewards came later than the {self.beliefs.shape[1]} rounds that are remembered"]
+        forgotten = int(self.discarded_rewards[row])
+        notes = [f"{forgotten} rewards came later than the {self.log_beliefs.shape[1]} rounds that are remembered"]
         return {"rewards too late to count": forgotten}, notes if forgotten else []
 
 

@@ -26,7 +26,7 @@ class SmoothedEm(Estimator):
 
     coordinates = "canonical"
     parts = ("_bank",)
-    state_names = ("recent", "opening_mean", "opening_cov")
+    state_names = ("window_observations", "window_start_mean", "window_start_cov")
 
     def __init__(
         self,
@@ -43,20 +43,20 @@ class SmoothedEm(Estimator):
         self._window = window_length(window, latent)
         self._iterations = at_least("iterations", iterations, 1)
         self.dimension = latent
-        self.recent = np.zeros((streams.count, self._window, streams.observed))
-        self.opening_mean, self.opening_cov = self._bank.mean.copy(), self._bank.cov.copy()
+        self.window_observations = np.zeros((streams.count, self._window, streams.observed))
+        self.window_start_mean, self.window_start_cov = self._bank.mean.copy(), self._bank.cov.copy()
 
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
         means = self._bank.observe(rows, observations, complete)
         round_in_window = rounds % self._window
-        self.recent[rows, round_in_window - 1] = observations
+        self.window_observations[rows, round_in_window - 1] = observations
         if not round_in_window.all():
             ended = rows[round_in_window == 0]
-            rounds_seen = (~np.isnan(self.recent[ended])).any(axis=2).sum(axis=1)
+            rounds_seen = (~np.isnan(self.window_observations[ended])).any(axis=2).sum(axis=1)
             self._refit(ended[enough_seen(rounds_seen, self._window)])
-            self.opening_mean[ended], self.opening_cov[ended] = self._bank.mean[ended], self._bank.cov[ended]
+            self.window_start_mean[ended], self.window_start_cov[ended] = self._bank.mean[ended], self._bank.cov[ended]
         return means
 
     def _refit(self, ended: Ints) -> None:
@@ -65,9 +65,9 @@ class SmoothedEm(Estimator):
             bank.transition[ended],
             bank.process_cov[ended],
             bank.observation_cov[ended],
-            self.opening_mean[ended],
-            self.opening_cov[ended],
-            self.recent[ended],
+            self.window_start_mean[ended],
+            self.window_start_cov[ended],
+            self.window_observations[ended],
             iterations=self._iterations,
             update_R=FIXED,
             update_initial=False,

@@ -109,12 +109,12 @@ class Player:
     def play_batch(self, chunk: _Chunk) -> tuple[Ints, Floats, Floats] | None:
         """Play all rounds in one call, with the result of `play_round_by_round` to the last bit.
 
-        Returns None where that is impossible: rewards are delayed, or the policy cannot (`Policy.play_ahead`).
+        Returns None where that is impossible: rewards are delayed, or the policy cannot (`Policy.play_rounds`).
         """
         if self._world.reward_every > 1:
             return None
         contexts = chunk.rounds.contexts if self.policy.estimator.reveals_context else None
-        return self.policy.play_ahead(chunk.rounds.observations, chunk.payoffs, contexts=contexts)
+        return self.policy.play_rounds(chunk.rounds.observations, chunk.payoffs, contexts=contexts)
 
 
 class _Chunk:

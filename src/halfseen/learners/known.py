@@ -35,7 +35,9 @@ class Known(Learner):
     def may_refuse(self, features: Floats) -> bool:
         return False
 
-    def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+    def replace_rewards(
+        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+    ) -> None:
         """Nothing was learnt."""
 
     def add_arm(self, params: ArrayLike | None) -> None:

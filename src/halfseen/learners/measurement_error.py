@@ -30,7 +30,7 @@ class MeasurementError(Learner):
     """
 
     weighs_propensity = True
-    state_names = ("V", "W", "f", "rewarded")
+    state_names = ("gram", "noise_gram", "reward_sum", "reward_count")
     per_stream = ("_observation_cov",)
 
     def __init__(
@@ -48,9 +48,9 @@ class MeasurementError(Learner):
         self._safety = probability("safety", safety)
         self.arms, self._size = streams.arms, dimension - 1  # the last feature is the propensity
         self._observation_cov = covariances("observation_cov", observation_cov, streams.count, self._size)
-        self.V, self.W, self.f = self._prior(streams.count, streams.arms)
-        self.rewarded = np.zeros(streams.count, dtype=np.int64)
-        self.theta = np.zeros_like(self.f)  # what V, W, f and `rewarded` come to: no state of its own
+        self.gram, self.noise_gram, self.reward_sum = self._prior(streams.count, streams.arms)
+        self.reward_count = np.zeros(streams.count, dtype=np.int64)
+        self.theta = np.zeros_like(self.reward_sum)  # what V, W, f and `reward_count` come to: no state of its own
 
     def _prior(self, count: int, arms: int) -> tuple[Floats, Floats, Floats]:
         square = (count, arms, self._size, self._size)
@@ -65,10 +65,10 @@ class MeasurementError(Learner):
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         refused = update_corrected(
             rows,
-            self.V,
-            self.W,
-            self.f,
-            self.rewarded,
+            self.gram,
+            self.noise_gram,
+            self.reward_sum,
+            self.reward_count,
             self.theta,
             self._observation_cov,
             self._burn_in,
@@ -85,16 +85,27 @@ class MeasurementError(Learner):
                 f"entries as large as {largest:.3g} beside a regularisation of {self.prior_precision:g}",
             )
 
-    def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+    def replace_rewards(
+        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+    ) -> None:
         weighed = np.nan_to_num(features[:, :-1]) * (changes / features[:, -1])[:, None]
-        np.add.at(self.f, (rows, arms), weighed)
-        estimate_arms(rows, self.V, self.W, self.f, self.rewarded, self._burn_in, self._safety, self.theta)
+        np.add.at(self.reward_sum, (rows, arms), weighed)
+        estimate_arms(
+            rows,
+            self.gram,
+            self.noise_gram,
+            self.reward_sum,
+            self.reward_count,
+            self._burn_in,
+            self._safety,
+            self.theta,
+        )
 
     def add_arm(self, params: ArrayLike | None) -> None:
         if params is not None:
             raise invalid("params", "nothing: this agent learns what its arms pay", repr(params))
-        V, W, f = self._prior(len(self.V), 1)
-        for name, fresh in (("V", V), ("W", W), ("f", f), ("theta", f)):
+        V, W, f = self._prior(len(self.gram), 1)
+        for name, fresh in (("gram", V), ("noise_gram", W), ("reward_sum", f), ("theta", f)):
             setattr(self, name, np.concatenate([getattr(self, name), fresh], axis=1))
         self.arms += 1
 
@@ -103,8 +114,17 @@ class MeasurementError(Learner):
         self.theta = resized(self.theta, streams.count)
 
     def rebuild_caches(self, rows: Ints | None = None) -> None:
-        rows = np.arange(len(self.V)) if rows is None else rows
-        estimate_arms(rows, self.V, self.W, self.f, self.rewarded, self._burn_in, self._safety, self.theta)
+        rows = np.arange(len(self.gram)) if rows is None else rows
+        estimate_arms(
+            rows,
+            self.gram,
+            self.noise_gram,
+            self.reward_sum,
+            self.reward_count,
+            self._burn_in,
+            self._safety,
+            self.theta,
+        )
 
     def arms_without_reward(self, row: int) -> Ints:
-        return np.flatnonzero((self.V[row] == self.prior_precision * np.eye(self._size)).all(axis=(1, 2)))
+        return np.flatnonzero((self.gram[row] == self.prior_precision * np.eye(self._size)).all(axis=(1, 2)))

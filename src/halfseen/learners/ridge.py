@@ -64,7 +64,7 @@ class Ridge(Learner):
         )  # fmt: skip
         return scores[0], scores[1]
 
-    def play_ahead(
+    def play_rounds(
         self,
         features: Floats,
         widths: Floats,
@@ -94,7 +94,9 @@ class Ridge(Learner):
         longest = np.einsum("ij,ij->i", features, features).max(initial=0.0)
         return not longest <= 0.1 * MAX_REDUCTION * self.prior_precision
 
-    def replace_rewards(self, rows: Ints, features: Floats, arms: Ints, changes: Floats, credits: Floats) -> None:
+    def replace_rewards(
+        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+    ) -> None:
         replace_rewards(rows, self.mean, self.cov_packed, features, arms, changes)
 
     def _refusal(self, feature: Floats) -> HalfseenError:

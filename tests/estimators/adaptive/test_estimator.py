@@ -70,7 +70,7 @@ def until_identified(agent, story, times, rewarded):
     """Live until the decision in which the nth identification fell; its round is not rewarded. The number of rounds."""
     for t, (x, y, omega) in enumerate(zip(*story, strict=True)):
         decision = agent.decide(y)
-        if estimator(agent).epochs[0] == times:
+        if estimator(agent).identifications[0] == times:
             return t + 1
         if rewarded:
             agent.learn(decision, TABLE[decision.index] @ x + omega)
@@ -89,10 +89,10 @@ def test_after_an_identification_the_filter_is_as_if_the_model_had_been_known(mi
     y, last = found[-1]
     part, d = estimator(agent), 4
     assert len(y) == n
-    assert part.sizes[0] == d or last.plain
-    d = int(part.sizes[0])
+    assert part.latent_dims[0] == d or last.plain
+    d = int(part.latent_dims[0])
     means, covs, _ = dense_model(y, last.model)
-    np.testing.assert_allclose(part.x[0, :d], means[n], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(part.belief_mean[0, :d], means[n], rtol=1e-6, atol=1e-7)
     cov = agent.policy.learner.belief_cov[0, : d * d].reshape(d, d)
     np.testing.assert_allclose(cov, gaussian.block(covs, d, n, n), rtol=1e-6, atol=1e-7)
     model = hs.LinearGaussianModel(
@@ -102,10 +102,10 @@ def test_after_an_identification_the_filter_is_as_if_the_model_had_been_known(mi
         initial_mean=last.model.m0,
         initial_cov=last.model.P0,
     )
-    np.testing.assert_allclose(part.x[0, :d], model.filter(y).means[-1], rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(part.belief_mean[0, :d], model.filter(y).means[-1], rtol=1e-8, atol=1e-9)
     want = means[1:n] + last.shift
-    np.testing.assert_allclose(part.history.belief[0, : n - 1, 1 : d + 1], want, rtol=1e-5, atol=1e-6)
-    assert (part.history.belief[0, :n, 0] == 1).all()
+    np.testing.assert_allclose(part.history.features[0, : n - 1, 1 : d + 1], want, rtol=1e-5, atol=1e-6)
+    assert (part.history.features[0, :n, 0] == 1).all()
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
@@ -114,10 +114,10 @@ def test_after_an_identification_the_arms_and_the_heard_rewards_are_those_of_the
     n = until_identified(agent, rotating(2, 300, missing=missing), 7, rewarded=True)
     y, last = found[-1]
     part, learner = estimator(agent), agent.policy.learner
-    d, p = int(part.sizes[0]), int(part.sizes[0]) + 1
+    d, p = int(part.latent_dims[0]), int(part.latent_dims[0]) + 1
     smoothed = dense_model(y, last.model)[0]
     features = np.hstack([np.ones((n, 1)), smoothed[1:] + last.shift])
-    want = fit_rewards(features, part.history.arm[0, :n], part.history.reward[0, :n], ARMS)
+    want = fit_rewards(features, part.history.arms[0, :n], part.history.rewards[0, :n], ARMS)
     mean, cov = learner.mean[0, : ARMS * p].reshape(ARMS, p), learner.cov[0, : ARMS * p * p].reshape(ARMS, p, p)
     np.testing.assert_allclose(mean, want.mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(cov, want.cov, rtol=1e-4, atol=1e-6)
@@ -130,7 +130,7 @@ def test_after_an_identification_the_arms_and_the_heard_rewards_are_those_of_the
     inner = learner.smooth_cov[0, : d * d].reshape(d, d)
     for t in range(n - RECENT, n):
         if t > n - RECENT:
-            a, r = part.history.arm[0, t - 1], part.history.reward[0, t - 1] - learner.origin[0]
+            a, r = part.history.arms[0, t - 1], part.history.rewards[0, t - 1] - learner.reward_origin[0]
             mu, c, s = mean[a, 1:], np.concatenate([[1.0], x + last.shift]), learner.noise_var[0, a]
             v = max(s - mu @ inner @ mu, 0.1 * s) + mu @ P @ mu
             left = v - c @ cov[a] @ c
@@ -142,9 +142,9 @@ def test_after_an_identification_the_arms_and_the_heard_rewards_are_those_of_the
         A = np.eye(y.shape[1], d)[there]
         gain = P @ A.T @ np.linalg.inv(A @ P @ A.T + m.R[np.ix_(there, there)])
         x, P = x + gain @ (y[t, there] - A @ x), P - gain @ A @ P
-    np.testing.assert_allclose(part.x[0, :d], x, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(part.belief_mean[0, :d], x, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(learner.belief_cov[0, : d * d].reshape(d, d), P, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(part.history.belief[0, n - 1, 1 : d + 1], x + last.shift, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(part.history.features[0, n - 1, 1 : d + 1], x + last.shift, rtol=1e-6, atol=1e-7)
 
 
 def _system(model, k):
@@ -163,7 +163,7 @@ def test_late_rewards_in_any_order_across_identifications():
                 for number in order(np.array(waiting)):
                     agent.learn(int(number), TABLE[(number - 1) % ARMS] @ xs[number - 1] + noise[number - 1])
                 waiting = []
-        assert estimator(agent).epochs[0] >= 5
+        assert estimator(agent).identifications[0] >= 5
         agents.append(agent)
     for agent in agents[1:]:
         for key, value in agents[0].state().items():
@@ -175,15 +175,22 @@ def test_rewards_of_forgotten_rounds_are_counted_and_teach_nothing():
     agent = make(latent=3, history=80)
     late = [agent.decide(y) for y in ys[:3]]
     play(agent, xs[3:], ys[3:], noise[3:])
-    assert estimator(agent).history.count[0] <= 120
+    assert estimator(agent).history.stored_rounds[0] <= 120
     before = agent.state()
     for decision in late:
         agent.learn(decision, 1e6)
     after = agent.state()
-    same = {"learner.mean", "learner.cov", "learner.noise_var", "estimator.x", "estimator.reward", "learner.origin"}
+    same = {
+        "learner.mean",
+        "learner.cov",
+        "learner.noise_var",
+        "estimator.belief_mean",
+        "estimator.rewards",
+        "learner.reward_origin",
+    }
     for key in same:
         np.testing.assert_array_equal(after[key], before[key], err_msg=key)
-    assert estimator(agent).forgotten[0] == 3
+    assert estimator(agent).discarded_rewards[0] == 3
     assert any(note.startswith("3 rewards came after their round was forgotten") for note in agent.health().notes)
     play(agent, xs[:40], ys[:40], noise[:40])
 
@@ -195,14 +202,14 @@ def test_save_and_load_in_mid_history_changes_nothing_that_follows(name, tmp_pat
     play(agent, xs[:125], ys[:125], noise[:125])
     waiting = agent.decide(ys[125])
     agent.save(tmp_path / "agent.hs")
-    twin, epochs = hs.load(tmp_path / "agent.hs"), int(estimator(agent).epochs[0])
+    twin, epochs = hs.load(tmp_path / "agent.hs"), int(estimator(agent).identifications[0])
     other = make(name, latent=4, history=100)
     other.restore(agent.state())
     for one in (agent, twin, other):
         one.learn(waiting.id, 0.3)
     rest = xs[126:], ys[126:], noise[126:]
     assert play(agent, *rest) == play(twin, *rest) == play(other, *rest)
-    assert estimator(agent).epochs[0] >= epochs + 3
+    assert estimator(agent).identifications[0] >= epochs + 3
     assert_same_state(agent, twin)
     assert_same_state(agent, other)
 
@@ -244,8 +251,8 @@ def test_units_do_not_matter(units, name):
     (xs, ys, noise), other = rotating(8, 320, missing=0.05), make(name)
     assert play(other, xs, ys * factors + shifts, noise, reward=lambda r: pay * r + bonus) == arms
     assert len(set(arms)) > 1
-    assert estimator(agent).epochs[0] > 5
-    np.testing.assert_array_equal(estimator(agent).sizes, estimator(other).sizes)
+    assert estimator(agent).identifications[0] > 5
+    np.testing.assert_array_equal(estimator(agent).latent_dims, estimator(other).latent_dims)
 
 
 # ---------------------------------------------------------------------- choices
@@ -355,26 +362,36 @@ def test_nothing_of_the_old_model_outlives_a_change():
     agent = make(latent=4)
     play(agent, xs, ys, noise)
     part = estimator(agent)
-    assert part.sizes[0] == 4
+    assert part.latent_dims[0] == 4
     part.surprise[0] = 50.0
     agent.decide(ys[0])
-    assert part.changes[0] == 1
+    assert part.detected_changes[0] == 1
     fresh = make(latent=4)
-    kept, arms, rewards = part.history.ys[0, :10], part.history.arm[0, :10], part.history.reward[0, :10]
+    kept, arms, rewards = part.history.observations[0, :10], part.history.arms[0, :10], part.history.rewards[0, :10]
     fresh.fold(kept, list(arms), list(rewards))
     estimator(fresh).refit(np.array([0]), fresh.policy.learner)
-    for name in ("belief_cov", "smooth_cov", "mean", "cov", "slopes", "noise_var", "origin", "sizes", "fitted"):
+    for name in (
+        "belief_cov",
+        "smooth_cov",
+        "mean",
+        "cov",
+        "slopes",
+        "noise_var",
+        "reward_origin",
+        "latent_dims",
+        "fitted",
+    ):
         got, want = getattr(agent.policy.learner, name), getattr(fresh.policy.learner, name)
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12, err_msg=name)
     for name in (
-        "x",
+        "belief_mean",
         "shift",
         "transition",
         "process_cov",
         "observation_cov",
         "centre",
         "scale",
-        "plain",
+        "uses_raw_observation",
         "identified",
     ):
         np.testing.assert_allclose(getattr(part, name), getattr(estimator(fresh), name), rtol=1e-9, err_msg=name)
@@ -384,13 +401,13 @@ def test_a_change_of_the_dynamics_is_noticed():
     before, after = rotating(1, 450, noise=0.1), rotating(2, 450, noise=0.1)
     agent = make(latent=3)
     play(agent, *before)
-    assert estimator(agent).changes[0] == 0
+    assert estimator(agent).detected_changes[0] == 0
     play(agent, *(part[:100] for part in after))
-    assert estimator(agent).changes[0] == 1
-    assert 430 <= estimator(agent).began[0] <= 550
+    assert estimator(agent).detected_changes[0] == 1
+    assert 430 <= estimator(agent).regime_start[0] <= 550
     assert any(note.startswith("the dynamics changed") for note in agent.health().notes)
     play(agent, *(part[100:] for part in after))
-    assert estimator(agent).changes[0] == 1
+    assert estimator(agent).detected_changes[0] == 1
     assert estimator(agent).identified[0]
 
 
@@ -398,4 +415,4 @@ def test_a_change_of_the_dynamics_is_noticed():
 def test_an_unchanged_world_raises_no_alarm(seed):
     agent = make(latent=3, seed=seed)
     play(agent, *rotating(20 + seed, 1500))
-    assert estimator(agent).changes[0] == 0
+    assert estimator(agent).detected_changes[0] == 0

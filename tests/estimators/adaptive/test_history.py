@@ -6,7 +6,7 @@ import pytest
 import halfseen as hs
 from halfseen.components import StreamBatch
 from halfseen.errors import InvalidInput
-from halfseen.estimators.adaptive.history import FIRST_SLOTS, History
+from halfseen.estimators.adaptive.history import INITIAL_CAPACITY, History
 from halfseen.kernels.random import stream_keys
 
 WIDTH, ROUNDS = 4, 200
@@ -21,27 +21,27 @@ def live(part, rows, rounds):
     rows = np.asarray(rows)
     for _ in range(rounds):
         part.make_room(rows)
-        slots = part.count[rows]
-        number = part.offset[rows] + slots + 1
-        part.ys[rows, slots] = (1000 * rows + number)[:, None]
-        part.belief[rows, slots] = number[:, None]
-        part.arm[rows, slots], part.reward[rows, slots] = number % 5, number
-        part.count[rows] += 1
+        slots = part.stored_rounds[rows]
+        number = part.dropped_rounds[rows] + slots + 1
+        part.observations[rows, slots] = (1000 * rows + number)[:, None]
+        part.features[rows, slots] = number[:, None]
+        part.arms[rows, slots], part.rewards[rows, slots] = number % 5, number
+        part.stored_rounds[rows] += 1
 
 
 def test_slots_grow_with_the_rounds_up_to_a_limit():
     part, lengths = history(), []
     for _ in range(5 * ROUNDS):
         live(part, [0], 1)
-        lengths.append(part.arm.shape[1])
-    assert lengths[0] == FIRST_SLOTS
+        lengths.append(part.arms.shape[1])
+    assert lengths[0] == INITIAL_CAPACITY
     assert sorted(set(lengths)) == [64, 128, 256, 300]
-    assert part.count[0] + part.offset[0] == 5 * ROUNDS
-    count = part.count[0]
+    assert part.stored_rounds[0] + part.dropped_rounds[0] == 5 * ROUNDS
+    count = part.stored_rounds[0]
     assert count >= ROUNDS
-    np.testing.assert_array_equal(part.ys[0, :count, 0], part.offset[0] + 1 + np.arange(count))
-    assert part.count[1] == 0
-    assert np.isnan(part.ys[1]).all()
+    np.testing.assert_array_equal(part.observations[0, :count, 0], part.dropped_rounds[0] + 1 + np.arange(count))
+    assert part.stored_rounds[1] == 0
+    assert np.isnan(part.observations[1]).all()
 
 
 def test_state_holds_only_what_was_lived_and_goes_on():
@@ -49,7 +49,7 @@ def test_state_holds_only_what_was_lived_and_goes_on():
     live(part, [0, 1], 70)
     live(part, [1], 20)
     state = part.state()
-    assert state["ys"].shape == (2, 90, 3)
+    assert state["observations"].shape == (2, 90, 3)
     other = history()
     other.check(state, 2)
     other.restore(state)
@@ -66,7 +66,7 @@ def test_a_state_that_contradicts_itself_is_refused(slots):
     state = dict(part.state())
     for name in part.fill_values:
         state[name] = np.resize(state[name], (2, slots, *state[name].shape[2:]))
-    with pytest.raises(InvalidInput, match="count"):
+    with pytest.raises(InvalidInput, match="stored_rounds"):
         history().check(state, 2)
 
 

@@ -26,9 +26,9 @@ def test_refit_brings_what_inline_brings_at_that_round():
     inline, manual = make_small("adaptive"), make_small("adaptive", refit="manual")
     identified = 0
     for y, arm, reward in zip(*played(ROUNDS), strict=True):
-        before = inline.policy.estimator.epochs[0]
+        before = inline.policy.estimator.identifications[0]
         ids = look(inline, y, arm), look(manual, y, arm)
-        if inline.policy.estimator.epochs[0] > before:
+        if inline.policy.estimator.identifications[0] > before:
             manual.refit()
             want, got = inline.state(), manual.state()
             for name in want.keys() - {"pending.features"}:  # the last is what was decided on, before the refit
@@ -74,10 +74,10 @@ def test_decisions_that_wait_are_credited_in_the_new_model():
     estimator = agent.policy.estimator
     new = estimator.features_of(np.array([0]), np.array([ROUNDS]), old[None])[0]
     assert not np.allclose(old, new)
-    np.testing.assert_array_equal(new[1:], estimator.x[0] + estimator.shift[0])
-    counts = agent.policy.learner.counts.copy()
+    np.testing.assert_array_equal(new[1:], estimator.belief_mean[0] + estimator.shift[0])
+    counts = agent.policy.learner.reward_counts.copy()
     agent.learn(waiting, float(rewards[-1]))
-    assert (agent.policy.learner.counts - counts).sum() == 1
+    assert (agent.policy.learner.reward_counts - counts).sum() == 1
 
 
 def test_a_loaded_agent_can_be_refitted_at_once(tmp_path):
@@ -163,9 +163,9 @@ def test_a_model_found_by_a_copy_is_accepted_rounds_later(tmp_path):
     agent.accept(copy.model())
     assert not agent.refit_due
     copy.fold(ys[200:], arms[200:], rewards[200:])
-    for name in ("transition", "process_cov", "centre", "rung", "next_epoch", "epochs"):
+    for name in ("transition", "process_cov", "centre", "chosen_candidate", "next_identification", "identifications"):
         source = [one.policy.estimator for one in (agent, copy)]
-        got, want = (getattr(one.candidates if name == "rung" else one, name) for one in source)
+        got, want = (getattr(one.candidates if name == "chosen_candidate" else one, name) for one in source)
         np.testing.assert_array_equal(got, want, err_msg=name)
     got, want = (expected_rewards(one, ys[-1]) for one in (agent, copy))
     assert np.abs(got - want).max() < 0.1 * np.ptp(rewards)
@@ -193,7 +193,7 @@ def test_accepting_where_arms_came_since(tmp_path):
     agent.accept(copy.model())
     decision = agent.decide(played(101)[0][-1])
     assert decision.propensities[new] > 0
-    assert agent.policy.learner.noise_var[0, new] == agent.policy.learner.pooled[0]
+    assert agent.policy.learner.noise_var[0, new] == agent.policy.learner.pooled_noise_var[0]
 
 
 def test_a_change_noticed_elsewhere_is_forgotten_here(tmp_path):
@@ -215,7 +215,7 @@ def test_a_model_that_does_not_fit_is_refused_and_nothing_changes(tmp_path):
     agent = make_small("adaptive", refit="manual").fold(*played(100))
     agent.refit()
     before = frozen_state(agent)
-    for bad in ({}, agent.model() | {"sizes": np.array(1.5)}, agent.model() | {"transition": np.zeros(3)}):
+    for bad in ({}, agent.model() | {"latent_dims": np.array(1.5)}, agent.model() | {"transition": np.zeros(3)}):
         with pytest.raises(hs.HalfseenError, match=r"expected [^\n]*$, got ^model '[^\n]*"):
             agent.accept(bad)
     with pytest.raises(hs.HalfseenError, match=r"^model: expected what agent.model\(\) gives$, got 3"):

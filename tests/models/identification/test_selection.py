@@ -40,7 +40,7 @@ def fitted():
 
 def select(fitted, rewards):
     y, fit = fitted
-    return select_model(y, {0: fit}, first_gap=np.zeros(K), from_first=True, rewards=rewards)
+    return select_model(y, {0: fit}, start_gap=np.zeros(K), origin_at_start=True, rewards=rewards)
 
 
 def test_a_model_that_predicts_well_is_kept_and_arms_learn_on_smoothed_contexts(fitted):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 
 import pytest
 from engine_tools import (
@@ -14,6 +15,7 @@ from engine_tools import (
     held,
     observation,
     on_engine,
+    opened,
     pay,
     plain,
     refused,
@@ -24,8 +26,11 @@ from engine_tools import (
 from settings import OBSERVED, told
 
 import halfseen as hs
+from halfseen.agents import saving
 from halfseen.journal import events
 from halfseen.service.engine import engine as engine_module
+from halfseen.service.engine.loaded_stream import pack_model
+from halfseen.service.engine.transaction import Operation, StreamTransaction
 from halfseen.service.schemas import DecisionRequest, RewardRequest, StreamSpec
 
 
@@ -74,6 +79,38 @@ async def test_a_stream_folded_again_is_bit_for_bit_the_live_one(engine, url, na
         await decide(engine, observation(99, OBSERVED))
         assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
         assert_folds(engine, url)
+
+
+@on_engine()
+async def test_a_database_of_an_older_save_version_is_folded_again_without_its_models(engine, url, monkeypatch):
+    with monkeypatch.context() as older:
+        older.setattr(saving, "VERSION", saving.VERSION - 1)
+        await engine.create_stream(spec(agent="adaptive", options={"latent": 3}))
+        for t in range(30):
+            made = await decide(engine, t)
+            await reward(engine, made, pay(made.id))
+        agent = await engine.agent("one")
+        agent.refit()
+        accept = partial(StreamTransaction.accept_model, model=pack_model(agent.model()), seen=60, after=0)
+        future = asyncio.get_running_loop().create_future()
+        assert await engine._queue.submit(Operation.single("one", accept, future)) == [True]
+        await decide(engine, 31)
+        await engine.snapshot("one")
+        await engine.close()
+    async with opened(url) as engine:
+        await decide(engine, 32)
+        counts = engine.measurements()["counts"]
+        assert (counts["loads_without_snapshot"], counts["models_skipped"]) == (1, 1)
+        stream = held(engine)
+        assert (stream.decisions, stream.rewards) == (32, 30)
+        assert stream.agent.health().facts["identifications"] == 0
+        assert stream.agent.refit_due
+        assert_folds(engine, url)
+        await engine.snapshot("one")
+    async with opened(url) as engine:
+        await decide(engine, 33)
+        counts = engine.measurements()["counts"]
+        assert counts["loads_without_snapshot"] == counts["models_skipped"] == 0
 
 
 @on_engine()

@@ -219,7 +219,7 @@ async def test_models_found_in_between_fold_exactly(engine, database, clock):
         clock[0] += 2_000_000_000
         await until(lambda: not held(engine).agent.refit_due, seconds=120)
     agent = held(engine).agent
-    assert agent.policy.learner.fitted_to[0] >= 30
+    assert agent.policy.learner.rewards_at_fit[0] >= 30
     before = agent.policy.learner.mean.copy()
     overdue = [identity for identity in late if identity not in held(engine).open_decisions]
     for identity in overdue[::2]:

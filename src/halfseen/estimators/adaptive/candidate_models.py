@@ -21,7 +21,8 @@ class CandidateModels(Stateful):
     """One for each of the candidate dimensions (one only, if `latent` is given), then some with noisy starts."""
 
     state_names = (
-        "rung_transition", "rung_process_cov", "rung_noise", "rung_scale", "rung_known", "rung", "settled",
+        "candidate_transition", "candidate_process_cov", "candidate_observation_var", "candidate_scale",
+        "candidate_fitted", "chosen_candidate", "times_confirmed",
     )  # fmt: skip
 
     def __init__(self, streams: StreamBatch, latent: int | None) -> None:
@@ -32,15 +33,15 @@ class CandidateModels(Stateful):
         self._regular, self.dimensions = len(regular), regular + noisy
         self.max_dimension = max(self.dimensions)
         shape = (count, len(self.dimensions))
-        self.rung_transition = np.zeros((*shape, self.max_dimension * self.max_dimension))
-        self.rung_process_cov = np.zeros((*shape, self.max_dimension * self.max_dimension))
-        self.rung_noise, self.rung_scale = np.zeros((*shape, k)), np.ones((*shape, k))
-        self.rung_known = np.zeros(shape, dtype=np.bool_)
-        self.rung = np.full(count, -1)  # the candidate in use, −1 before there is one
-        self.settled = np.zeros(count, dtype=np.int64)
+        self.candidate_transition = np.zeros((*shape, self.max_dimension * self.max_dimension))
+        self.candidate_process_cov = np.zeros((*shape, self.max_dimension * self.max_dimension))
+        self.candidate_observation_var, self.candidate_scale = np.zeros((*shape, k)), np.ones((*shape, k))
+        self.candidate_fitted = np.zeros(shape, dtype=np.bool_)
+        self.chosen_candidate = np.full(count, -1)  # the candidate in use, −1 before there is one
+        self.times_confirmed = np.zeros(count, dtype=np.int64)
 
     def integer_bounds(self, state: State) -> IntegerBounds:
-        return {"rung": (-1, len(self.dimensions) - 1)}
+        return {"chosen_candidate": (-1, len(self.dimensions) - 1)}
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)
@@ -50,19 +51,19 @@ class CandidateModels(Stateful):
         return candidate >= self._regular
 
     def reset(self, row: int) -> None:
-        self.rung_known[row], self.rung[row], self.settled[row] = False, -1, 0
+        self.candidate_fitted[row], self.chosen_candidate[row], self.times_confirmed[row] = False, -1, 0
 
     def choose(self, row: int, candidate: int, *, as_before: bool) -> None:
         """The candidate that identification preferred; `as_before` says whether all else came out as the last time."""
-        same = as_before and candidate == self.rung[row]
-        self.settled[row] = self.settled[row] + 1 if same else 0
-        self.rung[row] = candidate
+        same = as_before and candidate == self.chosen_candidate[row]
+        self.times_confirmed[row] = self.times_confirmed[row] + 1 if same else 0
+        self.chosen_candidate[row] = candidate
 
     def fit(self, row: int, y: Floats, scale: Floats) -> dict[int, FittedModel]:
         """EM on y (n, k), in units of `scale`, for the candidates to refit now; the fits by candidate."""
         fits: dict[int, FittedModel] = {}
         for candidate in self._candidates_to_refit(row, len(y)):
-            if self.rung_known[row, candidate]:
+            if self.candidate_fitted[row, candidate]:
                 fit = run_em(self.warm_start(row, candidate, scale), y)
             else:
                 keys, d = self._streams.keys[row : row + 1], self.dimensions[candidate]
@@ -75,7 +76,7 @@ class CandidateModels(Stateful):
 
     def _candidates_to_refit(self, row: int, rounds: int) -> list[int]:
         """All at first; then the neighbours of the one in use; once settled, now and then only that one."""
-        at, settled = int(self.rung[row]), int(self.settled[row])
+        at, settled = int(self.chosen_candidate[row]), int(self.times_confirmed[row])
         if at < 0:
             return list(range(len(self.dimensions)))
         if rounds >= LONG_ENOUGH and settled >= SETTLED and settled % LOOK_AROUND:
@@ -86,17 +87,17 @@ class CandidateModels(Stateful):
 
     def _store_model(self, row: int, candidate: int, model: Parameters, scale: Floats) -> None:
         d = len(model.D)
-        self.rung_transition[row, candidate, : d * d] = model.D.ravel()
-        self.rung_process_cov[row, candidate, : d * d] = model.Q.ravel()
-        self.rung_noise[row, candidate], self.rung_scale[row, candidate] = np.diag(model.R), scale
-        self.rung_known[row, candidate] = True
+        self.candidate_transition[row, candidate, : d * d] = model.D.ravel()
+        self.candidate_process_cov[row, candidate, : d * d] = model.Q.ravel()
+        self.candidate_observation_var[row, candidate], self.candidate_scale[row, candidate] = np.diag(model.R), scale
+        self.candidate_fitted[row, candidate] = True
 
     def warm_start(self, row: int, candidate: int, scale: Floats) -> Parameters:
         """The candidate's last model, in the units of now."""
         d, k = self.dimensions[candidate], self._streams.observed
         unit = np.ones(d)
-        unit[:k] = self.rung_scale[row, candidate] / scale
-        D = self.rung_transition[row, candidate, : d * d].reshape(d, d) * unit[:, None] / unit
-        Q = self.rung_process_cov[row, candidate, : d * d].reshape(d, d) * np.outer(unit, unit)
-        R = np.diag(self.rung_noise[row, candidate] * unit[:k] ** 2)
+        unit[:k] = self.candidate_scale[row, candidate] / scale
+        D = self.candidate_transition[row, candidate, : d * d].reshape(d, d) * unit[:, None] / unit
+        Q = self.candidate_process_cov[row, candidate, : d * d].reshape(d, d) * np.outer(unit, unit)
+        R = np.diag(self.candidate_observation_var[row, candidate] * unit[:k] ** 2)
         return Parameters(np.ascontiguousarray(D), np.ascontiguousarray(Q), R, np.zeros(d), np.eye(d))

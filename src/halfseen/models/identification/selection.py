@@ -54,19 +54,19 @@ class IdentifiedModel(NamedTuple):
 
     model: Parameters  # in the basis of `gauge`, for features divided by their scales
     plain: bool  # whether y itself is the context
-    features: Array  # (n, 1 + d), an intercept and the smoothed contexts, or the filtered ones if `on_filtered`
+    features: Array  # (n, 1 + d), an intercept and the smoothed contexts, or the filtered ones if `learns_on_filtered`
     smooth_cov: Array  # (d, d), the covariance of these contexts
     filtered: Array  # (n + 1, d), the filtered contexts from x_0 on
     recent_cov: Array  # (d, d), the filtered covariance RECENT rounds before the end, or at x_0
     end_cov: Array  # (d, d), the filtered covariance at the end
     shift: Array  # (d,), added to contexts to move their origin from the mean of the stream to the one selected
-    from_first: bool  # whether the origin is the first observation of the stream and not its mean
-    on_filtered: bool  # whether arms learn on filtered contexts and not on smoothed ones
+    origin_at_start: bool  # whether the origin is the first observation of the stream and not its mean
+    learns_on_filtered: bool  # whether arms learn on filtered contexts and not on smoothed ones
     candidate: int  # the index of the fit that AICc and the rewards prefer, or −1
 
     def learning_on_filtered(self) -> IdentifiedModel:
         """Return the same model with the features of filtered contexts, for arms to learn on."""
-        return self._replace(features=self.filtered_features(), smooth_cov=self.end_cov, on_filtered=True)
+        return self._replace(features=self.filtered_features(), smooth_cov=self.end_cov, learns_on_filtered=True)
 
     def filtered_features(self) -> Array:
         """Return the features of the filtered contexts, which are the ones available when decisions are made."""
@@ -122,8 +122,8 @@ def select_model(
     y: Array,  # (n, k), centred and scaled
     fits: dict[int, FittedModel],  # by index of the candidate
     *,
-    first_gap: Array,  # (k,), the mean of the stream minus its first observation, divided by the scale
-    from_first: bool,  # whether the origin selected last was the first observation
+    start_gap: Array,  # (k,), the mean of the stream minus its first observation, divided by the scale
+    origin_at_start: bool,  # whether the origin selected last was the first observation
     rewards: RewardEvidence | None,  # None if there are too few rewards
     noisy: Callable[[int], bool] = lambda candidate: False,  # whether a candidate was fitted from a noisy start
 ) -> IdentifiedModel | None:
@@ -134,7 +134,7 @@ def select_model(
     plain = _fit_plain(y)
     if plain is None and not usable:
         return None
-    shift = first_gap if from_first else np.zeros(k)
+    shift = start_gap if origin_at_start else np.zeros(k)
     candidate, best_evidence = -1, -np.inf
     if usable:
         candidate = max(usable, key=lambda i: scores[i])
@@ -156,7 +156,7 @@ def select_model(
     assert chosen is not None
 
     def identified(fit: FittedModel, is_plain: bool) -> IdentifiedModel:
-        return _in_gauge(fit, k, first_gap, from_first, rewards, is_plain, candidate)
+        return _in_gauge(fit, k, start_gap, origin_at_start, rewards, is_plain, candidate)
 
     selected = identified(chosen, is_plain)
     if is_plain or plain is None or rewards is None or rewards.count < ENOUGH_REWARDS:
@@ -165,13 +165,13 @@ def select_model(
 
 
 def rebuild_model(
-    model: Parameters, y: Array, *, shift: Array, plain: bool, from_first: bool, on_filtered: bool
+    model: Parameters, y: Array, *, shift: Array, plain: bool, origin_at_start: bool, learns_on_filtered: bool
 ) -> IdentifiedModel:
     """Return a model that was selected earlier with the contexts of the present history y (n, k), in the same basis."""
     filtered = filter_series(*model, y[None])
     fit = FittedModel(model, float(filtered[1][0]), filtered)
-    selected = _identified(fit, *_smoothed(fit), np.eye(len(model.D)), shift, plain, from_first, -1)
-    return selected.learning_on_filtered() if on_filtered else selected
+    selected = _identified(fit, *_smoothed(fit), np.eye(len(model.D)), shift, plain, origin_at_start, -1)
+    return selected.learning_on_filtered() if learns_on_filtered else selected
 
 
 def _fit_plain(y: Array) -> FittedModel | None:
@@ -216,8 +216,8 @@ def _features(contexts: Array, shift: Array) -> Array:
 def _in_gauge(
     fit: FittedModel,
     k: int,
-    first_gap: Array,
-    from_first: bool,
+    start_gap: Array,
+    origin_at_start: bool,
     rewards: RewardEvidence | None,
     plain: bool,
     candidate: int,
@@ -226,12 +226,12 @@ def _in_gauge(
     states, middle_cov = _smoothed(fit)
     T = gauge(states.T @ states / len(states) + middle_cov, k)
     filtered = fit.filtered[0][0] @ T.T
-    if rewards is not None and not np.allclose(first_gap, 0.0):
-        at_mean, at_first = (rewards.evidence(_features(filtered[1:], shift)) for shift in (np.zeros(k), first_gap))
-        from_first = bool(at_first >= at_mean)
+    if rewards is not None and not np.allclose(start_gap, 0.0):
+        at_mean, at_first = (rewards.evidence(_features(filtered[1:], shift)) for shift in (np.zeros(k), start_gap))
+        origin_at_start = bool(at_first >= at_mean)
     shift = np.zeros(len(T))
-    shift[:k] = first_gap if from_first else 0.0
-    return _identified(fit, states, middle_cov, T, shift, plain, from_first, candidate)
+    shift[:k] = start_gap if origin_at_start else 0.0
+    return _identified(fit, states, middle_cov, T, shift, plain, origin_at_start, candidate)
 
 
 def _smoothed(fit: FittedModel) -> tuple[Array, Array]:
@@ -248,7 +248,7 @@ def _identified(
     T: Array,
     shift: Array,
     plain: bool,
-    from_first: bool,
+    origin_at_start: bool,
     candidate: int,
 ) -> IdentifiedModel:
     """Return the fit in the basis Tx."""
@@ -263,7 +263,7 @@ def _identified(
         recent_cov=T @ P[rows[0, max(0, n - RECENT)]] @ T.T,
         end_cov=T @ P[rows[0, n]] @ T.T,
         shift=shift,
-        from_first=from_first,
-        on_filtered=False,
+        origin_at_start=origin_at_start,
+        learns_on_filtered=False,
         candidate=candidate,
     )

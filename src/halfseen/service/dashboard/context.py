@@ -37,7 +37,7 @@ def context_filter(agent: Agent, features: Sequence[str] | None) -> ContextFilte
             facts = agent.health().facts if agent.rounds else {}
             left = facts.get("rounds to the next", "some")
             return ContextFilter(why=f"No model yet: the agent looks for one after {left} more decisions.")
-        if estimator.plain[0]:
+        if estimator.uses_raw_observation[0]:
             return ContextFilter(why="The agent uses each observation as it is: so far, filtering would not pay.")
         subject = agent.subject()
         model = None if subject is None else subject.model

@@ -85,6 +85,7 @@ class LoadedStream:
         self.decisions, self.rewards = 0, 0
         self.retired = False
         self.model_seq = 0  # of the last model accepted
+        self.skipped_models = 0  # accepted models in the events folded so far that this version cannot use
         self.open_decisions: dict[str, OpenDecision] = {}  # by id, oldest first
         self.snapshot_version = 0
         # With a reward wait, every open decision has to be expired, also those that the agent no longer remembers.
@@ -134,7 +135,10 @@ class LoadedStream:
         elif isinstance(content, events.ArmRetired):
             agent.retire_arm(content.arm)
         elif isinstance(content, events.ModelAccepted):
-            agent.accept(unpack_model(event.blob or b""))
+            try:
+                agent.accept(unpack_model(event.blob or b""))
+            except HalfseenError:  # the model was saved by a version of this package that had other state arrays
+                self.skipped_models += 1
 
     def learn(self, round_: int, value: float, how: str) -> None:
         """Let the agent learn a reward; provisionally, if it is a default that a late reward would replace."""

@@ -147,7 +147,11 @@ class StreamStore:
         if stream.version != row.version:
             if stream.version > row.version:  # the database was restored from a backup
                 stream = self._load(row)
+            skipped = stream.skipped_models
             stream.fold(self._journal.all_events(row.id, stream.version))
+            if stream.skipped_models > skipped:
+                self.counts["models_skipped"] += stream.skipped_models - skipped
+                _LOG.warning("stream '%s': skipped %d models of another save version", row.name, stream.skipped_models)
             if stream.version < row.version:
                 raise JournalError(
                     f"journal: expected {row.version} events of stream '{row.name}', got {stream.version}"
