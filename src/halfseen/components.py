@@ -1,7 +1,7 @@
-"""What an estimator, a learner and a chooser are: the three parts every agent is made of.
+"""The base classes of the three components of an agent: `Estimator`, `Learner` and `Chooser`.
 
-All parts work on a batch of streams. Arrays carry a leading axis B (streams); a call names the streams it is
-about in `rows` (n,), and its inputs and outputs are aligned with `rows`.
+Every component works on a batch of B streams. Its arrays have a leading axis of length B. A method that concerns some
+of the streams takes their indices as `rows` (n,), and its other arguments and its results have one entry per row.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from halfseen.validation import check_range
 
 State = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
-IntegerBounds = Mapping[str, tuple[ArrayLike, ArrayLike]]  # of arrays by name: the least and the greatest integer
-MAX_COUNT = 2**53  # no count comes that far
+IntegerBounds = Mapping[str, tuple[ArrayLike, ArrayLike]]  # smallest and largest allowed value, by name of the array
+MAX_COUNT = 2**53  # the default upper bound of the integers in a state
 
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """The streams that a part is built for: the keys of their random draws, what they see and what they may play."""
+    """The streams that a component is built for.
+
+    `keys` are the keys of their random draws, `observed` is the number k of observed features and `arms` is the
+    number K of arms.
+    """
 
     keys: Keys
     observed: int
@@ -38,7 +42,7 @@ class StreamBatch:
 
 
 def resized(array: NDArray[Any], count: int) -> NDArray[Any]:
-    """The first `count` rows of an array; where it has fewer, zeros follow."""
+    """Return a copy of an array with `count` rows, cut off or filled up with zeros."""
     if count <= len(array):
         return array[:count].copy()
     longer = np.zeros((count, *array.shape[1:]), dtype=array.dtype)
@@ -47,21 +51,22 @@ def resized(array: NDArray[Any], count: int) -> NDArray[Any]:
 
 
 class Stateful:
-    """Something whose state is arrays with a leading axis of streams.
+    """An object whose state is a set of arrays with one row per stream.
 
-    The state is the arrays named in `state_names` and the state of the attributes named in `parts`. The arrays named
-    in `per_stream` have the same leading axis and are never changed: options that may differ between streams.
+    The state consists of the arrays named in `state_names` and of the states of the attributes named in `nested`. The
+    arrays named in `per_stream` also have one row per stream, but never change: they are options that may differ
+    between streams.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ()
     per_stream: ClassVar[tuple[str, ...]] = ()
-    parts: ClassVar[tuple[str, ...]] = ()
+    nested: ClassVar[tuple[str, ...]] = ()
 
     def state(self, rows: Ints | None = None) -> State:
-        """The arrays by name; with `rows`, a copy of those rows."""
+        """Return the arrays of the state by name. With `rows`, return copies of these rows."""
         arrays = self._own_state(rows)
-        for part in self.parts:
-            arrays |= getattr(self, part).state(rows)
+        for name in self.nested:
+            arrays |= getattr(self, name).state(rows)
         return arrays
 
     def _own_state(self, rows: Ints | None) -> State:
@@ -69,14 +74,14 @@ class Stateful:
         return arrays if rows is None else {name: array[rows] for name, array in arrays.items()}
 
     def check(self, state: State, count: int) -> None:
-        """Refuse arrays that are not the state of `count` streams of this kind."""
+        """Raise an error unless `state` is a possible state of `count` streams."""
         for name, mine in self._own_state(None).items():
             given = np.asarray(state.get(name))
             shape = self._state_shape(name, mine, given, count)
             if given.dtype != mine.dtype or given.shape != shape:
                 raise invalid(f"state '{name}'", f"{mine.dtype} {shape}", f"{given.dtype} {given.shape}")
-        for part in self.parts:
-            getattr(self, part).check(state, count)
+        for name in self.nested:
+            getattr(self, name).check(state, count)
         self.check_ranges(state)
         self.check_consistency(state)
 
@@ -84,14 +89,15 @@ class Stateful:
         return (count, *mine.shape[1:])
 
     def integer_bounds(self, state: State) -> IntegerBounds:
-        """Between which values integers of the state must lie, where that is not 0 to MAX_COUNT.
+        """Return the allowed ranges of the integer arrays whose range is not 0 to MAX_COUNT.
 
-        `state` is what is to be restored. That of an estimator holds the `rounds` (B,) of the streams as well.
+        `state` is the state to be checked. For an estimator it also contains `rounds` (B,), the number of rounds of
+        each stream.
         """
         return {}
 
     def check_ranges(self, state: State) -> None:
-        """Refuse integers that lie outside their limits: kernels index by them and check no bounds."""
+        """Raise an error if an integer is out of range. Kernels use integers as indices without checking bounds."""
         bounds = self.integer_bounds(state)
         for name in self.state_names:
             given = np.asarray(state[name])
@@ -99,142 +105,157 @@ class Stateful:
                 check_range(f"state '{name}'", given, *bounds.get(name, (0, MAX_COUNT)))
 
     def check_consistency(self, state: State) -> None:
-        """Refuse arrays of the right shape that contradict each other."""
+        """Raise an error if arrays of the right shape contradict each other."""
 
     def restore(self, state: State, rows: Ints | None = None) -> None:
-        """Become what `state()` described; with `rows`, let those rows become what `state(rows)` described."""
+        """Take over a state returned by `state()`, or with `rows` one returned by `state(rows)`."""
         for name in self.state_names:
             if rows is None:
                 setattr(self, name, np.array(state[name], order="C"))  # a copy: two agents never share an array
             else:
                 getattr(self, name)[rows] = state[name]
-        for part in self.parts:
-            getattr(self, part).restore(state, rows)
+        for name in self.nested:
+            getattr(self, name).restore(state, rows)
         self.rebuild_caches(rows)
 
     def resize(self, streams: StreamBatch) -> None:
-        """Make room for other streams. Rows stay as they are; the state of new ones is to be restored."""
+        """Change the number of streams. The state of additional streams is zero and must be restored."""
         for name in self.state_names:
             setattr(self, name, resized(getattr(self, name), streams.count))
         for name in self.per_stream:
             array = getattr(self, name)[: streams.count]
             more = np.repeat(array[:1], streams.count - len(array), axis=0)
             setattr(self, name, np.concatenate([array, more]))
-        for part in self.parts:
-            getattr(self, part).resize(streams)
+        for name in self.nested:
+            getattr(self, name).resize(streams)
 
     def rebuild_caches(self, rows: Ints | None = None) -> None:
-        """Recompute what follows from the state of `rows`, or of all streams, and is not saved with it."""
+        """Recompute the arrays that follow from the state of `rows`, or of all streams, and are not saved."""
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
-        """Facts about stream `row` by name, and a sentence for each thing that is wrong with it."""
+        """Return facts about stream `row` by name, and one sentence for each problem of the stream."""
         return {}, []
 
 
-def _drop_inherited(part: type, base: type, shortcut: str, *steps: str) -> None:
-    """Undo an inherited `shortcut` in a class that changes one of the `steps` it is a shortcut for, but not itself."""
+def _drop_inherited(component: type, base: type, shortcut: str, *steps: str) -> None:
+    """Reset an inherited `shortcut` to that of `base` if the class overrides one of the `steps` it is equivalent to.
+
+    A class that also overrides the shortcut keeps it.
+    """
 
     def depth(name: str) -> int:
-        return next(depth for depth, owner in enumerate(part.__mro__) if name in vars(owner))
+        return next(depth for depth, owner in enumerate(component.__mro__) if name in vars(owner))
 
     if min(map(depth, steps)) < depth(shortcut):
-        setattr(part, shortcut, getattr(base, shortcut))
+        setattr(component, shortcut, getattr(base, shortcut))
 
 
-def _irreplaceable(part: Stateful) -> HalfseenError:
-    return HalfseenError(f"{type(part).__name__}: it cannot put another reward in the place of one that it has learnt")
+def _not_implemented(component: Stateful, what: str) -> HalfseenError:
+    return HalfseenError(f"{type(component).__name__} cannot {what}.")
 
 
 class Estimator(Stateful, ABC):
-    """What is the context now?"""
+    """Estimates the context of each round from the observations.
 
-    dimension: int  # of the feature handed to the learner
-    reveals_context: ClassVar[bool] = False  # whether `observe` wants the true context
-    coordinates: str  # of the features: the world's own ("context"), "canonical" ones, or others ("none")
+    The estimate is a feature vector, which the learner takes for the context.
+    """
+
+    dimension: int  # p, the length of a feature vector
+    reveals_context: ClassVar[bool] = False  # whether `observe` needs the true context
+    coordinates: str  # of the features: "context" (those of the world), "canonical" or "none" (any other)
 
     @abstractmethod
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        """Take in y_t (n, k), NaN where not seen (`complete` says there is none); the features (n, p), a copy."""
+        """Process the observations y_t (n, k) and return the features (n, p) as a new array.
+
+        Missing entries of y_t are NaN; `complete` says that there are none. `contexts` (n, d) are the true contexts,
+        for estimators that set `reveals_context`.
+        """
 
     def observe_rounds(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
-        """`observe` of all streams in n rounds from `rounds` (B,) on, to the last bit.
+        """Observe n rounds of all streams, starting with round `rounds` (B,), with the same result as n calls.
 
-        All of the observations (n, B, k) is seen; the features are written into (B, n, p).
+        The observations (n, B, k) have no missing entries. The features are written into `features` (B, n, p).
         """
-        everyone = np.arange(len(rounds))
+        all_rows = np.arange(len(rounds))
         for t, y in enumerate(observations):
-            shown = None if contexts is None else contexts[t]
-            features[:, t] = self.observe(everyone, y, rounds + t, True, shown)
+            revealed = None if contexts is None else contexts[t]
+            features[:, t] = self.observe(all_rows, y, rounds + t, True, revealed)
 
     def __init_subclass__(cls) -> None:
         _drop_inherited(cls, Estimator, "observe_rounds", "observe")
         _drop_inherited(cls, Estimator, "replace_rewards", "update_from_rewards", "features_of")
 
-    # What follows is for estimators that learn from rewards or refit their model. The policy does not call what a
-    # class leaves as it is here.
+    # The methods below are for estimators that learn from rewards or refit their model. The policy does not call those
+    # that a class does not override.
 
     def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
-        """The beliefs of `rounds` (n,) under the model now in force, given the `features` they were decided on."""
+        """Return the features of past `rounds` (n,) under the current model.
+
+        `features` (n, p) are those on which the decisions of these rounds were made.
+        """
         return features
 
     def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
-        """Take in rewards (n,) of `rounds` (n,) that the learner has just learnt; refuses nothing."""
+        """Update the belief from the rewards (n,) of `rounds` (n,), which `learner` has just learnt. Never raises."""
 
     def replace_rewards(
         self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
     ) -> Floats:
-        """Put rewards (n,) in the place of those taken in before for the same `rounds`; refuses nothing.
+        """Replace the rewards that `update_from_rewards` was given for `rounds` (n,). Never raises.
 
-        Returns the features (n, p) on which the learner is to correct them, NaN where it is not to. An estimator that
-        learns from rewards and does not override this takes no provisional rewards.
+        Returns the features (n, p) with which the learner has to replace them, NaN where it must not. Agents whose
+        estimator learns from rewards and does not override this method do not accept provisional rewards.
         """
-        raise _irreplaceable(self)
+        raise _not_implemented(self, "replace rewards that it has learnt")
 
     def bind_learner(self, learner: Learner) -> None:
-        """Receive, once, the learner that the features go to."""
+        """Receive the learner that learns on the features. The policy calls this once."""
 
     def due_for_refit(self, rows: Ints) -> Ints:
-        """Those of `rows`, just observed, whose model is to be refitted now."""
+        """Return those of `rows`, which have just been observed, whose model has to be refitted now."""
         return rows[:0]
 
     def refit(self, rows: Ints, learner: Learner) -> None:
-        """Refit the model of `rows`, and bring the learner to what it would know under it."""
+        """Refit the models of `rows`, and give the learner the state that it would have under the new models."""
 
     def refit_now(self, row: int) -> None:
-        """The same for stream `row`, due or not: what `Agent.refit` asks for."""
+        """Refit the model of stream `row`, whether a refit is due or not, as `Agent.refit` requests."""
 
     def is_refit_due(self, row: int) -> bool:
-        """Whether the model of stream `row` is to be refitted."""
         return False
 
     def model(self, row: int) -> State:
-        """What the last refit of stream `row` found, by name: all that is not folded from its history."""
+        """Return the result of the last refit of stream `row`: every array that does not follow from its history."""
         return {}
 
     def accept(self, row: int, model: State) -> None:
-        """Go on with what `model` gave for the same stream, here or elsewhere, and fold the kept history under it."""
+        """Continue stream `row` with a result of `model`, and fold the stored history again under it.
+
+        The model may come from another process that has refitted a copy of the stream.
+        """
 
 
 class Payoffs(NamedTuple):
-    """What arms pay in n rounds of B streams."""
+    """The rewards of all arms in n rounds of B streams."""
 
-    expected: Floats  # (B, n, K) in the mean
-    noise: Floats  # (B, n) that comes to it, whatever the arm
-    unit: float  # learners hear rewards divided by this
+    expected: Floats  # (B, n, K) expected rewards
+    noise: Floats  # (B, n) added to the expected reward of whichever arm is played
+    unit: float  # learners receive rewards divided by this number
 
 
 class Learner(Stateful, ABC):
-    """What does each arm pay in a context?"""
+    """Predicts the reward of every arm from the features of a round."""
 
-    prior_precision: float = 1.0  # λ, where the posterior starts from λI
-    weighs_propensity: ClassVar[bool] = False  # whether the last feature is to be the probability of the arm played
-    arms: int  # K, which grows
+    prior_precision: float = 1.0  # λ, if the prior of the arm parameters is N(0, I/λ)
+    weighs_propensity: ClassVar[bool] = False  # whether the last feature must be the propensity of the arm played
+    arms: int  # K; `add_arm` increases it
 
     @abstractmethod
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
-        """Predicted reward of every arm and the variance of that prediction, both (n, K)."""
+        """Predict the reward of every arm. Returns the predictions and their variances, both (n, K)."""
 
     def score_and_pick(
         self,
@@ -247,11 +268,12 @@ class Learner(Stateful, ABC):
         available: Mask,
         arms: Ints,
     ) -> tuple[Floats, Floats]:
-        """`score`, and into `arms` (n,) what a chooser with a `draw_distribution` picks on it, in one compiled call.
+        """Do the work of `score` and of a chooser with a `draw_distribution` in one compiled call.
 
-        Optional: the policy scores and picks in two steps where this is not overridden.
+        Returns the results of `score` and writes the chosen arms into `arms` (n,). This method is optional: if a
+        learner does not override it, the policy calls `score` and `Chooser.pick`.
         """
-        raise HalfseenError(f"{type(self).__name__}: it does not score and pick in one call")
+        raise _not_implemented(self, "score and pick in one call")
 
     def play_rounds(
         self,
@@ -265,13 +287,14 @@ class Learner(Stateful, ABC):
         arms: Ints,
         rewards: Floats,
     ) -> None:
-        """`score_and_pick` and `learn` of all streams in n rounds from `rounds` (B,) on, to the last bit.
+        """Play n rounds of all streams, starting with round `rounds` (B,), as calls of the other methods would.
 
-        The features are (B, n, p); the widths are (B, K) for all rounds, or (B, n, K). What was picked and what it paid
-        go into `arms` and `rewards`, both (B, n). Optional: where this is not overridden, the policy goes round by
-        round.
+        The result is equal to that of `score_and_pick` and `learn` in every round, bit for bit. The features are
+        (B, n, p). The widths are (B, K), the same for all rounds, or (B, n, K). The arms and rewards are written into
+        `arms` and `rewards`, both (B, n). This method is optional: if a learner does not override it, the policy plays
+        round by round.
         """
-        raise HalfseenError(f"{type(self).__name__}: it does not play several rounds in one call")
+        raise _not_implemented(self, "play several rounds in one call")
 
     def __init_subclass__(cls) -> None:
         _drop_inherited(cls, Learner, "play_rounds", "score", "score_and_pick", "learn")
@@ -280,96 +303,103 @@ class Learner(Stateful, ABC):
 
     @abstractmethod
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Credit rewards (n,) to the arms (n,) played on the features (n, p) of their own rounds.
+        """Learn the rewards (n,) of the arms (n,), each with the features (n, p) of the round it was played in.
 
-        A row may be named more than once: its rewards are taken in the order given.
+        `rows` may contain a stream several times. Its rewards are learnt in the given order.
         """
 
     def may_refuse(self, features: Floats) -> bool:
-        """Whether `learn` could refuse a reward of these features (n, p); True where that is not known."""
+        """Whether `learn` could raise an error for these features (n, p). True if this is not known."""
         return True
 
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
-        """With which noise variance a reward of the `arms` (n,) would be learnt now, and as which of all; (n, 2).
+        """Return what `replace_rewards` will need if rewards of the `arms` (n,) are learnt now, (n, 2).
 
-        For learners that are fitted anew and count rewards from 1; the others leave it as it is.
+        The columns are the noise variance with which the reward would be learnt and its number, counted from 1. Only
+        learners that are refitted to their history need them; the others do not override this method.
         """
         return np.tile([1.0, 0.0], (len(rows), 1))
 
     def replace_rewards(
         self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
     ) -> None:
-        """Know what would be known had rewards learnt before been higher by `changes` (n,); refuses nothing.
+        """Add `changes` (n,) to rewards that were learnt before, as if they had been so from the start. Never raises.
 
-        `replacement_data` (n, 2) are the results of the method of that name when the rewards were learnt. Rewards of a
-        learner that does not override this method are never provisional.
+        `replacement_data` (n, 2) is what the method of that name returned before each reward was learnt. Agents whose
+        learner does not override this method do not accept provisional rewards.
         """
-        raise _irreplaceable(self)
+        raise _not_implemented(self, "replace rewards that it has learnt")
 
     @abstractmethod
     def add_arm(self, params: ArrayLike | None) -> None:
-        """One more arm for every stream, after the others; `params` is for learners that must be told."""
+        """Add an arm to every stream, after the others.
+
+        `params` are its parameters, for learners that know the parameters and do not estimate them.
+        """
 
     def noise(self, rows: Ints, features: Floats) -> Floats:
-        """The variance of a reward around its mean, as believed, (n, K), in the units of `score`'s variances."""
+        """Return the estimated noise variance of a reward per arm, (n, K), in the unit of the variances of `score`."""
         return np.ones((len(rows), self.arms))
 
     def reuse(self, rows: Ints, features: Floats) -> Floats:
-        """How much of what a reward would teach here is of use in another round, (n, K); 1 is all of it.
+        """Return how much a reward in this context tells about rewards in other contexts, per arm, (n, K).
 
-        The mean over contexts c' met so far of (cᵀC_a c')²/(cᵀC_a c)², C_a being the covariance of the arm.
+        This is the mean of (cᵀC_a c')²/(cᵀC_a c)² over the contexts c' so far, where C_a is the posterior covariance
+        of the arm's parameters. A value of 1 means as much as about rewards in this context.
         """
         return np.ones((len(rows), self.arms))
 
     def log_determinants(self, rows: Ints) -> Floats | float:
-        """log |B_a| relative to the prior, (n, K): how much each arm has been learnt about."""
+        """Return log |B_a| − log |λI| per arm, (n, K), where B_a is the posterior precision and λI the prior's."""
         return 0.0
 
     def arms_without_reward(self, row: int) -> Ints | None:
-        """The arms of stream `row` that have taught nothing yet; None where that cannot be known."""
+        """Return the arms of stream `row` that have no reward yet, or None if the learner does not count rewards."""
         return None
 
 
 class Choices(NamedTuple):
-    """What was decided for n streams, and all that is needed to credit and to explain it."""
+    """The decisions of n streams in one round, with everything that their probabilities depend on."""
 
-    rounds: Ints  # (n,), from 1
-    arms: Ints  # (n,)
-    features: Floats  # (n, p) the context each arm was chosen on
+    rounds: Ints  # (n,) from 1
+    arms: Ints  # (n,) the chosen arms
+    features: Floats  # (n, p) on which the arms were chosen
     means: Floats  # (n, K) predicted rewards
-    variances: Floats  # (n, K) of those predictions
-    widths: Floats  # of `Chooser.widths`
-    available: Mask  # (n, K) at least one per row
-    noise_variances: Floats | None  # (n, K) of a reward around its mean, if the chooser weighs it
-    reuse: Floats | None = None  # (n, K) of `Learner.reuse`, if the chooser looks ahead
+    variances: Floats  # (n, K) of the predictions
+    widths: Floats  # the result of `Chooser.widths`
+    available: Mask  # (n, K) at least one arm per row
+    noise_variances: Floats | None  # (n, K) the result of `Learner.noise`, if the chooser weighs it
+    reuse: Floats | None = None  # (n, K) the result of `Learner.reuse`, if the chooser weighs it
 
 
 class Chooser(ABC):
-    """Which arm do we play?"""
+    """Chooses one of the available arms from the predictions of the learner."""
 
-    weighs_noise: bool = False  # whether `Choices.noise_variances` is wanted
-    weighs_reuse: bool = False  # whether `Choices.reuse` is wanted
-    draw_distribution: int | None = None  # of ζ_a, where the arm played is the highest of m_a + width_a·std_a·ζ_a
+    weighs_noise: bool = False  # whether it needs `Choices.noise_variances`
+    weighs_reuse: bool = False  # whether it needs `Choices.reuse`
+    # If the chosen arm has the highest score m_a + width_a·std_a·ζ_a: the distribution of the draws ζ_a.
+    draw_distribution: int | None = None
     _constant: Floats = np.empty((0, 0))
 
     @abstractmethod
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
-        """How many standard deviations of exploration each arm gets in this round, (n, K).
+        """Return the width of exploration of each arm, in standard deviations of its prediction, (n, K).
 
-        A chooser that explores otherwise returns what its `probabilities` need to be repeated later: FlooredGreedy the
-        least probability of each arm, (n, K), and StateSampling what each arm pays in each state, (n, K, S).
+        Choosers that explore in another way return whatever `probabilities` needs besides: FlooredGreedy returns the
+        smallest probability of each arm, (n, K), and StateSampling the reward of each arm in each state, (n, K, S).
         """
 
     def constant_widths(self, width: float, rows: Ints, learner: Learner) -> Floats:
-        """One number as widths (n, K). The array is kept, because most calls are for the same n and K."""
+        """Return an array (n, K) filled with `width`. The array is cached, as most calls have the same n and K."""
         if self._constant.shape != (len(rows), learner.arms):
             self._constant = np.full((len(rows), learner.arms), width)
         return self._constant
 
     def widths_for_rounds(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats | None:
-        """`widths` in `count` rounds from `rounds` on: (n, K) for all of them, or (n, count, K).
+        """Return the widths of `count` rounds, starting with round `rounds` (n,).
 
-        None where they depend on what is learnt in these rounds.
+        The result is (n, K) if they are the same in all rounds, (n, count, K) if they are not, and None if they depend
+        on rewards of these rounds.
         """
         return None
 
@@ -378,8 +408,11 @@ class Chooser(ABC):
 
     @abstractmethod
     def pick(self, choices: Choices, keys: Keys) -> None:
-        """Write an available arm a row into `choices.arms`; draws are those of the keys, the rounds, Purpose.CHOICE."""
+        """Write one available arm per row into `choices.arms`.
+
+        All random numbers are functions of the keys, the rounds and Purpose.CHOICE.
+        """
 
     @abstractmethod
     def probabilities(self, choices: Choices) -> Floats:
-        """The exact probability with which `pick` plays each arm, (n, K)."""
+        """Return the exact probability with which `pick` chooses each arm, (n, K)."""

@@ -268,7 +268,7 @@ def test_named_arms_come_and_go():
     with pytest.raises(hs.HalfseenError, match=r"^There is no arm 'byu'. Did you mean 'buy'"):
         agent.retire_arm("byu")
     with pytest.raises(
-        hs.HalfseenError, match=r"^params: expected nothing: this agent learns what its arms pay, got .*"
+        hs.HalfseenError, match=r"^params: expected nothing, as this agent estimates the arm parameters, got .*"
     ):
         agent.add_arm("wait", params=[1.0, 2.0])
     assert frozen_state(agent) == before

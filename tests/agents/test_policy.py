@@ -108,11 +108,11 @@ def test_streams_with_gaps_of_their_own_are_counted_apart():
     for _ in range(3):
         policy.decide(ys)
     policy.decide(np.ones((1, OBSERVED)), rows=np.array([1]))
-    assert policy.missing_rounds.tolist() == [[0, 3, 0], [0, 0, 0]]
-    assert policy.rounds_since_seen.tolist() == [[0, 3, 0], [0, 0, 0]]
+    assert policy.missing_counts.tolist() == [[0, 3, 0], [0, 0, 0]]
+    assert policy.missing_streaks.tolist() == [[0, 3, 0], [0, 0, 0]]
     policy.decide(np.ones((2, OBSERVED)))
-    assert policy.missing_rounds.tolist() == [[0, 3, 0], [0, 0, 0]]
-    assert not policy.rounds_since_seen.any()
+    assert policy.missing_counts.tolist() == [[0, 3, 0], [0, 0, 0]]
+    assert not policy.missing_streaks.any()
     assert policy.health(0)[0]["share of entries not seen"] == 3 / 15
 
 

@@ -297,7 +297,7 @@ class Fleet:
         """How all streams are doing, counted; `fleet.agent(stream).health()` says more about one."""
         rows = self._registry.rows
         rounds, missed, silent = (
-            array[rows] for array in (self._policy.rounds, self._policy.missing_rounds, self._policy.rounds_since_seen)
+            array[rows] for array in (self._policy.rounds, self._policy.missing_counts, self._policy.missing_streaks)
         )
         rewards, last_rewarded = self._rewarded[rows].T
         waiting = self._pending.counts[rows]
@@ -404,7 +404,7 @@ def _slices(count: int) -> list[slice]:
 
 def _arrays_of(part: Stateful) -> dict[str, NDArray[Any]]:
     arrays = {name: value for name, value in vars(part).items() if isinstance(value, np.ndarray)}
-    for inner in part.parts:
+    for inner in part.nested:
         arrays |= _arrays_of(getattr(part, inner))
     return arrays
 

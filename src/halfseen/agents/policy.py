@@ -26,16 +26,16 @@ _OURS = f"{__name__.partition('.')[0]}."
 class Policy(Stateful):
     """B streams of one agent. State = fold over (observation, arm, reward): no draw is remembered, none is hidden."""
 
-    state_names = ("rounds", "active", "missing_rounds", "rounds_since_seen")
+    state_names = ("rounds", "active", "missing_counts", "missing_streaks")
 
     def __init__(self, streams: StreamBatch, estimator: Estimator, learner: Learner, chooser: Chooser) -> None:
         self.streams, self.estimator, self.learner, self.chooser = streams, estimator, learner, chooser
         self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)
         self.all_rows: Ints = np.arange(streams.count)
         self.active: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)  # arms that are not retired
-        # Per entry of the observation: rounds in which it was missing, and rounds since it was last observed.
-        self.missing_rounds: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
-        self.rounds_since_seen: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
+        # In how many rounds each entry of the observation was missing, in all and consecutively up to the last round.
+        self.missing_counts: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
+        self.missing_streaks: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
         self._any_silent = False
         self._keys = streams.keys
         self._updates_from_rewards = _overrides(estimator, "features_of", "update_from_rewards")
@@ -294,12 +294,12 @@ class Policy(Stateful):
         """What all parts have to say of stream `row`."""
         entries = int(self.rounds[row]) * self.streams.observed
         facts: dict[str, object] = {
-            "share of entries not seen": float(self.missing_rounds[row].sum() / max(1, entries)),
-            "rounds since each entry was seen": self.rounds_since_seen[row].tolist(),
+            "share of entries not seen": float(self.missing_counts[row].sum() / max(1, entries)),
+            "rounds since each entry was seen": self.missing_streaks[row].tolist(),
         }
         notes = [
             f"entry {i} of the observation has not been seen in the last {rounds} rounds"
-            for i, rounds in enumerate(self.rounds_since_seen[row])
+            for i, rounds in enumerate(self.missing_streaks[row])
             if rounds >= LONG_SILENCE
         ]
         for part in (self.estimator, self.learner):
@@ -312,9 +312,9 @@ class Policy(Stateful):
         return _contiguous("features", features, (count, self.estimator.dimension))
 
     def _count_gaps(self, rows: Ints, missing: Mask) -> None:
-        self.missing_rounds[rows] += missing
-        self.rounds_since_seen[rows] = np.where(missing, self.rounds_since_seen[rows] + 1, 0)
-        self._any_silent = bool(missing.any()) or bool(self.rounds_since_seen.any())
+        self.missing_counts[rows] += missing
+        self.missing_streaks[rows] = np.where(missing, self.missing_streaks[rows] + 1, 0)
+        self._any_silent = bool(missing.any()) or bool(self.missing_streaks.any())
 
     def state(self, rows: Ints | None = None) -> State:
         parts = {"estimator": self.estimator, "learner": self.learner}
@@ -339,7 +339,7 @@ class Policy(Stateful):
             raise invalid("state", "one with an arm to choose", "one without an active arm")
 
     def rebuild_caches(self, rows: Ints | None = None) -> None:
-        self._any_silent = bool(self.rounds_since_seen.any())
+        self._any_silent = bool(self.missing_streaks.any())
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)

@@ -1,1 +1,1 @@
-"""Which arm do we play? One file a chooser."""
+"""The choosers: each file contains one rule for choosing an arm."""

@@ -1,4 +1,4 @@
-"""Play the arm that looks best, but every other one with at least some probability (Guo, Xu & Murphy, 2024)."""
+"""Greedy choice in which every arm has a minimum probability."""
 
 from __future__ import annotations
 
@@ -12,9 +12,21 @@ from halfseen.validation import positive
 
 
 class FlooredGreedy(Sampled):
-    """Each of the K arms available gets p, the best of them the rest, 1 − (K−1)p; equals share the rest equally.
+    """Greedy choice in which every arm has a minimum probability.
 
-    `floor` is p: a number, or "decaying" for t^(−1/3). Never above 1/K, so that the first round is uniform.
+    Each of the K available arms has probability p, except the arm with the highest predicted reward, which has
+    probability 1 − (K−1)p. If several arms have the highest prediction, they share the remaining probability equally.
+    p is never larger than 1/K, so the first round is uniform if p decays. Propensities that are bounded away from 0 let
+    a learner weigh rewards by their inverse, as `MeasurementError` does.
+
+    Parameters
+    ----------
+    floor : float or "decaying"
+        p, the smallest probability of an arm. "decaying" is t^(−1/3) in round t.
+
+    References
+    ----------
+    Guo, Xu & Murphy (2024). Online learning in bandits with predicted context. AISTATS.
     """
 
     def __init__(self, streams: StreamBatch, dimension: int, *, floor: float | str = "decaying") -> None:
@@ -23,15 +35,15 @@ class FlooredGreedy(Sampled):
         self._fixed = None if isinstance(floor, str) else positive("floor", floor)
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
-        """p of every arm before it is held below 1/K, (n, K)."""
+        """Return p for every arm, (n, K), not yet limited to 1/K."""
         p = rounds ** (-1.0 / 3.0) if self._fixed is None else np.full(len(rows), self._fixed)
         return np.repeat(p[:, None], learner.arms, axis=1)
 
     def probabilities(self, choices: Choices) -> Floats:
-        there = choices.available
-        scores = np.where(there, np.where(np.isnan(choices.means), -np.inf, choices.means), np.nan)
+        available = choices.available
+        scores = np.where(available, np.where(np.isnan(choices.means), -np.inf, choices.means), np.nan)
         best = scores == np.nanmax(scores, axis=1, keepdims=True)
-        count = there.sum(axis=1, keepdims=True)
+        count = available.sum(axis=1, keepdims=True)
         p = np.minimum(choices.widths, 1.0 / count)
-        rest = np.maximum(1.0 - count * p, 0.0)
-        return np.where(there, p, 0.0) + np.where(best, rest / best.sum(axis=1, keepdims=True), 0.0)
+        remaining = np.maximum(1.0 - count * p, 0.0)
+        return np.where(available, p, 0.0) + np.where(best, remaining / best.sum(axis=1, keepdims=True), 0.0)

@@ -1,4 +1,4 @@
-"""Play the arm that looks best, explore nothing."""
+"""Greedy choice: play the arm with the highest predicted reward."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from halfseen.kernels.random import Floats, Ints
 
 
 class Greedy(Scored):
+    """Play the arm with the highest predicted reward, without exploration.
+
+    If several arms have the highest prediction, one of them is drawn uniformly at random.
+    """
+
     distribution = POINT
 
     def __init__(self, streams: StreamBatch, dimension: int) -> None:
-        """Nothing to set."""
+        """It has no options."""
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         return self.constant_widths(0.0, rows, learner)

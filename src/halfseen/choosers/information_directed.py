@@ -1,10 +1,4 @@
-"""Information-directed sampling: pay as little squared regret as possible for what is learnt.
-
-Play from the distribution over the available arms that minimises (Σ p_a Δ_a)² / Σ p_a g_a (Russo & Van Roy, 2014).
-After Kirschner & Krause (2018), who weigh the noise of each arm, Δ_a = max_b (m_b + width·std_b) − m_a is how far the
-mean of an arm is below the highest upper bound, and g_a = ½ log(1 + std_a²/noise_a) is what a reward of it would
-tell about it. (They count Δ_a from the lower bound of the arm.) Two arms at most are needed.
-"""
+"""Information-directed sampling."""
 
 from __future__ import annotations
 
@@ -18,7 +12,25 @@ from halfseen.validation import positive
 
 
 class InformationDirected(Sampled):
-    """`width` is the upper bounds'. Arms of equal mean and gain share their probability equally."""
+    """Information-directed sampling with arms of different noise.
+
+    The arm is drawn from the distribution p over the available arms that minimises the squared expected regret per
+    unit of information, (Σ p_a Δ_a)² / Σ p_a g_a. Here Δ_a = max_b (m_b + width·std_b) − m_a is the distance from the
+    mean of arm a to the highest upper confidence bound. g_a = ½ log(1 + std_a²/noise_a) is the information that a
+    reward of arm a gives about its expected reward. At most two arms are needed to reach the minimum. Arms with equal
+    mean and equal gain share their probability equally. Kirschner & Krause measure Δ_a from the lower confidence bound
+    of the arm instead of its mean.
+
+    Parameters
+    ----------
+    width : float
+        Width of the upper confidence bounds, in standard deviations.
+
+    References
+    ----------
+    Russo & Van Roy (2014). Learning to optimize via information-directed sampling. NeurIPS.
+    Kirschner & Krause (2018). Information directed sampling and bandits with heteroscedastic noise. COLT.
+    """
 
     weighs_noise = True
 

@@ -1,12 +1,4 @@
-"""Optimistic Thompson sampling: play the highest m_a + (bonus_a + width·|z_a|)·std_a, z_a ~ N(0, 1).
-
-After May, Korda, Lee & Leslie (2012): draw scores as Thompson does, but never below their means, because playing a
-worse arm for the low draw of a better one explores nothing. They take max(0, z_a). Half of those draws are 0; |z_a|
-never is, so every arm explores in every round. With a `bonus` the arms are judged at the upper end of an interval, as
-LinUCB does: where all arms are equally unknown it leaves the best mean in front, while a draw shuffles them.
-
-With `foresight` an arm has a larger bonus where one try would settle much for long (`break_even`).
-"""
+"""Optimistic Thompson sampling."""
 
 from __future__ import annotations
 
@@ -20,11 +12,33 @@ from halfseen.kernels.choice import HALF_NORMAL
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import positive
 
-FARTHEST = 6.0  # standard deviations that a gap is looked for up to
+MAX_GAP = 6.0  # the largest gap in the table of `break_even`, in standard deviations
 
 
 class Optimistic(Scored):
-    """`foresight` is how many rounds ahead count, as a share of those behind; 0 looks no further than this round."""
+    """Optimistic Thompson sampling with an upper confidence bonus.
+
+    The arm with the highest score m_a + (bonus_a + width·|z_a|)·std_a is played, where z_a ~ N(0, 1). Scores are drawn
+    as in Thompson sampling, but never below their means: playing a worse arm because the draw of a better arm was low
+    explores nothing. May et al. use max(0, z_a), which is 0 in half of the draws; |z_a| explores with every arm in
+    every round. The bonus is the one of LinUCB: if all arms are equally uncertain it does not change their order,
+    whereas a draw does. With `foresight`, the bonus of an arm is larger if one reward of the arm could improve many
+    later decisions (see `break_even`).
+
+    Parameters
+    ----------
+    width : float
+        Width of the random part of the score, in standard deviations.
+    bonus : float
+        Smallest bonus of an arm, in standard deviations.
+    foresight : float
+        Number of future rounds to consider, as a fraction of the number of rounds so far. With 0, the bonus is always
+        `bonus`.
+
+    References
+    ----------
+    May, Korda, Lee & Leslie (2012). Optimistic Bayesian sampling in contextual-bandit problems. JMLR 13.
+    """
 
     distribution = HALF_NORMAL
 
@@ -51,20 +65,20 @@ class Optimistic(Scored):
 
 @cache
 def _break_even_table() -> tuple[Floats, Floats]:
-    """log n and u with n·E(Z − u)⁺ = u, Z standard normal: monotone, so the inverse is one interpolation."""
+    """Return log n and u with n·E(Z − u)⁺ = u for Z ~ N(0, 1). Both increase, so interpolation inverts the relation."""
     from scipy.special import ndtr
 
-    u = np.geomspace(1e-3, FARTHEST, 600)
+    u = np.geomspace(1e-3, MAX_GAP, 600)
     gain = np.exp(-0.5 * u * u) / np.sqrt(2.0 * np.pi) - u * ndtr(-u)
     return np.log(u / gain), u
 
 
 def break_even(variances: Floats, noise_variances: Floats, rounds: Floats) -> Floats:
-    """The gap, in standard deviations of an arm's mean, at which one try of it costs what it is expected to gain.
+    """Return the gap to the best arm at which playing an arm once costs as much as it is expected to gain.
 
-    One reward moves the mean by q·std·Z, q² = var/(var + noise). If it then overtakes the best arm, the difference is
-    gained in each of `rounds` rounds: rounds·q·std·E(Z − gap/(q·std))⁺ against gap (docs/mathematics.md, "The
-    choosers").
+    The gap g is in standard deviations of the arm's prediction. One reward changes the mean of the arm by q·std·Z,
+    where q² = var/(var + noise) and Z ~ N(0, 1). If the arm is then better than the best arm so far, the difference is
+    gained in each of `rounds` rounds. So g solves rounds·q·E(Z − g/q)⁺ = g (docs/mathematics.md, "The choosers").
     """
     logs, u = _break_even_table()
     with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""Play an arm drawn from a distribution over the available arms that the chooser works out."""
+"""The base class of choosers that compute the probability of every arm and draw one arm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halfseen.kernels.random import Keys, Purpose, uniforms
 
 
 class Sampled(Chooser):
-    """The base of the choosers that draw one arm with the probabilities of `probabilities`."""
+    """Draws an arm from the distribution that `probabilities` returns."""
 
     def pick(self, choices: Choices, keys: Keys) -> None:
         draw_arm(self.probabilities(choices), uniforms(keys, choices.rounds, Purpose.CHOICE, 1), choices.arms)

@@ -1,4 +1,4 @@
-"""Play the highest score m_a + width_a·std_a·ζ_a, the draws ζ_a independent and of one distribution."""
+"""The base class of choosers that play the arm with the highest score."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from halfseen.kernels.random import Floats, Keys, Purpose, normals
 
 
 class Scored(Chooser):
-    """The base of the choosers that differ only in their distribution, their widths and how they adjust a mean."""
+    """Plays the arm with the highest score m_a + width_a·std_a·ζ_a, where the draws ζ_a are independent.
 
-    distribution: ClassVar[int]  # of ζ: POINT, NORMAL or HALF_NORMAL of kernels.choice
+    Subclasses define the widths, the distribution of the draws and, if they override `adjusted_means`, the means m_a.
+    """
+
+    distribution: ClassVar[int]  # of ζ_a: POINT, NORMAL or HALF_NORMAL of kernels.choice
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.draw_distribution = cls.distribution if cls.adjusted_means is Scored.adjusted_means else None
 
     def adjusted_means(self, choices: Choices) -> Floats:
-        """The predicted rewards as the choice uses them, (n, K)."""
+        """Return the means m_a of the scores, (n, K). By default they are the predicted rewards."""
         return choices.means
 
     def pick(self, choices: Choices, keys: Keys) -> None:

@@ -1,4 +1,4 @@
-"""Thompson sampling over states: draw one from the belief, play the arm that pays most in it (Hong et al., 2020)."""
+"""Thompson sampling over the states of a hidden Markov chain."""
 
 from __future__ import annotations
 
@@ -12,19 +12,31 @@ from halfseen.learners.known import Known
 
 
 class StateSampling(Sampled):
-    """The features are the belief over states. Arms that pay equally in a state share its probability."""
+    """Thompson sampling over the states of a hidden Markov chain.
+
+    A state is drawn from the belief, and the arm with the highest expected reward in that state is played. If several
+    arms have the highest expected reward, each is equally likely. The features must be the belief over the states, and
+    the learner must know the reward of every arm in every state (`KnownByState`).
+
+    References
+    ----------
+    Hong, Kveton, Zaheer, Chow, Ahmed, Ghavamzadeh & Boutilier (2020). Non-stationary latent bandits.
+    """
 
     def __init__(self, streams: StreamBatch, dimension: int) -> None:
-        """Nothing to set."""
+        """It has no options."""
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
-        """What every arm pays in every state, (n, K, S): kept with the choice, since arms may be added later."""
+        """Return the reward of every arm in every state, (n, K, S).
+
+        `Choices` stores them, as `probabilities` may be called after an arm has been added.
+        """
         if not isinstance(learner, Known):
-            raise invalid("learner", "one that knows what every arm pays in every state", type(learner).__name__)
+            raise invalid("learner", "one that knows the reward of every arm in every state", type(learner).__name__)
         return learner.arm_params[rows]
 
     def probabilities(self, choices: Choices) -> Floats:
-        pay = np.where(choices.available[:, :, None], choices.widths, -np.inf)
-        best = pay == pay.max(axis=1, keepdims=True)
+        state_rewards = np.where(choices.available[:, :, None], choices.widths, -np.inf)
+        best = state_rewards == state_rewards.max(axis=1, keepdims=True)
         shares = choices.features[:, None] * best / best.sum(axis=1, keepdims=True)
         return np.asarray(shares.sum(axis=2))

@@ -1,8 +1,4 @@
-"""Thompson sampling on scores (the paper's Algorithm 1, lines 7–10; Agrawal & Goyal, 2013).
-
-Drawing μ̃_a ~ N(μ̂_a, v_t² B_a⁻¹) and playing argmax cᵀμ̃_a needs a factor of every B_a. Arms are independent and c is
-shared, so the scores cᵀμ̂_a + v_t sqrt(cᵀB_a⁻¹c) z_a with z_a ~ N(0, 1) have the same distribution at O(p²) an arm.
-"""
+"""Thompson sampling (lines 7–10 of the paper's Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -17,7 +13,26 @@ from halfseen.validation import positive, probability
 
 
 class Thompson(Scored):
-    """`width` is v: a number, or "theory" for Theorem 1's v_t = σ sqrt(9 d ln(t/δ)), σ being `noise_std`."""
+    """Thompson sampling for linear rewards.
+
+    The algorithm draws arm parameters μ̃_a ~ N(μ̂_a, v_t² B_a⁻¹) and plays the arm with the highest cᵀμ̃_a. Drawing
+    parameters would need a matrix factorisation per arm. As the arms are independent and share the context c, the
+    scores cᵀμ̂_a + v_t sqrt(cᵀB_a⁻¹c) z_a with z_a ~ N(0, 1) have the same distribution and cost only O(p²) per arm.
+
+    Parameters
+    ----------
+    width : float or "theory"
+        v_t, by which the posterior standard deviations are multiplied. "theory" is the value of the paper's Theorem 1,
+        v_t = σ sqrt(9 d ln(t/δ)).
+    noise_std : float
+        σ, the standard deviation of the reward noise. Used by "theory".
+    delta : float
+        δ, the probability with which the regret bound may fail. Used by "theory".
+
+    References
+    ----------
+    Agrawal & Goyal (2013). Thompson sampling for contextual bandits with linear payoffs. ICML.
+    """
 
     distribution = NORMAL
 

@@ -1,4 +1,4 @@
-"""LinUCB: play the highest cᵀμ̂_a + α_t sqrt(cᵀB_a⁻¹c) (Chu et al., 2011)."""
+"""LinUCB."""
 
 from __future__ import annotations
 
@@ -13,9 +13,29 @@ from halfseen.validation import at_least, positive, probability
 
 
 class Ucb(Scored):
-    """`width` is α: a number; "horizon" for 1 + sqrt(½ ln(2TK/δ)) with T = `horizon`; or "self-normalised"
-    for Abbasi-Yadkori, Pál & Szepesvári's (2011) σ sqrt(log|B_a/λ| − 2 ln δ) + sqrt(λ) S,
-    S = `arm_norm` bounding ‖μ_a‖.
+    """LinUCB: play the arm with the highest upper confidence bound.
+
+    The upper confidence bound of arm a is cᵀμ̂_a + α_t sqrt(cᵀB_a⁻¹c). It is high if the predicted reward is high or if
+    the arm has rarely been played in similar contexts. There is no randomness except between arms with equal bounds.
+
+    Parameters
+    ----------
+    width : float, "horizon" or "self-normalised"
+        α_t. "horizon" is the constant 1 + sqrt(½ ln(2TK/δ)) for T rounds (Chu et al.). "self-normalised" is
+        σ sqrt(log|B_a/λ| − 2 ln δ) + sqrt(λ) S (Abbasi-Yadkori et al.).
+    horizon : int
+        T, the number of rounds. Used by "horizon".
+    noise_std : float
+        σ, the standard deviation of the reward noise. Used by "self-normalised".
+    delta : float
+        δ, the probability with which the confidence bounds may fail.
+    arm_norm : float
+        S, an upper bound of the norms ‖μ_a‖. Used by "self-normalised".
+
+    References
+    ----------
+    Chu, Li, Reyzin & Schapire (2011). Contextual bandits with linear payoff functions. AISTATS.
+    Abbasi-Yadkori, Pál & Szepesvári (2011). Improved algorithms for linear stochastic bandits. NeurIPS.
     """
 
     distribution = POINT
@@ -45,9 +65,9 @@ class Ucb(Scored):
             if self._arms != learner.arms:  # arms were added
                 self._arms, self._alpha = learner.arms, self._alpha_for(learner.arms)
             return self.constant_widths(self._alpha, rows, learner)
-        gained = np.asarray(learner.log_determinants(rows))
+        log_determinants = np.asarray(learner.log_determinants(rows))
         bias = np.sqrt(learner.prior_precision) * self._arm_norm
-        return np.asarray(self._noise_std * np.sqrt(gained - 2.0 * np.log(self._delta)) + bias)
+        return np.asarray(self._noise_std * np.sqrt(log_determinants - 2.0 * np.log(self._delta)) + bias)
 
     def widths_for_rounds(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats | None:
         return None if self._width == "self-normalised" else self.widths(rows, rounds, learner)

@@ -1,4 +1,4 @@
-"""Play any available arm, each as likely as the others."""
+"""Uniformly random choice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halfseen.kernels.random import Floats
 
 
 class Uniform(Greedy):
-    """Every arm is judged equal, and equals are drawn by lot."""
+    """Play an available arm uniformly at random."""
 
     def adjusted_means(self, choices: Choices) -> Floats:
         return np.zeros_like(choices.means)

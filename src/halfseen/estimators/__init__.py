@@ -1,1 +1,1 @@
-"""What is the context now? One file an estimator."""
+"""The estimators: each file contains one way to estimate the context."""

@@ -1,4 +1,4 @@
-"""The best linear prediction of the context from this round's observation alone (Park & Faradonbeh, 2021)."""
+"""The best linear prediction of the context from the observation of one round."""
 
 from __future__ import annotations
 
@@ -10,16 +10,30 @@ from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import covariances, stack_for_streams
 
-SINGULAR = 1e-12  # share of the largest eigenvalue below which a direction counts as having none
+SINGULAR = 1e-12  # relative eigenvalue below which a direction is treated as having no variance
 
 
 class Blup(Estimator):
-    """c_t = (AᵀΣ⁻¹A + S⁻¹)⁻¹AᵀΣ⁻¹ y_t, written S Aᵀ(A S Aᵀ + Σ)⁻¹ y_t so that Σ and S may be singular.
+    """The best linear prediction of the context from the observation of one round.
 
-    `context_cov` is S = E[xxᵀ], (d, d), `observation_cov` is Σ and `observation` is A, [I 0] if not given. With S
-    "running" only the observed coordinates of A = [I 0] are predicted: their S is the mean of yyᵀ so far, less Σ, and
-    nothing in y tells how the others move with them. That mean starts as if one round had shown I + Σ. Only entries
-    seen are used; where nothing is, the prediction is 0.
+    The prediction is c_t = (AᵀΣ⁻¹A + S⁻¹)⁻¹AᵀΣ⁻¹ y_t, where S = E[xxᵀ]. It is computed as S Aᵀ(A S Aᵀ + Σ)⁻¹ y_t,
+    which also works if Σ or S is singular. Earlier observations are not used. Missing entries of y_t are left out; if
+    all are missing, the prediction is 0. If S is "running", it is the mean of yyᵀ so far minus Σ. Then only the
+    observed coordinates are predicted, because y contains no information on their covariance with the others. The
+    running mean starts as if I + Σ had been observed in one round.
+
+    Parameters
+    ----------
+    context_cov : array_like or "running"
+        S, of shape (d, d).
+    observation_cov : array_like
+        Σ, the covariance of the observation noise: a matrix, a diagonal or one variance.
+    observation : array_like, optional
+        A, the observation matrix (k, d). The default is [I 0].
+
+    References
+    ----------
+    Park & Faradonbeh (2021). Analysis of Thompson sampling for partially observable contextual multi-armed bandits.
     """
 
     state_names = ("outer_sum", "pair_counts")
@@ -52,7 +66,8 @@ class Blup(Estimator):
         self._context_cov = covariances("context_cov", 1.0 if self._running else context_cov, count, d)
         self._gain = self._gains(np.arange(count), self._context_cov, None)
         pairs = (count, k, k) if self._running else (count, 0, 0)
-        self.outer_sum = np.zeros(pairs)  # Σ yyᵀ over the rounds in which both entries were seen, and their number
+        # The sum of yyᵀ and the number of its terms, per pair of entries, over the rounds in which both were observed.
+        self.outer_sum = np.zeros(pairs)
         self.pair_counts = np.zeros(pairs, dtype=np.int64)
 
     def observe(
@@ -71,23 +86,22 @@ class Blup(Estimator):
         return np.ascontiguousarray((gain @ y[:, :, None])[:, :, 0])
 
     def _running_cov(self, rows: Ints) -> Floats:
-        """The mean of yyᵀ less Σ, with what is negative in it taken as 0."""
+        """Return the mean of yyᵀ minus Σ, with negative eigenvalues set to 0."""
         noise = self._observation_cov[rows]
         second = (self.outer_sum[rows] + noise + np.eye(noise.shape[1])) / (self.pair_counts[rows] + 1)
         values, vectors = np.linalg.eigh(second - noise)
         return np.asarray((vectors * np.maximum(values, 0.0)[:, None]) @ vectors.swapaxes(1, 2))
 
     def _gains(self, rows: Ints, cov: Floats, seen: Mask | None) -> Floats:
-        """S Aᵀ(A S Aᵀ + Σ)⁻¹ (n, d, k), with zero columns for the entries not seen."""
+        """Return S Aᵀ(A S Aᵀ + Σ)⁻¹ (n, d, k), with columns of zeros for missing entries."""
         cross = cov @ self._observation[rows].swapaxes(1, 2)
         observed_cov = self._observation[rows] @ cross + self._observation_cov[rows]
         if seen is not None:
             cross = np.where(seen[:, None], cross, 0.0)
             observed_cov = np.where(seen[:, :, None] & seen[:, None], observed_cov, 0.0)
-        sizes = np.sqrt(
-            np.diagonal(observed_cov, axis1=1, axis2=2)
-        )  # what is singular must not depend on the units of sensors
-        units = 1.0 / np.where(sizes > 0.0, sizes, 1.0)
+        # The correlation matrix is inverted, so that the rank does not depend on the units of the features.
+        stds = np.sqrt(np.diagonal(observed_cov, axis1=1, axis2=2))
+        units = 1.0 / np.where(stds > 0.0, stds, 1.0)
         inverse_correlation = np.linalg.pinv(
             units[:, :, None] * observed_cov * units[:, None], rcond=SINGULAR, hermitian=True
         )

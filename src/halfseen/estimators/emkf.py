@@ -1,9 +1,4 @@
-"""EMKF, the paper's estimator: a Kalman filter whose D̂ and Q̂ are refitted to its own filtered means.
-
-Every L rounds (line 4 of Algorithm 1) the means of the window just ended give D̂ by least squares and Q̂ by the
-residuals. What the paper leaves open is settled in docs/mathematics.md, "EMKF"; what this estimator cannot
-learn, and why, stands there too.
-"""
+"""EMKF, the estimator of the paper's Algorithm 1."""
 
 from __future__ import annotations
 
@@ -17,10 +12,31 @@ from halfseen.kernels.random import Floats, Ints
 
 
 class Emkf(Estimator):
-    """c_t = x_{t|t} with the D̂, Q̂ in force before y_t; `window` is L, `observation_cov` is Σ, which is known."""
+    """EMKF: a Kalman filter whose dynamics are refitted to its own filtered means.
+
+    The feature c_t is the filtered mean x_{t|t} under the current D̂ and Q̂. At the end of every window of L rounds, D̂
+    is refitted by least squares to the filtered means of the window, and Q̂ is the covariance of the residuals. The
+    observation noise Σ is known. A window in which fewer than half of the rounds have an observed entry does not change
+    the model. docs/mathematics.md, "EMKF", lists the choices that the paper leaves open and explains what this
+    estimator cannot learn.
+
+    Parameters
+    ----------
+    latent : int
+        d, the dimension of the context.
+    observation_cov : array_like
+        Σ: a matrix, a diagonal or one variance.
+    window : int, optional
+        L, at least 5d. The default is the larger of 200 and 5d.
+    initial_transition : array_like, "stochastic" or "orthogonal"
+        D̂ of the first window: a matrix, a random matrix with rows that sum to 1, or 0.9 times a random orthogonal
+        matrix.
+    initial_process_var : float
+        Q̂ of the first window is this number times I.
+    """
 
     coordinates = "canonical"
-    parts = ("_bank",)
+    nested = ("_bank",)
     state_names = ("last_mean", "window_start_mean", "outer_sum", "lagged_outer_sum", "rounds_seen")
 
     def __init__(
@@ -40,7 +56,7 @@ class Emkf(Estimator):
         self.window_start_mean = np.zeros((streams.count, latent))
         self.outer_sum = np.zeros((streams.count, latent, latent))
         self.lagged_outer_sum = np.zeros((streams.count, latent, latent))
-        self.rounds_seen = np.zeros(streams.count, dtype=np.int64)  # of the window, with at least one entry
+        self.rounds_seen = np.zeros(streams.count, dtype=np.int64)  # rounds of the window with an observed entry
 
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
@@ -63,26 +79,29 @@ class Emkf(Estimator):
             return
         start, total = 0, len(observations)
         while start < total:
-            rounds_over = (int(rounds[0]) + start - 1) % self._window  # of the window
-            stop = min(start + self._window - rounds_over, total)
+            elapsed = (int(rounds[0]) + start - 1) % self._window  # rounds of the window before this one
+            stop = min(start + self._window - elapsed, total)
             self._bank.observe_rounds(observations, start, stop, features)
             add_pairs_ahead(
                 features,
                 start,
                 stop,
-                rounds_over == 0,
+                elapsed == 0,
                 self.last_mean,
                 self.window_start_mean,
                 self.outer_sum,
                 self.lagged_outer_sum,
             )
-            self.rounds_seen = (0 if rounds_over == 0 else self.rounds_seen) + np.full(len(rounds), stop - start)
-            if rounds_over + stop - start == self._window:
+            self.rounds_seen = (0 if elapsed == 0 else self.rounds_seen) + np.full(len(rounds), stop - start)
+            if elapsed + stop - start == self._window:
                 self._refit(np.arange(len(rounds)))
             start = stop
 
     def _refit(self, ended: Ints) -> None:
-        """The M-step of windows that tell something: where little was seen, the means only repeat the model."""
+        """Do the M-step for streams whose window has ended and in which enough rounds were observed.
+
+        In a window with few observations the filtered means only repeat the model.
+        """
         informative = ended[enough_seen(self.rounds_seen[ended], self._window) & self.outer_sum[ended].any(axis=(1, 2))]
         if len(informative):
             transition, process_cov = maximise(

@@ -1,4 +1,4 @@
-"""The Kalman filters of a batch of streams, shared by every estimator that filters."""
+"""The Kalman filters of a batch of streams, which several estimators use."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ _GROUP = ("cov", "gain", "frozen")
 
 
 class FilterBank(Stateful):
-    """One filter per stream, in canonical coordinates (A = [I 0]).
+    """One Kalman filter per stream, in canonical coordinates (A = [I 0]).
 
-    The covariance of a filter depends on its model and on which entries were seen, not on their values. Streams of one
-    `shared_model` therefore share covariance and gain, as groups: `group` (B,) says which entry of `cov`, `gain` and
-    `frozen` a stream uses. Streams leave their group when they step alone or see other entries than the rest of it.
-    Groups whose covariance has converged to exactly the same numbers become one again. Without a shared model, every
-    stream has its own model, and is the only one of its group.
+    The covariance of a filter depends on its model and on which entries were observed, but not on their values. With a
+    `shared_model`, streams that observed the same entries therefore form a group and share covariance and gain:
+    `group` (B,) is the index of the group of each stream in `cov`, `gain` and `frozen`. A stream leaves its group when
+    it observes a round without the others or observes other entries. Groups whose covariances have converged to
+    exactly the same numbers are merged. Without a shared model, every stream has its own model and its own group.
+    `frozen` says that a covariance has converged, and that it and the gain no longer change.
     """
 
     state_names = (*_MODEL, "mean", *_GROUP)
 
     def __init__(
         self,
-        transition: Floats,  # (M, d, d), M = 1 for a shared model or B
+        transition: Floats,  # (M, d, d), where M is 1 for a shared model and B otherwise
         process_cov: Floats,  # (M, d, d)
         observation_cov: Floats,  # (M, k, k)
         initial_mean: Floats,  # (B, d)
@@ -49,17 +50,15 @@ class FilterBank(Stateful):
         self._count_users()
 
     def _count_users(self) -> None:
-        """Bring up to date what follows from `group` and `frozen`."""
-        # A single stream is its own group, and is spared the bookkeeping.
+        """Recompute the attributes that follow from `group` and `frozen`."""
+        # A single stream needs no groups.
         self._grouped = self._shared_model and len(self.group) > 1
         self._users = np.bincount(self.group, minlength=len(self.frozen))
         self._unused = np.flatnonzero(self._users == 0)[::-1].tolist()
         self._steady = bool(self.frozen[self.group].all())
 
-    # ------------------------------------------------------------------ a round
-
     def observe(self, rows: Ints, observations: Floats, complete: bool) -> Floats:
-        """One Kalman step of the streams `rows`, all different; their filtered means, a copy."""
+        """Do one Kalman step for the streams `rows`, all different, and return a copy of their filtered means."""
         if not (self._steady and complete):
             self._advance_covariances(rows, observations, complete)
         advance_mean(rows, self.group, self.transition, self.gain, self.mean, observations)
@@ -81,7 +80,10 @@ class FilterBank(Stateful):
         self._steady = bool(self.frozen[self.group].all())
 
     def _groups_to_advance(self, rows: Ints, seen: Mask) -> tuple[Ints, Mask]:
-        """Give the streams that step together a group of their own: the groups, and the entries each has seen."""
+        """Split groups whose streams do not all observe the same entries now.
+
+        Returns the groups to advance and the observed entries of each.
+        """
         groups = self.group[rows]
         in_shared_group = np.flatnonzero(self._users[groups] > 1)
         if len(in_shared_group):
@@ -108,17 +110,17 @@ class FilterBank(Stateful):
         self.cov[group], self.gain[group], self.frozen[group] = cov, gain, frozen
         return group
 
-    def _find_group(self, cov: Floats, gain: Floats, frozen: bool, beside: int = -1) -> int:
-        """The group in use of exactly these numbers, other than `beside`; −1 if there is none."""
-        likely = (self._users > 0) & (self.frozen == frozen) & (self.cov[:, 0, 0] == cov[0, 0])
-        for group in np.flatnonzero(likely).tolist():
-            if group != beside and (self.cov[group] == cov).all() and (self.gain[group] == gain).all():
+    def _find_group(self, cov: Floats, gain: Floats, frozen: bool, excluding: int = -1) -> int:
+        """Return another group than `excluding` with exactly these numbers, or −1 if there is none."""
+        possible = (self._users > 0) & (self.frozen == frozen) & (self.cov[:, 0, 0] == cov[0, 0])
+        for group in np.flatnonzero(possible).tolist():
+            if group != excluding and (self.cov[group] == cov).all() and (self.gain[group] == gain).all():
                 return int(group)
         return -1
 
     def _merge_converged(self, groups: Ints) -> None:
         for group in groups[self.frozen[groups]].tolist():
-            same = self._find_group(self.cov[group], self.gain[group], True, beside=group)
+            same = self._find_group(self.cov[group], self.gain[group], True, excluding=group)
             if same >= 0:
                 self.group[self.group == group] = same
                 self._users[same] += self._users[group]
@@ -126,29 +128,30 @@ class FilterBank(Stateful):
                 self._unused.append(group)
 
     def observe_rounds(self, observations: Floats, start: int, stop: int, means: Floats) -> None:
-        """`observe` of all streams in rounds start:stop of observations (n, B, k), all seen, into means (B, n, d)."""
-        everyone, t = np.arange(len(self.mean)), start
+        """Do the Kalman steps of all streams for the rounds start:stop of the observations (n, B, k).
+
+        No entry may be missing. The filtered means are written into `means` (B, n, d).
+        """
+        all_rows, t = np.arange(len(self.mean)), start
         while t < stop and not self._steady:
-            means[:, t] = self.observe(everyone, observations[t], True)
+            means[:, t] = self.observe(all_rows, observations[t], True)
             t += 1
         advance_means(self.group, self.transition, self.gain, self.mean, observations, t, stop, means)
 
     def replace_model(self, rows: Ints, transition: Floats, process_cov: Floats) -> None:
-        """New dynamics for streams with models of their own, from the next round on; mean and covariance stay."""
+        """Change the dynamics of streams that have their own models. Mean and covariance do not change."""
         self.transition[rows], self.process_cov[rows] = transition, process_cov
         self.frozen[rows] = False
         self._steady = False
 
-    # ------------------------------------------------------------------ state
-
     def _own_state(self, rows: Ints | None) -> State:
-        """Every stream with a covariance of its own; a shared model is given once."""
-        everyone = np.arange(len(self.mean)) if rows is None else rows
+        """Return the state with one covariance and gain per stream, and a shared model only once."""
+        all_rows = np.arange(len(self.mean)) if rows is None else rows
         state: State = {name: getattr(self, name) for name in _MODEL}
         if not self._shared_model and rows is not None:
             state = {name: array[rows] for name, array in state.items()}
         state["mean"] = self.mean if rows is None else self.mean[rows]
-        return state | {name: getattr(self, name)[self.group[everyone]] for name in _GROUP}
+        return state | {name: getattr(self, name)[self.group[all_rows]] for name in _GROUP}
 
     def _state_shape(self, name: str, mine: NDArray[Any], given: NDArray[Any], count: int) -> tuple[int, ...]:
         return mine.shape if self._shared_model and name in _MODEL else (count, *mine.shape[1:])
@@ -170,7 +173,7 @@ class FilterBank(Stateful):
             rows = np.arange(len(self.mean))
         for name in _MODEL:
             if not (getattr(self, name) == state[name]).all():
-                raise invalid("agent", "one of the model that all streams share", f"one with another {name}")
+                raise invalid("agent", "an agent with the model that all streams share", f"one with another {name}")
         self.mean[rows] = state["mean"]
         found: dict[tuple[bytes, bytes, bool], int] = {}
         for row, cov, gain, frozen in zip(rows.tolist(), *(state[name] for name in _GROUP), strict=True):
@@ -178,7 +181,7 @@ class FilterBank(Stateful):
             if key not in found:
                 known = self._find_group(cov, gain, bool(frozen))
                 found[key] = known if known >= 0 else self._new_group(cov, gain, bool(frozen))
-                self._users[found[key]] += 1  # so that it is taken, whoever leaves it below
+                self._users[found[key]] += 1  # so that it is not reused, even if all its streams change their group
             self.group[row] = found[key]
         self._count_users()
 
@@ -191,10 +194,15 @@ class FilterBank(Stateful):
 
 
 def _observation_patterns(groups: Ints, seen: Mask) -> tuple[Ints, Ints, Ints]:
-    """Streams of one group that see the same entries: the first of each kind, the kind of each stream, their number."""
+    """Find the different pairs of group and observed entries among streams.
+
+    Returns the index of the first stream with each pair, the number of the pair of each stream, and the number of
+    streams with each pair.
+    """
     if seen.all() and (groups == groups[0]).all():
         return np.zeros(1, np.int64), np.zeros(len(groups), np.int64), np.array([len(groups)])
-    marks = np.concatenate([groups[:, None].view(np.uint8), np.packbits(seen, axis=1)], axis=1)
-    marks = np.ascontiguousarray(marks).view(f"V{marks.shape[1]}")[:, 0]
-    _, first, which, sizes = np.unique(marks, return_index=True, return_inverse=True, return_counts=True)
+    # Each pair is encoded as one item of bytes, because `np.unique` is much faster on items than on rows.
+    pairs = np.concatenate([groups[:, None].view(np.uint8), np.packbits(seen, axis=1)], axis=1)
+    pairs = np.ascontiguousarray(pairs).view(f"V{pairs.shape[1]}")[:, 0]
+    _, first, which, sizes = np.unique(pairs, return_index=True, return_inverse=True, return_counts=True)
     return first, which, sizes

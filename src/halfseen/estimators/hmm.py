@@ -1,4 +1,4 @@
-"""A hidden Markov chain learnt by online EM; its belief is the context (Nelson et al., 2022; Cappé, 2011)."""
+"""The belief over the states of a hidden Markov model that is learnt by online EM."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from halfseen.kernels.random import Floats, Ints, Purpose, uniforms
 from halfseen.statistics.k_means import k_means
 from halfseen.validation import at_least, positive
 
-STARTS, STEPS = 10, 30  # of k-means
-PASSES = 10  # of EM over the first rounds
+STARTS, STEPS = 10, 30  # starts and iterations of k-means
+PASSES = 10  # iterations of EM after k-means
 
 
 class Chain(NamedTuple):
-    """Belief, parameters and statistics of B chains of M states that show k numbers."""
+    """Belief, parameters and statistics of B hidden Markov models with M states and k observed features."""
 
     belief: Floats  # (B, M)
-    transition: Floats  # (B, M, M)
-    mean: Floats  # (B, M, k)
-    var: Floats  # (B, M, k)
+    transition: Floats  # F (B, M, M)
+    mean: Floats  # m, of the observation in each state (B, M, k)
+    var: Floats  # R, of the observation in each state (B, M, k)
+    # The statistics ρ of online EM for transitions, visits, y and y².
     rho_transition: Floats  # (B, M, M, M)
     rho_state: Floats  # (B, M, M)
     rho_y: Floats  # (B, M, k, M)
@@ -31,20 +32,39 @@ class Chain(NamedTuple):
 
 
 def initial_chains(count: int, M: int, k: int) -> Chain:
-    """Nothing seen, F = 0.9 I + 0.1/M."""
+    """Return models before the first observation, with F = 0.9 I + 0.1/M."""
     belief, F = np.full((count, M), 1.0 / M), np.tile(0.9 * np.eye(M) + 0.1 / M, (count, 1, 1))
     sums = [np.zeros((count, *shape)) for shape in ((M, M, M), (M, M), (M, k, M), (M, k, M))]
     return Chain(belief, F, np.zeros((count, M, k)), np.ones((count, M, k)), *sums)
 
 
 class Hmm(Estimator):
-    """c_t = b_t, the probabilities of M = `states` hidden states given y_1..y_t.
+    """The belief over the states of a hidden Markov model that is learnt by online EM.
 
-    In the first w = max(50, 10M) rounds, `warm_up`, y is only kept and the belief is uniform. Then k-means gives first
-    means and variances, a few iterations of EM improve them, and from there on every round changes F, m and R. A chain
-    that stays long in its states may not have shown all of them by then, so k-means starts again from all rounds so
-    far at 2w, 4w, .. (`restarts` times), and the likelier chain of the two goes on. Round t counts with weight
-    t^−`forgetting`; `variance_floor` is added to every variance.
+    The feature c_t is b_t, the probabilities of M hidden states given y_1..y_t. In state j, the observation is normal
+    with mean m_j and variances R_j. During the first w rounds, observations are only stored and the belief is uniform.
+    Then k-means gives initial means and variances, a few iterations of EM improve them, and every later round updates
+    the transition matrix F, m and R by a step of online EM. The first w rounds may not contain all states. So k-means
+    and EM are repeated on all rounds so far after 2w, 4w, ... rounds, and the model with the higher likelihood is kept.
+
+    Parameters
+    ----------
+    states : int
+        M.
+    warm_up : int, optional
+        w. The default is the larger of 50 and 10M.
+    restarts : int
+        How often k-means and EM are repeated.
+    forgetting : float
+        The step size of online EM in round t is t^−forgetting.
+    variance_floor : float
+        Added to every variance.
+
+    References
+    ----------
+    Nelson, Bhattacharjya, Gao, Liu, Bouneffouf & Poupart (2022). Linearizing contextual bandits with latent state
+    dynamics. UAI.
+    Cappé (2011). Online EM algorithm for hidden Markov models. Journal of Computational and Graphical Statistics 20.
     """
 
     coordinates = "none"
@@ -77,55 +97,55 @@ class Hmm(Estimator):
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        own = Chain(*(getattr(self, name) for name in Chain._fields))
+        chains = Chain(*(getattr(self, name) for name in Chain._fields))
         warm = rounds > self._warm_up
         if warm.any():
-            filter_and_learn(rows[warm], observations[warm], rounds[warm], self._forgetting, self._floor, *own)
+            filter_and_learn(rows[warm], observations[warm], rounds[warm], self._forgetting, self._floor, *chains)
         early = rounds <= self.first_observations.shape[1]
         if early.any():
             self.first_observations[rows[early], rounds[early] - 1] = observations[early]
             for row, t in zip(rows[early], rounds[early], strict=True):
                 if t in self._restart_rounds:
-                    self._restart(own, int(row), int(t))
-        return np.array(own.belief[rows])
+                    self._restart(chains, int(row), int(t))
+        return np.array(chains.belief[rows])
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)
         self._keys = streams.keys
 
-    def _restart(self, own: Chain, row: int, t: int) -> None:
-        """The chain that k-means on the first t rounds leads to, if it explains them better than the one in force."""
+    def _restart(self, chains: Chain, row: int, t: int) -> None:
+        """Fit a new model to the first t rounds of a stream, and use it if its likelihood is higher."""
         ys = self.first_observations[row, :t]
         fresh = initial_chains(1, self.dimension, ys.shape[1])
         self._cluster(fresh, ys, row)
         if t > self._warm_up:
-            # States keep their numbers as far as they can, because the arms have been learnt by them.
-            spread = (own.mean[row][:, None] - fresh.mean[0]) / np.sqrt(own.var[row][:, None])
+            # States that are most alike keep their index, because the learner has learnt on the old belief.
+            distance = (chains.mean[row][:, None] - fresh.mean[0]) / np.sqrt(chains.var[row][:, None])
             from scipy.optimize import linear_sum_assignment  # slow to import, and seldom needed
 
-            order = linear_sum_assignment(np.minimum((spread**2).sum(axis=2), 1e100))[1]
+            order = linear_sum_assignment(np.minimum((distance**2).sum(axis=2), 1e100))[1]
             fresh.mean[0], fresh.var[0] = fresh.mean[0, order], fresh.var[0, order]
         fit_start(ys, PASSES, self._forgetting, self._floor, *(array[0] for array in fresh))
         if t > self._warm_up:
-            old = log_likelihood(ys, own.transition[row], own.mean[row], own.var[row])
+            old = log_likelihood(ys, chains.transition[row], chains.mean[row], chains.var[row])
             if not log_likelihood(ys, fresh.transition[0], fresh.mean[0], fresh.var[0]) > old:
                 return
-        for mine, better in zip(own, fresh, strict=True):
+        for mine, better in zip(chains, fresh, strict=True):
             mine[row] = better[0]
 
     def _cluster(self, fresh: Chain, ys: Floats, row: int) -> None:
-        """Means and variances from k-means, in which an entry not seen is taken as average."""
+        """Set means and variances by k-means, in which missing entries are replaced by their mean."""
         M, seen = self.dimension, ~np.isnan(ys)
         counts = np.maximum(seen.sum(axis=0), 1)
         centre = np.where(seen, ys, 0.0).sum(axis=0) / counts
         gaps = np.where(seen, ys - centre, 0.0)
         spread = np.sqrt((gaps**2).sum(axis=0) / counts)
-        units = np.where(spread > 0.0, spread, 1.0)  # so that no entry counts for its unit
+        units = np.where(spread > 0.0, spread, 1.0)  # so that the result does not depend on units
         draws = uniforms(self._keys[[row]], np.array([len(ys)]), Purpose.CLUSTERS, STARTS * M)
         centres, labels = k_means(gaps / units, draws.reshape(STARTS, M), STEPS)
         fresh.mean[0] = centre + centres * units
         for state in range(M):
-            mine, observed = gaps[labels == state], seen[labels == state]
-            within = np.where(observed, mine - centres[state] * units, 0.0) ** 2
-            # As if one round more had the spread of all: a cluster of few points is not a sharp one.
+            members, observed = gaps[labels == state], seen[labels == state]
+            within = np.where(observed, members - centres[state] * units, 0.0) ** 2
+            # One more point with the overall variance is added, because few points would underestimate the variance.
             fresh.var[0, state] = (within.sum(axis=0) + spread**2) / (observed.sum(axis=0) + 1.0) + self._floor

@@ -1,4 +1,4 @@
-"""The Kalman filter of a known model (the paper, section 2.1)."""
+"""The Kalman filter with a known model (section 2.1 of the paper)."""
 
 from __future__ import annotations
 
@@ -14,27 +14,34 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 
 
 class Kalman(Estimator):
-    """c_t = x_{t|t} under `model`: one for all streams, or a sequence with one per stream.
+    """The Kalman filter with a known model.
 
-    A model with a general observation matrix is filtered in canonical form; features are in its own coordinates.
+    The feature c_t is the filtered mean x_{t|t}, in the coordinates of the model. The filter itself works in canonical
+    coordinates, in which the observation matrix is [I 0]. Streams that share a model also share covariance and gain.
+
+    Parameters
+    ----------
+    model : LinearGaussianModel or sequence of LinearGaussianModel
+        One model for all streams, or one model per stream.
     """
 
     coordinates = "context"
-    parts = ("_bank",)
+    nested = ("_bank",)
 
     def __init__(self, streams: StreamBatch, *, model: LinearGaussianModel | Sequence[LinearGaussianModel]) -> None:
         models = list(model) if isinstance(model, Sequence) else [model]
         if all(one is models[0] for one in models):
-            models = models[:1]  # one model for all streams: they share its gain
+            models = models[:1]  # so that the streams share its gain
         if not all(isinstance(one, LinearGaussianModel) for one in models):
             raise invalid("model", "a LinearGaussianModel", type(model).__name__)
         if len(models) not in (1, streams.count):
-            raise invalid("model", f"1, or one for each of {streams.count} streams", f"{len(models)} models")
+            raise invalid("model", f"1 model or {streams.count}, one per stream", f"{len(models)} models")
         for one in models:
             if one.observed != streams.observed:
-                raise invalid("model", f"{streams.observed}", f"a model of {one.observed} observed features")
+                raise invalid("model", f"a model of {streams.observed} observed features", f"one of {one.observed}")
             if one.latent != models[0].latent:
-                raise invalid("model", "one dimension", f"latent dimensions {models[0].latent} and {one.latent}")
+                wanted = "models of the same latent dimension"
+                raise invalid("model", wanted, f"dimensions {models[0].latent} and {one.latent}")
         self.dimension = models[0].latent
         forms = [one.canonical() for one in models]
         canonical = [form.model for form in forms]

@@ -1,4 +1,4 @@
-"""The last few observations side by side: history without a model."""
+"""The current and the last observations as the context."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from halfseen.validation import at_least
 
 
 class Lagged(Estimator):
-    """c_t = [y_t, y_{t−1}, …, y_{t−h}], h being `lags`; zeros before the first round.
+    """The current and the last h observations: c_t = [y_t, y_{t−1}, …, y_{t−h}].
 
-    An entry not seen keeps the value last seen, or 0 before there was one.
+    Observations before the first round are 0. A missing entry is replaced by its last observed value, or by 0 if there
+    is none.
+
+    Parameters
+    ----------
+    lags : int
+        h.
     """
 
     coordinates = "none"
@@ -27,7 +33,7 @@ class Lagged(Estimator):
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
         recent = self.recent_observations[rows]
-        newest = observations if complete else np.where(np.isnan(observations), recent[:, 0], observations)
-        recent = np.concatenate([newest[:, None], recent[:, :-1]], axis=1)
+        current = observations if complete else np.where(np.isnan(observations), recent[:, 0], observations)
+        recent = np.concatenate([current[:, None], recent[:, :-1]], axis=1)
         self.recent_observations[rows] = recent
         return recent.reshape(len(rows), -1)

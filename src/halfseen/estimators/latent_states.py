@@ -1,4 +1,4 @@
-"""Which of a few known states is the world in? The posterior from rewards alone (Hong et al., 2020)."""
+"""The belief over the states of a known hidden Markov chain, computed from rewards."""
 
 from __future__ import annotations
 
@@ -11,19 +11,35 @@ from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.known import Known
 from halfseen.validation import at_least, stack_for_streams
 
-IMPOSSIBLE = 1e-300  # the least probability, so that its logarithm is a number
+MIN_PROBABILITY = 1e-300  # so that every logarithm is finite
 
 
 class LatentStates(Estimator):
-    """c_t = P_t, the probabilities of S states before the reward of round t; y_t is not looked at.
+    """The belief over the states of a known hidden Markov chain, computed from rewards.
 
-    P_1 is `state_prior` (uniform if not given), P ∝ P·N(r; m(a, s), σ²) with a reward, σ being `state_std`, and
-    P ← FᵀP from round to round, F_ij = `state_transition` the probability of j after i. What arms pay in a state is
-    the learner's to know. Rewards older than the last `memory` rounds are forgotten.
+    The feature c_t is P_t, the probabilities of S states before the reward of round t. The observation y_t is not used.
+    A reward r of arm a updates the belief by Bayes' rule, P ∝ P·N(r; m(a, s), σ²), where m(a, s) is the expected reward
+    in state s, which the learner knows. From round to round, P ← FᵀP. Rewards of rounds before the last `memory` rounds
+    are discarded.
 
-    Of each remembered round two vectors are stored, in the slot t mod `memory`: the log of the belief before its
-    reward, and the log-likelihood of its reward in every state, 0 until it comes. After a late reward the beliefs of
-    all later rounds are computed again, so the result does not depend on when rewards came.
+    Two vectors are stored for each of the last `memory` rounds, at index t mod `memory`: the log of the belief before
+    the reward, and the log-likelihood of the reward in every state, 0 before it arrives. After a late reward, the
+    beliefs of all later rounds are computed again, so that the order in which rewards arrive does not matter.
+
+    Parameters
+    ----------
+    state_transition : array_like
+        F, where F_ij is the probability that state j follows state i.
+    state_std : float
+        σ, the standard deviation of the rewards.
+    state_prior : array_like, optional
+        P_1. The default is uniform.
+    memory : int
+        Number of rounds after which a reward is discarded.
+
+    References
+    ----------
+    Hong, Kveton, Zaheer, Chow, Ahmed, Ghavamzadeh & Boutilier (2020). Non-stationary latent bandits.
     """
 
     coordinates = "none"
@@ -41,15 +57,15 @@ class LatentStates(Estimator):
     ) -> None:
         count, S = streams.count, np.shape(state_transition)[-1] if np.ndim(state_transition) >= 2 else 0
         if S == 0:
-            raise invalid("state_transition", "a matrix, states by states", f"shape {np.shape(state_transition)}")
+            raise invalid("state_transition", "a square matrix", f"shape {np.shape(state_transition)}")
         F = _distributions("state_transition", state_transition, count, (S, S))
         start = np.full(S, 1.0 / S) if state_prior is None else state_prior
         self.dimension = S
         self._std = stack_for_streams("state_std", state_std, count, ())
         if not self._std.min() > 0.0:
             raise invalid("state_std", "a finite number above 0", f"{self._std.min():g}")
-        self._log_F = np.log(np.maximum(F, IMPOSSIBLE))
-        self._log_start = np.log(np.maximum(_distributions("state_prior", start, count, (S,)), IMPOSSIBLE))
+        self._log_F = np.log(np.maximum(F, MIN_PROBABILITY))
+        self._log_start = np.log(np.maximum(_distributions("state_prior", start, count, (S,)), MIN_PROBABILITY))
         self.log_beliefs = np.zeros((count, at_least("memory", memory, 1), S))
         self.log_likelihoods = np.zeros_like(self.log_beliefs)
         self.last_round = np.zeros(count, dtype=np.int64)
@@ -61,48 +77,48 @@ class LatentStates(Estimator):
 
     def bind_learner(self, learner: Learner) -> None:
         if not isinstance(learner, Known):
-            raise invalid("learner", "one that knows what every arm pays in every state", type(learner).__name__)
+            raise invalid("learner", "one that knows the reward of every arm in every state", type(learner).__name__)
         self._learner = learner
 
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
         memory = self.log_beliefs.shape[1]
-        slot, last = rounds % memory, (rounds - 1) % memory
-        moved = _transition(self.log_beliefs[rows, last], self.log_likelihoods[rows, last], self._log_F[rows])
-        belief = np.where((rounds == 1)[:, None], self._log_start[rows], moved)
-        self.log_beliefs[rows, slot], self.log_likelihoods[rows, slot], self.last_round[rows] = belief, 0.0, rounds
+        index, last = rounds % memory, (rounds - 1) % memory
+        predicted = _transition(self.log_beliefs[rows, last], self.log_likelihoods[rows, last], self._log_F[rows])
+        belief = np.where((rounds == 1)[:, None], self._log_start[rows], predicted)
+        self.log_beliefs[rows, index], self.log_likelihoods[rows, index], self.last_round[rows] = belief, 0.0, rounds
         return np.asarray(np.exp(belief))
 
     def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
         memory = self.log_beliefs.shape[1]
-        remembered = self.last_round[rows] - rounds < memory
-        np.add.at(self.discarded_rewards, rows[~remembered], 1)
-        rows, rounds, arms = rows[remembered], rounds[remembered], arms[remembered]
+        stored = self.last_round[rows] - rounds < memory
+        np.add.at(self.discarded_rewards, rows[~stored], 1)
+        rows, rounds, arms = rows[stored], rounds[stored], arms[stored]
         gap = np.minimum(
-            np.abs(rewards[remembered, None] - self._learner.arm_params[rows, arms]) / self._std[rows, None], 1e140
+            np.abs(rewards[stored, None] - self._learner.arm_params[rows, arms]) / self._std[rows, None], 1e140
         )
         np.subtract.at(self.log_likelihoods, (rows, rounds % memory), 0.5 * gap * gap)
         late = rounds < self.last_round[rows]
         for row in np.unique(rows[late]):
             for t in range(rounds[late & (rows == row)].min(), self.last_round[row]):
-                slot = [t % memory]
-                belief = _transition(self.log_beliefs[row, slot], self.log_likelihoods[row, slot], self._log_F[[row]])
+                index = [t % memory]
+                belief = _transition(self.log_beliefs[row, index], self.log_likelihoods[row, index], self._log_F[[row]])
                 self.log_beliefs[row, (t + 1) % memory] = belief[0]
 
     def replace_rewards(
         self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
     ) -> Floats:
         memory = self.log_beliefs.shape[1]
-        kept = self.last_round[rows] - rounds < memory
-        self.log_likelihoods[rows[kept], rounds[kept] % memory] = 0.0
+        stored = self.last_round[rows] - rounds < memory
+        self.log_likelihoods[rows[stored], rounds[stored] % memory] = 0.0
         self.update_from_rewards(rows, rounds, arms, rewards, learner)
         return features
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
-        forgotten = int(self.discarded_rewards[row])
-        notes = [f"{forgotten} rewards came later than the {self.log_beliefs.shape[1]} rounds that are remembered"]
-        return {"rewards too late to count": forgotten}, notes if forgotten else []
+        discarded, memory = int(self.discarded_rewards[row]), self.log_beliefs.shape[1]
+        notes = [f"rewards discarded because they arrived {memory} or more rounds late: {discarded}"]
+        return {"rewards too late to count": discarded}, notes if discarded else []
 
 
 def _distributions(argument: str, value: ArrayLike, count: int, shape: tuple[int, ...]) -> Floats:
@@ -110,19 +126,21 @@ def _distributions(argument: str, value: ArrayLike, count: int, shape: tuple[int
     sums = table.sum(axis=-1)
     if table.min() < 0.0 or (np.abs(sums - 1.0) > 1e-6).any():
         raise invalid(
-            argument, "probabilities that sum to 1", f"entries from {table.min():g}, sums from {sums.min():g}"
+            argument,
+            "probabilities that sum to 1",
+            f"a smallest entry of {table.min():g} and a smallest sum of {sums.min():g}",
         )
     return table
 
 
 def _normalise(logs: Floats) -> Floats:
-    """Logs (n, S) less the log of the sum of what they are logs of."""
+    """Normalise distributions (n, S) that are given by their logarithms."""
     logs = logs - logs.max(axis=1, keepdims=True)
     return np.asarray(logs - np.log(np.exp(logs).sum(axis=1, keepdims=True)))
 
 
-def _transition(before: Floats, evidence: Floats, log_F: Floats) -> Floats:
-    """log Σ_i exp(before_i + evidence_i) F_ij for every j, both beliefs (n, S) summing to 1."""
-    paths = _normalise(before + evidence)[:, :, None] + log_F
+def _transition(log_belief: Floats, log_likelihood: Floats, log_F: Floats) -> Floats:
+    """Return the log belief (n, S) of the next round, log Σ_i exp(log_belief_i + log_likelihood_i) F_ij, normalised."""
+    paths = _normalise(log_belief + log_likelihood)[:, :, None] + log_F
     highest = paths.max(axis=1)
     return _normalise(highest + np.log(np.exp(paths - highest[:, None]).sum(axis=1)))

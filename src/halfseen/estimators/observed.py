@@ -1,4 +1,4 @@
-"""The observation itself as the context, alone or with the propensity of the arm chosen on it."""
+"""The observation as the context."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from halfseen.kernels.random import Floats, Ints
 
 
 class Observed(Estimator):
-    """c_t = y_t. An entry not seen keeps the value last seen, or 0 before there was one."""
+    """The observation as the context: c_t = y_t.
+
+    A missing entry is replaced by its last observed value, or by 0 if there is none.
+    """
 
     coordinates = "canonical"
     state_names = ("last_observation",)
@@ -27,17 +30,17 @@ class Observed(Estimator):
             else np.where(np.isnan(observations), self.last_observation[rows], observations)
         )
         if len(self.last_observation) == 1 == len(rows):
-            self.last_observation = seen  # shared with whoever gets it as features: neither is written to again
+            self.last_observation = seen  # the caller shares this array; neither writes to it
         else:
             self.last_observation[rows] = seen
         return seen
 
 
 class ObservedWithPropensity(Estimator):
-    """c_t = (y_t, π_t), NaN where an entry was not seen, for learners that weigh by π_t (`Learner.weighs_propensity`).
+    """The observation and the propensity: c_t = (y_t, π_t), for learners that set `weighs_propensity`.
 
-    π_t is the probability of the arm chosen on the rest, and is filled in by the policy. Nothing else is filled in,
-    because an older value would have another error than the one the learner corrects for.
+    The policy writes the propensity π_t of the chosen arm into the last feature. Missing entries of y_t stay NaN: if
+    they were replaced by older values, their noise would not be the noise that the learner corrects for.
     """
 
     coordinates = "none"

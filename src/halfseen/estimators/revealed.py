@@ -1,4 +1,4 @@
-"""The true context, for the oracle agents."""
+"""The true context, for agents that serve as an upper bound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from halfseen.validation import at_least
 
 
 class Revealed(Estimator):
-    """c_t = x_t, handed to `decide` as `context`; `latent` is its dimension."""
+    """The true context: c_t = x_t, which is the argument `context` of `decide`.
+
+    Parameters
+    ----------
+    latent : int
+        d, the dimension of the context.
+    """
 
     coordinates = "context"
     reveals_context = True
@@ -19,5 +25,5 @@ class Revealed(Estimator):
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        assert contexts is not None  # the policy has looked
+        assert contexts is not None  # the policy has checked this
         return contexts.copy()

@@ -1,8 +1,4 @@
-"""Full EM with the RTS smoother on a window of observations: what the paper says it cannot afford, affordably.
-
-Smoothing the last L rounds once every L rounds is a constant amount of work per round. It fills the place of Liu
-et al. (2022) in the paper's discussion: the same EM as EMKF, with the expectation step done exactly.
-"""
+"""Full EM, with the RTS smoother, on windows of observations."""
 
 from __future__ import annotations
 
@@ -17,15 +13,34 @@ from halfseen.validation import at_least
 
 
 class SmoothedEm(Estimator):
-    """c_t = x_{t|t} with the D̂, Q̂ in force before y_t; `window` is L, `observation_cov` is Σ, which is known.
+    """A Kalman filter whose dynamics are refitted by full EM to windows of observations.
 
-    At the end of a window `iterations` of EM run on its observations, starting from the model in force and from the
-    belief held when the window opened; the filter goes on from where the new model would have brought it. A window of
-    which less than half of the rounds showed anything changes nothing.
+    The feature c_t is the filtered mean x_{t|t} under the current D̂ and Q̂. At the end of every window of L rounds, EM
+    with the RTS smoother is run on the observations of the window. It starts from the current model and from the belief
+    at the start of the window. The filter then continues from the belief that it would have under the new model. The
+    observation noise Σ is known. A window in which fewer than half of the rounds have an observed entry does not change
+    the model. Smoothing L rounds every L rounds is a constant amount of work per round; in contrast to `Emkf`, the
+    expectation step is exact.
+
+    Parameters
+    ----------
+    latent : int
+        d, the dimension of the context.
+    observation_cov : array_like
+        Σ: a matrix, a diagonal or one variance.
+    window : int, optional
+        L, at least 5d. The default is the larger of 200 and 5d.
+    iterations : int
+        Number of iterations of EM per window.
+    initial_transition : array_like, "stochastic" or "orthogonal"
+        D̂ of the first window: a matrix, a random matrix with rows that sum to 1, or 0.9 times a random orthogonal
+        matrix.
+    initial_process_var : float
+        Q̂ of the first window is this number times I.
     """
 
     coordinates = "canonical"
-    parts = ("_bank",)
+    nested = ("_bank",)
     state_names = ("window_observations", "window_start_mean", "window_start_cov")
 
     def __init__(

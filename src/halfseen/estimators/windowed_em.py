@@ -1,8 +1,8 @@
-"""What the estimators that learn their dynamics by EM on windows share: the first model, and when it is refitted.
+"""Functions shared by the estimators that refit their dynamics to windows of observations.
 
-The first D̂ must couple seen and hidden coordinates: from a multiple of I the hidden estimate stays 0 for ever, and
-from 11ᵀ/d all hidden coordinates stay equal (docs/mathematics.md, "EMKF"). So it is random and dense, from the
-stream's own seed.
+The initial D̂ must couple observed and hidden coordinates. With a multiple of I the estimates of the hidden coordinates
+would always stay 0, and with 11ᵀ/d they would all stay equal (docs/mathematics.md, "EMKF"). So the default is a dense
+random matrix that depends on the seed of the stream.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from halfseen.validation import at_least, covariances, positive, stack_for_strea
 
 
 def initial_transitions(streams: StreamBatch, latent: int, kind: ArrayLike) -> Floats:
-    """D̂_0, (B, d, d): "stochastic" (uniform, rows summing to 1), "orthogonal" (0.9 × a random one), or given."""
+    """Return the initial D̂, (B, d, d).
+
+    `kind` is a matrix, "stochastic" for a random matrix with rows that sum to 1, or "orthogonal" for 0.9 times a random
+    orthogonal matrix.
+    """
     if not isinstance(kind, str):
         return stack_for_streams("initial_transition", kind, streams.count, (latent, latent))
     if kind == "stochastic":
@@ -35,7 +39,7 @@ def initial_filters(
     initial_transition: ArrayLike,
     initial_process_var: float,
 ) -> FilterBank:
-    """Filters with D̂_0, Q̂_0 = `initial_process_var` I and a known Σ (a matrix, a diagonal or one variance)."""
+    """Return filters with the initial D̂, Q̂ = `initial_process_var`·I and the known Σ."""
     count, k = streams.count, streams.observed
     d = at_least("latent", latent, k)
     Sigma = covariances("observation_cov", observation_cov, count, k)
@@ -51,10 +55,10 @@ def initial_filters(
 
 
 def enough_seen(rounds_seen: Ints, window: int) -> NDArray[np.bool_]:
-    """Whether windows in which so many rounds showed anything may change the model: half of the rounds at least."""
+    """Return which windows may change the model: those with observed entries in at least half of their rounds."""
     return np.asarray(2 * rounds_seen >= window)
 
 
 def window_length(window: int | None, latent: int) -> int:
-    """L: at least 5d rounds, so that the d × d regression of a window is well posed; by default also 200."""
+    """Return L: by default the larger of 200 and 5d. At least 5d rounds make the regression for D̂ well posed."""
     return max(200, 5 * latent) if window is None else at_least("window", window, 5 * latent)

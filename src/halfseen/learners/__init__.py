@@ -1,1 +1,1 @@
-"""What does each arm pay in a context? One file a learner."""
+"""The learners: each file contains one way to predict the rewards of the arms."""

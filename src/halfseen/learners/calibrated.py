@@ -1,9 +1,4 @@
-"""Arms whose noise and prior are found from the rewards themselves (docs/mathematics.md, "Calibrated arms").
-
-Nothing is assumed of the units of rewards: they are counted from the oldest one kept, and every variance is
-estimated. `Adaptive.refit` fits the arms anew to the whole kept history now and then (`Calibrated.fit`, `use_fit`);
-in between they are updated reward by reward.
-"""
+"""Bayesian linear regression with estimated noise and prior (docs/mathematics.md, "Calibrated arms")."""
 
 from __future__ import annotations
 
@@ -26,26 +21,26 @@ from halfseen.kernels.adaptive import (
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
 from halfseen.kernels.random import Floats, Ints
 
-COLD, WARM = 60, 20  # iterations on the evidence, from nothing and from the last hyperparameters
-TOLERANCE = 1e-2
+COLD_ITERATIONS, WARM_ITERATIONS = 60, 20  # of EM on the evidence, without and with hyperparameters to start from
+TOLERANCE = 1e-2  # relative change of the hyperparameters at which the iterations stop
 HYPERPARAMETERS = (  # the state arrays that a fit of the model determines
     "latent_dims", "noise_var", "prior_cov", "baseline", "smooth_cov", "reward_origin", "fitted", "pooled_noise_var",
 )  # fmt: skip
-LEAST_SPARE = 1e-3  # share of a reward's noise that its arm does not fit, at the least
+MIN_RESIDUAL_SHARE = 1e-3  # lower bound of (s − cᵀCc)/s in the leave-one-out formula
 
 
 class ArmFit(NamedTuple):
-    """The arms of one stream."""
+    """The posterior of the arms of one stream, with its hyperparameters."""
 
-    mean: Floats  # (K, p)
-    cov: Floats  # (K, p, p)
-    noise: Floats  # (K,)
-    prior: Floats  # (p, p)
-    baseline: float
-    pooled: float  # noise of an arm without a reward
-    origin: float  # the reward from which all are counted
+    mean: Floats  # (K, p) of the arm parameters
+    cov: Floats  # (K, p, p) of the arm parameters
+    noise: Floats  # (K,) variance of the rewards
+    prior: Floats  # (p, p) covariance of the prior
+    baseline: float  # mean of the intercept in the prior, relative to `origin`
+    pooled: float  # noise variance of an arm without rewards
+    origin: float  # subtracted from all rewards
     evidence: float  # log p(rewards | features)
-    moment: Floats  # mean ccᵀ over the rewards (p, p)
+    moment: Floats  # (p, p) mean of ccᵀ over the rewards
 
 
 def fit_rewards(
@@ -57,10 +52,10 @@ def fit_rewards(
     *,
     fixed_hyperparameters: bool = False,
 ) -> ArmFit:
-    """The posterior of `count` arms from features (n, p), arms (n,) and rewards (n,), NaN where none came.
+    """Compute the posterior of `count` arms from features (n, p), arms (n,) and rewards (n,), NaN if there is none.
 
-    Hyperparameters are found, from those of `start` if given, or left as they are there with
-    `fixed_hyperparameters`. Rewards are counted from the first of them, so that a large one in common costs no digits.
+    The hyperparameters are estimated, starting from those of `start`. With `fixed_hyperparameters` those of `start` are
+    used unchanged. The first reward is subtracted from all rewards, so that a large mean does not cost precision.
     """
     p = features.shape[1]
     rewarded = np.flatnonzero(~np.isnan(rewards))
@@ -76,47 +71,60 @@ def fit_rewards(
         noise, prior = start.noise.copy(), start.prior.copy()
         baseline = start.baseline + (start.origin - origin)
     mean, cov = np.empty((count, p)), np.empty((count, p, p))
-    steps = COLD if start is None else 0 if fixed_hyperparameters else WARM
-    evidence, baseline, pooled = fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, steps, TOLERANCE)
+    iterations = COLD_ITERATIONS if start is None else 0 if fixed_hyperparameters else WARM_ITERATIONS
+    evidence, baseline, pooled = fit_arms(
+        G, h, squares, counts, noise, prior, baseline, mean, cov, iterations, TOLERANCE
+    )
     moment = G.sum(axis=0) / max(1, len(rewarded))
     return ArmFit(mean, cov, noise, prior, baseline, pooled, origin, evidence, moment)
 
 
 @dataclass(frozen=True)
 class RewardHistory:
-    """The rewards of a stream's kept history: what they say of contexts that its arms might be learnt on."""
+    """The rewards in the history of a stream, with which candidates for its contexts are compared."""
 
     arms: Ints  # (n,)
-    rewards: Floats  # (n,), NaN where none came
+    rewards: Floats  # (n,) NaN where there is none
     arm_count: int
 
     @property
     def count(self) -> int:
-        """How many rewards came."""
+        """The number of rewards."""
         return int((~np.isnan(self.rewards)).sum())
 
     def evidence(self, features: Floats) -> float:
-        """log p(rewards | features (n, p))."""
+        """Return log p(rewards | features) for features (n, p)."""
         return fit_rewards(features, self.arms, self.rewards, self.arm_count).evidence
 
     def leave_one_out_error(self, features: Floats, query: Floats) -> float:
-        """Mean squared error of each reward as predicted on `query` (n, p) by arms that learnt all the others.
+        """Return the mean squared error of predicting each reward from all other rewards.
 
-        They learnt on `features` (n, p). Leaving one out moves the posterior mean of its arm by −Ce/(s − cᵀCc), with e
-        the error on c; hyperparameters are those of all rewards.
+        The arms learn on `features` (n, p) and predict on `query` (n, p), with the hyperparameters of all rewards.
+        Leaving out a reward with features c and residual e changes the posterior mean of its arm by −Cce/(s − cᵀCc),
+        where C is the posterior covariance and s the noise variance of the arm.
         """
         found = fit_rewards(features, self.arms, self.rewards, self.arm_count)
         rewarded = ~np.isnan(self.rewards)
         a, c, x, r = self.arms[rewarded], features[rewarded], query[rewarded], self.rewards[rewarded] - found.origin
         image, mean, noise = np.einsum("nij,nj->ni", found.cov[a], c), found.mean[a], found.noise[a]
-        spare = np.maximum(noise - (image * c).sum(axis=1), LEAST_SPARE * noise)
-        moved = (r - (mean * c).sum(axis=1)) / spare
-        errors = r - (mean * x).sum(axis=1) + moved * (image * x).sum(axis=1)
+        residual_var = np.maximum(noise - (image * c).sum(axis=1), MIN_RESIDUAL_SHARE * noise)
+        step = (r - (mean * c).sum(axis=1)) / residual_var
+        errors = r - (mean * x).sum(axis=1) + step * (image * x).sum(axis=1)
         return float(np.mean(errors**2))
 
 
 class Calibrated(Learner):
-    """Features are (1, x − origin), packed at the front of a row as wide as the largest model may become."""
+    """Bayesian linear regression, one per arm, with estimated noise variances and prior.
+
+    The model is θ_a ~ N(θ_0, Λ) and r = θ_aᵀc + noise of variance s_a. The features c consist of a 1 and the context.
+    Nothing is assumed about the unit of the rewards: the first reward in the history is subtracted from all rewards,
+    and the hyperparameters θ_0, Λ and s_a are estimated from the rewards by maximising their evidence. `Adaptive`
+    refits the arms to the whole stored history at intervals (`fit`, `use_fit`). Between fits, each reward updates the
+    posterior of its arm with fixed hyperparameters. Before the first fit, all arms have the same prediction.
+
+    Streams may have models of different dimension d. The matrices of a stream are stored without gaps at the start of
+    its row of a flat array, which is wide enough for the largest possible d.
+    """
 
     state_names = (
         "latent_dims", "mean", "cov", "slopes", "noise_var", "prior_cov", "baseline", "smooth_cov", "belief_cov",
@@ -126,25 +134,26 @@ class Calibrated(Learner):
     def __init__(self, streams: StreamBatch, dimension: int) -> None:
         count, self.arms, width = streams.count, streams.arms, dimension
         self._width, self._observed = width, streams.observed
-        self.latent_dims = np.full(count, streams.observed)  # d of each stream's model
+        self.latent_dims = np.full(count, streams.observed)  # d, the dimension of the model of each stream
         self.mean = np.zeros((count, self.arms * width))
         self.cov = np.zeros((count, self.arms * width * width))
-        self.slopes = np.zeros((count, self.arms * width))  # μ_a at the last fit: free of the order of rewards
+        # The slopes of θ_a at the last fit. Unlike `mean`, they do not depend on the order of later rewards.
+        self.slopes = np.zeros((count, self.arms * width))
         self.noise_var = np.ones((count, self.arms))
-        self.prior_cov = np.zeros((count, width * width))
-        self.baseline = np.zeros(count)
-        self.smooth_cov = np.zeros((count, width * width))  # P̄, of the contexts of the last fit
-        self.belief_cov = np.zeros((count, width * width))  # P of the belief that features come with
+        self.prior_cov = np.zeros((count, width * width))  # Λ
+        self.baseline = np.zeros(count)  # the intercept of θ_0
+        self.smooth_cov = np.zeros((count, width * width))  # P̄, covariance of the contexts that the last fit used
+        self.belief_cov = np.zeros((count, width * width))  # P, covariance of the current belief about the context
         self.reward_counts = np.zeros((count, self.arms), dtype=np.int64)
-        self.reward_origin = np.zeros(count)  # the reward from which all are counted, of the last fit
+        self.reward_origin = np.zeros(count)  # subtracted from all rewards since the last fit
         self.fitted = np.zeros(count, dtype=np.bool_)
-        self.pooled_noise_var = np.ones(count)
-        self.second_moment = np.zeros((count, width * width))  # mean ccᵀ of the last fit
-        self.rewards_at_fit = np.zeros(count, dtype=np.int64)  # rewards that had come when the last fit was made
+        self.pooled_noise_var = np.ones(count)  # noise variance of an arm without rewards
+        self.second_moment = np.zeros((count, width * width))  # mean of ccᵀ over the rewards of the last fit
+        self.rewards_at_fit = np.zeros(count, dtype=np.int64)  # number of rewards at the time of the last fit
         self._reset_to_prior(np.arange(count))
 
     def _reset_to_prior(self, rows: Ints) -> None:
-        """Before any fit every arm looks the same, with a spread of 1."""
+        """Give all arms the prediction 0 with variance 1, as before the first fit."""
         for b in rows:
             p = self.latent_dims[b] + 1
             self.mean[b] = self.slopes[b] = self.cov[b] = self.smooth_cov[b] = self.second_moment[b] = 0.0
@@ -173,7 +182,7 @@ class Calibrated(Learner):
         return shares
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Rows whose feature is NaN (a round no longer remembered) are left out."""
+        """Learn rewards. Those whose features are NaN, because their round is no longer stored, are only counted."""
         np.add.at(self.reward_counts, (rows, arms), 1)
         ready = self.fitted[rows]
         if not ready.all():
@@ -198,7 +207,7 @@ class Calibrated(Learner):
         return False
 
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
-        """As `learn` takes them; before the first fit it learns nothing, and the variance is infinite."""
+        """Return noise variances and numbers of rewards. Before the first fit the variance is infinite."""
         variances = np.empty(len(rows))
         noise_of_played(
             rows, arms, self.latent_dims, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances
@@ -210,9 +219,10 @@ class Calibrated(Learner):
     def replace_rewards(
         self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
     ) -> None:
-        """A fit since then has taken them with the noise of their arm. Rows whose feature is NaN are left out."""
-        fitted = np.where(self.fitted[rows], self.noise_var[rows, arms], np.inf)
-        variances = np.where(replacement_data[:, 1] > self.rewards_at_fit[rows], replacement_data[:, 0], fitted)
+        """Replace rewards. Those whose features are NaN are left out."""
+        # A fit uses the noise variance of the arm for all rewards before it.
+        in_fit = np.where(self.fitted[rows], self.noise_var[rows, arms], np.inf)
+        variances = np.where(replacement_data[:, 1] > self.rewards_at_fit[rows], replacement_data[:, 0], in_fit)
         replace_packed(rows, self.latent_dims, self.mean, self.cov, features, arms, changes / variances)
 
     def fit(
@@ -225,9 +235,10 @@ class Calibrated(Learner):
         warm: bool,
         fixed_hyperparameters: bool = False,
     ) -> ArmFit | None:
-        """The arms from a history of features (n, p); None when no reward has come.
+        """Fit the arms of stream `row` to a history with features (n, p). Returns None if there is no reward.
 
-        Warm starts from the hyperparameters in force; with `fixed_hyperparameters`, it leaves them as they are.
+        With `warm`, the estimation starts from the current hyperparameters. With `fixed_hyperparameters` also, they are
+        not changed.
         """
         if np.isnan(rewards).all():
             return None
@@ -242,7 +253,7 @@ class Calibrated(Learner):
         return found._replace(pooled=float(self.pooled_noise_var[row])) if fixed_hyperparameters else found
 
     def use_fit(self, row: int, latent: int, found: ArmFit | None) -> None:
-        """Go on from a fit in a model of `latent` dimensions; with None, from nothing."""
+        """Replace the arms of stream `row` by a fit for a model of `latent` dimensions; by the prior if it is None."""
         d, p, K = latent, latent + 1, self.arms
         self.latent_dims[row] = d
         self.rewards_at_fit[row] = self.reward_counts[row].sum()
@@ -262,27 +273,27 @@ class Calibrated(Learner):
 
     def add_arm(self, params: ArrayLike | None) -> None:
         if params is not None:
-            raise invalid("params", "nothing: this agent learns what an arm pays", repr(params))
+            raise invalid("params", "nothing, as this agent estimates the arm parameters", repr(params))
         width, count = self._width, len(self.latent_dims)
         for name, size in (("mean", width), ("slopes", width), ("cov", width * width)):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros((count, size))], axis=1))
         self.reward_counts = np.pad(self.reward_counts, ((0, 0), (0, 1)))
         self.arms += 1
-        wider = np.empty((count, self.arms))
-        wider[:, :-1] = self.noise_var
+        noise_var = np.empty((count, self.arms))
+        noise_var[:, :-1] = self.noise_var
         for b in range(count):
             d, p, last = int(self.latent_dims[b]), int(self.latent_dims[b]) + 1, self.arms - 1
-            fresh = np.zeros((p, p))
+            cov = np.zeros((p, p))
             if self.fitted[b]:
-                fresh[:] = self.prior_cov[b, : p * p].reshape(p, p)
+                cov[:] = self.prior_cov[b, : p * p].reshape(p, p)
                 self.mean[b, last * p] = self.baseline[b]
             else:
-                fresh[0, 0] = 1.0
-            self.cov[b, last * p * p : (last + 1) * p * p] = fresh.ravel()
+                cov[0, 0] = 1.0
+            self.cov[b, last * p * p : (last + 1) * p * p] = cov.ravel()
             self.slopes[b, last * d : (last + 1) * d] = 0.0
-            wider[b, -1] = self.pooled_noise_var[b]
-        self.noise_var = wider
+            noise_var[b, -1] = self.pooled_noise_var[b]
+        self.noise_var = noise_var
 
     def arms_without_reward(self, row: int) -> Ints:
         return np.flatnonzero(self.reward_counts[row] == 0)

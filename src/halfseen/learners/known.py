@@ -1,4 +1,4 @@
-"""Arm parameters that are known: nothing to learn, nothing to explore."""
+"""Learners that are given the arm parameters."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ from halfseen.validation import stack_for_streams
 
 
 class Known(Learner):
-    """Predicts cᵀμ_a with the true μ_a: `arm_params` (K, p), or (B, K, p) for one table per stream."""
+    """Known arm parameters: predicts the reward cᵀμ_a with the true μ_a.
+
+    Rewards change nothing, and the predictions have variance 0.
+
+    Parameters
+    ----------
+    arm_params : array_like
+        The parameters μ_a, of shape (K, p), or (B, K, p) if the streams have different parameters.
+    """
 
     per_stream = ("arm_params",)
-    option: ClassVar[str] = "arm_params"  # what the table is called when it is refused
+    option: ClassVar[str] = "arm_params"  # the name of the option in error messages
 
     def __init__(self, streams: StreamBatch, dimension: int, *, arm_params: ArrayLike) -> None:
         self.arms = streams.arms
@@ -30,7 +38,7 @@ class Known(Learner):
         return means, np.zeros_like(means)
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Nothing to learn."""
+        """Do nothing: the parameters are known."""
 
     def may_refuse(self, features: Floats) -> bool:
         return False
@@ -38,21 +46,31 @@ class Known(Learner):
     def replace_rewards(
         self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
     ) -> None:
-        """Nothing was learnt."""
+        """Do nothing: the parameters are known."""
 
     def add_arm(self, params: ArrayLike | None) -> None:
         count, _, dimension = self.arm_params.shape
         if params is None:
-            raise invalid("params", f"{dimension} numbers: this agent must be told what an arm pays", "nothing")
-        fresh = stack_for_streams("params", params, count, (dimension,))
-        self.arm_params = np.concatenate([self.arm_params, fresh[:, None]], axis=1)
+            raise invalid("params", f"{dimension} numbers, as this agent is given the arm parameters", "nothing")
+        added = stack_for_streams("params", params, count, (dimension,))
+        self.arm_params = np.concatenate([self.arm_params, added[:, None]], axis=1)
         self.arms += 1
 
 
 class KnownByState(Known):
-    """Predicts Σ_s b_s m(a, s) for the belief b over the states of a hidden chain (Hong et al., 2020).
+    """Known rewards per hidden state: predicts Σ_s b_s m(a, s) for the belief b over the states of a Markov chain.
 
-    `state_rewards` is m, what every arm pays in every state: (K, S), or (B, K, S) for one table per stream.
+    The features must be the belief.
+
+    Parameters
+    ----------
+    state_rewards : array_like
+        m(a, s), the expected reward of every arm in every state, of shape (K, S), or (B, K, S) if the streams have
+        different rewards.
+
+    References
+    ----------
+    Hong, Kveton, Zaheer, Chow, Ahmed, Ghavamzadeh & Boutilier (2020). Non-stationary latent bandits.
     """
 
     option = "state_rewards"

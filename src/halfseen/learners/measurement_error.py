@@ -1,13 +1,4 @@
-"""Regression that knows how noisy its context is: the measurement-error bandit (Guo, Xu & Murphy, 2024).
-
-Least squares on y = x + n shrinks what it finds towards 0, because Σ yyᵀ is Σ xxᵀ plus the noise's own Σ. Subtracting
-the noise makes it right on average, provided that every round counts as it would had the arm been drawn without
-looking at y: hence the weights 1/π, π being the probability with which the arm was chosen.
-
-π is needed when the reward comes, which may be much later, and after the agent has been saved and loaded. So it is
-the last feature of its round: what waits for a reward waits with its features already, and nothing else has to be
-carried or saved (`Learner.weighs_propensity`).
-"""
+"""Regression on contexts that are observed with noise of known covariance."""
 
 from __future__ import annotations
 
@@ -22,11 +13,32 @@ from halfseen.validation import at_least, covariances, positive, probability
 
 
 class MeasurementError(Learner):
-    """V_a = λI + Σ w yyᵀ, W_a = Σ w Σ, f_a = Σ w r y over the rounds of the arm, w = 1/π; θ_a = (V_a − W_a)⁻¹ f_a.
+    """The regression of the measurement-error bandit, one per arm.
 
-    `observation_cov` is Σ, the covariance of y around x; λ is `regularisation`. Until `burn_in` rewards have come, and
-    where V_a − W_a ⪰ `safety`·V_a does not hold, θ_a = V_a⁻¹ f_a. Entries of y not seen are left out of all three
-    sums, and of the prediction. Nothing is believed about how far off a prediction may be: variances are 0.
+    Least squares on y = x + noise estimates arm parameters that are too small, because E[yyᵀ] is E[xxᵀ] plus the
+    covariance Σ of the noise. This learner subtracts the noise: θ_a = (V_a − W_a)⁻¹ f_a with V_a = λI + Σ_t w yyᵀ,
+    W_a = Σ_t w Σ and f_a = Σ_t w r y over the rounds of the arm. The weights w = 1/π correct for the choice of the arm,
+    which depends on y; π is the propensity of the arm. θ_a = V_a⁻¹ f_a is used before `burn_in` rewards, and as long
+    as V_a − W_a ⪰ `safety`·V_a is false. Missing entries of y are left out of the three sums and of the prediction.
+    The learner does not estimate how uncertain its predictions are: their variances are 0.
+
+    The propensity is the last feature of each round (`Learner.weighs_propensity`). Features are stored with every
+    decision until its reward arrives, so the propensity is stored with them.
+
+    Parameters
+    ----------
+    observation_cov : array_like
+        Σ, the covariance of the noise: a matrix, a diagonal or one variance.
+    regularisation : float
+        λ.
+    burn_in : int
+        Number of rewards before the correction is applied.
+    safety : float
+        Smallest eigenvalue of V_a − W_a, relative to V_a, with which the correction is applied.
+
+    References
+    ----------
+    Guo, Xu & Murphy (2024). Online learning in bandits with predicted context. AISTATS.
     """
 
     weighs_propensity = True
@@ -50,7 +62,7 @@ class MeasurementError(Learner):
         self._observation_cov = covariances("observation_cov", observation_cov, streams.count, self._size)
         self.gram, self.noise_gram, self.reward_sum = self._prior(streams.count, streams.arms)
         self.reward_count = np.zeros(streams.count, dtype=np.int64)
-        self.theta = np.zeros_like(self.reward_sum)  # what V, W, f and `reward_count` come to: no state of its own
+        self.theta = np.zeros_like(self.reward_sum)  # follows from the state
 
     def _prior(self, count: int, arms: int) -> tuple[Floats, Floats, Floats]:
         square = (count, arms, self._size, self._size)
@@ -81,15 +93,15 @@ class MeasurementError(Learner):
             largest = np.nanmax(np.abs(features[refused, :-1]))
             raise invalid(
                 "context",
-                "observations scaled to ordinary size: double precision cannot learn from these",
-                f"entries as large as {largest:.3g} beside a regularisation of {self.prior_precision:g}",
+                f"smaller entries (rescale the observations or raise the regularisation of {self.prior_precision:g})",
+                f"{largest:.3g}",
             )
 
     def replace_rewards(
         self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
     ) -> None:
-        weighed = np.nan_to_num(features[:, :-1]) * (changes / features[:, -1])[:, None]
-        np.add.at(self.reward_sum, (rows, arms), weighed)
+        weighted = np.nan_to_num(features[:, :-1]) * (changes / features[:, -1])[:, None]
+        np.add.at(self.reward_sum, (rows, arms), weighted)
         estimate_arms(
             rows,
             self.gram,
@@ -103,10 +115,10 @@ class MeasurementError(Learner):
 
     def add_arm(self, params: ArrayLike | None) -> None:
         if params is not None:
-            raise invalid("params", "nothing: this agent learns what its arms pay", repr(params))
+            raise invalid("params", "nothing, as this agent estimates the arm parameters", repr(params))
         V, W, f = self._prior(len(self.gram), 1)
-        for name, fresh in (("gram", V), ("noise_gram", W), ("reward_sum", f), ("theta", f)):
-            setattr(self, name, np.concatenate([getattr(self, name), fresh], axis=1))
+        for name, prior in (("gram", V), ("noise_gram", W), ("reward_sum", f), ("theta", f)):
+            setattr(self, name, np.concatenate([getattr(self, name), prior], axis=1))
         self.arms += 1
 
     def resize(self, streams: StreamBatch) -> None:

@@ -1,4 +1,4 @@
-"""Ridge regression, one per arm: the paper's B_a, f_a and μ̂_a = B_a⁻¹ f_a (Algorithm 1, line 11)."""
+"""Ridge regression (line 11 of the paper's Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,18 @@ _empty = np.empty
 
 
 class Ridge(Learner):
-    """B_a = λI + Σ ccᵀ, f_a = Σ rc over the rounds in which the arm was played; λ is `regularisation`."""
+    """Ridge regression, one per arm.
+
+    The posterior of the parameters of arm a has mean μ̂_a = B_a⁻¹ f_a and covariance B_a⁻¹, in units of the noise
+    variance. Here B_a = λI + Σ ccᵀ and f_a = Σ rc, summed over the rounds in which the arm was played. The learner
+    stores mean and covariance and updates both by a rank-one step per reward. Only the upper triangle of the covariance
+    is stored (`cov_packed`), together with log |B_a/λ| (`log_det`).
+
+    Parameters
+    ----------
+    regularisation : float
+        λ.
+    """
 
     state_names = ("mean", "cov_packed", "log_det")
 
@@ -34,10 +45,10 @@ class Ridge(Learner):
 
     def add_arm(self, params: ArrayLike | None) -> None:
         if params is not None:
-            raise invalid("params", "nothing: this agent learns what its arms pay", repr(params))
+            raise invalid("params", "nothing, as this agent estimates the arm parameters", repr(params))
         count, _, dimension = self.mean.shape
-        for name, fresh in zip(Ridge.state_names, self._prior(count, 1, dimension), strict=True):
-            setattr(self, name, np.concatenate([getattr(self, name), fresh], axis=1))
+        for name, prior in zip(Ridge.state_names, self._prior(count, 1, dimension), strict=True):
+            setattr(self, name, np.concatenate([getattr(self, name), prior], axis=1))
         self.arms += 1
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
@@ -90,9 +101,9 @@ class Ridge(Learner):
             raise self._refusal(features[refused])
 
     def may_refuse(self, features: Floats) -> bool:
-        """Return whether a reward may be refused. Only a large |c|² allows cᵀCc > MAX_REDUCTION, because C ⪯ I/λ."""
-        longest = np.einsum("ij,ij->i", features, features).max(initial=0.0)
-        return not longest <= 0.1 * MAX_REDUCTION * self.prior_precision
+        """Return whether `learn` may raise an error. As C ⪯ I/λ, cᵀCc exceeds MAX_REDUCTION only if |c|² is large."""
+        largest = np.einsum("ij,ij->i", features, features).max(initial=0.0)
+        return not largest <= 0.1 * MAX_REDUCTION * self.prior_precision
 
     def replace_rewards(
         self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
@@ -102,8 +113,8 @@ class Ridge(Learner):
     def _refusal(self, feature: Floats) -> HalfseenError:
         return invalid(
             "context",
-            "observations scaled to ordinary size: double precision cannot learn from these",
-            f"entries as large as {np.abs(feature).max():.3g} beside a regularisation of {self.prior_precision:g}",
+            f"smaller entries (rescale the observations or raise the regularisation of {self.prior_precision:g})",
+            f"{np.abs(feature).max():.3g}",
         )
 
     def log_determinants(self, rows: Ints) -> Floats:
@@ -114,12 +125,12 @@ class Ridge(Learner):
 
     @property
     def covariances(self) -> NDArray[np.float64]:
-        """B_a⁻¹ as full matrices, (B, K, p, p)."""
+        """The matrices B_a⁻¹, (B, K, p, p)."""
         return full_matrices(self.cov_packed, self.mean.shape[-1])
 
 
 def full_matrices(packed: Floats, size: int) -> Floats:
-    """Symmetric matrices (…, p, p) of which (…, p(p+1)/2) are the upper triangles, row by row."""
+    """Return the symmetric matrices (…, p, p) with the upper triangles `packed` (…, p(p+1)/2), stored row by row."""
     rows, columns = np.triu_indices(size)
     full = np.empty((*packed.shape[:-1], size, size))
     full[..., rows, columns] = packed

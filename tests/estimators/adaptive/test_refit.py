@@ -42,7 +42,7 @@ def test_refit_brings_what_inline_brings_at_that_round():
 def test_manual_never_identifies_inside_decide(monkeypatch):
     agent = make_small("adaptive", refit="manual")
     with monkeypatch.context() as patched:
-        for name in ("_identify", "_fit_hyperparameters", "_restart"):
+        for name in ("_identify", "_fit_arms", "_restart"):
             patched.setattr(type(agent.policy.estimator), name, lambda *_: pytest.fail("inside decide"))
         for y, _, reward in zip(*played(ROUNDS), strict=True):
             agent.learn(agent.decide(y), reward)

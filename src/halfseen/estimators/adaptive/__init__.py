@@ -1,1 +1,1 @@
-"""The estimator that is told nothing and learns its model from the history of the stream."""
+"""The estimator that learns its model from the history of the stream."""

@@ -1,4 +1,4 @@
-"""The models of several dimensions that a stream's identification keeps side by side, each to be warm-started from."""
+"""The candidate models of different dimensions that identification chooses from."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from halfseen.models.identification.em import FittedModel
 from halfseen.models.identification.order import candidate_dimensions
 from halfseen.models.identification.selection import fit_from_scratch, run_em
 
-NOISY_STEPS = (0,)  # hidden coordinates tried from a start that puts what has no memory into the sensors
-SPAN = 2  # candidates tried to either side
-SETTLED, LONG_ENOUGH = 3, 500  # identifications of one outcome, and rounds, after which only it is refined
-LOOK_AROUND = 4  # of those, how often the neighbours are tried all the same
+NOISY_STEPS = (0,)  # numbers of hidden coordinates of the candidates with a noisy start
+SPAN = 2  # candidates to refit below and above the chosen one
+# After MIN_CONFIRMATIONS identifications with the same result and MIN_ROUNDS rounds, only the chosen candidate is
+# refitted, except in every FULL_REFIT_INTERVAL-th identification.
+MIN_CONFIRMATIONS, MIN_ROUNDS = 3, 500
+FULL_REFIT_INTERVAL = 4
 
 
 class CandidateModels(Stateful):
-    """One for each of the candidate dimensions (one only, if `latent` is given), then some with noisy starts."""
+    """The candidate models of each stream.
+
+    There is one candidate for each dimension in `candidate_dimensions`, or only one if `latent` is given. They are
+    followed by candidates with a noisy start: their EM starts from a model in which the part of y without memory is
+    noise of the sensors. Every candidate keeps its last model, from which its next EM starts.
+    """
 
     state_names = (
         "candidate_transition", "candidate_process_cov", "candidate_observation_var", "candidate_scale",
@@ -35,10 +42,11 @@ class CandidateModels(Stateful):
         shape = (count, len(self.dimensions))
         self.candidate_transition = np.zeros((*shape, self.max_dimension * self.max_dimension))
         self.candidate_process_cov = np.zeros((*shape, self.max_dimension * self.max_dimension))
-        self.candidate_observation_var, self.candidate_scale = np.zeros((*shape, k)), np.ones((*shape, k))
+        self.candidate_observation_var = np.zeros((*shape, k))
+        self.candidate_scale = np.ones((*shape, k))  # of the observations that the candidate was fitted to
         self.candidate_fitted = np.zeros(shape, dtype=np.bool_)
-        self.chosen_candidate = np.full(count, -1)  # the candidate in use, −1 before there is one
-        self.times_confirmed = np.zeros(count, dtype=np.int64)
+        self.chosen_candidate = np.full(count, -1)  # −1 before the first identification
+        self.times_confirmed = np.zeros(count, dtype=np.int64)  # identifications in a row with the same result
 
     def integer_bounds(self, state: State) -> IntegerBounds:
         return {"chosen_candidate": (-1, len(self.dimensions) - 1)}
@@ -54,13 +62,13 @@ class CandidateModels(Stateful):
         self.candidate_fitted[row], self.chosen_candidate[row], self.times_confirmed[row] = False, -1, 0
 
     def choose(self, row: int, candidate: int, *, as_before: bool) -> None:
-        """The candidate that identification preferred; `as_before` says whether all else came out as the last time."""
+        """Store the chosen candidate. `as_before` says whether the rest of the result is the same as last time."""
         same = as_before and candidate == self.chosen_candidate[row]
         self.times_confirmed[row] = self.times_confirmed[row] + 1 if same else 0
         self.chosen_candidate[row] = candidate
 
     def fit(self, row: int, y: Floats, scale: Floats) -> dict[int, FittedModel]:
-        """EM on y (n, k), in units of `scale`, for the candidates to refit now; the fits by candidate."""
+        """Refit some of the candidates to y (n, k), in units of `scale`, by EM. Returns the fits by candidate."""
         fits: dict[int, FittedModel] = {}
         for candidate in self._candidates_to_refit(row, len(y)):
             if self.candidate_fitted[row, candidate]:
@@ -75,13 +83,13 @@ class CandidateModels(Stateful):
         return fits
 
     def _candidates_to_refit(self, row: int, rounds: int) -> list[int]:
-        """All at first; then the neighbours of the one in use; once settled, now and then only that one."""
-        at, settled = int(self.chosen_candidate[row]), int(self.times_confirmed[row])
-        if at < 0:
+        """Return all candidates at first, then the chosen one and its neighbours, later often only the chosen one."""
+        chosen, confirmed = int(self.chosen_candidate[row]), int(self.times_confirmed[row])
+        if chosen < 0:
             return list(range(len(self.dimensions)))
-        if rounds >= LONG_ENOUGH and settled >= SETTLED and settled % LOOK_AROUND:
-            return [at]
-        middle = min(range(self._regular), key=lambda i: abs(self.dimensions[i] - self.dimensions[at]))
+        if rounds >= MIN_ROUNDS and confirmed >= MIN_CONFIRMATIONS and confirmed % FULL_REFIT_INTERVAL:
+            return [chosen]
+        middle = min(range(self._regular), key=lambda i: abs(self.dimensions[i] - self.dimensions[chosen]))
         near = range(max(0, middle - SPAN), min(self._regular, middle + SPAN + 1))
         return [*near, *range(self._regular, len(self.dimensions))]
 
@@ -93,7 +101,7 @@ class CandidateModels(Stateful):
         self.candidate_fitted[row, candidate] = True
 
     def warm_start(self, row: int, candidate: int, scale: Floats) -> Parameters:
-        """The candidate's last model, in the units of now."""
+        """Return the last model of a candidate, converted to units of `scale`."""
         d, k = self.dimensions[candidate], self._streams.observed
         unit = np.ones(d)
         unit[:k] = self.candidate_scale[row, candidate] / scale

@@ -1,10 +1,4 @@
-"""The estimator that is told nothing: it keeps a history, and learns from it the model it filters with.
-
-docs/mathematics.md, "The adaptive agent". The first rounds are taken as they come, in running units. From then on
-full EM on the kept history, at rounds that are further and further apart, gives the dynamics, the noise and the number
-of hidden coordinates; contexts and arms are then folded anew, so that the state is what it would be had the model been
-known all along. A model that no longer predicts is dropped, and with it the history before the change.
-"""
+"""The estimator that learns its model from the history of the stream (docs/mathematics.md, "The adaptive agent")."""
 
 from __future__ import annotations
 
@@ -31,39 +25,54 @@ from halfseen.models.identification.selection import (
 from halfseen.validation import at_least, check_range
 
 FIRST_ROUNDS_PER_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
-FIRST_ARM_FIT = 8  # rewards at which the arms' hyperparameters are found for the first time
-ORIGIN_ROUNDS = 10  # whose mean is where the stream began
-MEMORY = 40  # rounds of mean surprise
-GROWTH, LATE_GROWTH, LEAST_STEP = 1.3, 1.5, 10  # from one identification to the next
-LATE = 1000  # rounds
-ARM_FIT_GROWTH = 1.25  # of the rewards at which the arms' hyperparameters are found again
-CHANGE_THRESHOLD, CHANGE_MIN_ROUNDS = 2.5, 300  # the mean surprise that is a change, rounds of history it takes
-KEPT_AT_CHANGE = 10  # rounds before the detection that are taken to be after the change
-RECENT_CHANGE = 500  # rounds for which `health` speaks of a change
+FIRST_ARM_FIT = 8  # rewards before the first fit of the arms
+ORIGIN_ROUNDS = 10  # rounds whose mean observation is the start of the stream
+SURPRISE_ROUNDS = 40  # rounds over which `surprise` is averaged
+# The next identification is due after GROWTH times as many rounds, or LATE_GROWTH times from LATE rounds on, but at
+# least MIN_STEP rounds later.
+GROWTH, LATE_GROWTH, LATE, MIN_STEP = 1.3, 1.5, 1000, 10
+ARM_FIT_GROWTH = 1.25  # the next fit of the arms is due after this many times as many rewards
+CHANGE_THRESHOLD, CHANGE_MIN_ROUNDS = 2.5, 300  # `surprise` and stored rounds at which a change is detected
+ROUNDS_AFTER_CHANGE = 10  # how many rounds before the detection the change is assumed to have happened
+RECENT_CHANGE = 500  # rounds for which `health` mentions a change
 
-_RESTARTED = ("regime_start", "start_sum", "start_count")  # which identification moves only when it starts again
-_MODEL_ARRAYS = (  # what identification decides; all other state is folded from the history
+_REGIME_ARRAYS = ("regime_start", "start_sum", "start_count")  # identification changes them only after a change
+_MODEL_ARRAYS = (  # the result of identification; all other state follows from it and the history
     "latent_dims", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "origin_at_start",
     "uses_raw_observation", "learns_on_filtered", "identified", "identifications", "next_identification",
-    "next_arm_fit", "detected_changes", "failed_identifications", *_RESTARTED,
+    "next_arm_fit", "detected_changes", "failed_identifications", *_REGIME_ARRAYS,
 )  # fmt: skip
 
 
 class Adaptive(Estimator):
-    """`latent` is d, or "auto"; `history` how many rounds are kept; `refit` is "inline" or "manual".
+    """A Kalman filter whose model is identified from the history of the stream.
 
-    Inline, identification is part of the round in which it falls due. With "manual" it waits for `Agent.refit()`, and
-    so do the hyperparameters of the arms: no decision takes long, and before the first refit all arms look the same.
+    The estimator is given neither the dynamics nor the noise, the number of hidden coordinates or the units. During the
+    first rounds the context is the observation, centred and scaled. After that, full EM on the stored history gives
+    candidate models, and AICc and the evidence of the rewards choose between them. This identification is repeated at
+    growing intervals. After each, contexts and arms are computed again from the history, as if the model had always
+    been known. Rewards also update the belief about the context. If the innovations become much larger than the model
+    predicts, the dynamics have changed: the history before the change is dropped and the model is learnt again.
+
+    Parameters
+    ----------
+    latent : int or "auto"
+        d, the dimension of the context. "auto" chooses it.
+    history : int
+        Number of rounds that fits use.
+    refit : "inline" or "manual"
+        Whether identification happens in the round in which it is due, or when `Agent.refit()` is called. With
+        "manual" no decision takes long, and all arms have the same prediction before the first refit.
     """
 
-    coordinates = "none"  # its coordinates are its own
+    coordinates = "none"
     state_names = (
         "latent_dims", "transition", "process_cov", "observation_cov", "belief_mean", "centre", "scale", "shift",
         "origin_at_start", "start_sum", "start_count", "uses_raw_observation", "identified", "identifications",
         "next_identification", "next_arm_fit", "surprise", "regime_start", "detected_changes",
         "failed_identifications", "discarded_rewards", "regime_rewards", "learns_on_filtered",
     )  # fmt: skip
-    parts = ("candidates", "history")
+    nested = ("candidates", "history")
 
     def __init__(
         self, streams: StreamBatch, *, latent: int | str = "auto", history: int = 9000, refit: str = "inline"
@@ -80,44 +89,31 @@ class Adaptive(Estimator):
         max_dimension = self.candidates.max_dimension
         self.dimension = max_dimension + 1
         self.history = History(streams, at_least("history", history, 4 * self._first), self.dimension)
-        # The model, and what the features are made with.
-        self.latent_dims = np.full(count, k)  # d, the dimension of the model
+        # The model and the features.
+        self.latent_dims = np.full(count, k)  # d, the dimension of the model of each stream
         self.transition = np.zeros((count, max_dimension * max_dimension))
         self.process_cov = np.zeros((count, max_dimension * max_dimension))
         self.observation_cov = np.zeros((count, k * k))
-        self.belief_mean = np.zeros(
-            (count, max_dimension)
-        )  # the filtered context; its covariance is the learner's `belief_cov`
-        self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))  # of the units that y is filtered in
-        self.shift = np.zeros((count, max_dimension))  # added to contexts: from the centre to the origin of features
-        self.origin_at_start = np.ones(count, dtype=np.bool_)  # that origin is where the stream began, not its centre
-        self.start_sum = np.zeros((count, k))  # of each entry over the first ORIGIN_ROUNDS rounds since `regime_start`
-        self.start_count = np.zeros((count, k))  # how often it was seen in them
-        self.uses_raw_observation = np.ones(
-            count, dtype=np.bool_
-        )  # the context is the observation itself, not a filtered one
-        self.learns_on_filtered = np.zeros(
-            count, dtype=np.bool_
-        )  # arms learn on filtered contexts, not on smoothed ones
-        self.surprise = np.ones(count)  # running mean of the squared standardised prediction errors; 1 is as expected
-        # When identification and the arms' hyperparameters are due, and what came of it so far.
-        self.identified = np.zeros(count, dtype=np.bool_)
-        self.regime_start = np.zeros(count, dtype=np.int64)  # rounds before the last change of the dynamics
-        self.identifications = np.zeros(count, dtype=np.int64)  # identifications so far
-        self.next_identification = np.full(
-            count, self._first
-        )  # rounds since `regime_start` at which the next identification is due
-        self.regime_rewards = np.zeros(count, dtype=np.int64)  # rewards that came since `regime_start`
-        self.next_arm_fit = np.full(
-            count, FIRST_ARM_FIT
-        )  # `regime_rewards` at which the hyperparameters are found again
-        self.detected_changes = np.zeros(count, dtype=np.int64)  # changes of the dynamics that were detected
-        self.failed_identifications = np.zeros(
-            count, dtype=np.int64
-        )  # identifications that failed since the last that did not
-        self.discarded_rewards = np.zeros(
-            count, dtype=np.int64
-        )  # rewards that came when their round was no longer kept
+        self.belief_mean = np.zeros((count, max_dimension))  # the filtered context; its covariance is `_cov`
+        self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))  # the model is of (y − centre)/scale
+        self.shift = np.zeros((count, max_dimension))  # added to contexts, so that 0 is the origin of the features
+        # Whether the origin is the mean of the first ORIGIN_ROUNDS observations since `regime_start`, not the centre.
+        self.origin_at_start = np.ones(count, dtype=np.bool_)
+        self.start_sum = np.zeros((count, k))  # of these observations
+        self.start_count = np.zeros((count, k))  # how many of them are not missing, per entry
+        self.uses_raw_observation = np.ones(count, dtype=np.bool_)  # the context is y, without a filter
+        self.learns_on_filtered = np.zeros(count, dtype=np.bool_)  # arms learn on filtered, not on smoothed contexts
+        self.surprise = np.ones(count)  # running mean of the squared standardised innovations; its expectation is 1
+        # When the next identification and the next arm fit are due, and the results so far.
+        self.identified = np.zeros(count, dtype=np.bool_)  # whether there is a model
+        self.regime_start = np.zeros(count, dtype=np.int64)  # number of rounds before the last detected change
+        self.identifications = np.zeros(count, dtype=np.int64)
+        self.next_identification = np.full(count, self._first)  # due after this many rounds since `regime_start`
+        self.regime_rewards = np.zeros(count, dtype=np.int64)  # rewards since `regime_start`
+        self.next_arm_fit = np.full(count, FIRST_ARM_FIT)  # due after this many rewards since `regime_start`
+        self.detected_changes = np.zeros(count, dtype=np.int64)
+        self.failed_identifications = np.zeros(count, dtype=np.int64)  # in a row
+        self.discarded_rewards = np.zeros(count, dtype=np.int64)  # because their round was no longer in the history
         for row in range(count):
             self._use_raw_observation(row)
 
@@ -134,12 +130,12 @@ class Adaptive(Estimator):
 
     def bind_learner(self, learner: Learner) -> None:
         if not isinstance(learner, Calibrated):
-            raise invalid("learner", "Calibrated: it is refitted with the model", type(learner).__name__)
+            raise invalid("learner", "Calibrated, which can be refitted with the model", type(learner).__name__)
         self._learner = learner
 
     @property
     def _cov(self) -> Floats:
-        """The covariance of the belief is one array: the filter's, and that by which the learner judges a reward."""
+        """The covariance of the belief. It belongs to the learner, which needs it for the noise of a reward."""
         return self._learner.belief_cov
 
     def observe(
@@ -155,7 +151,7 @@ class Adaptive(Estimator):
         filter_round(
             rows, observations, self.centre, self.scale, history.observations, history.rewards, history.features,
             history.stored_rounds, self.latent_dims, self.transition, self.process_cov, self.observation_cov,
-            self.belief_mean, self._cov, self.shift, self.surprise, MEMORY, features,
+            self.belief_mean, self._cov, self.shift, self.surprise, SURPRISE_ROUNDS, features,
         )  # fmt: skip
         return features
 
@@ -166,50 +162,52 @@ class Adaptive(Estimator):
         return features
 
     def _update_from_last_reward(self, rows: Ints) -> None:
-        """The rewards of the round that ends now, as a sensor of its context. Those that come later are not heard."""
-        listens = self._learner.fitted[rows] & ~self.uses_raw_observation[rows]
-        if listens.any():
-            self._update_beliefs(rows[listens], self.history.stored_rounds[rows[listens]] - 1)
+        """Update the belief from the reward of the last round, which is a measurement of its context.
 
-    def _update_beliefs(self, rows: Ints, slots: Ints) -> None:
+        Rewards that arrive after the next observation do not update the belief.
+        """
+        usable = self._learner.fitted[rows] & ~self.uses_raw_observation[rows]
+        if usable.any():
+            self._update_beliefs(rows[usable], self.history.stored_rounds[rows[usable]] - 1)
+
+    def _update_beliefs(self, rows: Ints, positions: Ints) -> None:
         learner, history = self._learner, self.history
         update_context(
-            rows, slots, history.arms, history.rewards, learner.reward_origin, self.latent_dims, learner.mean,
+            rows, positions, history.arms, history.rewards, learner.reward_origin, self.latent_dims, learner.mean,
             learner.cov, learner.slopes, learner.noise_var, learner.smooth_cov, self.belief_mean, self._cov, self.shift,
         )  # fmt: skip
 
     def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
-        slots = self.history.positions(rows, rounds)
-        known = self.history.features[rows, np.maximum(slots, 0)]
-        known[~self.history.has_features(rows, slots)] = np.nan
-        return known
+        positions = self.history.positions(rows, rounds)
+        stored = self.history.features[rows, np.maximum(positions, 0)]
+        stored[~self.history.has_features(rows, positions)] = np.nan
+        return stored
 
     def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
-        slots = self.history.positions(rows, rounds)
-        in_history = self.history.has_features(rows, slots)
-        if not in_history.all():
-            np.add.at(self.discarded_rewards, rows[~in_history], 1)
-            rows, slots, arms, rewards = rows[in_history], slots[in_history], arms[in_history], rewards[in_history]
+        positions = self.history.positions(rows, rounds)
+        stored = self.history.has_features(rows, positions)
+        if not stored.all():
+            np.add.at(self.discarded_rewards, rows[~stored], 1)
+            rows, positions, arms, rewards = rows[stored], positions[stored], arms[stored], rewards[stored]
         np.add.at(self.regime_rewards, rows, 1)
-        self.history.arms[rows, slots] = arms
-        self.history.rewards[rows, slots] = rewards
+        self.history.arms[rows, positions] = arms
+        self.history.rewards[rows, positions] = rewards
 
     def replace_rewards(
         self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
     ) -> Floats:
-        """Rounds that the next fit will not look at stay as they are. What was heard of the context stays heard."""
-        slots = self.history.positions(rows, rounds)
-        in_window = self.history.has_features(rows, slots) & (
-            slots >= self.history.stored_rounds[rows] - self.history.rounds
-        )
-        known = self.features_of(rows, rounds, features)
-        known[~in_window] = np.nan
-        np.add.at(self.discarded_rewards, rows[~in_window], 1)
-        self.history.rewards[rows[in_window], slots[in_window]] = rewards[in_window]
-        return known
+        """Replace rewards in the history, if the next fit will use them. The belief is not changed."""
+        positions = self.history.positions(rows, rounds)
+        used = positions >= self.history.stored_rounds[rows] - self.history.rounds
+        used &= self.history.has_features(rows, positions)
+        stored = self.features_of(rows, rounds, features)
+        stored[~used] = np.nan
+        np.add.at(self.discarded_rewards, rows[~used], 1)
+        self.history.rewards[rows[used], positions[used]] = rewards[used]
+        return stored
 
     def _use_raw_observation(self, row: int) -> None:
-        """y in running units is the context: what is done until there is enough to identify a model from."""
+        """Let the context be y, centred and scaled by the stored history, as before the first identification."""
         k = self._streams.observed
         count = int(self.history.stored_rounds[row])
         self.latent_dims[row], self.uses_raw_observation[row] = k, True
@@ -232,10 +230,10 @@ class Adaptive(Estimator):
             self._learner.latent_dims[row] = k
 
     def _start_gap(self, row: int) -> Floats:
-        """From where the stream began to its centre, in units."""
-        known = self.start_count[row] > 0
-        began = self.start_sum[row] / np.maximum(self.start_count[row], 1)
-        return np.asarray(np.where(known, (self.centre[row] - began) / self.scale[row], 0.0))
+        """Return the difference between the centre and the start of the stream, in units of the scale."""
+        observed = self.start_count[row] > 0
+        start = self.start_sum[row] / np.maximum(self.start_count[row], 1)
+        return np.asarray(np.where(observed, (self.centre[row] - start) / self.scale[row], 0.0))
 
     # ------------------------------------------------------------------ when to refit
 
@@ -245,8 +243,9 @@ class Adaptive(Estimator):
     def _refit_due(self, rows: Ints) -> Mask:
         age = self.history.dropped_rounds[rows] + self.history.stored_rounds[rows] - self.regime_start[rows]
         due = (age >= self.next_identification[rows]) | (self.regime_rewards[rows] >= self.next_arm_fit[rows])
-        above_threshold = self.surprise[rows] > CHANGE_THRESHOLD  # seldom: the rest of the question is then not asked
-        return np.asarray(due | self._change_detected(rows) if above_threshold.any() else due)
+        if (self.surprise[rows] > CHANGE_THRESHOLD).any():  # this saves time, as it is rare
+            due |= self._change_detected(rows)
+        return np.asarray(due)
 
     def _change_detected(self, rows: Ints) -> Mask:
         return np.asarray(
@@ -256,27 +255,28 @@ class Adaptive(Estimator):
         )
 
     def refit(self, rows: Ints, learner: Learner) -> None:
-        """Whatever is due for the streams: identification, or only the arms' hyperparameters. Never raises."""
+        """Do what is due for the streams: identification, or only a fit of the arms. Never raises."""
         for row in map(int, rows):
             if self._change_detected(np.array([row]))[0]:
                 self._restart(row)
             elif self._age(row) >= self.next_identification[row]:
                 self._identify(row)
             else:
-                self._fit_hyperparameters(row)
+                self._fit_arms(row)
 
     def refit_now(self, row: int) -> None:
-        """Identify now, whether it is due or not; where that is too early or fails, the arms' hyperparameters only."""
+        """Identify the model, whether it is due or not. If it is too early or fails, only fit the arms."""
         if self._change_detected(np.array([row]))[0]:
             self._restart(row)
         elif self._age(row) < self._first or not self._identify(row):
-            self._fit_hyperparameters(row)
+            self._fit_arms(row)
 
     def _age(self, row: int) -> int:
+        """Return the number of rounds since `regime_start`."""
         return int(self.history.dropped_rounds[row] + self.history.stored_rounds[row] - self.regime_start[row])
 
     def window(self, row: int) -> tuple[Floats, Ints, Floats, slice]:
-        """The observations, arms and rewards of the rounds that fits use, and the slots of the history they lie in."""
+        """Return the observations, arms and rewards of the rounds that fits use, and their positions in the history."""
         count = int(self.history.stored_rounds[row])
         window = slice(max(0, count - self.history.rounds), count)
         return (
@@ -287,30 +287,30 @@ class Adaptive(Estimator):
         )
 
     def parameters(self, row: int) -> Parameters:
-        """The model in force, in running units; it starts from 0 with covariance I."""
+        """Return the current model of (y − centre)/scale. Its initial state has mean 0 and covariance I."""
         d, k = int(self.latent_dims[row]), self._streams.observed
         D, Q = (matrix[row, : d * d].reshape(d, d).copy() for matrix in (self.transition, self.process_cov))
         R = self.observation_cov[row, : k * k].reshape(k, k).copy()
         return Parameters(D, Q, R, np.zeros(d), np.eye(d))
 
-    def _fit_hyperparameters(self, row: int) -> None:
-        """New hyperparameters for the arms; before the first identification, new units as well."""
+    def _fit_arms(self, row: int) -> None:
+        """Fit the arms to the history. Before the first identification, also update centre and scale."""
         _, arms, rewards, window = self.window(row)
         if not self.identified[row]:
             self._use_raw_observation(row)
-        size = int(self.latent_dims[row])
-        features = self.history.features[row, window, : size + 1]
-        found = self._learner.fit(row, features, arms, rewards, warm=bool(self.identified[row]))
-        if found is not None:
-            self._learner.use_fit(row, size, found)
+        d = int(self.latent_dims[row])
+        features = self.history.features[row, window, : d + 1]
+        arm_fit = self._learner.fit(row, features, arms, rewards, warm=bool(self.identified[row]))
+        if arm_fit is not None:
+            self._learner.use_fit(row, d, arm_fit)
         self._schedule_arm_fit(row)
 
     def _schedule_arm_fit(self, row: int) -> None:
         self.next_arm_fit[row] = max(int(np.ceil(self.regime_rewards[row] * ARM_FIT_GROWTH)), FIRST_ARM_FIT)
 
     def _restart(self, row: int) -> None:
-        """The model has stopped predicting: what was before the change is forgotten."""
-        self.history.drop_oldest(row, max(0, int(self.history.stored_rounds[row]) - KEPT_AT_CHANGE))
+        """Drop the model and the history before a change of the dynamics."""
+        self.history.drop_oldest(row, max(0, int(self.history.stored_rounds[row]) - ROUNDS_AFTER_CHANGE))
         self.regime_start[row] = self.history.dropped_rounds[row]
         self.detected_changes[row] += 1
         ys = self.history.observations[row, : self.history.stored_rounds[row]]
@@ -321,16 +321,17 @@ class Adaptive(Estimator):
         self.regime_rewards[row] = self.history.reward_count(row)
         self._use_raw_observation(row)
         self._learner.use_fit(row, self._streams.observed, None)
-        self._fit_hyperparameters(row)
+        self._fit_arms(row)
 
     # ------------------------------------------------------------------ identification
 
     def _identify(self, row: int) -> bool:
+        """Identify a model from the history and use it. Returns False if that fails."""
         ys, arms, rewards, window = self.window(row)
         full = len(ys) >= self.history.rounds
         age = self._age(row)
         later = int(age * (GROWTH if age < LATE else LATE_GROWTH))
-        self.next_identification[row] = age + self.history.rounds // 2 if full else max(later, age + LEAST_STEP)
+        self.next_identification[row] = age + self.history.rounds // 2 if full else max(later, age + MIN_STEP)
         centre, scale = centre_and_scale(ys)
         before = self.centre[row].copy(), self.scale[row].copy()
         self.centre[row], self.scale[row] = centre, scale
@@ -339,7 +340,7 @@ class Adaptive(Estimator):
         reward_history = RewardHistory(arms, rewards, self._learner.arms)
         gap, preferred = self._start_gap(row), bool(self.origin_at_start[row])
         try:
-            found = select_model(
+            chosen = select_model(
                 y,
                 fits,
                 start_gap=gap,
@@ -348,19 +349,19 @@ class Adaptive(Estimator):
                 noisy=self.candidates.is_noisy,
             )
         except np.linalg.LinAlgError:
-            found = None
+            chosen = None
         self.identifications[row] += 1
-        if found is None:
+        if chosen is None:
             self.centre[row], self.scale[row] = before
             self.failed_identifications[row] += 1
             return False
-        self._use_model(row, found, window, y, arms, rewards)
+        self._use_model(row, chosen, window, y, arms, rewards)
         return True
 
     def _use_model(
         self, row: int, found: IdentifiedModel, window: slice, y: Floats, arms: Ints, rewards: Floats
     ) -> None:
-        """Go on as if the model found had been known all along."""
+        """Continue with a new model as if it had always been known."""
         model, learner = found.model, self._learner
         d, k = len(model.D), self._streams.observed
         if found.candidate >= 0:
@@ -377,21 +378,26 @@ class Adaptive(Estimator):
         learner.smooth_cov[row] = 0.0
         learner.smooth_cov[row, : d * d] = found.smooth_cov.ravel()
         self._schedule_arm_fit(row)
-        self._fold_under(row, found, window, y, learner.fit(row, found.features, arms, rewards, warm=False))
+        arm_fit = learner.fit(row, found.features, arms, rewards, warm=False)
+        self._recompute_beliefs(row, found, window, y, arm_fit)
 
-    def _fold_under(self, row: int, found: IdentifiedModel, window: slice, y: Floats, arms: ArmFit | None) -> None:
-        """Beliefs and arms as they would be had the model been in force from the first round kept."""
+    def _recompute_beliefs(
+        self, row: int, found: IdentifiedModel, window: slice, y: Floats, arm_fit: ArmFit | None
+    ) -> None:
+        """Set features, beliefs and arms to what they would be if the model had been used since the first round."""
         d = len(found.model.D)
         self.belief_mean[row], self._cov[row], self.surprise[row] = 0.0, 0.0, 1.0
         self.history.features[row] = 0.0
         self.history.features[row, window, : d + 1] = found.features
-        self._learner.use_fit(row, d, arms)
+        self._learner.use_fit(row, d, arm_fit)
         self._replay_rewards(row, found, window, y)
-        if np.isnan(self.history.rewards[row, window.stop - 1]):  # a reward there was fitted on what it was found with
+        # The decision of the last round is made on the belief after the replay. If the last round already has a reward,
+        # the arms were fitted with its features as they are.
+        if np.isnan(self.history.rewards[row, window.stop - 1]):
             self.history.features[row, window.stop - 1] = self._features(np.array([row]))[0]
 
     def _replay_rewards(self, row: int, found: IdentifiedModel, window: slice, y: Floats) -> None:
-        """Filter the last rounds once more, now with their rewards as a sensor."""
+        """Filter the last RECENT rounds again, with their rewards as additional measurements of the context."""
         d, n, rows = len(found.model.D), len(y), np.array([row])
         start, cov = n, found.end_cov
         if self._learner.fitted[row] and not found.plain:
@@ -405,54 +411,52 @@ class Adaptive(Estimator):
                 row, d, self.transition, self.process_cov, self.observation_cov, self.belief_mean, self._cov, y[t]
             )
 
-    # ------------------------------------------------------------------ a model from elsewhere
+    # ------------------------------------------------------------------ models from another process
 
     def is_refit_due(self, row: int) -> bool:
         return bool(self._refit_due(np.array([row]))[0])
 
     def _model_arrays(self) -> dict[str, tuple[Stateful, str]]:
-        """Where each array lies that identification decides on, by the name it travels under."""
-        holders = (
+        """Return the owner and attribute name of every array of `model`, by the name of the array in `model`."""
+        owners = (
             (self, "", _MODEL_ARRAYS),
             (self.candidates, "", CandidateModels.state_names),
             (self._learner, "learner.", HYPERPARAMETERS),
         )
-        return {f"{prefix}{name}": (holder, name) for holder, prefix, names in holders for name in names}
+        return {f"{prefix}{name}": (owner, name) for owner, prefix, names in owners for name in names}
 
     def model(self, row: int) -> State:
-        return {key: getattr(holder, name)[row].copy() for key, (holder, name) in self._model_arrays().items()}
+        return {key: getattr(owner, name)[row].copy() for key, (owner, name) in self._model_arrays().items()}
 
     def accept(self, row: int, model: State) -> None:
         given = {key: np.asarray(model.get(key)) for key in self._model_arrays()}
-        given["learner.noise_var"] = self._noise_of_all(given)
+        given["learner.noise_var"] = self._noise_of_all_arms(given)
         for key, mine in self.model(row).items():
             if given[key].dtype != mine.dtype or given[key].shape != mine.shape:
                 raise invalid(f"model '{key}'", f"{mine.dtype} {mine.shape}", f"{given[key].dtype} {given[key].shape}")
         bounds = {name: getattr(self.history, name)[row : row + 1] for name in ("dropped_rounds", "stored_rounds")}
-        for key, (holder, name) in self._model_arrays().items():
+        for key, (owner, name) in self._model_arrays().items():
             if given[key].dtype.kind == "i":
-                check_range(f"model '{key}'", given[key], *holder.integer_bounds(bounds).get(name, (0, MAX_COUNT)))
+                check_range(f"model '{key}'", given[key], *owner.integer_bounds(bounds).get(name, (0, MAX_COUNT)))
         restarted = int(given["regime_start"]) > int(self.regime_start[row])
         if restarted:
             self.history.drop_oldest(row, max(0, int(given["regime_start"]) - int(self.history.dropped_rounds[row])))
             self.regime_rewards[row] = self.history.reward_count(row)
-        for key, (holder, name) in self._model_arrays().items():
-            if restarted or key not in _RESTARTED:
-                getattr(holder, name)[row] = given[key]
+        for key, (owner, name) in self._model_arrays().items():
+            if restarted or key not in _REGIME_ARRAYS:
+                getattr(owner, name)[row] = given[key]
         self._fold_history(row)
 
-    def _noise_of_all(self, model: State) -> NDArray[np.generic]:
-        """The noise of every arm there is now: of those that came since, what is said of an arm without a reward."""
+    def _noise_of_all_arms(self, model: State) -> NDArray[np.generic]:
+        """Return the noise variances of the model, with the pooled one for arms that were added after its fit."""
         noise, pooled = model["learner.noise_var"], model["learner.pooled_noise_var"]
-        missing = self._learner.arms - noise.size
-        return (
-            np.append(noise, np.full(missing, pooled))
-            if noise.ndim == 1 and missing > 0 and pooled.size == 1
-            else noise
-        )
+        added = self._learner.arms - noise.size
+        if noise.ndim == 1 and added > 0 and pooled.size == 1:
+            return np.append(noise, np.full(added, pooled))
+        return noise
 
     def _fold_history(self, row: int) -> None:
-        """Beliefs and arms of the kept history under the model and the hyperparameters in force."""
+        """Compute beliefs and arms again from the stored history, with the current model and hyperparameters."""
         ys, arms, rewards, window = self.window(row)
         if not self.identified[row]:
             self._use_raw_observation(row)
@@ -472,31 +476,35 @@ class Adaptive(Estimator):
         arm_fit = None
         if self._learner.fitted[row]:
             arm_fit = self._learner.fit(row, found.features, arms, rewards, warm=True, fixed_hyperparameters=True)
-        self._fold_under(row, found, window, y, arm_fit)
+        self._recompute_beliefs(row, found, window, y, arm_fit)
 
     # ------------------------------------------------------------------ health
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
         notes, facts = [], self._facts(row)
         if not self.identified[row] and self._age(row) > self.next_identification[row]:
-            notes.append("no model yet, and one is due: the observation itself is the context until it is refitted")
+            notes.append(
+                "no model has been identified yet although one is due; until refit() is called the agent decides on "
+                "the raw observation"
+            )
         if not self._learner.fitted[row] and self.regime_rewards[row] > self.next_arm_fit[row]:
-            notes.append("rewards have come and none was learnt yet: arms are chosen by lot until it is refitted")
+            notes.append(
+                "no reward has been learnt yet although a fit of the arms is due; until refit() is called arms are "
+                "chosen uniformly at random"
+            )
         if self.failed_identifications[row]:
             failed = int(self.failed_identifications[row])
-            notes.append(f"identification failed {failed} times in a row; the model before was kept")
+            notes.append(f"identification failed {failed} times in a row; the last model is still used")
         if self.detected_changes[row] and self._age(row) < RECENT_CHANGE:
-            notes.append(
-                f"the dynamics changed and were learnt anew, last from round {int(self.regime_start[row]) + 1} on"
-            )
+            start = int(self.regime_start[row]) + 1
+            notes.append(f"the dynamics have changed; the model is learnt again from round {start} on")
         if self.discarded_rewards[row]:
-            notes.append(
-                f"{int(self.discarded_rewards[row])} rewards came after their round was forgotten and taught nothing"
-            )
+            discarded = int(self.discarded_rewards[row])
+            notes.append(f"rewards discarded because their round was no longer in the history: {discarded}")
         numbers = int(np.isfinite(self.history.observations[row, : self.history.stored_rounds[row]]).sum())
-        wanted = 0 if self._latent is None else 2 * free_parameters(self._latent, self._streams.observed)
-        if self.identified[row] and numbers < wanted:
-            notes.append(f"latent={self._latent} asks for more than {numbers} numbers can support yet")
+        needed = 0 if self._latent is None else 2 * free_parameters(self._latent, self._streams.observed)
+        if self.identified[row] and numbers < needed:
+            notes.append(f"latent={self._latent} has too many parameters for {numbers} observed numbers")
         return facts, notes + self.history.notes(row)
 
     def _facts(self, row: int) -> dict[str, object]:

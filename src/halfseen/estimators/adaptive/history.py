@@ -1,4 +1,4 @@
-"""The last rounds of every stream, as they were: what was seen, what was played, what it paid."""
+"""The most recent rounds of every stream: observations, arms, rewards and features."""
 
 from __future__ import annotations
 
@@ -12,125 +12,126 @@ from halfseen.components import IntegerBounds, Mask, State, Stateful, StreamBatc
 from halfseen.errors import invalid
 from halfseen.kernels.random import Ints
 
-ENOUGH_TO_TELL = 10  # rounds, or rewards
-INITIAL_CAPACITY = 64
+MIN_ENTRIES = 10  # more rounds or rewards than this are needed to call a series constant
+INITIAL_CAPACITY = 64  # rounds
 
 
 class History(Stateful):
-    """Rounds lie in slots from 0 up. Slots double as they are needed, up to half as many again as the rounds that
-    are used; when all are taken the oldest third is forgotten, and memory grows no further.
+    """The most recent rounds of every stream.
+
+    Round t is stored at position t − 1 − `dropped_rounds`. The capacity doubles when it is exhausted, up to 1.5 times
+    the number of rounds that fits use. After that, the oldest third is dropped whenever the history is full, so memory
+    is bounded.
     """
 
     state_names = ("observations", "arms", "rewards", "features", "stored_rounds", "dropped_rounds")
-    # What has a slot per round, and what fills the slots that are not used.
+    # The arrays with one position per round, and the value of positions that are not in use.
     fill_values: ClassVar[Mapping[str, float]] = {"observations": np.nan, "arms": 0, "rewards": np.nan, "features": 0.0}
 
     def __init__(self, streams: StreamBatch, rounds: int, width: int) -> None:
         count = streams.count
-        self.rounds = rounds  # that are used at most
-        self._most = rounds + rounds // 2
+        self.rounds = rounds  # the largest number of rounds that fits use
+        self._max_capacity = rounds + rounds // 2
         self.observations = np.empty((count, 0, streams.observed))
         self.arms = np.empty((count, 0), dtype=np.int64)
         self.rewards = np.empty((count, 0))
-        self.features = np.empty((count, 0, width))  # the feature each reward is credited with
-        self.stored_rounds = np.zeros(count, dtype=np.int64)  # slots taken
-        self.dropped_rounds = np.zeros(count, dtype=np.int64)  # rounds before slot 0
+        self.features = np.empty((count, 0, width))  # with which the reward of the round is learnt
+        self.stored_rounds = np.zeros(count, dtype=np.int64)
+        self.dropped_rounds = np.zeros(count, dtype=np.int64)  # before position 0
 
     def make_room(self, rows: Ints) -> None:
-        """See to it that each of `rows` has a slot for its next round, which kernels.adaptive.filter_round fills."""
-        slots = self.arms.shape[1]
-        full = self.stored_rounds[rows] == slots
+        """Ensure that each of `rows` can store its next round, which `kernels.adaptive.filter_round` does."""
+        capacity = self.arms.shape[1]
+        full = self.stored_rounds[rows] == capacity
         if not full.any():
             return
-        if slots < self._most:
-            self.grow(min(max(INITIAL_CAPACITY, 2 * slots), self._most))
+        if capacity < self._max_capacity:
+            self.grow(min(max(INITIAL_CAPACITY, 2 * capacity), self._max_capacity))
             return
         for row in rows[full]:
-            self.drop_oldest(int(row), slots - self.rounds)
+            self.drop_oldest(int(row), capacity - self.rounds)
 
-    def grow(self, slots: int) -> None:
-        """As many slots, the new ones unused; nothing where there are as many."""
-        more = slots - self.arms.shape[1]
+    def grow(self, capacity: int) -> None:
+        """Increase the capacity of all streams, if it is smaller."""
+        more = capacity - self.arms.shape[1]
         if more > 0:
             for name, value in self.fill_values.items():
                 old = getattr(self, name)
                 empty = np.full((len(old), more, *old.shape[2:]), value, dtype=old.dtype)
                 setattr(self, name, np.concatenate([old, empty], axis=1))
 
-    def drop_oldest(self, row: int, slots: int) -> None:
-        """Drop the oldest rounds of a stream."""
-        kept = int(self.stored_rounds[row]) - slots
+    def drop_oldest(self, row: int, count: int) -> None:
+        """Drop the oldest `count` rounds of a stream."""
+        left = int(self.stored_rounds[row]) - count
         for name, value in self.fill_values.items():
             array = getattr(self, name)[row]
-            array[:kept] = array[slots : slots + kept].copy()
-            array[kept:] = value
-        self.stored_rounds[row] = kept
-        self.dropped_rounds[row] += slots
+            array[:left] = array[count : count + left].copy()
+            array[left:] = value
+        self.stored_rounds[row] = left
+        self.dropped_rounds[row] += count
 
     def _own_state(self, rows: Ints | None) -> State:
-        """Without the slots that no stream has used yet."""
+        """Return the state without the positions that no stream uses yet."""
         state = super()._own_state(rows)
         used = int(state["stored_rounds"].max(initial=0))
         return state | {name: state[name][:, :used] for name in self.fill_values}
 
     def _state_shape(self, name: str, mine: NDArray[Any], given: NDArray[Any], count: int) -> tuple[int, ...]:
-        slots = given.shape[1:2] if name in self.fill_values and given.ndim == mine.ndim else mine.shape[1:2]
-        return (count, *slots, *mine.shape[2:])
+        capacity = given.shape[1:2] if name in self.fill_values and given.ndim == mine.ndim else mine.shape[1:2]
+        return (count, *capacity, *mine.shape[2:])
 
     def integer_bounds(self, state: State) -> IntegerBounds:
-        count = (0, state["arms"].shape[1] if "arms" in state else self._most)
+        stored = (0, state["arms"].shape[1] if "arms" in state else self._max_capacity)
         if "rounds" not in state:
-            return {"stored_rounds": count}
-        before = np.asarray(state["rounds"]) - np.asarray(state["stored_rounds"])
-        return {"stored_rounds": count, "dropped_rounds": (before, before)}
+            return {"stored_rounds": stored}
+        dropped = np.asarray(state["rounds"]) - np.asarray(state["stored_rounds"])
+        return {"stored_rounds": stored, "dropped_rounds": (dropped, dropped)}
 
     def check_consistency(self, state: State) -> None:
-        slots = [state[name].shape[1] for name in self.fill_values]
-        taken = int(state["stored_rounds"].max(initial=0))
-        if (
-            len(set(slots)) != 1
-            or not taken <= slots[0] <= self._most
-            or int(state["stored_rounds"].min(initial=0)) < 0
-        ):
+        lengths = [state[name].shape[1] for name in self.fill_values]
+        least, most = (int(limit(state["stored_rounds"], initial=0)) for limit in (np.min, np.max))
+        if len(set(lengths)) != 1 or not most <= lengths[0] <= self._max_capacity or least < 0:
             raise invalid(
-                "state 'stored_rounds'", f"as many as slots, up to {self._most}", f"{taken} rounds in slots {slots}"
+                "state 'stored_rounds'",
+                f"at most {self._max_capacity} rounds, with an entry each in all arrays of the history",
+                f"{most} rounds and arrays of lengths {lengths}",
             )
 
     def restore(self, state: State, rows: Ints | None = None) -> None:
         if rows is None:
             super().restore(state)
             return
-        slots = state["arms"].shape[1]
-        self.grow(slots)
+        capacity = state["arms"].shape[1]
+        self.grow(capacity)
         for name, value in self.fill_values.items():
             array = getattr(self, name)
-            array[rows, :slots], array[rows, slots:] = state[name], value
+            array[rows, :capacity], array[rows, capacity:] = state[name], value
         self.stored_rounds[rows], self.dropped_rounds[rows] = state["stored_rounds"], state["dropped_rounds"]
 
     def reward_count(self, row: int) -> int:
-        """How many rewards of the stream it holds."""
+        """Return the number of stored rewards of a stream."""
         return int((~np.isnan(self.rewards[row, : self.stored_rounds[row]])).sum())
 
     def positions(self, rows: Ints, rounds: Ints) -> Ints:
-        """Where the rounds lie; negative when they are forgotten."""
+        """Return the positions of the rounds. They are negative for rounds that have been dropped."""
         return rounds - 1 - self.dropped_rounds[rows]
 
-    def has_features(self, rows: Ints, slots: Ints) -> Mask:
-        """Whether there still is a belief that a reward of that round can be credited with."""
-        return np.asarray((slots >= 0) & (self.features[rows, np.maximum(slots, 0), 0] != 0.0))
+    def has_features(self, rows: Ints, positions: Ints) -> Mask:
+        """Return whether the features of each round, with which a reward can be learnt, are stored."""
+        return np.asarray((positions >= 0) & (self.features[rows, np.maximum(positions, 0), 0] != 0.0))
 
     def notes(self, row: int) -> list[str]:
-        """A sentence for each thing that nothing can be learnt from."""
+        """Return a sentence for each series of the stream from which nothing can be learnt."""
         count, notes = int(self.stored_rounds[row]), []
-        if count > ENOUGH_TO_TELL:
+        if count > MIN_ENTRIES:
             for i, column in enumerate(self.observations[row, :count].T):
-                seen = column[~np.isnan(column)]
-                if len(seen) == 0:
-                    notes.append(f"entry {i} of the observation has never been seen in the kept history")
-                elif np.ptp(seen) == 0.0:
-                    notes.append(f"entry {i} of the observation is constant and tells nothing")
-        paid = self.rewards[row, :count]
-        paid = paid[~np.isnan(paid)]
-        if len(paid) > ENOUGH_TO_TELL and np.ptp(paid) == 0.0:
-            notes.append("all rewards are equal: there is nothing to choose by")
+                observed = column[~np.isnan(column)]
+                if len(observed) == 0:
+                    notes.append(f"entry {i} of the observation is missing in all stored rounds")
+                elif np.ptp(observed) == 0.0:
+                    notes.append(f"entry {i} of the observation is constant, so it carries no information")
+        rewards = self.rewards[row, :count]
+        rewards = rewards[~np.isnan(rewards)]
+        if len(rewards) > MIN_ENTRIES and np.ptp(rewards) == 0.0:
+            notes.append("all rewards are equal, so no arm is better than another")
         return notes
