@@ -1,9 +1,9 @@
-"""Widths and laws of the choosers."""
+"""Widths and probabilities of the choosers."""
 
 import numpy as np
 import pytest
 from scipy import stats
-from settings import make_small, simulate_rounds
+from settings import make_small, simulate_rounds, small_options
 
 import halfseen as hs
 from halfseen.agents.catalogue import CATALOG
@@ -18,19 +18,19 @@ STREAMS = StreamBatch(stream_keys([1, 2]), 3, 4)
 ROWS = np.array([0, 1])
 
 
-def test_theory_width_is_theorem_1s():
+def test_theory_width_is_that_of_theorem_1():
     chooser = Thompson(STREAMS, 7, width="theory", noise_std=0.4, delta=0.2)
     got = chooser.widths(ROWS, np.array([1, 50]), Ridge(STREAMS, 7))
     want = 0.4 * np.sqrt(9 * 7 * np.log(np.array([1, 50]) / 0.2))
     np.testing.assert_allclose(got, np.repeat(want[:, None], 4, axis=1))
 
 
-def test_horizon_width():
+def test_horizon_width_is_constant():
     got = Ucb(STREAMS, 7, horizon=500, delta=0.3).widths(ROWS, np.array([1, 50]), Ridge(STREAMS, 7))
     np.testing.assert_allclose(got, 1 + np.sqrt(0.5 * np.log(2 * 500 * 4 / 0.3)))
 
 
-def test_self_normalised_width_follows_the_determinant():
+def test_self_normalised_width_depends_on_the_determinant():
     learner = Ridge(STREAMS, 3, regularisation=2.5)
     features, arms = np.random.default_rng(0).normal(size=(6, 3)), np.full(6, 2)
     learner.learn(np.ones(6, dtype=np.int64), features, arms, np.ones(6))
@@ -42,8 +42,8 @@ def test_self_normalised_width_follows_the_determinant():
     assert got[0, 2] == pytest.approx(0.4 * np.sqrt(2 * np.log(1 / 0.2)) + np.sqrt(2.5) * 1.5)
 
 
-def test_sampling_scores_is_sampling_vectors():
-    """The paper draws μ̃_a ~ N(μ̂_a, v²B_a⁻¹) and plays argmax cᵀμ̃_a: same law as our scores."""
+def test_sampling_scores_is_equivalent_to_sampling_parameters():
+    """The paper draws μ̃_a ~ N(μ̂_a, v²B_a⁻¹) and plays argmax cᵀμ̃_a, which gives arms of the same distribution."""
     rng, draws = np.random.default_rng(5), 100_000
     agent, (_, ys, noise) = make_small("ts-pco", width=0.6), simulate_rounds(40)
     for y, reward in zip(ys[:-1], noise, strict=False):
@@ -69,18 +69,16 @@ def test_sampling_scores_is_sampling_vectors():
 
 
 @pytest.mark.parametrize("name", [name for name in hs.catalog() if CATALOG[name].estimator is not Adaptive])
-def test_propensities_are_how_often_an_arm_is_chosen(name):
-    """The same state decided upon under many seeds: the share of each arm against its propensity.
+def test_propensities_equal_the_frequencies_of_the_arms(name):
+    """The same state is given to many seeds, and the frequency of each arm is compared with its propensity.
 
-    Where every stream identifies a model of its own there is no such state: see tests/estimators/test_adaptive.py.
+    Adaptive agents are tested in tests/estimators/adaptive/test_estimator.py, as each seed identifies another model.
     """
     xs, ys, noise = simulate_rounds(30)
     seeds = 4000
     streams = StreamBatch(stream_keys(np.arange(seeds)), 3, 4)
-    from settings import small_options
-
     policy = CATALOG[name].build(streams, small_options(name))
-    if "initial_transition" in CATALOG[name].options:  # else every seed starts from a model of its own
+    if "initial_transition" in CATALOG[name].options:  # the default depends on the seed
         policy = CATALOG[name].build(streams, small_options(name) | {"initial_transition": 0.9 * np.eye(5)[::-1]})
     revealed = policy.estimator.reveals_context
     for t in range(30):
@@ -94,17 +92,17 @@ def test_propensities_are_how_often_an_arm_is_chosen(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "line"),
+    ("name", "options", "message"),
     [
-        ("ts-pco", {"width": "wide"}, "width: expected a number or 'theory, got 'wide''"),
+        ("ts-pco", {"width": "wide"}, "width: expected a number or 'theory', got 'wide'"),
         ("ts-pco", {"width": -1}, "width: expected a finite number of at least 0, got -1"),
         ("ts-pco", {"delta": 1.0}, "delta: expected a number between 0 and 1, got 1.0"),
-        ("kf-ucb", {"width": "theory"}, "width: expected a number, 'horizon' or 'self-normalised, got 'theory''"),
+        ("kf-ucb", {"width": "theory"}, "width: expected a number, 'horizon' or 'self-normalised', got 'theory'"),
         ("kf-ucb", {"horizon": 0}, "horizon: expected an integer of at least 1, got 0"),
         ("ts-pco", {"regularisation": 0}, "regularisation: expected a finite number above 0, got 0"),
     ],
 )
-def test_bad_options(name, options, line):
+def test_invalid_options_are_refused(name, options, message):
     with pytest.raises(hs.HalfseenError) as caught:
         make_small(name, **options)
-    assert str(caught.value) == line
+    assert str(caught.value) == message

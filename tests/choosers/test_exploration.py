@@ -1,4 +1,4 @@
-"""Optimistic Thompson sampling and information-directed sampling as parts of a policy."""
+"""Optimistic Thompson sampling and information-directed sampling as choosers of a policy."""
 
 import numpy as np
 import pytest
@@ -18,24 +18,24 @@ OBSERVED, ARMS = 3, 5
 
 
 class Foresighted(Optimistic):
-    """One that looks ahead."""
+    """Optimistic Thompson sampling with foresight."""
 
     def __init__(self, streams, dimension, *, width=0.4, bonus=0.3, foresight=0.7):
         super().__init__(streams, dimension, width=width, bonus=bonus, foresight=foresight)
 
 
-both = pytest.mark.parametrize("kind", [Optimistic, InformationDirected, Foresighted])
+every_chooser = pytest.mark.parametrize("kind", [Optimistic, InformationDirected, Foresighted])
 
 
-class Noisy(Ridge):
-    """Believes that arm a has noise of variance (0.2, 0.7, 1.2, ..)."""
+class UnequalNoise(Ridge):
+    """Ridge regression with the noise variances 0.2, 0.7, 1.2, ... of the arms."""
 
     def noise(self, rows, features):
         return np.tile(0.2 + 0.5 * np.arange(self.arms), (len(rows), 1))
 
 
-def build(kind, seeds=1, learner=Noisy, **options):
-    """A policy of many streams that have lived through the same 25 rewards."""
+def build(kind, seeds=1, learner=UnequalNoise, **options):
+    """Return a policy of many streams that have learnt the same 25 rewards."""
     streams, rng = StreamBatch(stream_keys(np.arange(seeds)), OBSERVED, ARMS), np.random.default_rng(3)
     policy = Policy(
         streams, Observed(streams), learner(streams, OBSERVED, regularisation=2.3), kind(streams, OBSERVED, **options)
@@ -50,10 +50,10 @@ def observation(seeds=1):
     return np.tile([-0.1, -0.8, 1.1], (seeds, 1))
 
 
-@both
+@every_chooser
 @pytest.mark.parametrize("width", [0.3, 0.85, 2.0])
 @pytest.mark.parametrize("available", [None, [0, 2, 4]])
-def test_propensities_are_how_often_an_arm_is_chosen(kind, width, available):
+def test_propensities_equal_the_frequencies_of_the_arms(kind, width, available):
     seeds = 4000
     policy = build(kind, seeds, width=width)
     mask = None
@@ -78,7 +78,7 @@ def test_optimistic_plays_the_highest_score():
     assert len(set(choices.arms.tolist())) > 2
 
 
-def test_information_directed_draws_by_one_uniform_of_the_round():
+def test_information_directed_uses_one_uniform_draw_per_round():
     policy = build(InformationDirected, 50, width=0.4)
     choices = policy.decide(observation(50))
     shares = policy.propensities(choices)
@@ -87,23 +87,23 @@ def test_information_directed_draws_by_one_uniform_of_the_round():
     np.testing.assert_array_equal(choices.arms, (shares.cumsum(axis=1) > u).argmax(axis=1))
 
 
-def test_information_directed_weighs_the_noise_its_learner_believes_in():
+def test_information_directed_minimises_the_ratio_with_the_noise_of_the_learner():
     policy = build(InformationDirected, width=0.4)
     choices = policy.decide(observation())
     means, stds = choices.means[0], np.sqrt(choices.variances[0])
     regrets = (means + 0.4 * stds).max() - means
     gains = 0.5 * np.log(1 + stds**2 / (0.2 + 0.5 * np.arange(ARMS)))
     got = policy.propensities(choices)[0]
-    corners, share = np.eye(ARMS), np.linspace(0, 1, 2001)[:, None]
-    tried = np.concatenate([share * corners[a] + (1 - share) * corners[b] for a in range(ARMS) for b in range(a)])
-    best = ((tried @ regrets) ** 2 / (tried @ gains)).argmin()
-    np.testing.assert_allclose(got, tried[best], atol=1e-3)
-    even = build(InformationDirected, learner=Ridge, width=0.4)
-    assert np.abs(even.propensities(even.decide(observation()))[0] - got).max() > 0.05
+    arms, share = np.eye(ARMS), np.linspace(0, 1, 2001)[:, None]
+    mixtures = np.concatenate([share * arms[a] + (1 - share) * arms[b] for a in range(ARMS) for b in range(a)])
+    best = ((mixtures @ regrets) ** 2 / (mixtures @ gains)).argmin()
+    np.testing.assert_allclose(got, mixtures[best], atol=1e-3)
+    equal_noise = build(InformationDirected, learner=Ridge, width=0.4)
+    assert np.abs(equal_noise.propensities(equal_noise.decide(observation()))[0] - got).max() > 0.05
 
 
-@both
-def test_propensities_are_those_of_the_decision_whatever_was_learnt_since(kind):
+@every_chooser
+def test_propensities_of_a_decision_do_not_depend_on_later_rewards(kind):
     policy = build(kind, width=0.4)
     choices = policy.decide(observation())
     before = policy.propensities(choices)
@@ -113,36 +113,35 @@ def test_propensities_are_those_of_the_decision_whatever_was_learnt_since(kind):
 
 
 @pytest.mark.parametrize("kind", [Optimistic, Thompson])
-def test_a_chooser_that_does_not_weigh_noise_does_not_pay_for_it(kind):
-    class Silent(Ridge):
+def test_noise_and_reuse_are_not_computed_for_choosers_without_them(kind):
+    class WithoutNoise(Ridge):
         def noise(self, rows, features):
-            raise AssertionError("nobody asked")
+            raise AssertionError("not needed")
 
         def reuse(self, rows, features):
-            raise AssertionError("nobody asked")
+            raise AssertionError("not needed")
 
-    choices = build(kind, learner=Silent).decide(observation())
+    choices = build(kind, learner=WithoutNoise).decide(observation())
     assert choices.noise_variances is None
     assert choices.reuse is None
 
 
-def test_noise_is_the_unit_of_the_ridge_posterior():
+def test_ridge_variances_are_in_units_of_the_noise_variance():
     policy = build(InformationDirected, 3, learner=Ridge)
     np.testing.assert_array_equal(policy.decide(observation(3)).noise_variances, np.ones((3, ARMS)))
 
 
-@both
-def test_an_added_arm_is_chosen_from(kind):
+@every_chooser
+def test_an_added_arm_has_the_same_width(kind):
     policy = build(kind, 200)
     policy.learner.add_arm(None)
     widths = policy.chooser.widths(policy.all_rows, np.ones(200, dtype=np.int64), policy.learner)
-    usual = {Optimistic: 0.85, InformationDirected: 1.25, Foresighted: 0.4}
-    np.testing.assert_array_equal(widths, np.full((200, ARMS + 1), usual[kind]))
+    default = {Optimistic: 0.85, InformationDirected: 1.25, Foresighted: 0.4}
+    np.testing.assert_array_equal(widths, np.full((200, ARMS + 1), default[kind]))
 
 
-@both
-def test_rows_do_not_meet(kind):
-    """A row of a batch is decided as it would be alone."""
+@every_chooser
+def test_the_choice_of_a_row_does_not_depend_on_other_rows(kind):
     rng, rows = np.random.default_rng(8), 30
     keys, streams = stream_keys(np.arange(rows)), StreamBatch(stream_keys([0]), OBSERVED, ARMS)
     choices = Choices(
@@ -161,7 +160,7 @@ def test_rows_do_not_meet(kind):
     chooser.pick(choices, keys)
     together = chooser.probabilities(choices)
     for i in range(rows):
-        one = Choices(*(part[i : i + 1].copy() for part in choices))
+        one = Choices(*(array[i : i + 1].copy() for array in choices))
         one.arms[0] = -1
         chooser.pick(one, keys[i : i + 1])
         assert one.arms[0] == choices.arms[i]
@@ -169,7 +168,7 @@ def test_rows_do_not_meet(kind):
     assert (together[np.arange(rows), choices.arms] > 0).all()
 
 
-def test_an_arm_of_a_lower_mean_wins_only_above_the_best_mean():
+def test_an_arm_with_a_lower_mean_must_score_above_the_best_mean():
     policy = build(Optimistic)
     choices = policy.decide(observation())
     best = choices.means[0].argmax()
@@ -181,21 +180,21 @@ def test_an_arm_of_a_lower_mean_wins_only_above_the_best_mean():
     assert got < 2 * stats.norm.sf(gap / (0.85 * np.sqrt(choices.variances[0, other])))
 
 
-@both
-def test_bad_width(kind):
+@every_chooser
+def test_a_negative_width_is_refused(kind):
     with pytest.raises(hs.HalfseenError) as caught:
         build(kind, width=-0.5)
     assert str(caught.value) == "width: expected a finite number of at least 0, got -0.5"
 
 
-@both
+@every_chooser
 @pytest.mark.parametrize("setting", range(12))
-def test_frequencies_in_all_sorts_of_settings(kind, setting):
+def test_frequencies_in_random_settings(kind, setting):
     rng, draws = np.random.default_rng([setting, 5]), 20_000
     arms = int(rng.integers(1, 10))
     means = rng.normal(size=arms) * 10.0 ** rng.uniform(-3, 2)
     variances = 10.0 ** rng.uniform(-rng.choice([1, 6, 28]), 2, size=arms) * (rng.uniform(size=arms) > 0.2)
-    means[rng.integers(arms)] = means.max()  # equals, now and then
+    means[rng.integers(arms)] = means.max()  # sometimes two arms have the same mean
     available = rng.uniform(size=arms) < 0.8
     available[rng.integers(arms)] = True
     row = {
@@ -211,7 +210,7 @@ def test_frequencies_in_all_sorts_of_settings(kind, setting):
     choices = Choices(rounds=np.full(draws, 17), arms=np.empty(draws, dtype=np.int64), **tiled)
     chooser = kind(StreamBatch(stream_keys([0]), OBSERVED, arms), OBSERVED)
     chooser.pick(choices, stream_keys(np.arange(draws)))
-    want = chooser.probabilities(Choices(*(part[:1] for part in choices)))[0]
+    want = chooser.probabilities(Choices(*(array[:1] for array in choices)))[0]
     got = np.bincount(choices.arms, minlength=arms) / draws
     assert (np.abs(got - want) <= 5 * np.sqrt(want * (1 - want) / draws) + 5 / draws).all()
     assert not want[~available].any()
@@ -219,19 +218,19 @@ def test_frequencies_in_all_sorts_of_settings(kind, setting):
 
 
 @pytest.mark.parametrize("bonus", [0.6, 1.3])
-def test_propensities_with_a_bonus(bonus):
+def test_propensities_with_a_bonus_equal_the_frequencies(bonus):
     seeds = 8000
-    policy, plain = build(Optimistic, seeds, width=0.3, bonus=bonus), build(Optimistic, width=0.3)
+    policy, no_bonus = build(Optimistic, seeds, width=0.3, bonus=bonus), build(Optimistic, width=0.3)
     choices = policy.decide(observation(seeds))
     want = policy.propensities(choices)[0]
-    without = plain.propensities(plain.decide(observation()))[0]
+    without = no_bonus.propensities(no_bonus.decide(observation()))[0]
     got, error = np.bincount(choices.arms, minlength=ARMS) / seeds, 5 * np.sqrt(want * (1 - want) / seeds) + 1e-9
     assert want.sum() == pytest.approx(1, abs=1e-9)
     assert (np.abs(got - want) <= error).all()
-    assert (np.abs(got - without) > error).any()  # many enough draws to tell
+    assert (np.abs(got - without) > error).any()  # so the test can tell the two apart
 
 
-def test_the_bonus_is_an_upper_bound():
+def test_the_bonus_is_added_to_the_scores():
     policy = build(Optimistic, 50, width=0.3, bonus=1.3)
     choices = policy.decide(observation(50))
     z = normals(policy.streams.keys, choices.rounds, Purpose.CHOICE, ARMS)
@@ -239,7 +238,7 @@ def test_the_bonus_is_an_upper_bound():
     np.testing.assert_array_equal(choices.arms, scores.argmax(axis=1))
 
 
-def test_bad_bonus():
+def test_a_negative_bonus_is_refused():
     with pytest.raises(hs.HalfseenError) as caught:
         build(Optimistic, bonus=-1.0)
     assert str(caught.value) == "bonus: expected a finite number of at least 0, got -1.0"
@@ -247,20 +246,20 @@ def test_bad_bonus():
 
 @pytest.mark.parametrize("rounds", [3.0, 40.0, 2500.0])
 @pytest.mark.parametrize(("variance", "noise"), [(0.4, 0.09), (2.3, 7.0)])
-def test_at_the_break_even_a_try_costs_what_it_gains(rounds, variance, noise):
-    """A reward r ~ N(m, variance + noise) moves the mean from m to m + gain·(r − m); the rival pays `gap` more."""
+def test_at_the_break_even_gap_one_play_costs_what_it_gains(rounds, variance, noise):
+    """A reward r ~ N(m, variance + noise) changes the mean to m + gain·(r − m); the best arm is better by `gap`."""
     gap = np.sqrt(variance) * break_even(np.array(variance), np.array(noise), np.array(rounds))
     move = variance / np.sqrt(variance + noise)
     won, _ = integrate.quad(lambda z: max(move * z - gap, 0.0) * stats.norm.pdf(z), gap / move, 12.0, epsabs=1e-14)
     assert rounds * won == pytest.approx(gap, rel=1e-3)
 
 
-def test_no_rounds_ahead_no_bonus():
+def test_the_break_even_gap_is_0_without_future_rounds_or_uncertainty():
     assert break_even(np.array(2.0), np.array(0.5), np.array([0.0, 1e-9])).max() < 2e-3
     assert break_even(np.array(0.0), np.array(0.0), np.array(100.0)) == 0.0
 
 
-def test_foresight_raises_the_bonus_where_a_try_settles_much_for_long():
+def test_foresight_raises_the_bonus_of_arms_whose_reward_is_useful_later():
     rng = np.random.default_rng(2)
     choices = Choices(
         rounds=np.full(1, 2000),
@@ -275,12 +274,12 @@ def test_foresight_raises_the_bonus_where_a_try_settles_much_for_long():
     )
     chooser = Optimistic(StreamBatch(stream_keys([0]), OBSERVED, ARMS), OBSERVED, bonus=1.1, foresight=0.5)
     bonus = (chooser.adjusted_means(choices) - choices.means)[0] / np.sqrt(choices.variances[0])
-    np.testing.assert_allclose(bonus[[1, 2, 3]], 1.1)  # seldom met again; a reward tells little; known already
+    np.testing.assert_allclose(bonus[[1, 2, 3]], 1.1)  # rare context; noisy reward; certain prediction
     assert bonus[0] == pytest.approx(break_even(np.array(1.0), np.array(0.1), np.array(1000.0)))
     assert 1.1 < bonus[0] < bonus[4] < 3.2
 
 
-def test_bad_foresight():
+def test_invalid_foresight_is_refused():
     with pytest.raises(hs.HalfseenError) as caught:
         build(Optimistic, foresight=float("nan"))
     assert str(caught.value) == "foresight: expected a finite number of at least 0, got nan"

@@ -1,4 +1,4 @@
-"""Greedy with a floor: the probabilities, and that they are how often arms are played."""
+"""The probabilities of FlooredGreedy and StateSampling, compared with the frequencies of the arms."""
 
 import numpy as np
 import pytest
@@ -12,29 +12,28 @@ from halfseen.learners.known import KnownByState
 ARMS = 4
 
 
-def choices(n, means, rounds, widths, available, features=None):
-    wide = (n, ARMS)
+def make_choices(n, means, rounds, widths, available, features=None):
     return Choices(
         np.full(n, rounds),
         np.empty(n, dtype=np.int64),
         np.zeros((n, 1)) if features is None else features,
         np.tile(means, (n, 1)),
-        np.zeros(wide),
+        np.zeros((n, ARMS)),
         widths,
         np.tile(np.array(available, dtype=bool), (n, 1)),
         None,
     )
 
 
-def made(means, *, floor="decaying", rounds=64, available=(1, 1, 1, 1), n=1):
+def chooser_and_choices(means, *, floor="decaying", rounds=64, available=(1, 1, 1, 1), n=1):
     streams = StreamBatch(stream_keys(np.arange(n)), 1, ARMS)
     chooser = FlooredGreedy(streams, 1, floor=floor)
 
-    class Four:
+    class Learner:
         arms = ARMS
 
-    widths = chooser.widths(np.arange(n), np.full(n, rounds), Four())
-    return chooser, choices(n, means, rounds, widths, available)
+    widths = chooser.widths(np.arange(n), np.full(n, rounds), Learner())
+    return chooser, make_choices(n, means, rounds, widths, available)
 
 
 @pytest.mark.parametrize(
@@ -53,29 +52,29 @@ def made(means, *, floor="decaying", rounds=64, available=(1, 1, 1, 1), n=1):
     ],
 )
 def test_probabilities(means, options, want):
-    chooser, chosen = made(means, **options)
-    np.testing.assert_allclose(chooser.probabilities(chosen)[0], want, atol=1e-12)
+    chooser, choices = chooser_and_choices(means, **options)
+    np.testing.assert_allclose(chooser.probabilities(choices)[0], want, atol=1e-12)
 
 
 @pytest.mark.parametrize("available", [(1, 1, 1, 1), (1, 0, 1, 1)])
-def test_arms_are_played_as_often_as_they_should(available):
+def test_probabilities_equal_the_frequencies_of_the_arms(available):
     n = 20_000
-    chooser, chosen = made([0.3, 0.9, 0.5, -1.0], rounds=300, available=available, n=n)
-    chooser.pick(chosen, stream_keys(np.arange(n)))
-    want = chooser.probabilities(chosen)[0]
-    got = np.bincount(chosen.arms, minlength=ARMS) / n
+    chooser, choices = chooser_and_choices([0.3, 0.9, 0.5, -1.0], rounds=300, available=available, n=n)
+    chooser.pick(choices, stream_keys(np.arange(n)))
+    want = chooser.probabilities(choices)[0]
+    got = np.bincount(choices.arms, minlength=ARMS) / n
     assert (np.abs(got - want) <= 5 * np.sqrt(want * (1 - want) / n) + 1e-12).all()
 
 
-def test_sampling_a_state_and_playing_its_best_arm():
+def test_state_sampling_plays_the_best_arm_of_a_drawn_state():
     n, belief = 20_000, np.array([0.5, 0.3, 0.2])
-    pay = np.array([[1.0, 0.0, 2.0], [0.5, 3.0, 2.0], [0.0, 2.0, 0.0], [-1.0, -1.0, 9.0]])
+    state_rewards = np.array([[1.0, 0.0, 2.0], [0.5, 3.0, 2.0], [0.0, 2.0, 0.0], [-1.0, -1.0, 9.0]])
     streams = StreamBatch(stream_keys(np.arange(n)), 1, ARMS)
-    learner, chooser = KnownByState(streams, 3, state_rewards=pay), StateSampling(streams, 3)
+    learner, chooser = KnownByState(streams, 3, state_rewards=state_rewards), StateSampling(streams, 3)
     widths = chooser.widths(np.arange(n), np.ones(n), learner)
     for available, want in [((1, 1, 1, 1), [0.5, 0.3, 0, 0.2]), ((1, 1, 1, 0), [0.6, 0.4, 0, 0])]:
-        chosen = choices(n, np.zeros(ARMS), 9, widths, available, np.tile(belief, (n, 1)))
-        np.testing.assert_allclose(chooser.probabilities(chosen), np.tile(want, (n, 1)), atol=1e-12)
-        chooser.pick(chosen, stream_keys(np.arange(n)))
-        got = np.bincount(chosen.arms, minlength=ARMS) / n
+        choices = make_choices(n, np.zeros(ARMS), 9, widths, available, np.tile(belief, (n, 1)))
+        np.testing.assert_allclose(chooser.probabilities(choices), np.tile(want, (n, 1)), atol=1e-12)
+        chooser.pick(choices, stream_keys(np.arange(n)))
+        got = np.bincount(choices.arms, minlength=ARMS) / n
         assert (np.abs(got - want) <= 5 * np.sqrt(0.25 / n) * (np.array(want) > 0)).all()

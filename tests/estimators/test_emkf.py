@@ -1,4 +1,4 @@
-"""`emkf-ts` is the paper's Algorithm 1."""
+"""`emkf-ts` is equal to the paper's Algorithm 1, with its limits."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ WINDOW = 5 * LATENT
 
 
 @pytest.mark.parametrize("noise", [0.3, 1e-4, 0.0])
-def test_emkf_ts_is_algorithm_1(noise):
+def test_emkf_ts_equals_algorithm_1(noise):
     contexts, ys, omegas = simulate_rounds(4 * WINDOW + 9)
     keys = stream_keys(17)
     D0 = initial_transitions(StreamBatch(keys, OBSERVED, ARMS), LATENT, "stochastic")[0]
@@ -44,8 +44,8 @@ def test_emkf_ts_is_algorithm_1(noise):
         agent.learn(decision.id, reward)
 
 
-def test_the_hidden_estimate_stays_zero_from_a_multiple_of_the_identity():
-    """Why the starting model is random and dense."""
+def test_hidden_estimates_stay_0_if_the_initial_transition_is_a_multiple_of_the_identity():
+    """This is why the default of the initial transition is random and dense."""
     agent = hs.make(
         "emkf-ts",
         observed=OBSERVED,
@@ -58,14 +58,14 @@ def test_the_hidden_estimate_stays_zero_from_a_multiple_of_the_identity():
         assert agent.decide(y).context[OBSERVED:].tolist() == [0, 0]
 
 
-def test_filtered_means_teach_only_the_span_of_the_gain():
-    """x̂_t = D̂x̂_{t−1} + Ge_t: the refit adds to D̂ what G can reach, and Q̂ has the rank of G."""
+def test_a_refit_changes_the_transition_only_in_the_span_of_the_gain():
+    """As x̂_t = D̂x̂_{t−1} + Ge_t, the change of D̂ is in the span of G and Q̂ has the rank of G."""
     agent = hs.make("emkf-ts", observed=OBSERVED, arms=2, latent=LATENT, window=200, observation_cov=0.0)
     bank, ys = agent.policy.estimator._bank, simulate_rounds(1001)[1]
     for y in ys[:799]:
         agent.decide(y)
     before, gain = bank.transition[0].copy(), bank.gain[0].copy()
-    agent.decide(ys[799])  # closes the fourth window
+    agent.decide(ys[799])  # ends the fourth window
     change = bank.transition[0] - before
     outside = np.eye(LATENT) - gain @ np.linalg.pinv(gain)
     assert np.linalg.norm(change) > 1e-3
@@ -75,7 +75,7 @@ def test_filtered_means_teach_only_the_span_of_the_gain():
 
 
 @pytest.mark.parametrize("name", ["emkf-ts", "em-rts-ts"])
-def test_a_window_in_which_hardly_anything_was_seen_changes_nothing(name):
+def test_a_window_with_few_observations_does_not_change_the_model(name):
     agent = hs.make(name, observed=OBSERVED, arms=2, latent=LATENT, window=WINDOW, observation_cov=0.3)
     bank, ys = agent.policy.estimator._bank, simulate_rounds(3 * WINDOW)[1]
     start = bank.transition.copy()
@@ -102,8 +102,8 @@ def test_the_m_step_does_not_depend_on_units(scale):
     np.testing.assert_allclose(Q[0] - floor, residuals.T @ residuals / 39, rtol=1e-6)
 
 
-def test_the_gain_collapses_under_much_sensor_noise_and_smoothing_saves_it():
-    """With little memory in the context, g ← g²S/(g²S + Σ) falls to 0 for S < 4Σ."""
+def test_with_large_noise_the_gain_of_emkf_vanishes_and_that_of_smoothed_em_does_not():
+    """If the context has little memory, g ← g²S/(g²S + Σ) converges to 0 for S < 4Σ."""
     rng = np.random.default_rng(0)
     x, ys = 0.0, []
     for _ in range(4000):
@@ -118,13 +118,13 @@ def test_the_gain_collapses_under_much_sensor_noise_and_smoothing_saves_it():
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    ("options", "message"),
     [
         ({"latent": 2}, "latent: expected an integer of at least 3, got 2"),
         ({"latent": 5, "window": 24}, "window: expected an integer of at least 25, got 24"),
         (
             {"latent": 5, "initial_transition": "identity"},
-            "initial_transition: expected 'stochastic, got 'identity''",
+            "initial_transition: expected 'stochastic', 'orthogonal' or a matrix, got 'identity'",
         ),
         (
             {"latent": 5, "initial_transition": np.eye(4)},
@@ -140,7 +140,7 @@ def test_the_gain_collapses_under_much_sensor_noise_and_smoothing_saves_it():
         ({"latent": 5, "windw": 3}, "'emkf-ts' has no option 'windw'. Did you mean 'window'?"),
     ],
 )
-def test_bad_options(options, line):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(hs.HalfseenError) as caught:
         hs.make("emkf-ts", observed=3, arms=2, **options)
-    assert str(caught.value).startswith(line)
+    assert str(caught.value).startswith(message)

@@ -1,4 +1,4 @@
-"""What a learner does that says nothing of its own about many rounds, or about rewards in the place of others."""
+"""The optional methods of a learner: their default, and when a subclass inherits them."""
 
 import numpy as np
 import pytest
@@ -12,8 +12,8 @@ from halfseen.learners.ridge import Ridge
 B, N, K, P = 3, 40, 4, 5
 
 
-class Plain(Ridge):
-    """Ridge regression without its calls for whole rounds, and without a way to replace rewards."""
+class Minimal(Ridge):
+    """Ridge regression without the optional methods."""
 
     score_and_pick = Learner.score_and_pick
     play_rounds = Learner.play_rounds
@@ -21,21 +21,21 @@ class Plain(Ridge):
 
 
 def play_round_by_round(learner, features, widths, distribution, keys, rounds, available, payoffs, arms, rewards):
-    """What `play_rounds` is a shortcut for."""
-    everyone = np.arange(B)
+    """Do the same as `play_rounds`, with one call per round."""
+    all_rows = np.arange(B)
     for t in range(features.shape[1]):
-        now, wide = np.ascontiguousarray(features[:, t]), widths if widths.ndim == 2 else widths[:, t].copy()
-        means, variances = learner.score(everyone, now)
+        current, width = np.ascontiguousarray(features[:, t]), widths if widths.ndim == 2 else widths[:, t].copy()
+        means, variances = learner.score(all_rows, current)
         picked = np.empty(B, dtype=np.int64)
         draws = normals(keys, rounds + t, Purpose.CHOICE, K)
-        pick(means, variances, wide, distribution, draws, available, picked)
-        arms[:, t], rewards[:, t] = picked, payoffs.expected[everyone, t, picked] + payoffs.noise[:, t]
-        learner.learn(everyone, now, picked, rewards[:, t] / payoffs.unit)
+        pick(means, variances, width, distribution, draws, available, picked)
+        arms[:, t], rewards[:, t] = picked, payoffs.expected[all_rows, t, picked] + payoffs.noise[:, t]
+        learner.learn(all_rows, current, picked, rewards[:, t] / payoffs.unit)
 
 
 @pytest.mark.parametrize("distribution", [NORMAL, HALF_NORMAL])
 @pytest.mark.parametrize("every_round", [False, True])
-def test_rounds_one_by_one_are_those_of_one_call(distribution, every_round):
+def test_play_rounds_equals_single_rounds(distribution, every_round):
     rng = np.random.default_rng(0)
     streams = StreamBatch(stream_keys(np.arange(B)), 2, K)
     features, noise = rng.normal(size=(B, N, P)), rng.normal(size=(B, N))
@@ -43,43 +43,43 @@ def test_rounds_one_by_one_are_those_of_one_call(distribution, every_round):
     widths = rng.uniform(0.5, 2.0, size=(B, N, K) if every_round else (B, K))
     available = np.ones((B, K), dtype=np.bool_)
     available[1, 2] = False
-    played = []
+    results = []
     for play in (Ridge.play_rounds, play_round_by_round):
         learner = Ridge(streams, P, regularisation=0.7)
         arms, rewards = np.empty((B, N), dtype=np.int64), np.empty((B, N))
         rounds = np.array([1, 1, 7])
         play(learner, features, widths, distribution, streams.keys, rounds, available, payoffs, arms, rewards)
-        played.append((arms, rewards, learner.mean, learner.cov_packed, learner.log_det))
-    for one, other in zip(*played, strict=True):
+        results.append((arms, rewards, learner.mean, learner.cov_packed, learner.log_det))
+    for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert len(np.unique(played[0][0])) == K
-    assert not (played[0][0][1] == 2).any()
+    assert len(np.unique(results[0][0])) == K
+    assert not (results[0][0][1] == 2).any()
 
 
-def test_a_part_without_an_optional_call_says_so():
-    learner = Plain(StreamBatch(stream_keys(0), 2, K), P)
-    with pytest.raises(hs.HalfseenError, match="Plain: it does not score and pick in one call"):
+def test_a_component_without_an_optional_method_says_so():
+    learner = Minimal(StreamBatch(stream_keys(0), 2, K), P)
+    with pytest.raises(hs.HalfseenError, match="Minimal cannot score and pick in one call"):
         learner.score_and_pick(*[None] * 8)
-    with pytest.raises(hs.HalfseenError, match="Plain: it does not play several rounds in one call"):
+    with pytest.raises(hs.HalfseenError, match="Minimal cannot play several rounds in one call"):
         learner.play_rounds(*[None] * 9)
-    with pytest.raises(hs.HalfseenError, match="Plain: it cannot put another reward in the place"):
+    with pytest.raises(hs.HalfseenError, match="Minimal cannot replace rewards that it has learnt"):
         learner.replace_rewards(np.array([0]), np.ones((1, P)), np.array([1]), np.ones(1), np.ones((1, 2)))
     estimator = hs.make("ts-pco", observed=1, arms=2).policy.estimator
-    with pytest.raises(hs.HalfseenError, match="Observed: it cannot put another reward in the place"):
+    with pytest.raises(hs.HalfseenError, match="Observed cannot replace rewards that it has learnt"):
         Estimator.replace_rewards(estimator, *[np.zeros(1, dtype=np.int64)] * 2, *[np.ones(1)] * 3, learner)
 
 
-class Clip:
+class ClippedRewards:
     def learn(self, rows, features, arms, rewards):
         super().learn(rows, features, arms, np.clip(rewards, -1.0, 1.0))
 
 
-class Mixed(Clip, Ridge):
-    """Changes a step by what it is mixed with, and says nothing itself."""
+class ClippedRidge(ClippedRewards, Ridge):
+    """Ridge regression in which a mixin overrides `learn`."""
 
 
-def test_a_step_may_be_changed_by_a_class_mixed_in():
-    assert Mixed.play_rounds is Learner.play_rounds
-    assert Mixed.replace_rewards is Learner.replace_rewards
-    assert Mixed.may_refuse is Learner.may_refuse
-    assert Mixed.score_and_pick is Ridge.score_and_pick
+def test_shortcuts_are_not_inherited_if_a_mixin_overrides_learn():
+    assert ClippedRidge.play_rounds is Learner.play_rounds
+    assert ClippedRidge.replace_rewards is Learner.replace_rewards
+    assert ClippedRidge.may_refuse is Learner.may_refuse
+    assert ClippedRidge.score_and_pick is Ridge.score_and_pick

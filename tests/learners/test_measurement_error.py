@@ -1,4 +1,4 @@
-"""The measurement-error correction: its sums, its estimate, when it is not applied, and how the propensity travels."""
+"""The measurement-error correction: its sums, its estimate, when it is not applied, and the stored propensity."""
 
 import numpy as np
 import pytest
@@ -19,12 +19,12 @@ def learner(**options):
     return MeasurementError(streams, K + 1, **({"observation_cov": NOISE, "regularisation": 1.6} | options))
 
 
-def history(rounds, seed=0, missing=0.0):
+def simulate(rounds, seed=0, missing=0.0):
     rng = np.random.default_rng(seed)
     theta = rng.normal(size=(ARMS, K)) + 2.0
     xs = 1.0 + rng.normal(size=(rounds, K))
     ys = xs + rng.multivariate_normal(np.zeros(K), NOISE, size=rounds)
-    # Arms are chosen by what is seen, so that the error of y and the arm hang together.
+    # The arm depends on y, so that it is correlated with the noise of y.
     greedy = (ys @ (theta[0] - theta[1]) > 0).astype(int)
     explore = rng.uniform(size=rounds) < 0.4
     arms = np.where(explore, rng.integers(ARMS, size=rounds), 1 - greedy)
@@ -34,16 +34,16 @@ def history(rounds, seed=0, missing=0.0):
     return theta, ys, arms, propensities, rewards
 
 
-def taught(one, ys, arms, propensities, rewards):
+def learn_all(one, ys, arms, propensities, rewards):
     features = np.concatenate([ys, propensities[:, None]], axis=1)
     one.learn(np.zeros(len(ys), dtype=np.int64), features, arms, rewards)
     return one
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_the_sums_are_those_of_the_formula(missing):
-    _, ys, arms, propensities, rewards = history(60, missing=missing)
-    one = taught(learner(burn_in=5), ys, arms, propensities, rewards)
+def test_sums_and_estimate_equal_the_formula(missing):
+    _, ys, arms, propensities, rewards = simulate(60, missing=missing)
+    one = learn_all(learner(burn_in=5), ys, arms, propensities, rewards)
     seen, filled = ~np.isnan(ys), np.nan_to_num(ys)
     for arm in range(ARMS):
         mine = np.flatnonzero(arms == arm)
@@ -58,10 +58,10 @@ def test_the_sums_are_those_of_the_formula(missing):
     assert not variances.any()
 
 
-def test_the_truth_is_found_where_least_squares_is_biased():
-    """Consistent although arms were chosen by what was seen; and as near as the authors' own form of it."""
-    theta, ys, arms, propensities, rewards = history(40_000)
-    found = taught(learner(), ys, arms, propensities, rewards).theta[0]
+def test_the_estimate_is_consistent_where_least_squares_is_biased():
+    """The arms depend on y. The error is as small as that of the authors' form of the estimate."""
+    theta, ys, arms, propensities, rewards = simulate(40_000)
+    found = learn_all(learner(), ys, arms, propensities, rewards).theta[0]
     authors = authors_estimate(ys, arms, rewards, propensities, NOISE, ARMS)
     squares = np.stack([np.linalg.lstsq(ys[arms == a], rewards[arms == a], rcond=None)[0] for a in range(ARMS)])
     error = {name: np.linalg.norm(one - theta) for name, one in (("ours", found), ("a", authors), ("ls", squares))}
@@ -71,21 +71,23 @@ def test_the_truth_is_found_where_least_squares_is_biased():
     assert error["ls"] > 0.8
 
 
-def test_before_the_burn_in_and_where_it_is_not_safe_there_is_no_correction():
-    _, ys, arms, propensities, rewards = history(50)
-    early = taught(learner(burn_in=51), ys, arms, propensities, rewards)
-    blind = taught(learner(burn_in=5, observation_cov=50.0), ys, arms, propensities, rewards)
-    timid = taught(learner(burn_in=5, safety=0.95), ys, arms, propensities, rewards)
-    for one in (early, blind, timid):
-        plain = [np.linalg.solve(one.gram[0, a], one.reward_sum[0, a]) for a in range(ARMS)]
-        np.testing.assert_allclose(one.theta[0], plain)
-    # The arm that is not played at the end of the burn-in is corrected then, too.
-    after = taught(learner(burn_in=50), ys, arms, propensities, rewards)
-    whole = [np.linalg.solve(after.gram[0, a] - after.noise_gram[0, a], after.reward_sum[0, a]) for a in range(ARMS)]
-    np.testing.assert_allclose(after.theta[0], whole)
+def test_there_is_no_correction_before_the_burn_in_or_if_it_is_unsafe():
+    _, ys, arms, propensities, rewards = simulate(50)
+    early = learn_all(learner(burn_in=51), ys, arms, propensities, rewards)
+    large_noise = learn_all(learner(burn_in=5, observation_cov=50.0), ys, arms, propensities, rewards)
+    high_safety = learn_all(learner(burn_in=5, safety=0.95), ys, arms, propensities, rewards)
+    for one in (early, large_noise, high_safety):
+        uncorrected = [np.linalg.solve(one.gram[0, a], one.reward_sum[0, a]) for a in range(ARMS)]
+        np.testing.assert_allclose(one.theta[0], uncorrected)
+    # At the end of the burn-in all arms are corrected, not only the arm of the last reward.
+    after = learn_all(learner(burn_in=50), ys, arms, propensities, rewards)
+    corrected = [
+        np.linalg.solve(after.gram[0, a] - after.noise_gram[0, a], after.reward_sum[0, a]) for a in range(ARMS)
+    ]
+    np.testing.assert_allclose(after.theta[0], corrected)
 
 
-def test_the_propensity_travels_with_the_features():
+def test_the_last_feature_is_the_propensity():
     agent, (_, ys, noise) = make_small("meb"), simulate_rounds(30)
     for y, reward in zip(ys, noise, strict=True):
         agent.learn(agent.decide(y), reward)
@@ -97,21 +99,21 @@ def test_the_propensity_travels_with_the_features():
 
 
 def test_fold_with_the_propensities_of_another_policy():
-    """Given, they are what is weighed with; not given, the arms count as the agent's own choices."""
+    """Given propensities are used as weights. Without them, the agent uses the propensities of its own choices."""
     _, ys, noise = simulate_rounds(40)
     arms = [t % 4 for t in range(40)]
-    told = make_small("meb").fold(ys, arms, noise, propensities=np.full(40, 0.25))
-    weights = 1 / 0.25
-    want = 2.3 * np.eye(3) + weights * sum(np.outer(ys[t], ys[t]) for t in range(0, 40, 4))
-    np.testing.assert_allclose(told.state()["learner.gram"][0, 0], want)
+    given = make_small("meb").fold(ys, arms, noise, propensities=np.full(40, 0.25))
+    weight = 1 / 0.25
+    want = 2.3 * np.eye(3) + weight * sum(np.outer(ys[t], ys[t]) for t in range(0, 40, 4))
+    np.testing.assert_allclose(given.state()["learner.gram"][0, 0], want)
     own = make_small("meb").fold(ys, arms, noise)
-    assert not np.allclose(own.state()["learner.gram"], told.state()["learner.gram"])
+    assert not np.allclose(own.state()["learner.gram"], given.state()["learner.gram"])
     with pytest.raises(AssertionError):
-        assert_same_state(own, told)
+        assert_same_state(own, given)
 
 
 @pytest.mark.parametrize(
-    ("propensities", "line"),
+    ("propensities", "message"),
     [
         ([0.5], "propensities: expected 3 probabilities, one per round, got shape (1,)"),
         ([0.5, 0.0, 0.5], "propensities: expected probabilities above 0, got 0.0"),
@@ -120,17 +122,17 @@ def test_fold_with_the_propensities_of_another_policy():
         ("abc", "propensities: expected numbers, one per round, got 'abc'"),
     ],
 )
-def test_bad_propensities_change_nothing(propensities, line):
+def test_invalid_propensities_change_nothing(propensities, message):
     agent = make_small("meb")
     before = state_bytes(agent)
     with pytest.raises(hs.HalfseenError) as caught:
         agent.fold(np.zeros((3, 3)), [0, 1, 2], [1.0, 2.0, 3.0], propensities=propensities)
-    assert str(caught.value).startswith(line)
+    assert str(caught.value).startswith(message)
     assert state_bytes(agent) == before
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    ("options", "message"),
     [
         ({"observation_cov": np.ones((2, 2))}, "observation_cov: expected shape (3, 3), got shape (2, 2)"),
         (
@@ -139,11 +141,11 @@ def test_bad_propensities_change_nothing(propensities, line):
         ),
         ({"safety": 1.0}, "safety: expected a number between 0 and 1, got 1.0"),
         ({"burn_in": 0}, "burn_in: expected an integer of at least 1, got 0"),
-        ({"floor": "slow"}, "floor: expected a number or 'decaying, got 'slow''"),
+        ({"floor": "slow"}, "floor: expected a number or 'decaying', got 'slow'"),
         ({"floor": 0}, "floor: expected a finite number above 0, got 0"),
     ],
 )
-def test_bad_options(options, line):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(hs.HalfseenError) as caught:
         hs.make("meb", observed=3, arms=4, **options)
-    assert str(caught.value).startswith(line)
+    assert str(caught.value).startswith(message)

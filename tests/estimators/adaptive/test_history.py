@@ -1,4 +1,4 @@
-"""The kept rounds: as much memory as they need, never more than is allowed."""
+"""The stored rounds of the adaptive agents, and the memory they use."""
 
 import numpy as np
 import pytest
@@ -12,69 +12,69 @@ from halfseen.kernels.random import stream_keys
 WIDTH, ROUNDS = 4, 200
 
 
-def history(streams=2):
+def make_history(streams=2):
     return History(StreamBatch(stream_keys(range(streams)), 3, 5), ROUNDS, WIDTH)
 
 
-def live(part, rows, rounds):
-    """Rounds in which y and the belief say which round of which row it was."""
+def store_rounds(history, rows, rounds):
+    """Store rounds whose observations and features contain the number of the round and of the row."""
     rows = np.asarray(rows)
     for _ in range(rounds):
-        part.make_room(rows)
-        slots = part.stored_rounds[rows]
-        number = part.dropped_rounds[rows] + slots + 1
-        part.observations[rows, slots] = (1000 * rows + number)[:, None]
-        part.features[rows, slots] = number[:, None]
-        part.arms[rows, slots], part.rewards[rows, slots] = number % 5, number
-        part.stored_rounds[rows] += 1
+        history.make_room(rows)
+        positions = history.stored_rounds[rows]
+        number = history.dropped_rounds[rows] + positions + 1
+        history.observations[rows, positions] = (1000 * rows + number)[:, None]
+        history.features[rows, positions] = number[:, None]
+        history.arms[rows, positions], history.rewards[rows, positions] = number % 5, number
+        history.stored_rounds[rows] += 1
 
 
-def test_slots_grow_with_the_rounds_up_to_a_limit():
-    part, lengths = history(), []
+def test_the_capacity_grows_up_to_a_limit():
+    history, lengths = make_history(), []
     for _ in range(5 * ROUNDS):
-        live(part, [0], 1)
-        lengths.append(part.arms.shape[1])
+        store_rounds(history, [0], 1)
+        lengths.append(history.arms.shape[1])
     assert lengths[0] == INITIAL_CAPACITY
     assert sorted(set(lengths)) == [64, 128, 256, 300]
-    assert part.stored_rounds[0] + part.dropped_rounds[0] == 5 * ROUNDS
-    count = part.stored_rounds[0]
+    assert history.stored_rounds[0] + history.dropped_rounds[0] == 5 * ROUNDS
+    count = history.stored_rounds[0]
     assert count >= ROUNDS
-    np.testing.assert_array_equal(part.observations[0, :count, 0], part.dropped_rounds[0] + 1 + np.arange(count))
-    assert part.stored_rounds[1] == 0
-    assert np.isnan(part.observations[1]).all()
+    np.testing.assert_array_equal(history.observations[0, :count, 0], history.dropped_rounds[0] + 1 + np.arange(count))
+    assert history.stored_rounds[1] == 0
+    assert np.isnan(history.observations[1]).all()
 
 
-def test_state_holds_only_what_was_lived_and_goes_on():
-    part = history()
-    live(part, [0, 1], 70)
-    live(part, [1], 20)
-    state = part.state()
+def test_the_state_contains_only_stored_rounds_and_can_be_continued():
+    history = make_history()
+    store_rounds(history, [0, 1], 70)
+    store_rounds(history, [1], 20)
+    state = history.state()
     assert state["observations"].shape == (2, 90, 3)
-    other = history()
+    other = make_history()
     other.check(state, 2)
     other.restore(state)
-    for one in (part, other):
-        live(one, [0, 1], 400)
-    for name, array in part.state().items():
+    for one in (history, other):
+        store_rounds(one, [0, 1], 400)
+    for name, array in history.state().items():
         np.testing.assert_array_equal(array, other.state()[name])
 
 
-@pytest.mark.parametrize("slots", [89, 301])
-def test_a_state_that_contradicts_itself_is_refused(slots):
-    part = history()
-    live(part, [1], 90)
-    state = dict(part.state())
-    for name in part.fill_values:
-        state[name] = np.resize(state[name], (2, slots, *state[name].shape[2:]))
+@pytest.mark.parametrize("length", [89, 301])
+def test_a_state_with_arrays_of_the_wrong_length_is_refused(length):
+    history = make_history()
+    store_rounds(history, [1], 90)
+    state = dict(history.state())
+    for name in history.fill_values:
+        state[name] = np.resize(state[name], (2, length, *state[name].shape[2:]))
     with pytest.raises(InvalidInput, match="stored_rounds"):
-        history().check(state, 2)
+        make_history().check(state, 2)
 
 
-def test_a_young_stream_is_small():
+def test_a_new_stream_uses_little_memory():
     agent = hs.make("adaptive", observed=10, arms=15, seed=1)
     agent.decide(np.zeros(10))
-    carried = sum(array.nbytes for array in agent.state().values())
-    assert carried < 300_000
+    nbytes = sum(array.nbytes for array in agent.state().values())
+    assert nbytes < 300_000
     fleet = hs.Fleet("adaptive", observed=10, arms=15)
     fleet.add(8)
     fleet.decide(np.zeros((8, 10)))
