@@ -22,6 +22,7 @@ State = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
 IntegerBounds = Mapping[str, tuple[ArrayLike, ArrayLike]]  # smallest and largest allowed value, by name of the array
 MAX_COUNT = 2**53  # the default upper bound of the integers in a state
+ROW_GROWTH = 1.5  # factor by which arrays grow when they need more rows
 
 
 @dataclass(frozen=True)

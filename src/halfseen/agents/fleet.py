@@ -19,7 +19,7 @@ from halfseen.agents.decision import Decisions
 from halfseen.agents.pending import PROVISIONAL, ROUND_BITS, ROUND_MASK, FleetPending
 from halfseen.agents.policy import Policy
 from halfseen.agents.stream_registry import Stream, StreamRegistry
-from halfseen.components import Mask, Stateful, StreamBatch, resized
+from halfseen.components import ROW_GROWTH, Mask, Stateful, StreamBatch, resized
 from halfseen.diagnostics.health import LONG_SILENCE, Health
 from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import EXCESSIVE, classify_values
@@ -27,7 +27,6 @@ from halfseen.kernels.random import Ints, Keys, stream_keys
 from halfseen.validation import LIMIT, at_least, seed_number
 
 SLICE = 512  # streams that are decided in one call of the policy: what is computed for them stays in the L2 cache
-GROWTH = 1.5  # of the rows, when more are needed
 
 
 class Fleet:
@@ -131,7 +130,7 @@ class Fleet:
     def _reserve_rows(self, rows: Ints) -> None:
         needed, old = int(rows.max(initial=-1)) + 1, self._policy.streams.count
         if needed > old:
-            count = max(needed, int(old * GROWTH))
+            count = max(needed, int(old * ROW_GROWTH))
             keys = resized(self._policy.streams.keys, count)
             self._policy.resize(StreamBatch(keys, self._observed, len(self.arms)))
             self._rewarded = resized(self._rewarded, count)

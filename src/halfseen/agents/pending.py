@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfseen.components import resized
+from halfseen.components import ROW_GROWTH, resized
 from halfseen.diagnostics.health import LONG_SILENCE
 from halfseen.errors import DecisionError, invalid
 from halfseen.kernels.random import Floats, Ints
@@ -20,7 +20,6 @@ _NO_PROVISIONAL = np.zeros((0, 4))  # number of the decision, value of the rewar
 
 ROUND_BITS = 32  # of an id in a fleet: the lower ones are the round, the upper ones the number of the stream
 ROUND_MASK = (1 << ROUND_BITS) - 1
-_GROWTH = 1.5  # of the slots, when more are needed
 _SLOT_ARRAYS = ("ids", "rows", "arms", "features")
 
 PendingDecision = tuple[Ints, Ints, Floats]  # round, arm and features of a decision
@@ -227,7 +226,7 @@ class FleetPending:
         """Add decisions, those of one stream in the order of their rounds."""
         if len(ids) > len(self._free):
             old = len(self.ids)
-            size = max(int(old * _GROWTH), old + len(ids))
+            size = max(int(old * ROW_GROWTH), old + len(ids))
             for name in _SLOT_ARRAYS:
                 setattr(self, name, resized(getattr(self, name), size))
             self.ids[old:] = -1

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.components import resized
+from halfseen.components import ROW_GROWTH, resized
 from halfseen.errors import InvalidInput, invalid, unknown
 from halfseen.kernels.random import Ints
 from halfseen.validation import as_list
@@ -68,7 +68,7 @@ class StreamRegistry:
             numbers = np.arange(self.next_number, self.next_number + len(rows))
         self._free = self._free[: max(0, len(self._free) - len(rows))]
         if size > len(self._numbers):
-            longer = max(size, int(1.5 * len(self._numbers)))
+            longer = max(size, int(ROW_GROWTH * len(self._numbers)))
             self._numbers, self._rows = resized(self._numbers, longer), resized(self._rows, longer)
         self._numbers[count:size], self._rows[count:size] = numbers, rows
         self._count = size

@@ -219,7 +219,7 @@ def test_an_invalid_model_is_refused_and_changes_nothing(tmp_path):
     with pytest.raises(hs.HalfseenError, match=r"^model: expected [^\n]* agent.model\(\)[^\n]*, got 3$"):
         agent.accept(3)
     with pytest.raises(
-        hs.HalfseenError, match="^accept: expected an agent that identifies a model [^\n]*, got 'ts-pco'$"
+        hs.HalfseenError, match=r"^accept: expected an agent that identifies a model [^\n]*, got 'ts-pco'$"
     ):
         make_small("ts-pco").accept({})
     assert state_bytes(agent) == before
