@@ -85,7 +85,7 @@ def test_the_real_reward_in_the_place_of_the_provisional_is_as_if_it_had_come_at
     go_on(agent, provisional=-1.3)
     if agent.policy.can_refit:
         assert agent.policy.learner.fitted.all()
-        assert not agent.policy.estimator.plain.any()
+        assert not agent.policy.estimator.uses_raw_observation.any()
     wanted, got = at_once.state(), agent.state()
     assert got.keys() == wanted.keys()
     for key, value in wanted.items():
@@ -188,7 +188,7 @@ def test_the_next_identification_sees_the_real_rewards_only(name):
     at_once, agent = grown_up(name), grown_up(name)
     go_on(at_once, provisional=None, heard=True)
     go_on(agent, provisional=-1.3, heard=True)
-    assert not np.array_equal(agent.policy.estimator.x, at_once.policy.estimator.x)
+    assert not np.array_equal(agent.policy.estimator.belief_mean, at_once.policy.estimator.belief_mean)
     for one in (at_once, agent):
         one.refit()
     assert_same_state(agent, at_once)
@@ -209,7 +209,7 @@ def test_after_a_fit_in_between_the_arms_are_those_of_the_real_rewards(newest):
     for number in (*LATE, *([ROUNDS] if newest else [])):
         agent.learn(number, -paid(number))
     _, arms, rewards, window = estimator.window(0)
-    size = int(estimator.sizes[0])
+    size = int(estimator.latent_dims[0])
     features = estimator.history.features[0, window, : size + 1]
     arm_fit = learner.fit(0, features, arms, rewards, warm=True, fixed_hyperparameters=True)
     got = learner.mean[0, : arm_fit.mean.size].reshape(arm_fit.mean.shape)

@@ -1,4 +1,4 @@
-"""`emkf-ts` is equal to the paper's Algorithm 1, with its limits."""
+"""`emkf-ts` is the paper's Algorithm 1. Further tests show what its estimator cannot learn."""
 
 import numpy as np
 import pytest

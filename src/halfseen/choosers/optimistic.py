@@ -20,7 +20,7 @@ class Optimistic(Scored):
 
     The arm with the highest score m_a + (bonus_a + width·|z_a|)·std_a is played, where z_a ~ N(0, 1). Scores are drawn
     as in Thompson sampling, but never below their means: playing a worse arm because the draw of a better arm was low
-    explores nothing. May et al. use max(0, z_a), which is 0 in half of the draws; |z_a| explores with every arm in
+    explores nothing. May et al. use max(0, z_a), which is 0 in half of the draws; with |z_a|, every arm explores in
     every round. The bonus is the one of LinUCB: if all arms are equally uncertain it does not change their order,
     whereas a draw does. With `foresight`, the bonus of an arm is larger if one reward of the arm could improve many
     later decisions (see `break_even`).

@@ -32,7 +32,7 @@ class Chain(NamedTuple):
 
 
 def initial_chains(count: int, M: int, k: int) -> Chain:
-    """Return models before the first observation, with F = 0.9 I + 0.1/M."""
+    """Return models that are not fitted yet, with F = 0.9 I + 0.1/M."""
     belief, F = np.full((count, M), 1.0 / M), np.tile(0.9 * np.eye(M) + 0.1 / M, (count, 1, 1))
     sums = [np.zeros((count, *shape)) for shape in ((M, M, M), (M, M), (M, k, M), (M, k, M))]
     return Chain(belief, F, np.zeros((count, M, k)), np.ones((count, M, k)), *sums)
@@ -119,7 +119,7 @@ class Hmm(Estimator):
         fresh = initial_chains(1, self.dimension, ys.shape[1])
         self._cluster(fresh, ys, row)
         if t > self._warm_up:
-            # States that are most alike keep their index, because the learner has learnt on the old belief.
+            # Each new state gets the index of a similar old state, because the learner has learnt on the old belief.
             distance = (chains.mean[row][:, None] - fresh.mean[0]) / np.sqrt(chains.var[row][:, None])
             from scipy.optimize import linear_sum_assignment  # slow to import, and seldom needed
 

@@ -1,4 +1,4 @@
-"""The current and the last observations as the context."""
+"""The current and some previous observations as the context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halfseen.validation import at_least
 
 
 class Lagged(Estimator):
-    """The current and the last h observations: c_t = [y_t, y_{t−1}, …, y_{t−h}].
+    """The current and the previous h observations: c_t = [y_t, y_{t−1}, …, y_{t−h}].
 
     Observations before the first round are 0. A missing entry is replaced by its last observed value, or by 0 if there
     is none.

@@ -1,8 +1,8 @@
 """Functions shared by the estimators that refit their dynamics to windows of observations.
 
 The initial D̂ must couple observed and hidden coordinates. With a multiple of I the estimates of the hidden coordinates
-would always stay 0, and with 11ᵀ/d they would all stay equal (docs/mathematics.md, "EMKF"). So the default is a dense
-random matrix that depends on the seed of the stream.
+would always stay 0, and with a matrix of equal entries they would all stay equal (docs/mathematics.md, "EMKF"). So the
+default is a dense random matrix that depends on the seed of the stream.
 """
 
 from __future__ import annotations

@@ -237,8 +237,8 @@ class Calibrated(Learner):
     ) -> ArmFit | None:
         """Fit the arms of stream `row` to a history with features (n, p). Returns None if there is no reward.
 
-        With `warm`, the estimation starts from the current hyperparameters. With `fixed_hyperparameters` also, they are
-        not changed.
+        If `warm` is true, the estimation starts from the current hyperparameters. If `fixed_hyperparameters` is also
+        true, it does not change them.
         """
         if np.isnan(rewards).all():
             return None

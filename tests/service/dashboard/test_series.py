@@ -340,8 +340,10 @@ def test_the_last_value_is_the_belief_of_the_agent_itself():
 def test_observed_coordinates_of_adaptive_are_in_the_units_of_the_observations():
     agent, ys = lived("adaptive", n=400, latent=3)
     estimator = agent.policy.estimator
-    if estimator.plain[0]:  # what it decides on is for its rewards to say; here is what is shown if it filters
-        estimator.plain[0] = False
+    if estimator.uses_raw_observation[
+        0
+    ]:  # what it decides on is for its rewards to say; here is what is shown if it filters
+        estimator.uses_raw_observation[0] = False
     found = context_filter(agent, None)
     mean, std = found.filter(ys, 0)
     assert np.mean(mean) == pytest.approx(np.nanmean(ys[:, 0]), abs=1.0)
@@ -365,7 +367,7 @@ def test_an_agent_without_a_belief_says_so(name, rounds, said):
 
 def test_adaptive_that_uses_the_observation_says_so():
     agent, _ = lived("adaptive", 300)
-    agent.policy.estimator.plain[0] = True
+    agent.policy.estimator.uses_raw_observation[0] = True
     assert "as it is" in context_filter(agent, None).why
 
 

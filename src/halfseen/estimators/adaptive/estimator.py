@@ -36,7 +36,7 @@ CHANGE_THRESHOLD, CHANGE_MIN_ROUNDS = 2.5, 300  # `surprise` and stored rounds a
 ROUNDS_AFTER_CHANGE = 10  # how many rounds before the detection the change is assumed to have happened
 RECENT_CHANGE = 500  # rounds for which `health` mentions a change
 
-_REGIME_ARRAYS = ("regime_start", "start_sum", "start_count")  # identification changes them only after a change
+_REGIME_ARRAYS = ("regime_start", "start_sum", "start_count")  # they change only when a change is detected
 _MODEL_ARRAYS = (  # the result of identification; all other state follows from it and the history
     "latent_dims", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "origin_at_start",
     "uses_raw_observation", "learns_on_filtered", "identified", "identifications", "next_identification",
@@ -243,7 +243,7 @@ class Adaptive(Estimator):
     def _refit_due(self, rows: Ints) -> Mask:
         age = self.history.dropped_rounds[rows] + self.history.stored_rounds[rows] - self.regime_start[rows]
         due = (age >= self.next_identification[rows]) | (self.regime_rewards[rows] >= self.next_arm_fit[rows])
-        if (self.surprise[rows] > CHANGE_THRESHOLD).any():  # this saves time, as it is rare
+        if (self.surprise[rows] > CHANGE_THRESHOLD).any():  # rarely true, so `_change_detected` is rarely computed
             due |= self._change_detected(rows)
         return np.asarray(due)
 
