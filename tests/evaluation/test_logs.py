@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from evaluation.logs import agent_events, created, event, write
@@ -236,6 +238,35 @@ def test_a_csv_of_ones_own(tmp_path):
         StepKind.DECIDED,
         StepKind.REWARDED,
     ]
+
+
+@pytest.mark.parametrize("form", ["pandas", "nullable", "on Arrow", "polars", "arrow", "filtered series"])
+def test_a_frame_is_read_as_columns_by_name(form):
+    columns = {
+        "observation": [0.5, None, 2.0, 1.0],
+        "observation of load": [1, 2, None, 4],
+        "arm": ["buy", "sell", "buy", "buy"],
+        "propensity": [0.4, 0.7, 0.1, 0.2],
+        "propensities": [[0.6, 0.4], [0.7, 0.3], [0.9, 0.1], [0.8, 0.2]],
+        "available": [["buy", "sell"], None, None, ["buy", "sell"]],
+        "reward": [3.0, None, 1.0, 0.0],
+        "how": ["given", None, "default", "given"],
+        "folded": [True, None, True, False],
+        "time": ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", "2026-01-01T00:00:03Z"],
+        "reward_time": ["2026-01-01T00:00:01Z", None, "2026-01-01T00:00:03Z", "2026-01-01T00:00:03Z"],
+    }
+    frame = {
+        "pandas": pd.DataFrame,
+        "nullable": lambda given: pd.DataFrame(given).convert_dtypes(),
+        "on Arrow": lambda given: pd.DataFrame(given).convert_dtypes(dtype_backend="pyarrow"),
+        "polars": pl.DataFrame,
+        "arrow": pa.table,
+        "filtered series": lambda given: dict(pd.DataFrame(given, index=[3, 2, 1, 0])),
+    }[form](columns)
+    log, plain = read_log(frame), read_log(columns)
+    assert (log.arms, log.defaults, log.steps) == (plain.arms, plain.defaults, plain.steps)
+    for name in ("observations", "played", "propensity", "propensities", "possible", "rewards"):
+        np.testing.assert_array_equal(getattr(log, name), getattr(plain, name), err_msg=name)
 
 
 def test_numbers_are_arms_too():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -29,7 +30,9 @@ def structured() -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("form", ["mapping", "lists", "pandas", "arrow", "structured", "csv", "parquet"])
+@pytest.mark.parametrize(
+    "form", ["mapping", "lists", "series", "pandas", "nullable", "polars", "arrow", "structured", "csv", "parquet"]
+)
 def test_every_form_is_the_same_world(form, tmp_path):
     path = tmp_path / f"data.{form}"
     if form == "csv":
@@ -39,7 +42,10 @@ def test_every_form_is_the_same_world(form, tmp_path):
     table = {
         "mapping": lambda: DATA,
         "lists": lambda: {name: list(values) for name, values in DATA.items()},
-        "pandas": lambda: pd.DataFrame(DATA),
+        "series": lambda: {name: pd.Series(values, index=range(ROWS, 0, -1)) for name, values in DATA.items()},
+        "pandas": lambda: pd.DataFrame(DATA, index=range(ROWS, 2 * ROWS)),
+        "nullable": lambda: pd.DataFrame(DATA).convert_dtypes(),
+        "polars": lambda: pl.DataFrame(DATA),
         "arrow": lambda: pa.table(DATA),
         "structured": structured,
         "csv": lambda: str(path),
@@ -66,9 +72,46 @@ def test_empty_cells_of_other_kinds():
         [1, None, 3],
         ["1", " ", "3.0"],
         pa.array([1, None, 3]),
+        pa.chunked_array([[1, None, 3]]),
+        pl.Series([1, None, 3]),
+        pl.Series(["1", None, "3"]),
     ):
-        table = pd.DataFrame({"a": values}) if isinstance(values, pd.Series) else {"a": values}
-        np.testing.assert_array_equal(columns.read_columns(table)["a"], [1.0, np.nan, 3.0])
+        tables = [{"a": values}]
+        if isinstance(values, pd.Series | pl.Series):
+            tables.append(pd.DataFrame(tables[0]) if isinstance(values, pd.Series) else pl.DataFrame(tables[0]))
+        for table in tables:
+            np.testing.assert_array_equal(columns.read_columns(table)["a"], [1.0, np.nan, 3.0])
+
+
+FRAMES = {
+    "pandas": pd.DataFrame,
+    "nullable": lambda cells: pd.DataFrame(cells).convert_dtypes(),
+    "polars": pl.DataFrame,
+    "arrow": pa.table,
+}
+
+
+@pytest.mark.parametrize("form", FRAMES)
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        ([True, False, None], [1, 0, np.nan]),
+        ([1, 2, None], [1, 2, np.nan]),
+        ([1, 2, 3], [1, 2, 3]),
+        (["1.5", " ", None], [1.5, np.nan, np.nan]),
+        ([None, None, None], [np.nan, np.nan, np.nan]),
+        ([], []),
+    ],
+)
+def test_columns_of_a_frame_become_numbers(form, cells, numbers):
+    table = columns.read_columns(FRAMES[form]({"b": [0.5] * len(cells), "a": cells}))
+    assert table.names == ["b", "a"]
+    np.testing.assert_array_equal(table["a"], numbers)
+
+
+@pytest.mark.parametrize("form", FRAMES)
+def test_empty_cells_of_text_are_none(form):
+    assert list(columns.read_columns(FRAMES[form]({"a": ["x", None]})).as_given("a")) == ["x", None]
 
 
 def break_line(number: int, line: str) -> str:
@@ -84,12 +127,12 @@ def break_line(number: int, line: str) -> str:
         (break_line(17, "1,2,3,,5"), "data.csv, column 'r', row 17: expected a reward, got nothing"),
         (break_line(17, "1,2,3,4,-inf"), "data.csv, column 's', row 17: expected a number, got an infinity"),
         (break_line(17, "1,2,3,4"), "(CSV parse error: line 18: Expected 5 columns, got 4: 1,2,3,4)"),
-        (break_line(0, "a,b,a,r,s"), "expected names that differ, got data.csv with 2 columns 'a'"),
-        (break_line(0, "a,b,d,r,s"), "column of data.csv: expected one of: a, b, d, r, s, got 'c'"),
-        (break_line(0, "a;b;c;r;s"), "data.csv', one column only; XX"),
-        (csv_text(DATA).replace(",", ";"), "data.csv', one column only; XX"),
-        ("", "table: expected a readable table (Empty CSV file), got 'data.csv'"),
-        ("a,b,c,r,s\n", "data.csv: expected at least 50, so that 0.2 of them, got 0 rows"),
+        (break_line(0, "a,b,a,r,s"), "data.csv: got column 'a' 2 times; want column names that differ"),
+        (break_line(0, "a,b,d,r,s"), "column of data.csv: got 'c'; want one of: a, b, d, r, s"),
+        (break_line(0, "a;b;c;r;s"), "data.csv', one column only; is it separated by ';'? want commas"),
+        (csv_text(DATA).replace(",", ";"), "data.csv', one column only; is it separated by ';'? want commas"),
+        ("", "table: got 'data.csv'; want a readable table (Empty CSV file)"),
+        ("a,b,c,r,s\n", "data.csv: got 0 rows; want at least 50, so that 0.2 of them"),
     ],
 )
 def test_bad_files(text, said, tmp_path, monkeypatch):
@@ -115,15 +158,22 @@ def test_bad_files(text, said, tmp_path, monkeypatch):
             "the table, column 'a': expected numbers, got datetime64[D] values",
         ),
         (DATA | {"a": [object()] * ROWS}, "the table, column 'a', row 1: got <object"),
+        (pd.DataFrame(np.zeros((60, 2)), columns=["a", "a"]), "the table: got column 'a' 2 times; want column names"),
         (
-            pd.DataFrame(np.zeros((60, 2)), columns=["a", "a"]),
-            "expected names that differ, got the table with 2 columns 'a'",
+            pa.table([[1.0], [2.0]], names=["a", "a"]),
+            "the table: got column 'a' 2 times; want column names that differ",
         ),
-        (pa.table([[1.0], [2.0]], names=["a", "a"]), "expected names that differ, got the table with 2 columns 'a'"),
-        ({name: values[:49] for name, values in DATA.items()}, "the table: expected at least 50, got 49 rows"),
-        (3, "table: expected a CSV or Parquet file, columns by name, got int"),
-        ("data.xlsx", "table: expected a file whose name ends in .csv, .parquet or .pq, got 'data.xlsx'"),
-        ("data.csv", "table: expected a file that is there, got 'data.csv'"),
+        (
+            pd.DataFrame([[1.0, 2.0]], columns=[1, "1"]),
+            "the table: got columns [1, '1']; want column names that differ",
+        ),
+        (pl.DataFrame(DATA | {"a": ["x"] * ROWS}), "the table, column 'a', row 1: got 'x'; want a number, or nothing"),
+        (pl.DataFrame(DATA).lazy(), "table: got LazyFrame; want a CSV or Parquet file, columns by name"),
+        (pl.Series(DATA["a"]), "table: got Series; want a CSV or Parquet file, columns by name"),
+        ({name: values[:49] for name, values in DATA.items()}, "the table: got 49 rows; want at least 50"),
+        (3, "table: got int; want a CSV or Parquet file, columns by name"),
+        ("data.xlsx", "table: got 'data.xlsx'; want a file whose name ends in .csv, .parquet or .pq"),
+        ("data.csv", "table: got 'data.csv'; want a file that is there"),
     ],
 )
 def test_bad_tables(table, said, tmp_path, monkeypatch):

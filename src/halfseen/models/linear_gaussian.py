@@ -172,7 +172,8 @@ class LinearGaussianModel:
     def filter(self, ys: ArrayLike) -> FilterResult:
         """E[x_t | y_1..y_t] and its covariance for t = 1..n, and the log-likelihood of what was seen.
 
-        ys (n, k), or a batch of series (B, n, k); nan = not seen. Results carry the same leading axes.
+        ys (n, k), or a batch of series (B, n, k); nan = not seen. Results carry the same leading axes. A series may be
+        a DataFrame of pandas or polars, whose columns are taken in order.
         """
         array, single = _observations(ys, self.observed)
         form = self.canonical()

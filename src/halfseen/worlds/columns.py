@@ -11,6 +11,7 @@ import numpy as np
 
 from halfseen.errors import InvalidInput, invalid, missing_extra, unknown
 from halfseen.kernels.random import Floats
+from halfseen.validation import is_missing, narwhals_frame
 
 FILE_ENDINGS = (".csv", ".parquet", ".pq")
 _WANTED = "a CSV or Parquet file, columns by name, a DataFrame, an Arrow table or a structured array"
@@ -42,16 +43,10 @@ def read_columns(table: Any) -> Columns:
     if isinstance(table, str | Path):
         return _read_file(Path(table))
     if isinstance(table, Mapping):
-        return Columns({str(name): values for name, values in table.items()}, "the table")
+        return Columns({str(name): _positional(values) for name, values in table.items()}, "the table")
     if isinstance(table, np.ndarray) and table.dtype.names:
         return Columns({name: np.atleast_1d(table)[name] for name in table.dtype.names}, "the table")
-    if hasattr(table, "column_names") and hasattr(table, "column"):  # pyarrow
-        return _arrow_columns(table, "the table")
-    if hasattr(table, "columns") and hasattr(table, "iloc"):  # pandas
-        names = [str(name) for name in table.columns]
-        _refuse_duplicates(names, "the table")
-        return Columns({name: table.iloc[:, at].to_numpy() for at, name in enumerate(names)}, "the table")
-    raise invalid("table", _WANTED, type(table).__name__)
+    return _frame_columns(table, "the table")
 
 
 def _read_file(path: Path) -> Columns:
@@ -76,7 +71,7 @@ def _read_file(path: Path) -> Columns:
             )
         else:
             table = parquet.read_table(path)
-        return _arrow_columns(table, str(path))
+        return _frame_columns(table, str(path))
     except UnicodeDecodeError:
         raise invalid("table", "a table saved as UTF-8, which this one is not", f"'{path}'") from None
     except (pa.ArrowException, OSError) as error:
@@ -97,15 +92,26 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0].replace("Row #", "line ")  # pyarrow counts the header
 
 
-def _arrow_columns(table: Any, source: str) -> Columns:
-    _refuse_duplicates(table.column_names, source)
-    return Columns({name: table.column(name).to_numpy() for name in table.column_names}, source)
+def _frame_columns(table: Any, source: str) -> Columns:
+    frame = narwhals_frame(source, table)
+    if frame is None or not hasattr(frame, "columns"):
+        raise invalid("table", _WANTED, type(table).__name__)
+    columns = {str(column.name): _cells(column) for column in frame.iter_columns()}
+    if len(columns) < len(frame.columns):
+        raise invalid(source, "distinct column names", f"columns {frame.columns}")
+    return Columns(columns, source)
 
 
-def _refuse_duplicates(names: list[str], source: str) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise invalid("table", "names that differ", f"{source} with {names.count(name)} columns '{name}'")
+def _positional(values: Any) -> Any:
+    """The values of a Series as an array: indexing a Series of pandas would look up labels."""
+    series = narwhals_frame("the table", values)
+    return values if series is None else _cells(series)
+
+
+def _cells(column: Any) -> Any:
+    """The column as an array; an array of objects has None where a cell is empty."""
+    cells = column.to_numpy()
+    return np.where(column.is_null().to_numpy(), None, cells) if cells.dtype == object else cells
 
 
 def _as_numbers(values: Any, where: str) -> Floats:
@@ -124,9 +130,7 @@ def _as_numbers(values: Any, where: str) -> Floats:
 
 
 def _as_number(value: Any, where: str, row: int) -> float:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas' types of an empty cell
-        return math.nan
-    if isinstance(value, str | bytes) and not value.strip():
+    if is_missing(value) or (isinstance(value, str | bytes) and not value.strip()):
         return math.nan
     try:
         return float(value)

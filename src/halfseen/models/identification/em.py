@@ -64,6 +64,8 @@ def fit(
 ) -> FitResult:
     """The model with `latent` dimensions that EM finds for ys (rounds, features), nan = not seen.
 
+    ys may be a DataFrame of pandas or polars, whose columns are taken in order.
+
     latent="auto" fits models of several dimensions, from the number of features up, and returns the fit with the best
     AICc (docs/mathematics.md, "How many hidden coordinates"); it takes no `start`.
 
