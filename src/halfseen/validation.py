@@ -26,6 +26,13 @@ def is_missing(cell: object) -> bool:
 _are_missing = np.frompyfunc(is_missing, 1, 1)
 
 
+def _objects_to_floats(array: NDArray[np.object_]) -> Floats:
+    try:
+        return np.array(array, dtype=np.float64, order="C")
+    except TypeError:  # unlike None, pandas.NA cannot be converted
+        return np.array(np.where(_are_missing(array), np.nan, array), dtype=np.float64, order="C")
+
+
 def narwhals_frame(argument: str, value: object) -> Any:
     """Return a DataFrame, an Arrow table or a Series as narwhals' DataFrame or Series, and None for anything else."""
     if isinstance(value, _NEVER_FRAMES):
@@ -76,13 +83,14 @@ def real_numbers(argument: str, value: ArrayLike) -> Floats:
     """A fresh float64 array; NaN and infinities are allowed, missing and masked entries become NaN."""
     if isinstance(value, np.ma.MaskedArray):
         value = np.ma.filled(value.astype(np.float64), np.nan)
-    value = without_frame(argument, value)
+    if not isinstance(value, _NEVER_FRAMES):
+        value = without_frame(argument, value)
     try:
         array = np.asarray(value)
-        if array.dtype.kind == "O":
-            array = np.where(_are_missing(array), np.nan, array)
-        if array.dtype.kind in "fiubO":
+        if array.dtype.kind in "fiub":
             return np.array(array, dtype=np.float64, order="C")
+        if array.dtype.kind == "O":
+            return _objects_to_floats(array)
     except (TypeError, ValueError):
         pass
     raise invalid(argument, "an array of real numbers", type(value).__name__)
@@ -99,7 +107,8 @@ def as_list(argument: str, items: Iterable[Any], wanted: str) -> list[Any]:
 def numbers(argument: str, value: ArrayLike, wanted: str) -> Floats:
     if type(value) is np.ndarray and value.dtype == np.float64:
         return value if value.flags.carray else value.copy()  # kernels take C arrays, and some write into them
-    value = without_frame(argument, value)
+    if not isinstance(value, _NEVER_FRAMES):
+        value = without_frame(argument, value)
     try:
         return real_numbers(argument, value)
     except (HalfseenError, OverflowError):
