@@ -20,7 +20,8 @@ def test_large_regret_in_the_first_rounds_does_not_hide_linear_growth():
     terms[:, :500] += 9.0
     assert growth_exponent(terms).value == pytest.approx(1, abs=1e-9)
     at = log_grid(8000, first=800)
-    assert power_exponents(at, np.cumsum(terms, axis=1)[:, at - 1]).max() < 0.8  # too small
+    # The exponent of the cumulative sum is too small, because of the first rounds.
+    assert power_exponents(at, np.cumsum(terms, axis=1)[:, at - 1]).max() < 0.8
 
 
 def test_95_percent_intervals_of_the_growth_exponent_cover():
