@@ -39,7 +39,7 @@ def test_a_journal_is_evaluated(journal, tmp_path, capsys):
     )
     page = (tmp_path / "out/evaluation.html").read_text()
     assert "always:red" in page
-    assert "had no chance in the log" in page
+    assert "had propensity 0 in the log" in page
     assert "<script" not in page
     assert (tmp_path / "out/evaluation.png").read_bytes()[:4] == b"\x89PNG"
 

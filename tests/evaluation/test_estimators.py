@@ -234,7 +234,7 @@ def test_choices_without_a_chance_are_measured_and_said():
     uncovered = {label: one.uncovered for label, one in found.policies.items()}
     assert uncovered == pytest.approx({"logged": 0, "uniform": 0.5, "always:0": 0, "always:1": 0.5, "always:2": 1.0})
     assert found.policies["always:0"].sure
-    assert "50.0 % of its choices had no chance in the log" in found.policies["always:1"].notes[0]
+    assert "50.0 % of its choices had propensity 0 in the log" in found.policies["always:1"].notes[0]
     assert np.isnan(found.policies["always:2"].values["snips"].value)
     assert found.policies["always:2"].effective_size == 0
     assert any("always:2: the effective sample size is 0.0" in line for line in found.warnings)
@@ -254,7 +254,7 @@ def test_few_effective_rounds_are_said():
     table = World().log(60, seed=3)
     found = hs.evaluate(table, "always:2").policies["always:2"]
     assert found.effective_size < 50
-    assert "too small for an interval to mean anything" in found.notes[0]
+    assert "too small for a reliable interval" in found.notes[0]
 
 
 def liked(seen: np.ndarray) -> np.ndarray:
@@ -268,7 +268,7 @@ def test_propensities_that_were_not_those_are_noticed():
     lies = table | {"propensity": np.full(4000, 1 / 3), "propensities": [[1 / 3] * 3] * 4000}
     assert hs.evaluate(table, liked).policies["liked"].sure
     (note,) = hs.evaluate(lies, liked).policies["liked"].notes
-    assert note.startswith("weights should average 1 and average ")
+    assert note.startswith("the mean weight should be 1 and is ")
 
 
 @pytest.mark.parametrize(

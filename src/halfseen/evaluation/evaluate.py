@@ -16,7 +16,7 @@ from halfseen.evaluation.estimators import (
     ENOUGH,
     ESTIMATORS,
     INTERVALS,
-    NO_CHANCE,
+    LEAST_PROPENSITY,
     PolicyValue,
     policy_value,
     rewarded_rounds,
@@ -104,7 +104,7 @@ class Evaluation:
                 warnings=self.warnings,
                 arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
                 enough=ENOUGH,
-                no_chance=NO_CHANCE,
+                least_propensity=LEAST_PROPENSITY,
                 svg=write_figure(stage, "evaluation", self._figure()),
                 tall_svg=render_figure(self._figure(narrow=True), "svg"),
             )

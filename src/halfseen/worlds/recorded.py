@@ -59,7 +59,7 @@ class RecordedWorld(World):
     """Columns of a table, scaled; `contexts` (T, d) are the observed columns, any intercept, the hidden ones."""
 
     recorded = True
-    tells = ("latent", "noise_std")
+    known_facts = ("latent", "noise_std")
     length: int
 
     def __init__(
