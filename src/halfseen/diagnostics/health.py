@@ -120,8 +120,8 @@ class Health:
             If there are no findings at all, because the agent has no model or its history is too short.
         """
         if not self.findings:
-            wanted = f"an agent with a model and a kept history (adaptive) of at least {ENOUGH_ROUNDS} rounds"
-            raise invalid("finding", wanted, f"'{name}' from a health without findings")
+            expected = f"an agent with a model and a history of at least {ENOUGH_ROUNDS} rounds, such as 'adaptive'"
+            raise invalid("finding", expected, f"'{name}' without any findings")
         return next((finding for finding in self.findings if finding.name == name), None)
 
     def table(self) -> Table:

@@ -16,7 +16,7 @@ from halfseen.statistics.time_series import block_bootstrap, block_length, conse
 
 INTERVALS = ("hac", "bootstrap")
 ESTIMATORS = ("dr", "snips", "ips")
-LEAST_PROPENSITY = 1e-6  # a smaller propensity counts as 0
+NEGLIGIBLE_PROPENSITY = 1e-6  # a smaller propensity counts as 0
 ENOUGH = 50  # least effective sample size for a reliable interval
 UNCOVERED = 0.001  # a note is added if a larger share of a policy's choices had propensity 0 in the log
 _MOST_ERRORS = 4.0  # a note is added if the mean weight differs from 1 by more standard errors
@@ -107,7 +107,7 @@ def rewarded_rounds(log: Log, rewards: Floats, predicted: Floats) -> RewardedRou
     if log.propensities is None:
         covered = np.broadcast_to(one_hot.any(axis=0), one_hot.shape)
     else:
-        covered = (log.propensities[rows] >= LEAST_PROPENSITY) | (one_hot > 0)
+        covered = (log.propensities[rows] >= NEGLIGIBLE_PROPENSITY) | (one_hot > 0)
     paid = rewards[rows]
     expected = (log.logged_probabilities[rows] * predicted).sum(axis=1)
     terms = expected + paid - predicted[np.arange(len(paid)), played]
