@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
+from numpy.typing import ArrayLike
+
 from halfseen.errors import HalfseenError, invalid, missing_extra
 from halfseen.service.errors import ServiceError
-from halfseen.validation import as_list
+from halfseen.validation import as_list, is_missing, without_frame
 
 try:
     import httpx
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Arm = int | str
-Observation = Sequence[float | None] | Mapping[str, float | None]
+Observation = Sequence[float | None] | Mapping[str, float | None] | ArrayLike
+Observations = Iterable[Observation] | ArrayLike
 _Outcome = httpx.Response | Exception
 _RETRY_STATUSES = {429, 502, 503, 504}
 _LONGEST_PAUSE = 5.0  # seconds
@@ -129,8 +132,9 @@ def _reward(stream: str, decision: str | ServedDecision, value: float) -> _Call[
     return _Call("POST", _stream_path(stream, "/rewards"), lambda reply: ServedReward(**reply), body)
 
 
-def _decide_many(stream: str, observations: Iterable[Observation]) -> _Call[list[ServedDecision | ServiceError]]:
-    rows = [_decision_request(row) for row in as_list("observations", observations, "a list of observations")]
+def _decide_many(stream: str, observations: Observations) -> _Call[list[ServedDecision | ServiceError]]:
+    given = as_list("observations", without_frame("observations", observations), "a list of observations")
+    rows = [_decision_request(row) for row in given]
     return _Call("POST", _stream_path(stream, "/decisions/batch"), _results(ServedDecision), {"decisions": rows})
 
 
@@ -157,7 +161,8 @@ def _decision_request(
             str(name): _entry(f"observation['{name}']", value) for name, value in observation.items()
         }
     else:
-        entries = as_list("observation", observation, "numbers in a list, or by feature in a mapping")
+        wanted = "numbers in a list, or by feature in a mapping"
+        entries = as_list("observation", without_frame("observation", observation), wanted)
         body["observation"] = [_entry(f"observation[{i}]", value) for i, value in enumerate(entries)]
     if available is not None:
         body["available"] = [_arm(arm) for arm in as_list("available", available, "a list of arms")]
@@ -176,7 +181,7 @@ def _reward_request(decision: str | ServedDecision, value: float) -> dict[str, A
 
 def _entry(argument: str, value: Any) -> float | None:
     """An entry of an observation as JSON has it: NaN becomes None."""
-    if value is None:
+    if is_missing(value):
         return None
     number = _number(argument, value, "a finite number, or None or NaN where it is not seen")
     return None if math.isnan(number) else number
@@ -344,7 +349,7 @@ class Client(_BaseClient):
         """What a decision brought: now, late, or twice by mistake."""
         return self._send(_reward(stream, decision, value))
 
-    def decide_many(self, stream: str, observations: Iterable[Observation]) -> list[ServedDecision | ServiceError]:
+    def decide_many(self, stream: str, observations: Observations) -> list[ServedDecision | ServiceError]:
         """A decision for each, or the error of that one alone."""
         return self._send(_decide_many(stream, observations))
 
@@ -418,9 +423,7 @@ class AsyncClient(_BaseClient):
     async def reward(self, stream: str, decision: str | ServedDecision, value: float) -> ServedReward:
         return await self._send(_reward(stream, decision, value))
 
-    async def decide_many(
-        self, stream: str, observations: Iterable[Observation]
-    ) -> list[ServedDecision | ServiceError]:
+    async def decide_many(self, stream: str, observations: Observations) -> list[ServedDecision | ServiceError]:
         return await self._send(_decide_many(stream, observations))
 
     async def reward_many(

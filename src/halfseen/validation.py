@@ -11,22 +11,89 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.errors import HalfseenError, invalid
+from halfseen.errors import HalfseenError, invalid, missing_extra
 
 Floats = NDArray[np.float64]
 
 LIMIT = 1e100  # the largest absolute value allowed, so that sums of squares stay finite
 _FLOAT64, _ARRAY = np.dtype(np.float64), np.ndarray
+_NEVER_FRAMES = (np.ndarray, list, tuple, float, int)
+_FRAME_PACKAGES = {"pandas", "polars", "pyarrow"}
+
+
+def is_missing(cell: object) -> bool:
+    """Return whether a cell is empty: None, or the missing values of pandas, which is not imported for this."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
+
+
+_are_missing = np.frompyfunc(is_missing, 1, 1)
+
+
+def _objects_to_floats(array: NDArray[np.object_]) -> Floats:
+    try:
+        return np.array(array, dtype=np.float64, order="C")
+    except TypeError:  # unlike None, pandas.NA cannot be converted
+        return np.array(np.where(_are_missing(array), np.nan, array), dtype=np.float64, order="C")
+
+
+def narwhals_frame(argument: str, value: object) -> Any:
+    """Return a DataFrame, an Arrow table or a Series as narwhals' DataFrame or Series, and None for anything else."""
+    if isinstance(value, _NEVER_FRAMES):
+        return None
+    if not any(base.__module__.partition(".")[0] in _FRAME_PACKAGES for base in type(value).__mro__):
+        return None
+    try:
+        import narwhals.stable.v2 as nw
+        from narwhals.exceptions import DuplicateError
+    except ImportError:
+        raise missing_extra("narwhals", "experiments", "reading a DataFrame") from None
+    try:
+        frame = nw.from_native(value, eager_only=True, allow_series=True, pass_through=True)
+    except DuplicateError as error:
+        repeated = ", ".join(line.removeprefix("- ") for line in str(error).splitlines()[1:])
+        raise invalid(argument, "distinct column names", f"column {repeated}") from None
+    return frame if isinstance(frame, nw.DataFrame | nw.Series) else None
+
+
+def without_frame(argument: str, value: Any) -> Any:
+    """Return the numbers of a DataFrame (n, columns) or a Series (n,), and anything else unchanged.
+
+    Columns are taken in order, whatever their names. Missing values become NaN.
+    """
+    frame = narwhals_frame(argument, value)
+    if frame is None:
+        return value
+    if not hasattr(frame, "columns"):
+        return _column_numbers(argument, frame)
+    columns = [_column_numbers(f"{argument}, column '{column.name}'", column) for column in frame.iter_columns()]
+    return np.stack(columns, axis=1) if columns else np.empty((len(frame), 0))
+
+
+def _column_numbers(where: str, column: Any) -> Floats:
+    import narwhals.stable.v2 as nw
+
+    if column.null_count() == len(column):  # its type tells nothing
+        return np.full(len(column), np.nan)
+    if column.dtype.is_numeric() or column.dtype in (nw.Boolean, nw.Object):
+        try:
+            return real_numbers(where, column.to_numpy())
+        except HalfseenError:
+            pass
+    raise invalid(where, "numbers", f"{column.dtype} values")
 
 
 def real_numbers(argument: str, value: ArrayLike) -> Floats:
     """Return a new float64 array. NaN and infinities are allowed. None and masked entries become NaN."""
     if isinstance(value, np.ma.MaskedArray):
         value = np.ma.filled(value.astype(np.float64), np.nan)
+    if not isinstance(value, _NEVER_FRAMES):
+        value = without_frame(argument, value)
     try:
         array = np.asarray(value)
-        if array.dtype.kind in "fiubO":
+        if array.dtype.kind in "fiub":
             return np.array(array, dtype=np.float64, order="C")
+        if array.dtype.kind == "O":
+            return _objects_to_floats(array)
     except (TypeError, ValueError):
         pass
     raise invalid(argument, "an array of real numbers", type(value).__name__)
@@ -44,6 +111,8 @@ def numbers(argument: str, value: ArrayLike, expected: str) -> Floats:
     """Return `value` as a C-contiguous, writable float64 array, without a copy where it is one already."""
     if type(value) is np.ndarray and value.dtype == np.float64:
         return value if value.flags.carray else value.copy()  # kernels need C arrays, and some kernels write to them
+    if not isinstance(value, _NEVER_FRAMES):
+        value = without_frame(argument, value)
     try:
         return real_numbers(argument, value)
     except (HalfseenError, OverflowError):

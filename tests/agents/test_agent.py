@@ -340,7 +340,7 @@ def test_health_notes():
         "rounds since each entry was seen": [0, 0, 0],
         "arms never rewarded": [2, 4],
     }
-    assert str(health).startswith("2 to look at\n* 80 decisions can no longer")
+    assert str(health).startswith("2 notes\n* 80 decisions can no longer")
     assert "arms never rewarded: 2, 4" in str(health)
 
 

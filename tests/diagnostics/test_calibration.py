@@ -1,4 +1,4 @@
-"""Predictions of rewards in turn: against a dense Gaussian; coverage; planted faults; starved arms."""
+"""Calibration: predictions against a dense Gaussian, coverage, wrong noise variances, starved arms."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from halfseen.diagnostics.examination_data import ExaminationData
 from halfseen.diagnostics.explained_rewards import cross_validate
 
 
-def test_predictions_in_turn_are_those_of_the_joint_gaussian():
+def test_predictions_are_conditional_moments_of_the_joint_gaussian():
     rng = np.random.default_rng(1)
     n, K, p = 14, 2, 3
     c, arms = rng.normal(size=(n, p)), rng.integers(K, size=n)
@@ -33,7 +33,7 @@ def random_data(rng, n=3000, K=4, p=3, noise=0.8):
     return x, ExaminationData.from_arrays(x, arms, rewards, features=p)
 
 
-def test_right_predictions_cover_what_they_say():
+def test_correct_predictions_have_nominal_coverage():
     x, data = random_data(np.random.default_rng(2))
     found = measure_calibration(x, data.observed_rewards(), cross_validate(data, x, data.observed_rewards()).fit)
     for one in found.coverages:
@@ -44,7 +44,7 @@ def test_right_predictions_cover_what_they_say():
 
 
 @pytest.mark.parametrize(("factor", "sign"), [(0.3, -1), (4.0, 1)])
-def test_noise_of_the_wrong_size_is_found(factor, sign):
+def test_wrong_noise_variances_are_detected(factor, sign):
     x, data = random_data(np.random.default_rng(3))
     fit = cross_validate(data, x, data.observed_rewards()).fit
     found = measure_calibration(x, data.observed_rewards(), fit._replace(noise=factor * fit.noise))
@@ -52,8 +52,7 @@ def test_noise_of_the_wrong_size_is_found(factor, sign):
         assert sign * (one.share - one.level) > 3 * one.error
 
 
-def test_false_alarms_of_coverage_where_errors_have_memory():
-    """Predictions whose errors are autocorrelated: the standard error knows, so alarms stay rare."""
+def test_autocorrelated_errors_cause_few_false_alarms():
     from scipy import stats
 
     rng, alarms, runs = np.random.default_rng(4), 0, 300
@@ -82,7 +81,7 @@ def test_an_arm_with_few_rewards_that_may_be_best_is_starved():
     assert known.unknown[:3].max() < 0.05
 
 
-def test_an_arm_that_is_plainly_bad_is_not_starved():
+def test_an_arm_that_is_clearly_bad_is_not_starved():
     rng = np.random.default_rng(6)
     n = 800
     x = rng.normal(size=(n, 2))
@@ -94,7 +93,7 @@ def test_an_arm_that_is_plainly_bad_is_not_starved():
     assert 2 not in known.starved
 
 
-def test_a_retired_arm_is_no_rival():
+def test_arms_are_not_compared_with_a_retired_arm():
     rng, n = np.random.default_rng(1), 300
     x = rng.normal(size=(n, 2))
     arms = np.where(np.arange(n) < 3, 2, np.arange(n) % 2)

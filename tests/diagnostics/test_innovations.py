@@ -1,4 +1,4 @@
-"""Surprises: against a dense Gaussian, against another library, false alarms, planted faults."""
+"""Innovations: against a dense Gaussian and statsmodels, false alarms, detection of wrong models."""
 
 import numpy as np
 import pytest
@@ -19,18 +19,18 @@ from halfseen.diagnostics.innovations import (
 
 @pytest.mark.parametrize("canonical", [True, False])
 @pytest.mark.parametrize("gaps", [True, False])
-def test_standardised_innovations_are_those_of_the_joint_gaussian(canonical, gaps):
+def test_standardised_innovations_follow_from_the_joint_gaussian(canonical, gaps):
     system, y = random_series(3, 4, 2, 30, gaps={} if gaps else None, canonical=canonical)
     x_mean, x_cov, H, noise = joint(*system, len(y))
     seen = ~np.isnan(y.ravel())
     cov = (H @ x_cov @ H.T + noise)[np.ix_(seen, seen)]
-    wanted = np.full(y.size, np.nan)
-    wanted[seen] = np.linalg.solve(np.linalg.cholesky(cov), y.ravel()[seen] - (H @ x_mean)[seen])
+    expected = np.full(y.size, np.nan)
+    expected[seen] = np.linalg.solve(np.linalg.cholesky(cov), y.ravel()[seen] - (H @ x_mean)[seen])
     found = innovations(model_of(*system), y)
-    np.testing.assert_allclose(found.standardised, wanted.reshape(y.shape), atol=1e-8)
+    np.testing.assert_allclose(found.standardised, expected.reshape(y.shape), atol=1e-8)
 
 
-def test_one_feature_is_ljung_and_box():
+def test_whiteness_test_of_one_feature_is_ljung_and_boxs():
     acorr_ljungbox = pytest.importorskip("statsmodels.stats.diagnostic").acorr_ljungbox
     z = np.random.default_rng(1).normal(size=(300, 1)) * 1.7
     z -= z.mean()
@@ -42,7 +42,7 @@ def test_one_feature_is_ljung_and_box():
     assert found.p_value == pytest.approx(theirs["lb_pvalue"].iloc[0], rel=1e-8)
 
 
-def test_several_features_are_hosking():
+def test_whiteness_test_of_several_features_is_hoskings():
     z = np.random.default_rng(2).normal(size=(200, 3)) @ np.array([[1.3, 0.4, 0], [0, 0.8, 0.2], [0, 0, 1.1]])
     n, total = len(z), 0.0
     inverse = np.linalg.inv(z.T @ z / n)
@@ -54,8 +54,8 @@ def test_several_features_are_hosking():
     assert found.degrees_of_freedom == 5 * 9 - 4
 
 
-def many(rng, D, Q, A, R, m0, P0, *, rounds, series):
-    """Observations of many series at once, (series, rounds, k)."""
+def simulate_many(rng, D, Q, A, R, m0, P0, *, rounds, series):
+    """Return the observations of many series, (series, rounds, k)."""
     d, k = len(D), len(R)
     x = m0 + rng.normal(size=(series, d)) @ np.linalg.cholesky(P0).T
     ys = np.empty((series, rounds, k))
@@ -65,12 +65,12 @@ def many(rng, D, Q, A, R, m0, P0, *, rounds, series):
     return ys
 
 
-def test_right_models_raise_few_alarms():
-    """400 series of a right model, a tenth of the entries missing: p-values are uniform."""
+def test_p_values_are_uniform_for_a_correct_model():
+    """400 series with a tenth of the entries missing."""
     rng = np.random.default_rng(10)
     system = random_system(rng, 3, 2)
     model, p_values, outside = model_of(*system), [], 0
-    for y in many(rng, *system, rounds=300, series=400):
+    for y in simulate_many(rng, *system, rounds=300, series=400):
         y[rng.random(y.shape) < 0.1] = np.nan
         white = innovations(model, y).standardised
         tests = nis_test(white), bias_test(white, white), whiteness_test(white, whiteness_lags(model))
@@ -83,12 +83,12 @@ def test_right_models_raise_few_alarms():
     assert abs(outside / 400 - 0.05) < 3.3 * np.sqrt(0.05 * 0.95 / 400)
 
 
-def test_a_fit_takes_degrees_of_freedom():
-    """Counting what was fitted keeps alarms near their rate; not counting it would make them far too rare."""
+def test_fitted_parameters_reduce_the_degrees_of_freedom():
+    """Without this correction, p-values would be too large."""
     rng = np.random.default_rng(12)
     system = random_system(rng, 2, 1, noise=0.4)
     counted, uncounted = [], []
-    for y in many(rng, *system, rounds=400, series=60):
+    for y in simulate_many(rng, *system, rounds=400, series=60):
         model = hs.fit(y, latent=2, start=model_of(*system), max_iterations=60).model
         white = innovations(model, y).standardised
         counted.append(whiteness_test(white, whiteness_lags(model), 2 * 1 * 2).p_value)
@@ -99,12 +99,12 @@ def test_a_fit_takes_degrees_of_freedom():
 
 
 @pytest.fixture(scope="module")
-def story():
+def simulated():
     return random_series(5, 4, 2, 1500, radius=0.95)
 
 
-def test_wrong_dynamics_leave_memory(story):
-    (D, Q, A, R, m0, P0), y = story
+def test_wrong_dynamics_make_innovations_autocorrelated(simulated):
+    (D, Q, A, R, m0, P0), y = simulated
     white = innovations(model_of(0.5 * D, Q, A, R, m0, P0), y).standardised
     found = whiteness_test(white, 14)
     assert found.p_value < 1e-10
@@ -112,24 +112,24 @@ def test_wrong_dynamics_leave_memory(story):
 
 
 @pytest.mark.parametrize(("factor", "above"), [(0.25, True), (4.0, False)])
-def test_noise_of_the_wrong_size_is_a_surprise_of_the_wrong_size(story, factor, above):
-    (D, Q, A, R, m0, P0), y = story
+def test_wrong_noise_variances_change_the_size_of_innovations(simulated, factor, above):
+    (D, Q, A, R, m0, P0), y = simulated
     found = nis_test(innovations(model_of(D, factor * Q, A, factor * R, m0, P0), y).standardised)
     assert found.p_value < 1e-10
     assert (found.ratio > found.high) if above else (found.ratio < found.low)
     assert found.ratio == pytest.approx(1 / factor, rel=0.1)
 
 
-def test_an_offset_is_found_at_its_sensor(story):
-    system, y = story
+def test_an_offset_is_attributed_to_its_sensor(simulated):
+    system, y = simulated
     seen = innovations(model_of(*system), y + np.array([0.0, 3.0]))
     found = bias_test(seen.standardised, seen.by_sensor)
     assert found.sensor == 1
     assert found.p_value < 1e-6
 
 
-def test_a_change_shows_in_its_nis_by_block(story):
-    system, y = story
+def test_a_change_is_located_by_blocks(simulated):
+    system, y = simulated
     broken = y.copy()
     broken[1000:1100] *= 4.0
     parts = nis_by_block(innovations(model_of(*system), broken).standardised)
@@ -138,14 +138,13 @@ def test_a_change_shows_in_its_nis_by_block(story):
     assert all(950 <= start <= 1110 for start in parts.starts[out])
 
 
-def test_too_few_rounds_are_not_tested():
+def test_too_few_rounds_give_no_whiteness_test():
     assert whiteness_test(np.random.default_rng(0).normal(size=(30, 2)), 10) is None
     assert whiteness_test(np.full((300, 2), np.nan), 10) is None
 
 
 @pytest.mark.parametrize(("rounds", "features", "missing"), [(400, 3, 0.8), (500, 10, 0.5), (400, 3, 0.0)])
-def test_gaps_are_no_memory(rounds, features, missing):
-    """Independent standard normals with many gaps: at the 1 % level about 1 in 100 is called rare."""
+def test_missing_entries_cause_few_false_alarms_of_the_whiteness_test(rounds, features, missing):
     rng, alarms = np.random.default_rng(11), 0
     for _ in range(150):
         white = rng.normal(size=(rounds, features))
@@ -156,7 +155,7 @@ def test_gaps_are_no_memory(rounds, features, missing):
     assert alarms <= 7  # of 150; 1.5 expected
 
 
-def test_a_bias_is_named_after_its_sensor_even_where_errors_go_together():
+def test_a_bias_is_attributed_to_its_sensor_although_errors_are_correlated():
     rng = np.random.default_rng(5)
     noise = np.array([[1.0, 0.9], [0.9, 1.0]])
     model = hs.LinearGaussianModel(transition=np.zeros((2, 2)), process_cov=1e-6 * np.eye(2), observation_cov=noise)

@@ -1,4 +1,4 @@
-"""What history tells of the hidden coordinates: against a dense Gaussian, whatever the basis."""
+"""Hidden variance explained by the history: against a dense Gaussian, and in any basis."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def shares(D, Q, R, P0, rounds):
     return hidden_variance_explained(model, innovations(model, ys).end_cov, rounds)
 
 
-def test_spread_by_squaring_is_the_recursion():
+def test_marginal_covariance_equals_the_recursion():
     D, Q, _, _, _, P0 = random_system(np.random.default_rng(1), 4, 2, radius=1.02)
     for rounds in (0, 1, 2, 7, 64, 101):
         P = P0
@@ -24,22 +24,22 @@ def test_spread_by_squaring_is_the_recursion():
         np.testing.assert_allclose(marginal_covariance(D, Q, P0, rounds), P, rtol=1e-10)
 
 
-def test_shares_are_conditional_variances_of_the_joint_gaussian():
+def test_shares_follow_from_the_joint_gaussian():
     rng = np.random.default_rng(4)
     D, Q, A, R, m0, P0 = random_system(rng, 5, 2)
     n, d, k = 12, 5, 2
     _, cov, H, noise = joint(D, Q, A, R, m0, P0, n)
     now = np.arange(n * d, n * d + d)
     o, u = now[:k], now[k:]
-    # Given o_n alone, and given o_n with all observations.
+    # The covariances of u given o_n, and given o_n and all observations.
     before = cov[np.ix_(u, u)] - cov[np.ix_(u, o)] @ np.linalg.solve(cov[np.ix_(o, o)], cov[np.ix_(o, u)])
     F = np.vstack([H, np.eye(len(cov))[o]])
     S = F @ cov @ F.T
     S[: n * k, : n * k] += noise
     cross = cov[u] @ F.T
     after = cov[np.ix_(u, u)] - cross @ np.linalg.solve(S, cross.T)
-    wanted = np.sort(1.0 - np.linalg.eigvals(np.linalg.solve(before, after)).real)[::-1]
-    np.testing.assert_allclose(shares(D, Q, R, P0, n), wanted, atol=1e-7)
+    expected = np.sort(1.0 - np.linalg.eigvals(np.linalg.solve(before, after)).real)[::-1]
+    np.testing.assert_allclose(shares(D, Q, R, P0, n), expected, atol=1e-7)
 
 
 def test_shares_do_not_depend_on_the_basis_of_the_hidden_block():
@@ -52,18 +52,18 @@ def test_shares_do_not_depend_on_the_basis_of_the_hidden_block():
     np.testing.assert_allclose(moved, shares(D, Q, R, P0, 200), atol=1e-6)
 
 
-def test_what_leaves_no_trace_is_not_told():
-    D = np.array([[0.9, 0.3, 0.0], [0.0, 0.97, 0.0], [0.0, 0.0, 0.95]])  # the last touches nothing
+def test_a_hidden_coordinate_without_effect_on_observations_is_not_explained():
+    D = np.array([[0.9, 0.3, 0.0], [0.0, 0.97, 0.0], [0.0, 0.0, 0.95]])  # the last affects no other
     found = shares(D, np.diag([0.001, 0.2, 0.2]), 0.001 * np.eye(1), np.eye(3), 400)
     assert found[0] > 0.5
     assert found[1] == pytest.approx(0.0, abs=1e-9)
 
 
-def test_nothing_hidden():
+def test_a_model_without_hidden_coordinates_has_no_shares():
     assert shares(0.9 * np.eye(2), np.eye(2), np.eye(2), np.eye(2), 50).shape == (0,)
 
 
-def test_a_model_that_explodes_is_examined_all_the_same():
+def test_an_unstable_model_can_be_examined():
     rng = np.random.default_rng(3)
     model = hs.LinearGaussianModel(
         transition=[[0.5, 0.3], [0.0, 1.3]], process_cov=0.1 * np.eye(2), observation_cov=[[0.2]]

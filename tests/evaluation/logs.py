@@ -1,4 +1,4 @@
-"""Logs for tests: journals as the service exports them."""
+"""Journals for tests, in the format in which the service exports them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,21 @@ def write(path: Path, events: Iterable[dict[str, Any]]) -> Path:
     return path
 
 
-def seen(y: Sequence[float]) -> list[float | None]:
+def nan_to_none(y: Sequence[float]) -> list[float | None]:
     return [None if np.isnan(entry) else float(entry) for entry in y]
 
 
 def agent_events(
     rounds: int, *, agent: str = "ts-pco", seed: int = 0, delay: int = 0, missing: float = 0.0, names: bool = True
 ) -> list[dict[str, Any]]:
-    """A stream decided by a catalogued agent; rewards come `delay` rounds late, a share of them never."""
+    """Return the events of a stream with decisions by an agent.
+
+    Rewards arrive `delay` rounds late, and a share `missing` of them never arrives.
+    """
     rng = np.random.default_rng(seed)
     arms = ["red", "green", "blue"] if names else ARMS
     logger = hs.make(agent, observed=OBSERVED, arms=arms, seed=seed)
-    events, seq, waiting = [created(arms)], 1, []
+    events, seq, pending = [created(arms)], 1, []
     for t in range(rounds):
         y = rng.normal(size=OBSERVED)
         if rng.uniform() < 0.1:
@@ -54,7 +57,7 @@ def agent_events(
                 "decided",
                 id=f"d{t}",
                 round=t + 1,
-                observation=seen(y),
+                observation=nan_to_none(y),
                 arm=decision.arm,
                 propensity=decision.propensity,
                 propensities=decision.propensities.tolist(),
@@ -62,10 +65,10 @@ def agent_events(
             )
         )
         if rng.uniform() >= missing:
-            waiting.append((t, decision.id, value))
-        while waiting and waiting[0][0] + delay <= t:
-            at, number, paid = waiting.pop(0)
-            logger.learn(number, paid)
+            pending.append((t, decision.id, value))
+        while pending and pending[0][0] + delay <= t:
+            at, number, reward = pending.pop(0)
+            logger.learn(number, reward)
             seq += 1
-            events.append(event(seq, "rewarded", decision=f"d{at}", value=paid, how="given", folded=True))
+            events.append(event(seq, "rewarded", decision=f"d{at}", value=reward, how="given", folded=True))
     return events

@@ -1,4 +1,4 @@
-"""`halfseen evaluate`, for real: table, notes, files; and what is refused, in one line."""
+"""The command `halfseen evaluate`: its table, notes, files and error messages."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def journal(tmp_path_factory):
 
 
 def test_a_journal_is_evaluated(journal, tmp_path, capsys):
-    words = ["evaluate", str(journal), "--policy", "uniform,always:red", "--policy", "lag-ts:lags=2,width=0.5"]
-    assert run_app([*words, "--out", str(tmp_path / "out")]) == 0
-    told = capsys.readouterr()
-    shown = " ".join(told.out.split())
-    assert told.err.splitlines()[0] == f"evaluating what was logged in {journal}"
-    assert all(name in told.out for name in FILES)
+    arguments = ["evaluate", str(journal), "--policy", "uniform,always:red", "--policy", "lag-ts:lags=2,width=0.5"]
+    assert run_app([*arguments, "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr()
+    text = " ".join(printed.out.split())
+    assert printed.err.splitlines()[0] == f"evaluating what was logged in {journal}"
+    assert all(name in printed.out for name in FILES)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(FILES)
     summary = json.loads((tmp_path / "out/evaluation.json").read_text())
     assert list(summary["policies"]) == ["logged", "uniform", "always:red", "lag-ts:lags=2,width=0.5"]
     assert summary["decisions"] == 200
-    assert f"{summary['without_reward']} decisions of 200 have no reward and are left out" in shown
+    assert f"{summary['without_reward']} decisions of 200 have no reward and are left out" in text
     assert summary["arms"] == ["red", "green", "blue"]
     one = summary["policies"]["uniform"]
     assert one["ips"]["low"] < one["ips"]["value"] < one["ips"]["high"]
@@ -39,78 +39,78 @@ def test_a_journal_is_evaluated(journal, tmp_path, capsys):
     )
     page = (tmp_path / "out/evaluation.html").read_text()
     assert "always:red" in page
-    assert "had no chance in the log" in page
+    assert "had propensity 0 in the log" in page
     assert "<script" not in page
     assert (tmp_path / "out/evaluation.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_the_command_says_what_the_function_says(journal, tmp_path):
-    words = ["--intervals", "bootstrap", "--seed", "5", "--missing", "0.5", "--out", str(tmp_path)]
-    assert run_app(["evaluate", str(journal), *words]) == 0
+def test_the_command_and_the_function_give_the_same_results(journal, tmp_path):
+    arguments = ["--intervals", "bootstrap", "--seed", "5", "--missing", "0.5", "--out", str(tmp_path)]
+    assert run_app(["evaluate", str(journal), *arguments]) == 0
     found = hs.evaluate(journal, intervals="bootstrap", seed=5, missing=0.5)
     assert list(found.policies) == ["logged", "uniform", "always:red", "always:green", "always:blue"]
     assert json.loads((tmp_path / "evaluation.json").read_text()) == json.loads(json.dumps(found.summary()))
     assert "note: uniform: " in str(found)
 
 
-def test_a_table_and_its_columns(tmp_path, capsys):
+def test_a_table_is_evaluated(tmp_path, capsys):
     table = World().log(120, seed=1)
     names = np.array(["low", "middle", "high"])[table["arm"]]
     rows = zip(table["observation_0"], table["observation_1"], names, table["propensity"], table["reward"], strict=True)
     lines = [",".join(map(str, row)) for row in rows]
     (tmp_path / "log.csv").write_text("warm,wet,arm,propensity,reward\n" + "\n".join(lines) + "\n")
-    words = ["evaluate", str(tmp_path / "log.csv"), "--observed", "warm,wet", "--arms", "low,middle,high"]
-    assert run_app([*words, "--policy", "always:middle"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "always:middle" in shown
-    assert "the log has no propensities of arms that were not played" in shown
+    arguments = ["evaluate", str(tmp_path / "log.csv"), "--observed", "warm,wet", "--arms", "low,middle,high"]
+    assert run_app([*arguments, "--policy", "always:middle"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "always:middle" in text
+    assert "the log has no propensities of the arms that were not played" in text
 
 
-def test_progress_counts_the_rounds_of_all_that_are_asked(journal):
-    heard = []
-    hs.evaluate(journal, ["random", "uniform", by_lot], progress=lambda done, total: heard.append((done, total)))
-    assert heard == [(done, 400) for done in range(50, 401, 50)]
+def test_progress_counts_the_rounds_of_agents_and_functions(journal):
+    reports = []
+    hs.evaluate(journal, ["random", "uniform", one_third], progress=lambda done, total: reports.append((done, total)))
+    assert reports == [(done, 400) for done in range(50, 401, 50)]
 
 
-def by_lot(seen: np.ndarray) -> list[float]:
+def one_third(observation: np.ndarray) -> list[float]:
     return [1 / 3] * 3
 
 
-def test_the_picture_goes_where_it_is_told(tmp_path):
+def test_the_figure_is_saved_as_svg_or_png(tmp_path):
     found = hs.evaluate(World().log(60, seed=1), [rule, "always:1", "always:2"])
-    found.plot(tmp_path / "picture.svg")
-    assert "<svg" in (tmp_path / "picture.svg").read_text()
+    found.plot(tmp_path / "figure.svg")
+    assert "<svg" in (tmp_path / "figure.svg").read_text()
     with pytest.raises(hs.HalfseenError, match=r"expected a name ending in .png or .svg"):
-        found.plot(tmp_path / "picture.txt")
+        found.plot(tmp_path / "figure.txt")
 
 
-def test_an_agent_by_its_spec(journal):
+def test_an_agent_spec_is_a_policy(journal):
     found = hs.evaluate(journal, hs.AgentSpec("ts-pco", {"width": 0.4}, label="narrow"))
     assert list(found.policies) == ["logged", "narrow"]
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
-        (["nowhere.ndjson"], "log: expected a file that is there, got 'nowhere.ndjson'"),
+        (["nowhere.ndjson"], "log: expected an existing file, got 'nowhere.ndjson'"),
         (["shop.ndjson", "--policy", "nobody"], "There is no agent 'nobody'"),
-        (["shop.ndjson", "--policy", "always:pink"], "arm of 'always': expected one of: blue, green, red, got 'pink'"),
-        (["shop.ndjson", "--policy", "kf-ts"], "model: expected a value, got nothing"),
+        (["shop.ndjson", "--policy", "always:pink"], "There is no arm 'pink'. The arms are: blue, green, red"),
+        (["shop.ndjson", "--policy", "kf-ts"], "model: expected a"),
         (
             ["shop.ndjson", "--policy", "oracle-ts"],
-            "policy: expected an agent that decides on what was, got 'oracle-ts'",
+            "policy: expected an agent that does not need the true context, got 'oracle-ts'",
         ),
-        (["shop.ndjson", "--stream", "bakery"], "stream: expected one of: shop, got 'bakery'"),
-        (["shop.ndjson", "--intervals", "narrow"], "intervals: expected 'hac' or 'bootstrap, got 'narrow''"),
-        (["shop.ndjson", "--out", "shop.ndjson"], "out: expected a folder that can be written to, got 'shop.ndjson'"),
-        (["cut.ndjson"], 'cut.ndjson, line 2: got \'{"stream": "sh\'; want an event as JSON'),
-        (["empty.ndjson"], "empty.ndjson: expected a journal, one event a line, got an empty file"),
+        (["shop.ndjson", "--stream", "bakery"], "There is no stream 'bakery'. The streams are: shop"),
+        (["shop.ndjson", "--intervals", "narrow"], "intervals: expected 'hac' or 'bootstrap', got 'narrow'"),
+        (["shop.ndjson", "--out", "shop.ndjson"], "out: expected a folder that can be written to"),
+        (["cut.ndjson"], 'cut.ndjson, line 2: expected an event as JSON, got \'{"stream": "sh\' (Unterminated string'),
+        (["empty.ndjson"], "empty.ndjson: expected a journal with one event per line, got an empty file"),
     ],
 )
-def test_bad_input_is_one_line(words, message, journal, tmp_path, monkeypatch, capsys):
+def test_error_messages(arguments, message, journal, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.ndjson").write_bytes(journal.read_bytes())
     (tmp_path / "empty.ndjson").write_bytes(b"")
     (tmp_path / "cut.ndjson").write_text(json.dumps(created()) + '\n{"stream": "sh')
-    assert run_app(["evaluate", *words]) == 2
+    assert run_app(["evaluate", *arguments]) == 2
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith(f"error: {message}")

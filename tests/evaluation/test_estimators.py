@@ -1,4 +1,4 @@
-"""The estimators beside their definitions, written out; ESS by hand; what is said where they cannot be believed."""
+"""The estimators compared with their definitions, and the notes about unreliable estimates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TINY = {
 }
 
 
-def test_ips_and_snips_by_hand():
+def test_ips_and_snips_of_four_rounds():
     found = hs.evaluate(TINY, "always:1").policies["always:1"]
     np.testing.assert_allclose(found.weights, [0, 4, 1.25, 0])
     assert found.values["ips"].value == pytest.approx((4 * 4 - 2 * 1.25) / 4)
@@ -46,7 +46,7 @@ def test_ips_and_snips_by_hand():
     assert found.differences["snips"].value == pytest.approx(13.5 / 5.25 - 1.5)
 
 
-def test_effective_size_by_hand():
+def test_effective_sample_size_of_small_examples():
     assert effective_size(np.array([1.0, 1.0, 1.0, 1.0])) == 4
     assert effective_size(np.array([3.0, 0.0, 0.0])) == 1
     assert effective_size(np.array([1.0, 2.0, 3.0])) == pytest.approx(36 / 14)
@@ -55,13 +55,13 @@ def test_effective_size_by_hand():
 
 
 def ridge(features: np.ndarray, rewards: np.ndarray, penalty: float, mean: float) -> np.ndarray:
-    """Least squares with rows √λ e_j → 0 added, which is ridge."""
+    """Return the ridge estimate, as least squares with additional rows √λ e_j and targets 0."""
     size = features.shape[1]
     rows = np.vstack([features, np.sqrt(penalty) * np.eye(size)])
     return np.linalg.lstsq(rows, np.concatenate([rewards - mean, np.zeros(size)]), rcond=None)[0]
 
 
-def test_the_reward_model_is_ridge_on_the_other_blocks():
+def test_the_reward_model_is_a_ridge_regression_on_the_other_blocks():
     table = World().log(53, seed=4)
     y = np.column_stack([table["observation_0"], table["observation_1"]])
     y[[3, 20], 1] = np.nan
@@ -80,7 +80,7 @@ def test_the_reward_model_is_ridge_on_the_other_blocks():
 
 
 @pytest.mark.parametrize("row", [0, 17, 52])
-def test_no_row_has_a_part_in_its_own_prediction(row):
+def test_a_reward_does_not_affect_its_own_prediction(row):
     table = World().log(53, seed=4)
     y = np.column_stack([table["observation_0"], table["observation_1"]])
     rewards = table["reward"].copy()
@@ -91,24 +91,24 @@ def test_no_row_has_a_part_in_its_own_prediction(row):
     assert (before != after).any()
 
 
-def test_arms_never_played_and_entries_that_tell_nothing():
+def test_constant_entries_and_arms_never_played_are_predicted_by_the_mean():
     y = np.column_stack([np.full(20, 7.0), np.full(20, np.nan)])
     found = predicted_rewards(y, np.zeros(20, dtype=np.int64), np.full(20, 5.0), 2, regularisation=1.0)
     np.testing.assert_allclose(found, 5.0)
     assert (predicted_rewards(y[:1], np.array([1]), np.array([3.0]), 2, regularisation=1.0) == 0).all()
 
 
-def test_doubly_robust_by_its_definition():
+def test_doubly_robust_follows_its_definition():
     table = World().log(80, seed=5)
     found = hs.evaluate(table, rule, regularisation=0.7)
     log = read_log(table)
     predicted = predicted_rewards(log.observations, log.played, log.rewards, ARMS, regularisation=0.7)
-    chances = World.target(log.observations)
+    probabilities = World.target(log.observations)
     terms, base = [], []
     for t in range(80):
-        arm, left = log.played[t], log.rewards[t] - predicted[t, log.played[t]]
-        terms.append(chances[t] @ predicted[t] + chances[t, arm] / log.propensity[t] * left)
-        base.append(log.propensities[t] @ predicted[t] + left)
+        arm, residual = log.played[t], log.rewards[t] - predicted[t, log.played[t]]
+        terms.append(probabilities[t] @ predicted[t] + probabilities[t, arm] / log.propensity[t] * residual)
+        base.append(log.propensities[t] @ predicted[t] + residual)
     one = found.policies["rule"]
     assert one.values["dr"].value == pytest.approx(np.mean(terms))
     assert one.differences["dr"].value == pytest.approx(np.mean(terms) - np.mean(base))
@@ -117,7 +117,7 @@ def test_doubly_robust_by_its_definition():
     assert found.policies["logged"].values["dr"].value == pytest.approx(np.mean(base))
 
 
-def test_the_logged_policy_is_its_mean_reward():
+def test_the_value_of_the_logged_policy_is_the_mean_reward():
     table = World().log(200, seed=6)
     found = hs.evaluate(table, ["logged"])
     assert list(found.policies) == ["logged"]
@@ -130,16 +130,16 @@ def test_the_logged_policy_is_its_mean_reward():
     assert alone.policies["logged"].values["dr"].value == pytest.approx(table["reward"].mean())
 
 
-def test_a_policy_that_is_the_logged_one_differs_by_nothing():
+def test_a_policy_equal_to_the_logged_one_has_difference_zero():
     table = World().log(300, seed=7)
-    one = hs.evaluate(table, liked).policies["liked"]
+    one = hs.evaluate(table, logging_policy).policies["logging_policy"]
     for estimate in one.differences.values():
         assert max(map(abs, (estimate.value, estimate.low, estimate.high))) < 1e-12
 
 
 @pytest.mark.parametrize("intervals", ["hac", "bootstrap"])
-def test_units_do_not_matter(intervals):
-    """Rewards in other units, and counted from elsewhere, move dr and snips along; the same seed, the same interval."""
+def test_dr_and_snips_follow_linear_changes_of_the_rewards(intervals):
+    """The same seed gives the same interval."""
     table = World().log(150, seed=8)
     plain = hs.evaluate(table, rule, intervals=intervals, seed=3).policies["rule"]
     again = hs.evaluate(table, rule, intervals=intervals, seed=3).policies["rule"]
@@ -151,9 +151,8 @@ def test_units_do_not_matter(intervals):
             assert getattr(other.policies["rule"].values[name], end) == pytest.approx(1000 + 4 * here)
 
 
-def test_running_values_are_those_of_the_rounds_so_far():
-    """Values are those of an evaluation of the first rounds; intervals narrow as in the textbook, and end as that of
-    all rounds."""
+def test_running_values_use_the_first_rounds():
+    """The last interval is that of all rounds."""
     table, n = World().log(120, seed=9), 120
     log = read_log(table)
     rounds, probabilities = rewarded_rounds(log, log.rewards, np.zeros((n, ARMS))), uniform(log)
@@ -176,7 +175,7 @@ def test_running_values_are_those_of_the_rounds_so_far():
 
 
 @pytest.mark.parametrize("rewards", [[1.0], [1.0, 1.0], [2.0] * 5])
-def test_running_values_of_rewards_that_never_differ(rewards):
+def test_running_values_of_constant_rewards(rewards):
     values, ones = np.array(rewards), np.ones(len(rewards))
     ends = np.arange(1, len(rewards) + 1)
     found = running_ratio(values, ones, ones, ends, hac_estimate(values, len(values)))
@@ -185,9 +184,9 @@ def test_running_values_of_rewards_that_never_differ(rewards):
     np.testing.assert_array_equal(found.high[2:], values[2:])
 
 
-def test_intervals_of_rewards_that_are_alike_hold():
-    """AR(1) rewards: most intervals hold the mean, at the end and half way. Taken one by one, 3 of 5 would."""
-    rng, held, lone = np.random.default_rng(3), np.zeros(2), 0
+def test_running_intervals_of_autocorrelated_rewards_cover():
+    """Intervals for independent rewards would cover in three of five runs."""
+    rng, covered, naive = np.random.default_rng(3), np.zeros(2), 0
     runs, n, rho = 300, 3000, 0.7
     for _ in range(runs):
         noise, values = rng.normal(size=n + 100), np.zeros(n + 100)
@@ -196,103 +195,102 @@ def test_intervals_of_rewards_that_are_alike_hold():
         values = values[100:]
         ones = np.ones(n)
         line = running_ratio(values, ones, ones, np.array([n // 2, n]), hac_estimate(values, n))
-        held += (line.low <= 0) & (line.high >= 0)
-        lone += abs(values.mean()) <= 1.96 * values.std() / np.sqrt(n)
-    assert (held / runs > 0.87).all()
-    assert lone / runs < 0.7
+        covered += (line.low <= 0) & (line.high >= 0)
+        naive += abs(values.mean()) <= 1.96 * values.std() / np.sqrt(n)
+    assert (covered / runs > 0.87).all()
+    assert naive / runs < 0.7
 
 
-def test_rounds_without_reward_are_left_out_or_count_as_told():
-    paid = [1.0, None, -2.0, 3.0]
-    left = hs.evaluate(TINY | {"reward": paid}, "always:1")
-    assert left.policies["always:1"].values["ips"].value == pytest.approx(-2 * 1.25 / 3)
-    assert left.warnings[0].startswith("1 decision of 4 has no reward and is left out: ")
-    counted = hs.evaluate(TINY | {"reward": paid}, "always:1", missing=-1.0)
+def test_rounds_without_a_reward_are_left_out_or_count_as_missing():
+    rewards = [1.0, None, -2.0, 3.0]
+    left_out = hs.evaluate(TINY | {"reward": rewards}, "always:1")
+    assert left_out.policies["always:1"].values["ips"].value == pytest.approx(-2 * 1.25 / 3)
+    assert left_out.warnings[0].startswith("1 decision of 4 has no reward and is left out, which is correct if ")
+    counted = hs.evaluate(TINY | {"reward": rewards}, "always:1", missing=-1.0)
     assert counted.policies["always:1"].values["ips"].value == pytest.approx((-1 * 4 - 2 * 1.25) / 4)
     assert counted.warnings[0] == "1 decision of 4 has no reward and counts as -1"
-    assert counted.summary()["without_reward"] == left.summary()["without_reward"] == 1
+    assert counted.summary()["without_reward"] == left_out.summary()["without_reward"] == 1
 
 
 def greedy_log(n: int = 400) -> dict[str, object]:
-    """Arm 0 or 1 by lot, arm 2 never; in half of the rounds arm 0 for certain."""
+    """Return a log in which arm 2 has propensity 0, and arm 1 has propensity 0 in half of the rounds."""
     rng = np.random.default_rng(0)
     sure = np.arange(n) % 2 == 0
     arms = np.where(sure, 0, rng.integers(0, 2, size=n))
-    chances = np.where(sure[:, None], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0])
+    propensities = np.where(sure[:, None], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0])
     y, rewards = rng.normal(size=n), rng.normal(size=n)
     return {
         "observation": y,
         "arm": arms,
-        "propensity": chances[np.arange(n), arms],
-        "propensities": list(chances),
+        "propensity": propensities[np.arange(n), arms],
+        "propensities": list(propensities),
         "reward": rewards,
     }
 
 
-def test_choices_without_a_chance_are_measured_and_said():
+def test_the_share_of_choices_with_propensity_zero_is_noted():
     found = hs.evaluate(greedy_log(), ["uniform", "always:0", "always:1", "always:2"])
     uncovered = {label: one.uncovered for label, one in found.policies.items()}
     assert uncovered == pytest.approx({"logged": 0, "uniform": 0.5, "always:0": 0, "always:1": 0.5, "always:2": 1.0})
     assert found.policies["always:0"].sure
-    assert "50.0 % of its choices had no chance in the log" in found.policies["always:1"].notes[0]
+    assert "50.0 % of its choices had propensity 0 in the log" in found.policies["always:1"].notes[0]
     assert np.isnan(found.policies["always:2"].values["snips"].value)
     assert found.policies["always:2"].effective_size == 0
     assert any("always:2: the effective sample size is 0.0" in line for line in found.warnings)
     assert "yes" in str(found.table())
 
 
-def test_without_all_propensities_coverage_is_guessed_from_what_was_played():
+def test_without_propensities_every_arm_that_was_played_counts_as_covered():
     table = {name: values for name, values in greedy_log().items() if name != "propensities"}
     found = hs.evaluate(table, ["always:1", "always:2"], arms=3)
     assert found.policies["always:1"].uncovered == 0
     assert found.policies["always:2"].uncovered == 1
     assert "at least 100.0 %" in found.policies["always:2"].notes[0]
-    assert any("no propensities of arms that were not played" in line for line in found.warnings)
+    assert any("no propensities of the arms that were not played" in line for line in found.warnings)
 
 
-def test_few_effective_rounds_are_said():
+def test_a_small_effective_sample_size_is_noted():
     table = World().log(60, seed=3)
     found = hs.evaluate(table, "always:2").policies["always:2"]
     assert found.effective_size < 50
-    assert "too small for an interval to mean anything" in found.notes[0]
+    assert "too small for a reliable interval" in found.notes[0]
 
 
-def liked(seen: np.ndarray) -> np.ndarray:
-    """A policy that likes what the logging one likes."""
-    return World.logging(seen[None])[0]
+def logging_policy(observation: np.ndarray) -> np.ndarray:
+    return World.logging(observation[None])[0]
 
 
-def test_propensities_that_were_not_those_are_noticed():
-    """Arms were drawn by softmax, and the log says by lot."""
+def test_wrong_propensities_are_noted():
+    """Arms were drawn by softmax, but the logged propensities are uniform."""
     table = World().log(4000, seed=3)
-    lies = table | {"propensity": np.full(4000, 1 / 3), "propensities": [[1 / 3] * 3] * 4000}
-    assert hs.evaluate(table, liked).policies["liked"].sure
-    (note,) = hs.evaluate(lies, liked).policies["liked"].notes
-    assert note.startswith("weights should average 1 and average ")
+    wrong = table | {"propensity": np.full(4000, 1 / 3), "propensities": [[1 / 3] * 3] * 4000}
+    assert hs.evaluate(table, logging_policy).policies["logging_policy"].sure
+    (note,) = hs.evaluate(wrong, logging_policy).policies["logging_policy"].notes
+    assert note.startswith("the mean weight should be 1 and is ")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"intervals": "wide"}, "intervals: expected 'hac' or 'bootstrap, got 'wide''"),
-        ({"missing": float("nan")}, "missing: expected a number, got the value nan"),
+        ({"intervals": "wide"}, "intervals: expected 'hac' or 'bootstrap', got 'wide'"),
+        ({"missing": float("nan")}, r"missing: expected a number within ±1e\+100, got nan"),
         ({"regularisation": 0}, "regularisation: expected a finite number above 0, got 0"),
-        ({"seed": -1}, "seed: got -1"),
-        ({"policy": 3}, "policy: expected 'uniform', 'always:ARM, got 3'"),
-        ({"policy": []}, "policy: expected at least one, got none"),
-        ({"policy": ["uniform", "uniform"]}, "policy: expected each only once, got 'uniform' twice"),
+        ({"seed": -1}, "seed: expected an integer of at least 0, got -1"),
+        ({"policy": 3}, "policy: expected 'uniform', 'always:ARM', 'logged', an agent or a function, got 3"),
+        ({"policy": []}, "policy: expected at least one policy, got none"),
+        ({"policy": ["uniform", "uniform"]}, "policy: expected every policy once, got 'uniform' twice"),
         ({"policy": "unform"}, "There is no agent 'unform'"),
         ({"policy": "adaptive:histry=3"}, "'adaptive' has no option 'histry'. Did you mean 'history'"),
-        ({"stream": "s"}, "stream: got 's', with a table that has no such column"),
-        ({"arms": ["a", "a"]}, "arms: expected names that differ, got .*"),
+        ({"stream": "s"}, "stream: expected nothing, because the table has no column 'stream', got 's'"),
+        ({"arms": ["a", "a"]}, r"arms: expected distinct names, got \['a', 'a'\]"),
     ],
 )
-def test_what_is_refused(options, message):
+def test_invalid_arguments(options, message):
     with pytest.raises(HalfseenError, match=message):
         hs.evaluate(TINY, **options)
 
 
-def test_one_rewarded_round_has_no_interval():
+def test_a_single_rewarded_round_has_no_interval():
     found = hs.evaluate(TINY | {"reward": [1.0, None, None, None]}, "uniform")
     one = found.policies["uniform"].values["ips"]
     assert one.value == 1.0

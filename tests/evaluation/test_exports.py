@@ -1,4 +1,4 @@
-"""An engine's journal, exported both ways: one log."""
+"""The two formats of an exported journal give the same log."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from halfseen.evaluation.readers import read_log
 from halfseen.service.engine.engine import Engine
 from halfseen.service.schemas import DecisionRequest, EngineSettings, RewardRequest, StreamSpec
 
-PAYS = {"a": 1.0, "b": 0.5, "c": 2.0, "d": 1.5}
+REWARDS = {"a": 1.0, "b": 0.5, "c": 2.0, "d": 1.5}
 
 
-async def live(folder) -> None:
+async def write_exports(folder) -> None:
     engine = await Engine.open(str(folder / "streams.db"), EngineSettings(identify=False, sweep_seconds=3600))
     draw = np.random.default_rng(0)
     spec = {"observed": 2, "arms": ["a", "b", "c"], "agent": "ts-pco", "seed": 1}
@@ -30,20 +30,21 @@ async def live(folder) -> None:
             await engine.retire_arm("offered", "c")
         if turn == 20:
             await engine.add_arm("offered", "d")
-        there = ["a", "b"] if turn % 3 == 0 else None
-        asks = [DecisionRequest(draw.normal(size=2).tolist(), available=there) for _ in range(4)]
-        for made in await engine.decide_all("offered", asks):
-            await engine.reward("offered", RewardRequest(made.id, PAYS[made.arm] + 0.1 * draw.normal()))
+        available = ["a", "b"] if turn % 3 == 0 else None
+        requests = [DecisionRequest(draw.normal(size=2).tolist(), available=available) for _ in range(4)]
+        for decision in await engine.decide_all("offered", requests):
+            reward = REWARDS[decision.arm] + 0.1 * draw.normal()
+            await engine.reward("offered", RewardRequest(decision.id, reward))
     for _ in range(6):
-        made = {}
+        decided = {}
         for name in ("late", "fold"):
             requests = [DecisionRequest(y) for y in draw.normal(size=(5, 2)).tolist()]
-            made[name] = await engine.decide_all(name, requests)
+            decided[name] = await engine.decide_all(name, requests)
         await asyncio.sleep(0.03)
-        for name, decisions in made.items():
-            await engine.decide(name, DecisionRequest([0.1, 0.2]))  # with the defaults
+        for name, decisions in decided.items():
+            await engine.decide(name, DecisionRequest([0.1, 0.2]))  # this also adds the default rewards
             for one in decisions[1:]:
-                await engine.reward(name, RewardRequest(one.id, PAYS[one.arm]))
+                await engine.reward(name, RewardRequest(one.id, REWARDS[one.arm]))
     for ending in ("ndjson", "parquet"):
         await engine.export_streams(folder / f"journal.{ending}")
     await engine.close()
@@ -52,12 +53,12 @@ async def live(folder) -> None:
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exports")
-    asyncio.run(live(folder))
+    asyncio.run(write_exports(folder))
     return folder
 
 
 @pytest.mark.parametrize("stream", ["offered", "late", "fold"])
-def test_both_ways_give_one_log(exports, stream):
+def test_both_formats_give_the_same_log(exports, stream):
     lines, rows = (read_log(exports / f"journal.{ending}", stream=stream) for ending in ("ndjson", "parquet"))
     assert rows.arms == lines.arms
     assert rows.first_arms == lines.first_arms
@@ -69,11 +70,11 @@ def test_both_ways_give_one_log(exports, stream):
         np.testing.assert_array_equal(getattr(rows, name), getattr(lines, name))
 
 
-def test_what_was_on_offer_is_what_a_policy_plays(exports):
+def test_policies_play_only_available_arms(exports):
     log = read_log(exports / "journal.parquet", stream="offered")
     assert not log.possible[40:, 2].any()  # retired
-    assert not log.possible[:80, 3].any()  # not there yet
-    assert not log.possible[0, 2]  # not on offer
+    assert not log.possible[:80, 3].any()  # added later
+    assert not log.possible[0, 2]  # not available
     found = {
         ending: hs.evaluate(exports / f"journal.{ending}", ["uniform", "lag-ts"], stream="offered")
         for ending in ("ndjson", "parquet")
@@ -83,7 +84,7 @@ def test_what_was_on_offer_is_what_a_policy_plays(exports):
         assert one == other
 
 
-def test_a_table_of_the_columns_knows_what_was_on_offer_and_what_was_learnt(exports):
+def test_a_table_of_the_exported_columns_contains_available_arms_and_learnt_rewards(exports):
     from pyarrow import parquet
 
     table = parquet.read_table(exports / "journal.parquet").replace_schema_metadata()
@@ -91,20 +92,20 @@ def test_a_table_of_the_columns_knows_what_was_on_offer_and_what_was_learnt(expo
     whole = read_log(exports / "journal.ndjson", stream="late")
     np.testing.assert_array_equal(log.rewards, whole.rewards)
     late = [step for step in log.steps if step.kind == 1]
-    assert len(late) == whole.defaults >= 6  # the defaults that nothing came after; what came too late was not learnt
+    assert len(late) == whole.defaults >= 6  # late rewards were not learnt
     assert (
         read_log(table, stream="offered", arms=["a", "b", "c", "d"]).possible[0] == [True, True, False, False]
     ).all()
 
 
-def test_a_late_reward_that_was_learnt_in_the_place_of_a_default_counts_once(exports):
+def test_a_late_reward_that_replaced_a_default_counts_once(exports):
     log = read_log(exports / "journal.parquet", stream="fold")
-    paid = [step for step in log.steps if step.kind is StepKind.REWARDED]
-    assert [step.provisional for step in paid].count(True) == 6 * 4
-    assert len({step.at for step in paid}) == len(paid) - 6 * 4
+    steps = [step for step in log.steps if step.kind is StepKind.REWARDED]
+    assert [step.provisional for step in steps].count(True) == 6 * 4
+    assert len({step.at for step in steps}) == len(steps) - 6 * 4
     late = [at for at in range(36) if at % 6 in (1, 2, 3, 4)]
-    assert log.rewards[late].tolist() == [PAYS[log.arms[log.played[at]]] for at in late]
+    assert log.rewards[late].tolist() == [REWARDS[log.arms[log.played[at]]] for at in late]
     assert log.defaults == np.isfinite(log.rewards).sum() - len(late)
-    chances, agent = policies.by_agent(log, "ts-pco", {})
-    np.testing.assert_allclose(chances, log.propensities, atol=1e-9)  # those of the stream: it lives as that lived
+    probabilities, agent = policies.by_agent(log, "ts-pco", {})
+    np.testing.assert_allclose(probabilities, log.propensities, atol=1e-9)  # the replay equals the stream
     assert "provisional rewards" not in agent.health().facts

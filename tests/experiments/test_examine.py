@@ -102,7 +102,7 @@ def test_sensors_are_worth_what_they_tell(record):
     assert worth["the hidden one"].share.value > 0.02
     assert worth["the hidden one"].hidden
     assert abs(worth["noise"].share.value) < 0.002
-    assert "would not be missed" in found.finding("worth of none").sentence
+    assert "could be removed" in found.finding("worth of none").sentence
     assert "the greedy choice would lose" in found.finding("worth of all").sentence
     # In money: the greedy choice on the true context can at most win what is left.
     assert worth["all"].greedy_reward > 10 * abs(worth["none"].greedy_reward)
@@ -244,7 +244,7 @@ def test_health_of_an_agent_with_a_history_has_findings(agent):
     [
         ((), ("fine",), "nothing wrong"),
         ((), ("fine", "look", "look"), "nothing bad; worth a look: 1, 2"),
-        (("a note",), ("look", "bad"), "1 to look at"),
+        (("a note",), ("look", "bad"), "1 note"),
     ],
 )
 def test_the_heading_of_a_health_agrees_with_its_findings(notes, verdicts, heading):
@@ -262,11 +262,11 @@ def test_a_share_below_nothing_is_told_as_none_with_the_reason():
     found = {finding.name: finding for finding in reward_findings(measured)}
     told = found["rewards explained"].sentence
     assert told.startswith(
-        "what is seen explains 0 % of what rewards vary around each arm's mean, the filtered context 40"
+        "the observation explains 0 % of the variance of rewards around each arm's mean, the filtered context 40"
     )
-    assert told.endswith("; 0 %: no better than each arm's mean")
+    assert told.endswith("; 0 % means no better than each arm's mean")
     assert found["use of filtering"].shown == "little: +0.0 ± 1.0 %"
-    assert "the best without hidden coordinates 0 %" in found["use of the hidden block"].sentence
+    assert "the best description without hidden coordinates 0 %" in found["use of the hidden block"].sentence
     assert "no better" not in found["use of the hidden block"].sentence  # nothing, but not less than nothing
     assert not any("-0" in finding.shown + finding.sentence for finding in found.values())
 

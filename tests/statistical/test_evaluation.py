@@ -1,6 +1,6 @@
-"""Off-policy evaluation where the truth is known: no bias, intervals that cover, and what a reward model is worth.
+"""Off-policy evaluation where the true value is known: bias, coverage, and the benefit of the reward model.
 
-Bounds are four standard errors of the simulation itself, so a right estimator fails once in 10,000.
+Bounds are four standard errors of the simulation, so that a correct estimator fails once in 10,000 runs.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ SIMULATIONS = 200
 
 
 @cache
-def played(rho: float, curved: bool, intervals: str, rounds: int, logs: int) -> tuple[float, dict[str, np.ndarray]]:
-    """The truth, and (value, low, high) of every simulation by estimator."""
+def simulate(rho: float, curved: bool, intervals: str, rounds: int, logs: int) -> tuple[float, dict[str, np.ndarray]]:
+    """Return the true value, and (value, low, high) of every simulated log by estimator."""
     world = World(rho, curved)
     return world.truth(), simulated(world, rounds, logs, intervals)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-@pytest.mark.parametrize("curved", [False, True], ids=["model right", "model wrong"])
-def test_no_bias(name, curved):
-    """snips is a ratio: it is allowed its bias of order 1/n, a tenth of its spread at most."""
-    truth, found = played(0.0, curved, "hac", 400, SIMULATIONS)
+@pytest.mark.parametrize("curved", [False, True], ids=["correct reward model", "wrong reward model"])
+def test_estimates_are_unbiased(name, curved):
+    """snips is a ratio with a bias of order 1/n. A tenth of its standard deviation is allowed."""
+    truth, found = simulate(0.0, curved, "hac", 400, SIMULATIONS)
     values = found[name][:, 0]
     allowed = 4.0 * values.std() / np.sqrt(SIMULATIONS)
     assert abs(values.mean() - truth) < allowed + (0.1 * values.std() if name == "snips" else 0.0)
@@ -40,33 +40,33 @@ def test_no_bias(name, curved):
     [(0.0, False, "hac"), (0.0, True, "hac"), pytest.param(0.0, False, "bootstrap", marks=pytest.mark.slow)],
 )
 def test_intervals_cover(name, rho, curved, intervals):
-    """95 %, ± 4 standard errors of the simulation, and 2 % for what weights do to a normal approximation."""
+    """95 % ± 4 standard errors of the simulation, and 2 % because weights make the normal approximation worse."""
     logs = SIMULATIONS if intervals == "hac" else 100
-    truth, found = played(rho, curved, intervals, 400, logs)
+    truth, found = simulate(rho, curved, intervals, 400, logs)
     covered = coverage(found[name], truth)
     error = np.sqrt(0.95 * 0.05 / logs)
     assert 0.95 - 4.0 * error - 0.02 < covered <= 1.0
 
 
 @pytest.mark.parametrize("name", ["dr", "snips"])
-def test_intervals_know_that_rounds_depend_on_each_other(name):
-    """Contexts that last for five rounds: an interval for independent rounds would cover three in four."""
-    truth, found = played(0.8, False, "hac", 1000, 100)
+def test_intervals_cover_if_rounds_are_autocorrelated(name):
+    """Intervals for independent rounds would cover in three of four logs."""
+    truth, found = simulate(0.8, False, "hac", 1000, 100)
     values, low, high = found[name].T
     covered = coverage(found[name], truth)
     assert covered > 0.93 - 4.0 * np.sqrt(0.93 * 0.07 / 100)
     assert np.mean(high - low) / 3.92 == pytest.approx(values.std(), rel=0.2)
 
 
-def test_a_good_model_makes_doubly_robust_narrow():
-    _, found = played(0.0, False, "hac", 400, SIMULATIONS)
+def test_a_good_reward_model_reduces_the_variance_of_the_doubly_robust_estimate():
+    _, found = simulate(0.0, False, "hac", 400, SIMULATIONS)
     spread = {name: values[:, 0].std() for name, values in found.items()}
     assert spread["dr"] < 0.5 * spread["ips"]
     assert spread["dr"] < spread["snips"]
 
 
-def test_paired_differences_cover_and_know_that_they_are_paired():
-    """Contexts are shared, so a difference is surer than one of two independent values."""
+def test_intervals_of_paired_differences_cover_and_are_narrower():
+    """Both policies share the contexts, so their difference varies less than that of independent values."""
     world, logs = World(rho=0.8), 100
     truth = world.truth() - world.truth(World.logging)
     found, widths = [], []
@@ -84,8 +84,8 @@ def test_paired_differences_cover_and_know_that_they_are_paired():
 
 
 @cache
-def of_a_learning_agent(runs: int, rounds: int) -> dict[str, np.ndarray]:
-    """What "by lot" would have earned, by logs of an agent that plays what it learnt, every arm at least 10 %."""
+def uniform_values_from_a_learning_agent(runs: int, rounds: int) -> dict[str, np.ndarray]:
+    """Return estimates of the uniform policy from logs of an agent that learns and plays every arm at least 10 %."""
     values: dict[str, list[float]] = {name: [] for name in ESTIMATORS}
     for seed in range(runs):
         rng = np.random.default_rng([seed, 5])
@@ -97,8 +97,9 @@ def of_a_learning_agent(runs: int, rounds: int) -> dict[str, np.ndarray]:
             reward = float(OFFSETS[arm] + SLOPES[arm] @ y[t] + 0.5 * rng.normal())
             agent.learn(decision, reward)
             rows.append((arm, decision.propensity, decision.propensities.tolist(), reward))
-        arms, chances, lists, rewards = (list(column) for column in zip(*rows, strict=True))
-        log = {"observation": y.tolist(), "arm": arms, "propensity": chances, "propensities": lists, "reward": rewards}
+        arms, propensity, lists, rewards = (list(column) for column in zip(*rows, strict=True))
+        log = {"observation": y.tolist(), "arm": arms, "propensity": propensity, "propensities": lists}
+        log["reward"] = rewards
         found = hs.evaluate(log, "uniform").policies["uniform"]
         for name in ESTIMATORS:
             values[name].append(found.values[name].value)
@@ -106,7 +107,7 @@ def of_a_learning_agent(runs: int, rounds: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_no_bias_where_the_logging_agent_learns(name):
-    found = of_a_learning_agent(80, 250)[name]
+def test_estimates_are_unbiased_if_the_logging_agent_learns(name):
+    found = uniform_values_from_a_learning_agent(80, 250)[name]
     slack = 0.1 * found.std() if name == "snips" else 0.0
     assert abs(found.mean() - OFFSETS.mean()) < 4.0 * found.std() / np.sqrt(80) + slack

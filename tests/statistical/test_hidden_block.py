@@ -1,4 +1,4 @@
-"""health() is right about the use of the hidden block in the worlds of the leaderboard."""
+"""health() is correct about the use of the hidden block in the worlds of the leaderboard."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from benchmarks.hidden_block import WORLDS, truth_and_verdicts
 
 from halfseen.worlds import named
 
-# What is true, established in benchmarks.hidden_block and in docs/how-to/health.md: does the hidden block pay?
+# How much the hidden block helps, as measured by benchmarks.hidden_block and documented in docs/how-to/health.md.
 TRUTH = {
     "paper ε=0.01": "little",
     "paper ε=0.1": "little",
@@ -25,10 +25,10 @@ def check(name, options, seeds):
     world = named(name, **options)
     shares, verdicts = truth_and_verdicts(world, seeds, 3000)
     added = shares[:, 2] - shares[:, 1]
-    wanted = TRUTH[world.name]
-    assert (added > 0.25).all() if wanted == "much" else (added < 0.015).all()
-    assert [hidden for hidden, _ in verdicts] == [wanted] * len(seeds)
-    if world.name == "fog":  # sensors are noisy: filtering pays there, and nothing that is hidden
+    expected = TRUTH[world.name]
+    assert (added > 0.25).all() if expected == "much" else (added < 0.015).all()
+    assert [hidden for hidden, _ in verdicts] == [expected] * len(seeds)
+    if world.name == "fog":  # sensors are noisy, so filtering helps, but hidden coordinates do not
         assert (shares[:, 1] - shares[:, 0] > 0.1).all()
         assert [filtering for _, filtering in verdicts] == ["much"] * len(seeds)
     if world.name.startswith("paper"):
@@ -37,11 +37,11 @@ def check(name, options, seeds):
 
 
 @pytest.mark.parametrize(("name", "options"), [case for case in CASES if case[0] in QUICK], ids=str)
-def test_a_seed_of_some_worlds(name, options):
+def test_findings_are_correct_for_one_seed_of_some_worlds(name, options):
     check(name, options, (0,))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), CASES, ids=str)
-def test_twenty_seeds_of_every_world(name, options):
+def test_findings_are_correct_for_twenty_seeds_of_every_world(name, options):
     check(name, options, tuple(range(20)))

@@ -1,4 +1,4 @@
-"""Confidence intervals and p-values, beside scipy's and by how often they cover."""
+"""Confidence intervals and p-values: compared with SciPy, and their coverage in simulations."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_mean_estimate_is_students_interval():
     assert str(got) == f"{values.mean():.3g} [{low:.3g}, {high:.3g}]"
 
 
-def test_intervals_cover_as_often_as_they_say():
+def test_95_percent_intervals_cover_95_percent():
     rng = np.random.default_rng(1)
     covered = [(e := mean_estimate(rng.normal(1.0, 1.0, size=8))).low <= 1.0 <= e.high for _ in range(2000)]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.02)
@@ -49,14 +49,14 @@ def test_ratio_of_means_is_the_relative_difference_plus_one():
     assert (ratio.low, ratio.high) == pytest.approx((1 + difference.low, 1 + difference.high))
 
 
-def test_holm_on_the_steps_written_out():
+def test_holm_on_small_examples():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.4, 0.9]) == pytest.approx([1.0, 1.0, 1.0])
     assert holm([0.2]) == [0.2]
     assert holm([]) == []
 
 
-def test_the_paired_test():
+def test_paired_p_value_is_wilcoxons_and_uniform_under_the_null():
     rng = np.random.default_rng(6)
     baseline = rng.normal(size=30)
     assert paired_p_value(baseline, baseline) == 1.0

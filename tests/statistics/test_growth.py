@@ -1,4 +1,4 @@
-"""Slopes and growth exponents of curves whose answer is known."""
+"""Slopes and growth exponents of curves with known exponents."""
 
 import numpy as np
 import pytest
@@ -15,15 +15,16 @@ def test_growth_exponent_of_a_power(power):
     assert got.high - got.low < 1e-9
 
 
-def test_the_cost_of_learning_does_not_hide_linear_growth():
+def test_large_regret_in_the_first_rounds_does_not_hide_linear_growth():
     terms = np.full((4, 8000), 1.2)
     terms[:, :500] += 9.0
     assert growth_exponent(terms).value == pytest.approx(1, abs=1e-9)
     at = log_grid(8000, first=800)
-    assert power_exponents(at, np.cumsum(terms, axis=1)[:, at - 1]).max() < 0.8  # which the sum itself would do
+    # The exponent of the cumulative sum is too small, because of the first rounds.
+    assert power_exponents(at, np.cumsum(terms, axis=1)[:, at - 1]).max() < 0.8
 
 
-def test_the_interval_of_the_growth_exponent_covers():
+def test_95_percent_intervals_of_the_growth_exponent_cover():
     rng = np.random.default_rng(2)
     terms = np.diff(np.arange(801.0) ** 0.6)
     covered = []
@@ -34,7 +35,7 @@ def test_the_interval_of_the_growth_exponent_covers():
     assert np.mean(covered) == pytest.approx(0.95, abs=0.04)
 
 
-def test_what_has_no_exponent():
+def test_curves_without_an_exponent_give_nan():
     assert np.isnan(power_exponents(log_grid(100), np.zeros((2, len(log_grid(100)))))).all()
     assert np.isnan(growth_exponent(np.zeros((2, 100))).value)
     assert np.isnan(growth_exponent(np.ones((2, 15))).value)
@@ -42,7 +43,7 @@ def test_what_has_no_exponent():
     assert np.isnan(slope(np.arange(2.0), np.arange(2.0)).value)
 
 
-def test_slope_against_scipy():
+def test_slope_is_scipys():
     rng = np.random.default_rng(0)
     x = rng.normal(size=30)
     y = 0.7 * x + rng.normal(size=30)

@@ -1,4 +1,4 @@
-"""k-means: the starts have the law they should, and the end is a fixed point of Lloyd's algorithm."""
+"""k-means: initial centres have the right distribution, and the result is a fixed point of Lloyd's algorithm."""
 
 import numpy as np
 import pytest
@@ -11,20 +11,20 @@ def cost(points, centres):
     return ((points[:, None] - centres) ** 2).sum(axis=2).min(axis=1).sum()
 
 
-def test_second_centres_are_drawn_by_squared_distance():
+def test_second_centre_is_drawn_in_proportion_to_squared_distance():
     points = np.array([[0.0], [1.0], [3.0]])
-    rng, seen = np.random.default_rng(0), np.zeros((3, 3))
+    rng, counts = np.random.default_rng(0), np.zeros((3, 3))
     for _ in range(6000):
         centres, _ = k_means(points, rng.uniform(size=(1, 2)), 0)
-        seen[
+        counts[
             int(np.flatnonzero(points[:, 0] == centres[0, 0])[0]), int(np.flatnonzero(points[:, 0] == centres[1, 0])[0])
         ] += 1
-    want = (points - points.T) ** 2
-    want = want / want.sum(axis=1, keepdims=True) / 3
-    np.testing.assert_allclose(seen / 6000, want, atol=5 * np.sqrt(0.25 / 6000))
+    expected = (points - points.T) ** 2
+    expected = expected / expected.sum(axis=1, keepdims=True) / 3
+    np.testing.assert_allclose(counts / 6000, expected, atol=5 * np.sqrt(0.25 / 6000))
 
 
-def test_the_end_is_a_fixed_point_and_no_worse_than_scipys():
+def test_result_is_a_fixed_point_and_no_worse_than_scipys():
     rng = np.random.default_rng(1)
     points = rng.normal(size=(400, 3)) + 3 * rng.normal(size=(6, 3))[rng.integers(6, size=400)]
     centres, labels = k_means(points, rng.uniform(size=(12, 6)), 100)

@@ -1,4 +1,4 @@
-"""Statistics of dependent series, beside statsmodels and arch."""
+"""Statistics of autocorrelated series, compared with statsmodels and arch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ar(rho: float, n: int, seed: int = 0, mean: float = 0.3) -> np.ndarray:
 
 @pytest.mark.parametrize("lags", [0, 1, 7, 40])
 @pytest.mark.parametrize("rho", [-0.4, 0.0, 0.8])
-def test_hac_is_that_of_statsmodels(rho, lags):
+def test_hac_mean_equals_statsmodels(rho, lags):
     series = ar(rho, 500)
     peer = sm.OLS(series, np.ones(500)).fit(
         cov_type="HAC", cov_kwds={"maxlags": lags, "use_correction": False}, use_t=True
@@ -37,15 +37,14 @@ def test_hac_is_that_of_statsmodels(rho, lags):
     assert found.p_value == pytest.approx(peer.pvalues[0], rel=1e-8)
 
 
-def test_autocovariances_by_hand():
+def test_autocovariances_of_four_numbers():
     series = np.array([1.0, 4.0, -2.0, 5.0])
     d = series - 2.0
-    wanted = [(d @ d) / 4, (d[1] * d[0] + d[2] * d[1] + d[3] * d[2]) / 4, (d[2] * d[0] + d[3] * d[1]) / 4]
-    np.testing.assert_allclose(autocovariances(series, 2), wanted)
+    expected = [(d @ d) / 4, (d[1] * d[0] + d[2] * d[1] + d[3] * d[2]) / 4, (d[2] * d[0] + d[3] * d[1]) / 4]
+    np.testing.assert_allclose(autocovariances(series, 2), expected)
 
 
-def test_the_bandwidth_is_newey_and_wests():
-    """The formula with its sums written out."""
+def test_number_of_lags_follows_newey_and_west():
     series = ar(0.7, 1000, seed=3)
     pilot = int(4 * 10 ** (2 / 9))
     gammas = autocovariances(series, pilot)
@@ -55,36 +54,35 @@ def test_the_bandwidth_is_newey_and_wests():
     assert automatic_lags(ar(0.0, 1000)) < automatic_lags(ar(0.5, 1000)) < automatic_lags(ar(0.9, 1000))
 
 
-def test_hac_covers_where_independence_does_not():
-    """Of 400 means of an autoregression the 95 % interval holds nearly as many as it should; the naive one does not."""
-    held = naive = 0
+def test_hac_intervals_of_an_autoregression_cover_and_naive_intervals_do_not():
+    covered = naive = 0
     for seed in range(400):
         series = ar(0.6, 1500, seed=seed, mean=0.0)
         found = hac_mean(series)
-        held += abs(found.t) < 1.96
+        covered += abs(found.t) < 1.96
         naive += abs(found.value) < 1.96 * series.std() / np.sqrt(1500)
-    assert 0.90 < held / 400 < 0.98
+    assert 0.90 < covered / 400 < 0.98
     assert naive / 400 < 0.75
 
 
-def test_series_that_do_not_move():
+def test_constant_series():
     assert hac_mean(np.zeros(50)).p_value == 1.0
-    still = hac_mean(np.full(50, 2.0))
-    assert (still.value, still.standard_error, still.lags) == (2.0, 0.0, 0)
-    assert np.isnan(still.t)
+    constant = hac_mean(np.full(50, 2.0))
+    assert (constant.value, constant.standard_error, constant.lags) == (2.0, 0.0, 0)
+    assert np.isnan(constant.t)
     assert block_length(np.zeros(50)) == 1
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("n", [500, 4000])
-def test_block_length_is_that_of_arch(rho, n):
+def test_block_length_is_close_to_that_of_arch(rho, n):
     for seed in range(5):
         series = ar(rho, n, seed=seed)
         peer = float(optimal_block_length(series)["circular"].iloc[0])
-        assert block_length(series) == pytest.approx(peer, rel=0.2, abs=1.0)  # arch has other autocovariances
+        assert block_length(series) == pytest.approx(peer, rel=0.2, abs=1.0)  # arch scales autocovariances differently
 
 
-def test_the_bootstrap_knows_the_spread_of_a_mean():
+def test_bootstrap_means_have_the_standard_error_of_the_mean():
     series = ar(0.6, 4000, seed=1)
     drawn = block_bootstrap(series[:, None], block_length(series))[:, 0]
     assert drawn.mean() == pytest.approx(series.mean(), abs=0.01)
@@ -92,8 +90,8 @@ def test_the_bootstrap_knows_the_spread_of_a_mean():
     assert drawn.std() > 1.6 * series.std() / np.sqrt(len(series))
 
 
-def test_blocks_by_hand():
-    """Whole blocks of the circle, the last one cut: every draw is a mean of such blocks, paired over the columns."""
+def test_bootstrap_means_are_means_of_circular_blocks():
+    """Every draw averages full blocks and one shortened block, the same ones for all columns."""
     series = np.stack([np.arange(7.0), 100.0 + np.arange(7.0) ** 2], axis=1)
     drawn = block_bootstrap(series, 3, draws=50, seed=4)
     starts = np.random.Generator(np.random.Philox(4)).integers(0, 7, size=(50, 3))
@@ -102,27 +100,27 @@ def test_blocks_by_hand():
         np.testing.assert_allclose(row, series[at].mean(axis=0))
 
 
-def test_the_middle_of_the_draws():
+def test_percentile_interval_is_the_central_95_percent():
     found = percentile_interval(7.0, np.arange(1001.0))
     assert (found.value, found.low, found.high) == (7.0, pytest.approx(25.0), pytest.approx(975.0))
 
 
 @pytest.mark.parametrize(("n", "most"), [(40, 0.12), (80, 0.09), (200, 0.075)])
-def test_short_series_are_not_called_different_too_often(n, most):
-    """White noise at the 5 % level: no error that is estimated from the series itself is exact in short ones."""
+def test_false_positive_rate_in_short_white_noise(n, most):
+    """At the 5 % level. Short series exceed it, because their standard error is estimated from few values."""
     rng = np.random.default_rng(4)
     assert np.mean([hac_mean(rng.normal(size=n)).p_value < 0.05 for _ in range(1500)]) < most
 
 
-def test_one_value_or_one_that_never_moves_has_no_t():
+def test_a_single_value_and_a_constant_series_have_no_t_value():
     assert hac_mean(np.array([0.7])).p_value == 1.0
-    still = hac_mean(np.full(50, 0.1))
-    assert np.isnan(still.t)
-    assert still.standard_error == 0.0
+    constant = hac_mean(np.full(50, 0.1))
+    assert np.isnan(constant.t)
+    assert constant.standard_error == 0.0
 
 
 def autoregressive(rng, n, slope):
-    """A stationary series of variance 1 / (1 − slope²) that follows its own past."""
+    """Return a stationary AR(1) series with variance 1 / (1 − slope²)."""
     x, noise = np.empty(n), rng.normal(size=n)
     x[0] = noise[0] / np.sqrt(1.0 - slope**2)
     for t in range(1, n):
@@ -131,13 +129,13 @@ def autoregressive(rng, n, slope):
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.8])
-def test_the_cautious_error_is_that_of_a_long_series(slope):
-    """√n times it goes to 1/(1 − slope), the square root of 2π times the spectrum at 0."""
+def test_conservative_error_of_a_long_series(slope):
+    """√n times the error converges to 1/(1 − slope), the square root of 2π times the spectral density at 0."""
     series = autoregressive(np.random.default_rng(3), 40_000, slope)
     assert np.sqrt(len(series)) * conservative_error(series) == pytest.approx(1.0 / (1.0 - slope), rel=0.05)
 
 
-def test_the_cautious_error_covers_where_lags_reach_back_too_little():
+def test_conservative_intervals_cover_where_newey_west_intervals_are_too_narrow():
     rng, means, errors, plain = np.random.default_rng(4), [], [], []
     for _ in range(400):
         series = autoregressive(rng, 400, 0.8)
@@ -150,6 +148,6 @@ def test_the_cautious_error_covers_where_lags_reach_back_too_little():
 
 
 @pytest.mark.parametrize("series", [np.ones(50), np.zeros(4), np.arange(6.0), np.sin(np.arange(300.0))])
-def test_the_cautious_error_of_odd_series_is_a_number(series):
+def test_conservative_error_of_degenerate_series_is_finite(series):
     assert np.isfinite(conservative_error(series))
     assert conservative_error(series) >= hac_mean(series).standard_error

@@ -1,4 +1,4 @@
-"""Linear-Gaussian worlds: distributions as stated, the same noise for every agent, and dynamics that change."""
+"""Linear-Gaussian worlds: their distributions, common random numbers, and changing dynamics."""
 
 from dataclasses import replace
 
@@ -13,12 +13,12 @@ from halfseen.worlds import linear_gaussian, named
 from halfseen.worlds.linear_gaussian import Change, LinearGaussianEpisodes, RandomWorld
 from halfseen.worlds.named import NAMED
 
-SEEDS = [2, 5]  # of the worlds whose dynamics change
+SEEDS = [2, 5]  # for worlds with changing dynamics
 RANDOM = [name for name in NAMED if isinstance(named(name), RandomWorld)]
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_named_worlds_have_the_stated_distribution(name):
+def test_named_worlds_have_the_documented_distribution(name):
     world = named(name, **({"at": 4000} if name == "switch" else {}))
     episodes = world.begin(range(3))
     rounds = episodes.advance(4000)
@@ -42,7 +42,7 @@ def test_named_worlds_have_the_stated_distribution(name):
     assert not np.array_equal(episodes.models[0].transition, episodes.models[1].transition)
 
 
-def test_the_sizes_of_the_specification():
+def test_named_worlds_have_the_documented_sizes():
     sizes = {name: (w.latent, w.observed, w.arms, w.process_var, w.reward_std, w.observation_var)
              for name, w in ((n, named(n)) for n in RANDOM)}  # fmt: skip
     assert sizes == {
@@ -56,7 +56,7 @@ def test_the_sizes_of_the_specification():
     assert named("paper", noise=0.01).process_var == 0.01
 
 
-def test_noise_does_not_depend_on_batch_or_pieces():
+def test_noise_depends_neither_on_the_batch_nor_on_the_length_of_calls():
     world = named("foggy-keyhole")
     whole = world.begin([4, 9]).advance(60)
     alone = world.begin([9])
@@ -66,8 +66,8 @@ def test_noise_does_not_depend_on_batch_or_pieces():
         np.testing.assert_allclose(joined, whole[part][:, 1], rtol=1e-12, atol=1e-12)
 
 
-def test_a_world_of_ones_own_matrices():
-    """The same world in other coordinates gives the same observations and rewards."""
+def test_a_world_from_given_matrices():
+    """The rewards are the same in original and in canonical coordinates."""
     rng = np.random.default_rng(0)
     model = small_model()
     form = replace(model, observation=rng.normal(size=(3, 5))).canonical()
@@ -86,7 +86,7 @@ def test_a_world_of_ones_own_matrices():
         (lambda: named("paper", noise=0), "noise: expected a finite number above 0, got 0"),
         (
             lambda: linear_gaussian(model=small_model(), arm_params=np.eye(3)),
-            "arm_params: got shape (3, 3); want",
+            "arm_params: expected shape (3, 5), got shape (3, 3)",
         ),
         (lambda: linear_gaussian(model={}, arm_params=np.eye(5)), "model: expected a LinearGaussianModel, got dict"),
         (lambda: named("switch", at=0), "at: expected an integer of at least 1, got 0"),
@@ -95,10 +95,13 @@ def test_a_world_of_ones_own_matrices():
         (lambda: named("orbit").begin(3), "seeds: expected a list of at least one seed, got 3"),
         (lambda: named("orbit").begin([-1]), "seeds: expected an integer of at least 0, got -1"),
         (lambda: named("orbit").begin([1]).advance(0), "n: expected an integer of at least 1, got 0"),
-        (lambda: linear_gaussian(model=small_model(), arm_params=[1, 2]), "arm_params: got shape (2,); want"),
+        (
+            lambda: linear_gaussian(model=small_model(), arm_params=[1, 2]),
+            "arm_params: expected shape (arms, 5), got shape (2,)",
+        ),
     ],
 )
-def test_bad_worlds(call, line):
+def test_invalid_worlds(call, line):
     with pytest.raises(hs.HalfseenError) as caught:
         call()
     assert str(caught.value).startswith(line)
@@ -109,7 +112,7 @@ def assert_same_rounds(one, other):
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_until_the_change_it_is_orbit_and_a_later_change_is_no_change_yet():
+def test_switch_equals_orbit_until_the_change():
     worlds = named("switch", at=40), named("switch", at=70), named("orbit")
     changed, later, never = (world.begin(SEEDS).advance(90) for world in worlds)
     assert_same_rounds([part[:40] for part in changed], [part[:40] for part in later])
@@ -134,7 +137,7 @@ def test_after_the_change_contexts_follow_the_new_transition():
 
 
 @pytest.mark.parametrize("pieces", [(90,), (40, 50), (39, 1, 1, 49), (41, 49), (30,) * 3, (1,) * 90])
-def test_the_rounds_do_not_depend_on_the_pieces_they_come_in(pieces):
+def test_rounds_do_not_depend_on_the_length_of_calls(pieces):
     world = named("switch", at=40)
     whole, episodes = world.begin(SEEDS).advance(90), world.begin(SEEDS)
     parts = [episodes.advance(n) for n in pieces]
@@ -142,7 +145,7 @@ def test_the_rounds_do_not_depend_on_the_pieces_they_come_in(pieces):
         np.testing.assert_allclose(np.concatenate([part[at] for part in parts]), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_schedule_may_hold_several_changes():
+def test_dynamics_can_change_several_times():
     steady = named("orbit").begin(SEEDS)
     stop = np.zeros((2, 20, 20))
     own = np.stack([model.transition for model in steady.models])
@@ -156,14 +159,14 @@ def test_a_schedule_may_hold_several_changes():
         np.testing.assert_allclose(got[3, b], D @ got[2, b] + noise[2], atol=1e-12)
 
 
-def test_agents_are_told_the_model_that_holds_at_the_start():
+def test_facts_contain_the_model_of_the_first_round():
     facts, steady = named("switch", at=1).begin(SEEDS).facts(), named("orbit").begin(SEEDS).facts()
     assert facts.keys() == steady.keys()
     for mine, theirs in zip(facts["model"], steady["model"], strict=True):
         np.testing.assert_array_equal(mine.transition, theirs.transition)
 
 
-def test_the_record_and_the_names():
+def test_settings_and_names_of_switch():
     assert named("switch").settings() == named("orbit").settings() | {"name": "switch", "changes_after": 1500}
     assert "changes_after" not in named("orbit").settings()
     assert world_spec("switch:at=500") == named("switch", at=500)
@@ -171,10 +174,10 @@ def test_the_record_and_the_names():
     assert (named("switch").changes_after, named("orbit").changes_after) == (1500, None)
 
 
-def test_the_model_given_at_the_start_serves_until_the_change():
+def test_the_model_of_the_first_round_is_correct_until_the_change():
     result = hs.run(["kf-ts", "oracle-ts"], world=["orbit", "switch:at=300"], rounds=600, seeds=4)
     for agent in result.agents:
-        calm, changed = (result.tracks[world, agent].regret for world in result.worlds)
-        np.testing.assert_array_equal(calm[:, :300], changed[:, :300])
+        steady, changed = (result.tracks[world, agent].regret for world in result.worlds)
+        np.testing.assert_array_equal(steady[:, :300], changed[:, :300])
     error = {world: result.tracks[world, "kf-ts"].error[:, 300:].mean() for world in result.worlds}
     assert error["switch at=300"] > 2 * error["orbit"]

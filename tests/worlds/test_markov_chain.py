@@ -1,4 +1,4 @@
-"""The world of a hidden Markov chain, and what is told of it."""
+"""Worlds with a hidden Markov chain, and the facts about them."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def played():
     return episodes, episodes.advance(ROUNDS)
 
 
-def test_states_move_as_the_chain_says(played):
+def test_state_frequencies_match_the_transition_matrix(played):
     episodes, rounds = played
     states = rounds.contexts.argmax(axis=2)
     assert set(np.unique(rounds.contexts)) == {0.0, 1.0}
@@ -32,20 +32,20 @@ def test_states_move_as_the_chain_says(played):
     assert share.sum() == pytest.approx(1)
 
 
-def test_observations_and_rewards(played):
+def test_observations_and_rewards_depend_on_the_state(played):
     episodes, rounds = played
     states = rounds.contexts.argmax(axis=2)
     for s in range(3):
         here = rounds.observations[states == s]
         np.testing.assert_allclose(here.mean(axis=0), episodes.chain.means[s], atol=4.5 / np.sqrt(len(here)))
         np.testing.assert_allclose(np.cov(here.T), np.eye(2), atol=0.05)
-    want = np.einsum("tbd,bkd->tbk", rounds.contexts, episodes.arm_params)
-    np.testing.assert_allclose(rounds.expected, want, atol=1e-12)
+    expected = np.einsum("tbd,bkd->tbk", rounds.contexts, episodes.arm_params)
+    np.testing.assert_allclose(rounds.expected, expected, atol=1e-12)
     assert not np.allclose(episodes.arm_params[0], episodes.arm_params[1])
 
 
-def test_the_model_told_has_the_moments_of_the_chain(played):
-    """Covariances of y with itself, now and up to five rounds later."""
+def test_the_linear_gaussian_model_has_the_moments_of_the_chain(played):
+    """Autocovariances of y up to lag 5, and the covariance of the process noise."""
     episodes, rounds = played
     model = episodes.chain.linear_gaussian()
     x, y = rounds.contexts, rounds.observations
@@ -54,15 +54,15 @@ def test_the_model_told_has_the_moments_of_the_chain(played):
     cov = model.initial_cov
     np.testing.assert_allclose(D @ cov @ D.T + model.process_cov, cov, atol=1e-12)
     for lag in range(6):
-        want = A @ np.linalg.matrix_power(D, lag) @ cov @ A.T + (model.observation_cov if lag == 0 else 0)
+        expected = A @ np.linalg.matrix_power(D, lag) @ cov @ A.T + (model.observation_cov if lag == 0 else 0)
         found = np.einsum("tbi,tbj->ij", centred[lag:], centred[: len(y) - lag]) / centred[lag:, :, 0].size
-        np.testing.assert_allclose(found, want, atol=0.15)
+        np.testing.assert_allclose(found, expected, atol=0.15)
     jumps = (x[1:] - x[:-1] @ D.T).reshape(-1, 3)
     np.testing.assert_allclose(jumps.mean(axis=0), 0, atol=0.005)
     np.testing.assert_allclose(jumps.T @ jumps / len(jumps), model.process_cov, atol=0.005)
 
 
-def test_noise_does_not_depend_on_batch_or_pieces():
+def test_noise_depends_neither_on_the_batch_nor_on_the_length_of_calls():
     whole = named("regimes").begin([4, 9]).advance(60)
     alone = named("regimes").begin([9])
     pieces = [alone.advance(n) for n in (25, 35)]
@@ -73,9 +73,9 @@ def test_noise_does_not_depend_on_batch_or_pieces():
 @pytest.mark.parametrize("world", list(NAMED))
 @pytest.mark.parametrize("name", list(CATALOG))
 def test_every_agent_can_be_built_in_every_world(world, name):
-    place = named(world)
-    episodes = place.begin([0, 1])
-    policy = build_policy(AgentSpec(name), place, episodes, (0, 1), 50)
+    instance = named(world)
+    episodes = instance.begin([0, 1])
+    policy = build_policy(AgentSpec(name), instance, episodes, (0, 1), 50)
     rounds = episodes.advance(3)
     for t in range(3):
         contexts = rounds.contexts[t] if policy.estimator.reveals_context else None

@@ -306,7 +306,7 @@ class Agent:
     def fold(
         self,
         observations: ArrayLike,
-        arms: Sequence[Arm],
+        arms: Iterable[Arm],
         rewards: ArrayLike,
         *,
         contexts: ArrayLike | None = None,
@@ -316,7 +316,8 @@ class Agent:
 
         The state afterwards is, bit for bit, that of an agent that made these decisions and was rewarded at once.
         `propensities` (n,), `Decision.propensity` of each arm, matter to agents that learn from them (`meb`): if not
-        given, the arms count as chosen by this agent, with all its active arms available.
+        given, the arms count as chosen by this agent, with all its active arms available. Tables may be DataFrames and
+        vectors Series, of pandas or polars; columns are taken in order.
         """
         history = RecordedRounds.checked(self.policy, self._arms, observations, arms, rewards, contexts, propensities)
         before = self.state()
@@ -396,7 +397,7 @@ class RecordedRounds:
         policy: Policy,
         known: Arms,
         observations: ArrayLike,
-        arms: Sequence[Arm],
+        arms: Iterable[Arm],
         rewards: ArrayLike,
         contexts: ArrayLike | None,
         propensities: ArrayLike | None,

@@ -196,7 +196,7 @@ class Fleet:
         """See y (n, k), NaN where not seen, of the `streams` (all if not given) and choose an arm for each of them.
 
         `available` is a list of arms, for all alike, or a mask (n, K). Agents named `oracle-…` also want the true
-        `contexts` (n, d).
+        `contexts` (n, d). Tables may be DataFrames of pandas or polars, whose columns are taken in order.
         """
         positions = slice(None) if streams is None else self._registry.positions(streams)
         rows, numbers = self._registry.rows[positions], self._registry.numbers[positions].copy()
@@ -432,6 +432,8 @@ def _ids(given: ArrayLike) -> Ints:
 
 def _mask(available: Mask | Iterable[Arm], arms: Arms, active: Mask) -> Mask:
     """Which arms each stream may play, (n, K), from a list for all or a mask; all of them `active` (n, K)."""
+    if hasattr(validation.narwhals_frame("available", available), "columns"):
+        available = validation.table("available", available, active.shape[1]) == 1.0  # type: ignore[arg-type]
     if isinstance(available, np.ndarray) and available.dtype == np.bool_:
         if available.shape != active.shape:
             raise invalid("available", f"one of shape {active.shape}", f"a mask of shape {available.shape}")

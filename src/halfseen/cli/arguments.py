@@ -148,7 +148,7 @@ def resolve_worlds(
         reward_every=reward_every or 1,
         name=Path(table).stem,
     )
-    for name in source.still_names:
+    for name in source.constant_in_scaling:
         means = "tells nothing" if name in source.constant_names else "keeps its own units, as it moves later"
         print(f"note: column '{name}' is constant in the rows used for scaling and {means}", file=sys.stderr)
     return [source]

@@ -1,6 +1,6 @@
-"""Whether rewards are distributed as predicted, and arms of which too little is known.
+"""Calibration of reward predictions, and the uncertainty about every arm (docs/mathematics.md, "Model health").
 
-docs/mathematics.md, "Model health". Each reward is predicted from those before it.
+Each reward is predicted from the rewards of earlier rounds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from halfseen.statistics.time_series import blocked_sum
 
 LEVELS = (0.5, 0.9)
 BINS = 10
-UNKNOWN = 0.25  # share of the prior variance above which an arm is mostly unknown
-CONTENDING = 0.05  # share of the rounds in which an arm may have been the best
-_WIDTH = 1.645  # 95 % one-sided
+UNKNOWN = 0.25  # an arm is uncertain if more than this share of its prior variance is left
+CONTENDING = 0.05  # an arm is a contender if it may have been the best in more than this share of the rounds
+_WIDTH = 1.645  # standard errors of a one-sided 95 % bound
 
 
 class Coverage(NamedTuple):
@@ -29,22 +29,22 @@ class Coverage(NamedTuple):
 
     level: float
     share: float
-    error: float  # standard, allowing for the autocorrelation that errors of the context have
+    error: float  # standard error, which allows for autocorrelation
 
 
 class Calibration(NamedTuple):
-    transform: Floats  # (N,) probability integral transform Φ((r − predicted)/std), uniform if predictions are right
+    transform: Floats  # (N,) probability integral transform Φ((r − predicted)/std), uniform if predictions are correct
     coverages: tuple[Coverage, ...]
 
     @property
     def histogram(self) -> Floats:
-        """The share of rewards in each tenth of their predicted distribution; 0.1 if predictions are right."""
+        """The share of rewards in each tenth of their predicted distribution, 0.1 if predictions are correct."""
         counts, _ = np.histogram(self.transform, bins=BINS, range=(0.0, 1.0))
         return np.asarray(counts / max(1, len(self.transform)))
 
 
 def measure_calibration(contexts: Floats, observed: ObservedRewards, fit: ArmFit) -> Calibration:
-    """One-step-ahead predictions of all rewards by arms that start at the prior of `fit`, with its noise."""
+    """Predict every reward from earlier ones, starting from the prior of `fit`, and measure the coverage."""
     features = np.ascontiguousarray(with_intercept(contexts)[observed.rounds])
     rewards = observed.rewards - fit.origin
     means, variances = predict_in_turn(features, observed.arms, rewards, fit.noise, fit.prior, fit.baseline)
@@ -53,8 +53,10 @@ def measure_calibration(contexts: Floats, observed: ObservedRewards, fit: ArmFit
 
 
 def coverage(transform: Floats, level: float, rounds: Ints) -> Coverage:
-    """The share of rewards inside the central interval. Rewards of neighbouring rounds share the error of the context,
-    so the standard error comes from sums over blocks of time.
+    """Return the share of rewards inside the central prediction interval.
+
+    Rewards of neighbouring rounds share the error of the estimated context, so the standard error is computed from sums
+    over blocks of time.
     """
     inside = (np.abs(transform - 0.5) <= level / 2).astype(np.float64)
     _, sum_error = blocked_sum(inside - level, rounds)
@@ -63,22 +65,22 @@ def coverage(transform: Floats, level: float, rounds: Ints) -> Coverage:
 
 
 class ArmUncertainty(NamedTuple):
-    """One entry per arm."""
+    """What is known about every arm: one entry per arm in each array."""
 
-    rewards: Ints  # how many
-    unknown: Floats  # share of the prior variance of its predicted reward that is left, mean over rounds
-    contending: Floats  # share of rounds in which the arm could, at 95 %, pay more than the best is expected to
+    rewards: Ints  # number of rewards
+    unknown: Floats  # posterior variance of the predicted reward as a share of its prior variance, mean over rounds
+    contending: Floats  # share of rounds in which the arm's 95 % upper bound exceeds the best arm's predicted reward
 
     @property
     def starved(self) -> Ints:
-        """Arms that are mostly unknown and might be worth playing."""
+        """Indices of the arms that are uncertain and might be the best."""
         return np.flatnonzero((self.unknown > UNKNOWN) & (self.contending > CONTENDING))
 
 
 def arm_uncertainty(
     contexts: Floats, observed: ObservedRewards, fit: ArmFit, retired: Iterable[int] = ()
 ) -> ArmUncertainty:
-    """How well every arm is known. Arms are compared with the best one that is not `retired`."""
+    """Measure the uncertainty about every arm. Arms are compared with the best arm that is not `retired`."""
     features = with_intercept(contexts)
     prior_var = np.einsum("ti,ij,tj->t", features, fit.prior, features, optimize=True)
     posterior_var = np.einsum("ti,aij,tj->ta", features, fit.cov, features, optimize=True)
@@ -96,14 +98,14 @@ def arm_uncertainty(
 def predict_in_turn(
     features: Floats, arms: Ints, rewards: Floats, noise: Floats, prior: Floats, baseline: float
 ) -> tuple[Floats, Floats]:
-    """Mean and variance (n,) of every reward given the rewards of earlier rows.
+    """Return the mean and the variance (n,) of every reward given the rewards of earlier rows.
 
-    θ_a ~ N((baseline, 0, ..), prior) and r = θ_aᵀc + noise_a, hyperparameters fixed. A reward of NaN is predicted like
-    any other and teaches nothing.
+    The model is θ_a ~ N((baseline, 0, ..), prior) and r = θ_aᵀc + noise_a, with fixed hyperparameters. A reward of NaN
+    is predicted like any other, and nothing is learnt from it.
     """
     n, p = features.shape
     means, variances = np.empty(n), np.empty(n)
-    for arm in range(len(noise)):  # arms share nothing but their prior
+    for arm in range(len(noise)):  # given the prior, arms are independent
         mean, cov = np.zeros(p), prior.copy()
         mean[0] = baseline
         for t in np.flatnonzero(arms == arm):

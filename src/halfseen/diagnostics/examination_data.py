@@ -1,4 +1,4 @@
-"""What is examined: a model, the data it is examined with, and how both are taken from an adaptive agent."""
+"""The model and the data of an examination, given by the user or taken from an adaptive agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from halfseen.validation import LIMIT
 
 
 class ObservedRewards(NamedTuple):
-    """One entry per reward: of the arm played or, where they were recorded, of every arm."""
+    """Rewards of the arms played, or of all arms. The arrays have one entry per reward."""
 
     rounds: Ints
     arms: Ints
@@ -30,16 +30,16 @@ class ObservedRewards(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ExaminationData:
-    """n rounds of observations and rewards. Rewards are of the arm played (n,), or of every arm (n, K)."""
+    """Observations and rewards of n rounds. Rewards are those of the arm played (n,) or of all arms (n, K)."""
 
-    observations: Floats  # (n, k), NaN where not observed
-    arms: Ints  # (n,), or (0,) where every arm's reward is known and none was played; −1: not known
-    rewards: Floats  # (n,) or (n, K), NaN where there is none
+    observations: Floats  # (n, k), NaN for entries that were not observed
+    arms: Ints  # (n,) arms played, −1 if unknown; (0,) if no arms were played
+    rewards: Floats  # (n,) or (n, K), NaN if there is none
     sensors: tuple[str, ...]  # names of the k features
     arm_names: tuple[str, ...]
-    contexts: Floats | None = None  # (n, d), the truth, in simulation
+    contexts: Floats | None = None  # (n, d) true contexts, in simulations
     contexts_name: str = "true context"
-    hidden: Floats | None = None  # (n, h), features that were recorded and hidden from the model; NaN where missing
+    hidden: Floats | None = None  # (n, h) recorded features that the model does not observe, NaN if missing
     hidden_names: tuple[str, ...] = ()
 
     @classmethod
@@ -57,26 +57,26 @@ class ExaminationData:
         hidden_names: Sequence[str] | None = None,
         arm_names: Sequence[str] | None = None,
     ) -> ExaminationData:
-        """Check the arrays a user gives; `features` is the number of features that the model observes."""
+        """Check the arrays. `features` is the number of features that the model observes."""
         ys = _columns("observations", observations, features)
         if len(ys) == 0:
-            raise invalid("observations", "at least one", "no rounds")
+            raise invalid("observations", "at least one row", "none")
         values = validation.numbers("rewards", rewards, "numbers, one per round, or one per round and arm")
         if values.ndim not in (1, 2) or len(values) != len(ys) or 0 in values.shape:
-            wanted = f"({len(ys)},), those of the arms played, or ({len(ys)}, arms)"
-            raise invalid("rewards", wanted, f"shape {values.shape}")
+            expected = f"shape ({len(ys)},), for the arms played, or ({len(ys)}, arms)"
+            raise invalid("rewards", expected, f"shape {values.shape}")
         if classify_values(values.reshape(len(ys), -1)) == EXCESSIVE:
-            raise invalid("rewards", f"numbers within ±{LIMIT:g}, NaN where none came", "an entry too large")
+            raise invalid("rewards", f"numbers within ±{LIMIT:g} or NaN", "a larger number")
         played = _arms_played(arms, values, len(ys))
         count = values.shape[1] if values.ndim == 2 else int(played.max()) + 1
         if arm_names is not None and values.ndim == 1:
             if len(arm_names) < count:
-                raise invalid("arm_names", f"at least {count}, one per arm", f"{len(arm_names)} names")
+                raise invalid("arm_names", f"at least {count} names, one per arm", str(len(arm_names)))
             count = len(arm_names)
         truth = None if contexts is None else _columns("contexts", contexts, None, len(ys))
         if truth is not None and np.isnan(truth).any():
-            raise invalid("contexts", "the whole context in every round", "an entry that is NaN")
-        unseen = None if hidden is None else _columns("hidden", hidden, None, len(ys))
+            raise invalid("contexts", "numbers without NaN", "an entry that is NaN")
+        features_hidden = None if hidden is None else _columns("hidden", hidden, None, len(ys))
         return cls(
             observations=ys,
             arms=played,
@@ -85,8 +85,10 @@ class ExaminationData:
             arm_names=_names("arm_names", arm_names, count, "arm"),
             contexts=truth,
             contexts_name=contexts_name,
-            hidden=unseen,
-            hidden_names=() if unseen is None else _names("hidden_names", hidden_names, unseen.shape[1], "hidden"),
+            hidden=features_hidden,
+            hidden_names=()
+            if features_hidden is None
+            else _names("hidden_names", hidden_names, features_hidden.shape[1], "hidden"),
         )
 
     @property
@@ -95,20 +97,20 @@ class ExaminationData:
 
     @property
     def full_information(self) -> bool:
-        """Whether the rewards of every arm are known, played or not."""
+        """Whether the rewards of all arms are known, not only those of the arms played."""
         return self.rewards.ndim == 2
 
     def observed_rewards(self) -> ObservedRewards:
-        """Of every arm if they were recorded, of those played if not."""
+        """Return the rewards of all arms if they are known, otherwise those of the arms played."""
         if self.full_information:
-            # `nonzero` gives strided views of one array; kernels are compiled for contiguous ones
+            # `nonzero` returns strided views, but kernels are compiled for contiguous arrays.
             rounds, arms = map(np.ascontiguousarray, np.nonzero(~np.isnan(self.rewards)))
             return ObservedRewards(rounds, arms, self.rewards[rounds, arms])
         rounds = np.flatnonzero(~np.isnan(self.rewards))
         return ObservedRewards(rounds, self.arms[rounds], self.rewards[rounds])
 
     def rewards_of_played(self) -> ObservedRewards:
-        """Of the arms played, where it is known which."""
+        """Return the rewards of the arms played, in the rounds in which the arm is known."""
         if not self.full_information or len(self.arms) == 0:
             return self.observed_rewards()
         rounds = np.flatnonzero(self.arms >= 0)
@@ -120,12 +122,12 @@ class ExaminationData:
 def _columns(argument: str, value: ArrayLike, columns: int | None, rows: int | None = None) -> Floats:
     array = validation.numbers(argument, value, "a table of numbers")
     if array.ndim != 2 or (columns is not None and array.shape[1] != columns) or array.shape[1] == 0:
-        wanted = "a table, one row per round" if columns is None else f"a table of {columns} columns, as the model sees"
-        raise invalid(argument, wanted, f"shape {array.shape}")
+        expected = "a table with one row per round" if columns is None else f"a table with {columns} columns"
+        raise invalid(argument, expected, f"shape {array.shape}")
     if rows is not None and len(array) != rows:
-        raise invalid(argument, f"{rows}, one per round", f"{len(array)} rows")
+        raise invalid(argument, f"{rows} rows, one per round", str(len(array)))
     if len(array) and classify_values(array) == EXCESSIVE:
-        raise invalid(argument, f"numbers within ±{LIMIT:g}, NaN for what was not seen", "an entry too large")
+        raise invalid(argument, f"numbers within ±{LIMIT:g} or NaN", "a larger number")
     return array
 
 
@@ -133,12 +135,12 @@ def _arms_played(arms: ArrayLike | None, rewards: Floats, rounds: int) -> Ints:
     if arms is None and rewards.ndim == 2:
         return np.zeros(0, dtype=np.int64)
     if arms is None:
-        raise invalid("arms", "the arm played in each round, unless rewards has a column an arm", "nothing")
-    played = np.asarray(validation.as_list("arms", arms, "the number of the arm played in each round"))  # type: ignore[arg-type]
+        raise invalid("arms", "the arm played in each round, or rewards with one column per arm", "nothing")
+    played = np.asarray(validation.as_list("arms", arms, "the index of the arm played in each round"))  # type: ignore[arg-type]
     if played.shape != (rounds,) or played.dtype.kind not in "iu" or played.min() < 0:
-        raise invalid("arms", f"{rounds} numbers of arms, from 0 on", f"{played.dtype} of shape {played.shape}")
+        raise invalid("arms", f"{rounds} indices of arms", f"{played.dtype} values of shape {played.shape}")
     if rewards.ndim == 2 and played.max() >= rewards.shape[1]:
-        raise invalid("arms", f"numbers below {rewards.shape[1]}, the columns of rewards", f"arm {played.max()}")
+        raise invalid("arms", f"indices below {rewards.shape[1]}, the number of columns of rewards", str(played.max()))
     return played.astype(np.int64)
 
 
@@ -147,29 +149,29 @@ def _names(argument: str, names: Sequence[str] | None, count: int, word: str) ->
         return tuple(f"{word} {i}" for i in range(count))
     listed = [str(name) for name in validation.as_list(argument, names, f"{count} names")]
     if len(listed) != count or len(set(listed)) != count:
-        raise invalid(argument, f"{count} different names", repr(listed))
+        raise invalid(argument, f"{count} distinct names", repr(listed))
     return tuple(listed)
 
 
 @dataclass(frozen=True, eq=False)
 class ExaminationSubject:
-    """A model, the data it is examined with, and how it is used."""
+    """A model, the data for its examination, and how the model is used."""
 
     model: LinearGaussianModel
     data: ExaminationData
-    fitted: bool = False  # the model was fitted to these observations, not known beforehand
-    plain: bool = False  # decisions are made on y itself, and the model is the one that was rejected
-    alternatives: tuple[LinearGaussianModel, ...] = ()  # of other dimensions, for the same observations
-    retired: frozenset[int] = frozenset()  # arms that will not be played again
+    fitted: bool = False  # whether the model was fitted to these observations
+    plain: bool = False  # whether the agent rejected the model and decides on the raw observation
+    alternatives: tuple[LinearGaussianModel, ...] = ()  # models of other dimensions for the same observations
+    retired: frozenset[int] = frozenset()  # indices of retired arms
 
 
 def subject_of_adaptive(
     estimator: Estimator, row: int, arm_names: Sequence[str], retired: Iterable[int] = ()
 ) -> ExaminationSubject | None:
-    """The model and the history of stream `row` of an adaptive estimator, in its running units.
+    """Return the model and the history of stream `row` of an adaptive estimator, in the units of the estimator.
 
-    None for other estimators, before there is a model, and while the history is too short. Where y itself is the
-    context, the model is the one that identification prefers among those with a filter.
+    Return None for other estimators, before there is a model, and while the history is too short. If the agent decides
+    on the raw observation, the model is the best candidate that was identified.
     """
     if not isinstance(estimator, Adaptive) or not estimator.identified[row]:
         return None
@@ -181,7 +183,7 @@ def subject_of_adaptive(
     scaled = (ys - estimator.centre[row]) / estimator.scale[row]
     data = ExaminationData.from_arrays(scaled, arms, rewards, features=scaled.shape[1], arm_names=list(arm_names))
     candidates = _candidate_models(estimator, row)
-    model = candidates.get(candidate) if plain else _model_in_force(estimator, row)
+    model = candidates.get(candidate) if plain else _current_model(estimator, row)
     if model is None:
         return None
     others = tuple(one for at, one in candidates.items() if at != candidate)
@@ -189,26 +191,29 @@ def subject_of_adaptive(
 
 
 def first_examined_round(estimator: Estimator, row: int) -> int | None:
-    """The round from which the history of stream `row` is long enough; None where it is already, or there is none."""
+    """Return the round in which the history of stream `row` will be long enough.
+
+    Return None if it is long enough already, or if there is no history.
+    """
     if not isinstance(estimator, Adaptive) or int(estimator.history.stored_rounds[row]) >= ENOUGH_ROUNDS:
         return None
     return int(estimator.history.dropped_rounds[row]) + ENOUGH_ROUNDS
 
 
 def history_rounds(estimator: Estimator, row: int) -> slice:
-    """The rounds of the stream, counted from 0, that the data of its subject are of."""
+    """Return the rounds of the stream, counted from 0, that are in its examination data."""
     assert isinstance(estimator, Adaptive)
     offset, window = int(estimator.history.dropped_rounds[row]), estimator.window(row)[3]
     return slice(offset + window.start, offset + window.stop)
 
 
-def _model_in_force(estimator: Adaptive, row: int) -> LinearGaussianModel | None:
+def _current_model(estimator: Adaptive, row: int) -> LinearGaussianModel | None:
     D, Q, R, _, _ = estimator.parameters(row)
     return _model(D, Q, R)
 
 
 def _candidate_models(estimator: Adaptive, row: int) -> dict[int, LinearGaussianModel]:
-    """The models of all dimensions that have been tried, by candidate, in the units of now."""
+    """Return the identified models of all dimensions, by candidate, in the current units of the estimator."""
     models = {}
     for candidate in map(int, np.flatnonzero(estimator.candidates.candidate_fitted[row])):
         D, Q, R, _, _ = estimator.candidates.warm_start(row, candidate, estimator.scale[row])
@@ -219,7 +224,7 @@ def _candidate_models(estimator: Adaptive, row: int) -> dict[int, LinearGaussian
 
 
 def _model(D: Floats, Q: Floats, R: Floats) -> LinearGaussianModel | None:
-    """None where rounding has left a matrix that is not a covariance."""
+    """Return a model, or None if a matrix is not a covariance because of rounding."""
     try:
         return LinearGaussianModel(transition=D, process_cov=0.5 * (Q + Q.T), observation_cov=R)
     except HalfseenError:

@@ -1,14 +1,14 @@
-"""How much of the rewards is explained by the observations, by filtering, by hidden coordinates, by single sensors.
+"""How much of the reward variance is explained by the observations, filtering, hidden coordinates and single sensors.
 
-Descriptions of the context are compared by cross-validation. Arms are those of docs/mathematics.md, "Calibrated arms".
-Rounds are cut into contiguous blocks, and the rewards of a block are predicted by arms that learnt from all other
-blocks. Noise and prior come from all rewards: two numbers per arm, against as many rewards as there are.
+Descriptions of the context are compared by cross-validation. The regression of rewards is that of docs/mathematics.md,
+"Calibrated arms". Rounds are divided into contiguous blocks, and the rewards of a block are predicted by a regression
+on all other blocks. Only the noise and the prior are estimated from all rewards, which are two numbers per arm.
 
-Filtering and hidden coordinates are two things. A noisy sensor is better filtered, whether or not anything is hidden
-behind it. So the filtered context is compared with the best that can be done without hidden coordinates: y itself, the
-observed block of the filtered context, and the filter of a model of as many dimensions as there are features. In a
-model, the coordinate of a sensor that shows next to nothing but noise may stand for something hidden. Such a coordinate
-does not count as observed, and the sensor itself takes its place.
+Filtering and hidden coordinates are measured separately. Filtering improves a noisy sensor even if nothing is hidden.
+So the filtered context is compared with the best description without hidden coordinates. The candidates are y itself,
+the observed block of the filtered context, and the filtered context of a model with as many dimensions as features.
+If a sensor is almost pure noise, a model may use its coordinate for something hidden. Such a coordinate does not count
+as observed, and the sensor itself replaces it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from halfseen.statistics.time_series import blocked_sum
 
 FOLDS = 10
 LEAST_REWARDS = 30
-ITERATIONS = 20  # of EM for the model without hidden coordinates
-FITTED_ROUNDS_WITH_GAPS = 500  # how many of the last rounds EM is given where entries are missing
-MUCH, SOME = 0.10, 0.03  # grades of an improvement, as shares of everything that is explained with it
-FOLLOWS, PREDICTS = 0.5, 0.01  # share of a sensor's variance that its coordinate has, or that its prediction explains
-DESCRIPTIONS = ("seen", "filtered, nothing hidden", "filtered context")  # of the context; the truth may be a fourth
+ITERATIONS = 20  # EM iterations for the model without hidden coordinates
+FITTED_ROUNDS_WITH_GAPS = 500  # EM uses only this many of the last rounds if entries are missing
+MUCH, SOME = 0.10, 0.03  # least improvements of these grades, as shares of the explained variance
+FOLLOWS, PREDICTS = 0.5, 0.01  # least share of a sensor's variance in its coordinate, or explained by its prediction
+DESCRIPTIONS = ("seen", "filtered, nothing hidden", "filtered context")  # the true context can be a fourth one
 
 
 class CrossValidation(NamedTuple):
     """Predictions of rewards from one description of the context."""
 
-    fit: ArmFit  # to all rewards
-    predicted: Floats  # (n, K) what each arm was expected to pay, from the other blocks
+    fit: ArmFit  # fitted to all rewards
+    predicted: Floats  # (n, K) rewards of each arm, predicted from the other blocks
     squared_errors: Floats  # (N,) one per reward
 
     @property
@@ -54,7 +54,7 @@ def with_intercept(contexts: Floats) -> Floats:
 
 
 def cross_validate(data: ExaminationData, contexts: Floats, observed: ObservedRewards) -> CrossValidation:
-    """Predict every reward from contexts (n, p) by arms that have not learnt from its block."""
+    """Predict the rewards of every block from contexts (n, p) by a regression on the other blocks."""
     rounds, arms, rewards = observed
     K, features = len(data.arm_names), with_intercept(contexts)
     p = features.shape[1]
@@ -79,21 +79,21 @@ def _sums(features: Floats, arms: Ints, rewards: Floats, chosen: Floats, K: int)
 
 
 class Improvement(NamedTuple):
-    """By how much one description beats another, in shares of the reward variance."""
+    """How much more one description explains than another, as a share of the reward variance."""
 
     value: float
-    error: float  # standard
+    error: float  # standard error
 
     @property
     def significant(self) -> bool:
-        """Two standard errors above 0."""
+        """Whether the value is more than two standard errors above 0."""
         return self.value > 2.0 * self.error
 
 
 def improvement(
     worse: CrossValidation, better: CrossValidation, arm_means: CrossValidation, rounds: Ints
 ) -> Improvement:
-    """(Loss of `worse` − loss of `better`) / loss of `arm_means`."""
+    """Return (loss of `worse` − loss of `better`) / loss of `arm_means`."""
     if not arm_means.loss > 0.0:
         return Improvement(0.0, 0.0)
     difference, error = blocked_sum(worse.squared_errors - better.squared_errors, rounds)
@@ -101,18 +101,21 @@ def improvement(
 
 
 def share_explained(predictions: CrossValidation, arm_means: CrossValidation) -> float:
-    """The share of the reward variance around each arm's mean that was predicted."""
+    """Return the share of the reward variance around each arm's mean that was predicted."""
     return 1.0 - predictions.loss / arm_means.loss if arm_means.loss > 0.0 else 0.0
 
 
 def greedy_reward(data: ExaminationData, predictions: CrossValidation) -> float:
-    """The mean reward of the arm with the highest prediction, where the rewards of all arms were recorded."""
+    """Return the mean reward of the arm with the highest prediction. The rewards of all arms must be known."""
     best = predictions.predicted.argmax(axis=1)
     return float(np.nanmean(data.rewards[np.arange(data.rounds), best]))
 
 
 def grade(added: Improvement, explained: float) -> str:
-    """ "much", "some" or "little" of everything explained with it; "little" where chance could have done it."""
+    """Return "much", "some" or "little" for an improvement relative to all that is `explained`.
+
+    An improvement that is not significant is "little".
+    """
     if not added.significant or explained <= 0.0:
         return "little"
     part = added.value / explained
@@ -120,28 +123,28 @@ def grade(added: Improvement, explained: float) -> str:
 
 
 class ExplainedRewards(NamedTuple):
-    """Shares of the reward variance, out of sample, and the improvements by filtering and by hidden coordinates."""
+    """Shares of the reward variance explained out of sample, and the gains by filtering and by hidden coordinates."""
 
-    shares: dict[str, float]  # by description: "seen", "filtered, nothing hidden", "filtered context", the truth
-    context: Improvement  # of the best description without the truth over arm means: 0 if contexts are irrelevant
-    filtering: Improvement  # of the best without hidden coordinates over y itself
-    hidden: Improvement  # of the filtered context over the best without hidden coordinates
+    shares: dict[str, float]  # by description: those of DESCRIPTIONS and, if it is known, the true context
+    context: Improvement  # of the best of DESCRIPTIONS over the arms' means, about 0 if contexts are irrelevant
+    filtering: Improvement  # of the best description without hidden coordinates over y itself
+    hidden: Improvement  # of the filtered context over the best description without hidden coordinates
     predictions: dict[str, CrossValidation]
     arm_means: CrossValidation
 
     @property
     def context_matters(self) -> bool:
-        """Three standard errors, since it is the best of several descriptions."""
+        """Whether contexts explain rewards: three standard errors, because the best of several was selected."""
         return self.context.value > 3.0 * self.context.error
 
     @property
     def hidden_pays(self) -> str:
-        """ "much", "some" or "little"."""
+        """How much the hidden coordinates help: "much", "some" or "little"."""
         return self._graded(self.hidden, "filtered context", "filtered, nothing hidden")
 
     @property
     def filtering_pays(self) -> str:
-        """ "much", "some" or "little"."""
+        """How much filtering helps: "much", "some" or "little"."""
         return self._graded(self.filtering, "filtered, nothing hidden", "seen")
 
     def _graded(self, added: Improvement, *descriptions: str) -> str:
@@ -149,7 +152,11 @@ class ExplainedRewards(NamedTuple):
 
 
 def explain_rewards(data: ExaminationData, contexts: Floats, predicted: Floats) -> ExplainedRewards:
-    """`contexts` (n, d) are filtered, the first k coordinates those observed; `predicted` (n, k) of y."""
+    """Compare the descriptions of the context.
+
+    `contexts` (n, d) are the filtered contexts, whose first k coordinates are observed. `predicted` (n, k) are the
+    one-step-ahead predictions of y.
+    """
     observed = data.observed_rewards()
     ys = data.observations
     plain = fill_with_means(ys)
@@ -179,7 +186,7 @@ def explain_rewards(data: ExaminationData, contexts: Floats, predicted: Floats) 
 
 
 def fill_with_means(ys: Floats) -> Floats:
-    """y with the mean of the feature where an entry is missing."""
+    """Return y with every missing entry replaced by the mean of its feature."""
     seen = ~np.isnan(ys)
     counts = np.maximum(seen.sum(axis=0), 1)
     means = np.where(seen, ys, 0.0).sum(axis=0) / counts
@@ -187,23 +194,25 @@ def fill_with_means(ys: Floats) -> Floats:
 
 
 def observed_block(filtered: Floats, predicted: Floats, ys: Floats) -> Floats:
-    """Filtered coordinates (n, k) that their own sensors show; for the others, the sensors as they are.
+    """Return the filtered coordinates (n, k) that belong to their sensors, and the raw sensors for the others.
 
-    A sensor shows its coordinate if the coordinate follows it, or if the prediction of y explains part of its variance.
-    A coordinate that a model has put behind a sensor of noise does neither.
+    A coordinate belongs to its sensor if it has enough of the sensor's variance, or if its prediction of y explains
+    part of the sensor's variance. A coordinate that a model uses for something hidden, behind a sensor of pure noise,
+    meets neither condition.
     """
     plain = fill_with_means(ys)
     total = ((plain - plain.mean(axis=0)) ** 2).sum(axis=0)
     unexplained = (np.where(np.isnan(ys), 0.0, ys - predicted) ** 2).sum(axis=0)
-    shown = (filtered.var(axis=0) >= FOLLOWS * plain.var(axis=0)) | (unexplained < (1.0 - PREDICTS) * total)
-    return np.where(shown, filtered, plain)
+    belongs = (filtered.var(axis=0) >= FOLLOWS * plain.var(axis=0)) | (unexplained < (1.0 - PREDICTS) * total)
+    return np.where(belongs, filtered, plain)
 
 
 def filter_without_hidden(ys: Floats) -> tuple[Floats, Floats] | None:
-    """Filtered contexts (n, k) of a model without hidden coordinates, and its predictions of y; None if EM fails.
+    """Return the filtered contexts (n, k) of a model without hidden coordinates and its predictions of y.
 
-    y alone often cannot tell noise of the sensors from movement of the context, and EM leaves the sum where it
-    starts. This start puts it into the sensors; y itself, beside it, is the other extreme.
+    Return None if EM fails. Observations alone often cannot separate sensor noise from process noise, and EM then keeps
+    the split of its start. This start attributes most of the variance to sensor noise. The raw observation, which is
+    also among the candidates, is the other extreme.
     """
     k = ys.shape[1]
     filled = fill_with_means(ys)
@@ -212,7 +221,7 @@ def filter_without_hidden(ys: Floats) -> tuple[Floats, Floats] | None:
     y = np.ascontiguousarray((ys - centre) / scale)
     start = Parameters(0.95 * np.eye(k), 0.02 * np.eye(k), 0.7 * np.eye(k), np.zeros(k), np.eye(k))
     complete = not np.isnan(y).any()
-    part = y if complete else np.ascontiguousarray(y[-FITTED_ROUNDS_WITH_GAPS:])  # gaps make EM slow, filtering less so
+    part = y if complete else np.ascontiguousarray(y[-FITTED_ROUNDS_WITH_GAPS:])  # missing entries make EM slow
     model: Parameters | None = None
     for fitted in em_iterates(start, part, iterations=ITERATIONS, tolerance=-np.inf, update_initial=complete):
         model = fitted.model
@@ -224,24 +233,24 @@ def filter_without_hidden(ys: Floats) -> tuple[Floats, Floats] | None:
 
 
 class SensorValue(NamedTuple):
-    """What one feature adds; `greedy_reward` is None where the rewards of all arms were not recorded."""
+    """How much one feature helps to predict rewards."""
 
     name: str
-    hidden: bool  # it was recorded and hidden from the model: its value is what observing it would add
-    share: Improvement  # of the reward variance that is lost without it, or gained with it
-    greedy_reward: float | None  # mean reward per round of the greedy choice that is lost or gained
+    hidden: bool  # True for a recorded feature that is hidden from the model
+    share: Improvement  # share of the reward variance that is lost without the feature or, if hidden, gained with it
+    greedy_reward: float | None  # the same for the mean reward of the greedy choice; None without full information
 
 
 def sensor_values(
     data: ExaminationData, model: LinearGaussianModel, contexts: Floats, explained: ExplainedRewards
 ) -> tuple[SensorValue, ...]:
-    """Of every observed feature, then of every recorded hidden one; `contexts` are the filtered ones."""
+    """Return the value of every observed feature, then of every hidden one. `contexts` are the filtered contexts."""
     observed, filtered = data.observed_rewards(), explained.predictions["filtered context"]
 
     def value(name: str, hidden: bool, less: CrossValidation, more: CrossValidation) -> SensorValue:
         share = improvement(less, more, explained.arm_means, observed.rounds)
-        money = greedy_reward(data, more) - greedy_reward(data, less) if data.full_information else None
-        return SensorValue(name, hidden, share, money)
+        gain = greedy_reward(data, more) - greedy_reward(data, less) if data.full_information else None
+        return SensorValue(name, hidden, share, gain)
 
     values = []
     for i, name in enumerate(data.sensors):
@@ -255,10 +264,10 @@ def sensor_values(
 
 
 def _contexts_without(model: LinearGaussianModel, ys: Floats, sensor: int) -> Floats:
-    """Filtered contexts of the same model when one of its features is never seen; (n, 0) if that was the only one."""
+    """Return the filtered contexts without one of the features, or (n, 0) if it is the only feature."""
     others = np.arange(model.observed) != sensor
     if not others.any():
         return np.zeros((len(ys), 0))
     observation_cov = model.observation_cov[np.ix_(others, others)]
-    rest = replace(model, observation=model.observation[others], observation_cov=observation_cov)
-    return np.asarray(rest.filter(ys[:, others]).means)
+    reduced = replace(model, observation=model.observation[others], observation_cov=observation_cov)
+    return np.asarray(reduced.filter(ys[:, others]).means)

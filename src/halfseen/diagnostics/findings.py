@@ -1,4 +1,4 @@
-"""Findings: what the measurements mean, and the ranges they should be in."""
+"""Derives findings from the measurements of an examination."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from halfseen.models.identification.order import LEAST_GAIN
 from halfseen.models.identification.selection import AICC_MARGIN
 from halfseen.reports.tables import percent
 
-# With many rounds every small fault is significant. A fault is worth a look if it is significant and of some size.
-SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # |mean square of innovations − 1|; bad also at a factor of it below 1
+# With many rounds, even small deviations are significant. So a deviation is reported only if it is also large enough.
+SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # relative deviation of the mean square of innovations from 1
 BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, in its standard deviations
-MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the variance of innovations that their past explains
+MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the variance of innovations that earlier innovations explain
 BLOCK_LOOK, BLOCK_BAD = 1.5, 3.0  # mean square of innovations in the worst block, relative to the median
-RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02  # excess over 1: worth a look above RADIUS_ROOM / rounds, bad above RADIUS_BAD
-TRACE = 0.10  # mean share of the hidden variance that history should explain at least
-COVERAGE_ROOM, COVERAGE_BAD = 0.03, 0.10  # error of the share of rewards inside an interval
-USELESS = 0.01  # share of what is explained below which a sensor would not be missed
-ANY = "–"  # any value is in order
+RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02  # excess of the spectral radius over 1; "look" above RADIUS_ROOM / rounds
+TRACE = 0.10  # mean share of the hidden variance that the history should explain
+COVERAGE_ROOM, COVERAGE_BAD = 0.03, 0.10  # deviation of the coverage of an interval from its level
+USELESS = 0.01  # a sensor that explains less than this share of the explained variance does not matter
+ANY = "–"  # the expected range where every value is acceptable
 
 
 def brief_findings(subject: ExaminationSubject | None) -> tuple[Finding, ...]:
-    """The findings of a brief examination; none without a subject, or with a model that breaks the arithmetic."""
+    """Return the findings of a brief examination. There are none without a subject, or if the arithmetic fails."""
     try:
         return () if subject is None else findings(measure(subject, brief=True))
     except np.linalg.LinAlgError:
@@ -35,7 +35,7 @@ def brief_findings(subject: ExaminationSubject | None) -> tuple[Finding, ...]:
 
 
 def findings(measured: Measurements) -> tuple[Finding, ...]:
-    """All findings that the data allow: first whether the model is right, then whether it is of use."""
+    """Return all findings that the data allow, first those about the model, then those about rewards."""
     made = [_nis(measured), _nis_by_block(measured), _bias(measured), _whiteness(measured), _radius(measured)]
     made += [_observability(measured), _dimension(measured), *reward_findings(measured)]
     return tuple(finding for finding in made if finding is not None)
@@ -54,16 +54,16 @@ def _nis(measured: Measurements) -> Finding | None:
     off = max(test.ratio - 1.0, 1.0 / max(test.ratio, 1e-300) - 1.0)
     verdict = _verdict(test.p_value < SIGNIFICANCE, off, SIZE_LOOK, SIZE_BAD)
     if verdict is Verdict.FINE:
-        sentence = "observations miss their predictions by as much as the model says they will"
+        sentence = "observations differ from their predictions by as much as the model expects"
     elif test.ratio > 1.0:
         sentence = (
-            f"observations miss their predictions by {np.sqrt(test.ratio):.2f} times what the model says: "
-            "it is surer of itself than it should be"
+            f"observations differ from their predictions by {np.sqrt(test.ratio):.2f} times what the model expects: "
+            "the model is overconfident"
         )
     else:
         sentence = (
-            f"observations miss their predictions by only {np.sqrt(test.ratio):.2f} times what the model says: "
-            "its noise is too large, and it follows too slowly or too fast"
+            f"observations differ from their predictions by only {np.sqrt(test.ratio):.2f} times what the model "
+            "expects: its noise variances are too large, and the filter adapts too slowly or too quickly"
         )
     return Finding(
         "size of surprises", test.ratio, f"{test.ratio:.3f}", f"{test.low:.3f} to {test.high:.3f}", verdict, sentence
@@ -79,11 +79,11 @@ def _nis_by_block(measured: Measurements) -> Finding | None:
     amount, limit = float(relative[worst]), float(parts.high[worst])
     verdict = _verdict(amount > limit, amount, BLOCK_LOOK, BLOCK_BAD)
     start = int(parts.starts[worst]) + 1
-    sentence = "surprises are of one size throughout"
+    sentence = "the size of surprises does not change over time"
     if verdict is not Verdict.FINE:
         sentence = (
-            f"from round {start} of the record on, for a while, the mean square of surprises was {amount:.1f} times "
-            "the usual: something changed there, or sensors failed"
+            f"for some time from round {start} of the data on, the mean square of surprises was {amount:.1f} times its "
+            "median: the dynamics changed there, or sensors failed"
         )
     return Finding("worst stretch of surprises", amount, f"{amount:.2f}", f"below {limit:.2f}", verdict, sentence)
 
@@ -94,9 +94,9 @@ def _bias(measured: Measurements) -> Finding | None:
         return None
     verdict = _verdict(test.p_value < SIGNIFICANCE, test.largest, BIAS_LOOK, BIAS_BAD)
     name = measured.subject.data.sensors[test.sensor]
-    sentence = "surprises have no direction"
+    sentence = "no sensor is biased"
     if verdict is not Verdict.FINE:
-        sentence = f"{name} comes out on one side of its prediction: it has an offset that the model does not know"
+        sentence = f"{name} differs from its prediction on average: it has an offset that the model does not include"
     return Finding(
         "bias of surprises", test.largest, f"{test.largest:.2f} sd", f"below {BIAS_LOOK:g} sd", verdict, sentence
     )
@@ -107,11 +107,11 @@ def _whiteness(measured: Measurements) -> Finding | None:
     if test is None:
         return None
     verdict = _verdict(test.p_value < SIGNIFICANCE, test.predictable, MEMORY_LOOK, MEMORY_BAD)
-    sentence = "surprises have no memory to speak of: the model has taken from the past what there is"
+    sentence = "surprises are hardly autocorrelated: the model uses what past observations tell"
     if verdict is not Verdict.FINE:
         sentence = (
-            f"{percent(test.predictable)} of the surprises could have been told from earlier ones: "
-            "the dynamics are not those of the model, or it has too few dimensions"
+            f"{percent(test.predictable)} of the variance of surprises could have been predicted from earlier ones: "
+            "the dynamics of the model are wrong, or it has too few dimensions"
         )
     p_value = "< 0.001" if test.p_value < 0.001 else f"= {test.p_value:.3f}"
     shown = f"{percent(test.predictable, 1)} (p {p_value})"
@@ -122,11 +122,11 @@ def _radius(measured: Measurements) -> Finding:
     radius, rounds = measured.spectral_radius, measured.subject.data.rounds
     above = radius - 1.0
     verdict = Verdict.FINE
-    sentence = "the context stays bounded" if above < 0 else "the context wanders like a random walk"
+    sentence = "the context stays bounded" if above < 0 else "the context moves like a random walk"
     if above > RADIUS_ROOM / rounds:
         verdict = Verdict.BAD if above > RADIUS_BAD else Verdict.LOOK
         growth = min(rounds * np.log(radius), 700.0)
-        sentence = f"by this model the context grows by a factor of {np.exp(growth):.2g} in as long as the record"
+        sentence = f"with this model the context grows by a factor of {np.exp(growth):.2g} in {rounds:,} rounds"
     limit = 1.0 + RADIUS_ROOM / rounds
     return Finding("spectral radius", radius, f"{radius:.4f}", f"at most {limit:.4f}", verdict, sentence)
 
@@ -143,14 +143,15 @@ def _observability(measured: Measurements) -> Finding:
     if mean < TRACE:
         verdict = Verdict.LOOK
         sentence = (
-            f"what is hidden leaves next to no trace: the past of what is seen removes {percent(mean)} of its variance"
+            f"past observations tell almost nothing about the hidden coordinates: they explain {percent(mean)} of the "
+            "variance"
         )
     else:
         verdict = Verdict.FINE
         sentence = (
-            f"of {count} hidden direction{'s' * (count != 1)} the past of what is seen removes {percent(mean)} of the "
-            f"variance in the mean, {percent(float(shares.max()))} of the best known and "
-            f"{percent(float(shares.min()))} of the least; {well} {'is' if well == 1 else 'are'} known by half or more"
+            f"past observations explain {percent(mean)} of the variance of {count} hidden "
+            f"direction{'s' * (count != 1)} on average, {percent(float(shares.max()))} for the best known and "
+            f"{percent(float(shares.min()))} for the least known; at least half for {well} of them"
         )
     return Finding("trace of the hidden block", mean, percent(mean), f"above {percent(TRACE)}", verdict, sentence)
 
@@ -166,18 +167,18 @@ def _dimension(measured: Measurements) -> Finding | None:
     verdict = Verdict.LOOK if behind > AICC_MARGIN else Verdict.FINE
     if best == own:
         ahead = measured.scores[own] - others[second]
-        word = "clearly the best" if ahead > LEAST_GAIN else "the best by little"
-        sentence = f"of {len(measured.scores)} dimensions tried {own} is {word}: {ahead:.0f} nats ahead of {second}"
+        word = "clearly" if ahead > LEAST_GAIN else "slightly"
+        sentence = f"of {len(measured.scores)} dimensions, {own} fits best, {word}: {ahead:.0f} nats ahead of {second}"
     else:
         sentence = f"{best} dimensions fit the observations better than {own}, by {behind:.0f} nats" + (
-            "" if verdict is Verdict.LOOK else ", which is within what the rewards may decide"
+            "" if verdict is Verdict.LOOK else ", a difference small enough to let the rewards decide"
         )
     shown = f"{own}, the best" if best == own else f"{own}, {behind:.0f} nats behind {best}"
     return Finding("dimension", own, shown, f"at most {AICC_MARGIN:g} nats behind", verdict, sentence)
 
 
 def reward_findings(measured: Measurements) -> list[Finding]:
-    """What the contexts explain of the rewards, and which sensors that depends on."""
+    """Return the findings about rewards: how much contexts explain, calibration, starved arms and sensors."""
     explained, made = measured.explained, []
     if explained is not None:
         made = [_explained(explained), _filtering(explained), _hidden(explained, measured.subject)]
@@ -194,32 +195,33 @@ def _explained(explained: ExplainedRewards) -> Finding:
     shares = explained.shares
     best = max(shares["filtered context"], shares["filtered, nothing hidden"], shares["seen"])
     sentence = (
-        f"what is seen explains {percent(shares['seen'])} of what rewards vary around each arm's mean, the filtered "
-        f"context {percent(shares['filtered context'])}"
+        f"the observation explains {percent(shares['seen'])} of the variance of rewards around each arm's mean, the "
+        f"filtered context {percent(shares['filtered context'])}"
     )
     sentence += "".join(f", the {name} {percent(shares[name])}" for name in shares if name not in DESCRIPTIONS)
     sentence += _zero_note(*(share for name, share in shares.items() if name != DESCRIPTIONS[1]))
     verdict = Verdict.FINE
     if not explained.context_matters:
         verdict = Verdict.LOOK
-        sentence = "no description of the context tells what arms pay, beyond chance: choose by their means"
+        sentence = "no description of the context predicts rewards: choose by the mean rewards of the arms"
     return Finding("rewards explained", best, percent(best, 1), "above 0 %", verdict, sentence)
 
 
 def _filtering(explained: ExplainedRewards) -> Finding:
     shares, pays = explained.shares, explained.filtering_pays
     detail = (
-        f"filtering what is seen, with nothing hidden, explains {percent(shares['filtered, nothing hidden'])} of the "
-        f"reward variance, the observation as it comes {percent(shares['seen'])}"
+        f"the filtered observation, without hidden coordinates, explains "
+        f"{percent(shares['filtered, nothing hidden'])} of the reward variance, the raw observation "
+        f"{percent(shares['seen'])}"
         f"{_zero_note(shares['filtered, nothing hidden'], shares['seen'])}"
     )
     start = {
-        "much": "filtering pays, whether or not anything is hidden: ",
-        "some": "filtering pays a little, whether or not anything is hidden: ",
-        "little": "filtering alone adds nothing you can use: ",
+        "much": "filtering helps, even without hidden coordinates: ",
+        "some": "filtering helps a little, even without hidden coordinates: ",
+        "little": "filtering alone does not help: ",
     }[pays]
     if pays == "little" and explained.filtering.value >= SOME * max(shares["filtered, nothing hidden"], 0.0) > 0.0:
-        start = "whether filtering alone pays cannot be told from chance yet: "
+        start = "whether filtering alone helps cannot be distinguished from chance yet: "
     return _gain("use of filtering", explained.filtering, pays, start + detail, Verdict.FINE)
 
 
@@ -228,24 +230,24 @@ def _hidden(explained: ExplainedRewards, subject: ExaminationSubject) -> Finding
     whole, without = shares["filtered context"], shares["filtered, nothing hidden"]
     in_use = not subject.plain and subject.model.latent > subject.model.observed
     detail = (
-        f"the filtered context explains {percent(whole)} of the reward variance, the best without hidden coordinates "
-        f"{percent(without)}{_zero_note(whole, without)}"
+        f"the filtered context explains {percent(whole)} of the reward variance, the best description without hidden "
+        f"coordinates {percent(without)}{_zero_note(whole, without)}"
     )
     verdict = Verdict.FINE
     if pays == "little":
-        sentence = f"the hidden block carries nothing you can use here: {detail}"
+        sentence = f"the hidden block does not help here: {detail}"
         if explained.hidden.value >= SOME * max(whole, 0.0) > 0.0:
-            sentence = f"whether the hidden block pays cannot be told from chance yet: {detail}"
+            sentence = f"whether the hidden block helps cannot be distinguished from chance yet: {detail}"
         if subject.model.latent == subject.model.observed:
-            sentence = f"no hidden coordinates were found, and what is seen has to do: {detail}"
+            sentence = f"the model has no hidden coordinates: {detail}"
         beyond_chance = explained.context_matters and explained.hidden.value < -2.0 * explained.hidden.error
         if in_use and beyond_chance and without - whole >= SOME * without > 0.0:
-            verdict, sentence = Verdict.LOOK, f"the hidden block does harm: {detail}"
+            verdict, sentence = Verdict.LOOK, f"the hidden block makes predictions worse: {detail}"
     else:
-        sentence = f"the hidden block pays{' a little' if pays == 'some' else ''}: {detail}"
+        sentence = f"the hidden block helps{' a little' if pays == 'some' else ''}: {detail}"
         if subject.plain:
             verdict = Verdict.LOOK
-            sentence += "; but decisions are made on the observation itself"
+            sentence += "; but the agent decides on the raw observation"
     return _gain("use of the hidden block", explained.hidden, pays, sentence, verdict)
 
 
@@ -258,13 +260,13 @@ def _coverage(one: Coverage) -> Finding:
     off = one.share - one.level
     room = max(COVERAGE_ROOM, 2.6 * one.error)
     verdict = Verdict.FINE
-    sentence = f"{percent(one.share)} of rewards fell where {percent(one.level)} were predicted to"
+    sentence = f"{percent(one.share)} of rewards were inside their {percent(one.level)} prediction intervals"
     if abs(off) > room:
         verdict = Verdict.BAD if abs(off) > max(COVERAGE_BAD, room) else Verdict.LOOK
         sentence += (
-            ": predictions are too sure, and arms are left too early"
+            ": predictions are overconfident, and arms are abandoned too early"
             if off < 0
-            else ": predictions are not sure enough, and exploration costs more than it must"
+            else ": predictions are underconfident, and exploration costs more than necessary"
         )
     low, high = max(0.0, one.level - room), min(1.0, one.level + room)
     expected = f"{percent(low)} to {percent(high)}"
@@ -277,12 +279,12 @@ def _starved(arms: ArmUncertainty, subject: ExaminationSubject) -> Finding:
     starved = [a for a in arms.starved if a not in subject.retired]
     if not len(starved):
         least = int(arms.rewards.argmin())
-        sentence = f"every arm is known well enough or not worth knowing; the fewest rewards, {arms.rewards[least]}, "
-        sentence += f"are of {names[least]}"
+        sentence = "every arm is known well enough or is unlikely to be the best; "
+        sentence += f"{names[least]} has the fewest rewards, {arms.rewards[least]}"
         return Finding("starved arms", 0, "0", "0", Verdict.FINE, sentence)
     listed = ", ".join(f"{names[a]} ({arms.rewards[a]})" for a in starved[:5])
     more = f" and {len(starved) - 5} more" if len(starved) > 5 else ""
-    sentence = f"too little is known of these arms to leave them alone (rewards in brackets): {listed}{more}"
+    sentence = f"arms that may be the best but have too few rewards (their number in brackets): {listed}{more}"
     return Finding("starved arms", len(starved), str(len(starved)), "0", Verdict.LOOK, sentence)
 
 
@@ -291,30 +293,30 @@ def _sensor(one: SensorValue, explained: ExplainedRewards) -> Finding:
     total = whole + one.share.value if one.hidden else whole
     size = grade(one.share, total)
     part = one.share.value / total if total > 0.0 and (one.hidden or explained.context_matters) else 0.0
-    clear, missed = one.share.significant, one.share.significant and part >= USELESS
-    money = (
+    clear, matters = one.share.significant, one.share.significant and part >= USELESS
+    gain = (
         ""
         if one.greedy_reward is None
-        else f", and {one.greedy_reward:+.3g} a round to the reward of the greedy choice"
+        else f", and {one.greedy_reward:+.3g} per round to the reward of the greedy choice"
     )
     if one.hidden:
-        sentence = f"{one.name}, if it were seen, would add nothing that can be told from chance"
+        sentence = f"{one.name}, if it were observed, would add nothing that can be distinguished from chance"
         if clear:
             sentence = (
-                f"{one.name}, if it were seen, would add {percent(one.share.value, 1)} of the reward variance{money}"
+                f"{one.name}, if it were observed, would add {percent(one.share.value, 1)} of the reward variance{gain}"
             )
     elif clear:
-        sentence = "" if missed else "little rests on it: "
+        sentence = "" if matters else "it matters little: "
         sentence += (
-            f"without {one.name} {percent(one.share.value, 1)} of the reward variance would no longer be explained"
+            f"without {one.name}, {percent(one.share.value, 1)} of the reward variance would no longer be explained"
         )
         if one.greedy_reward is not None:
-            sentence += f", and the greedy choice would lose {one.greedy_reward:.3g} a round"
+            sentence += f", and the greedy choice would lose {one.greedy_reward:.3g} per round"
     elif part >= SOME:
-        sentence = f"how much rests on {one.name} cannot be told from chance yet"
+        sentence = f"how much {one.name} matters cannot be distinguished from chance yet"
     else:
-        sentence = f"{one.name} would not be missed: the other sensors tell the same, or it tells nothing of rewards"
-    word = size if missed else "little" if clear else "unclear" if part >= SOME else "none"
+        sentence = f"{one.name} could be removed: the other sensors tell the same, or it does not predict rewards"
+    word = size if matters else "little" if clear else "unclear" if part >= SOME else "none"
     shown = f"{word}: {_points(one.share)}"
     kind = "worth of seeing" if one.hidden else "worth of"
     return Finding(f"{kind} {one.name}", one.share.value, shown, ANY, Verdict.FINE, sentence)
@@ -325,5 +327,5 @@ def _points(added: Improvement) -> str:
 
 
 def _zero_note(*shares: float) -> str:
-    """Why a share is shown as 0 %, if one is below."""
-    return "; 0 %: no better than each arm's mean" if min(shares) < -0.005 else ""
+    """Return an explanation for a negative share, which is displayed as 0 %."""
+    return "; 0 % means no better than each arm's mean" if min(shares) < -0.005 else ""

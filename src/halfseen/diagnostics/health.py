@@ -1,4 +1,4 @@
-"""The health of a stream of decisions: facts, findings, and a note for each thing that needs attention."""
+"""The health of an agent: facts, findings about its model, and notes about what needs attention."""
 
 from __future__ import annotations
 
@@ -8,26 +8,52 @@ from enum import StrEnum
 from halfseen.errors import invalid
 from halfseen.reports.tables import Table
 
-LONG_SILENCE = 100  # rounds without a reward that are worth a note
-ENOUGH_ROUNDS = 50  # of a history, to examine a model with
+LONG_SILENCE = 100  # this many rounds without a reward, or without an entry of the observation, give a note
+ENOUGH_ROUNDS = 50  # least length of a history with which a model is examined
 
 
 class Verdict(StrEnum):
-    """The verdict of a finding."""
+    """The verdict of a finding.
+
+    `FINE` means that the value is in its expected range. `LOOK` means that it is not, but decisions may still be good.
+    `BAD` means that decisions based on the model should not be trusted.
+    """
 
     FINE = "fine"
-    LOOK = "look"  # worth knowing; decisions may still be good
-    BAD = "bad"  # do not trust what rests on it
+    LOOK = "look"
+    BAD = "bad"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of an examination: a number, the range it should be in, a verdict, and what it means."""
+    """One result of an examination of a model.
+
+    Parameters
+    ----------
+    name : str
+        Name of the finding, such as "spectral radius".
+    value : float
+        The number that was measured.
+    shown : str
+        The number as text, with its unit.
+    expected : str
+        The range in which the number should be, "–" if every value is acceptable.
+    verdict : Verdict
+        "fine", "look" or "bad".
+    sentence : str
+        What the number means.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> print(hs.Finding("starved arms", 0, "0", "0", hs.Verdict.FINE, "every arm is known well enough"))
+    starved arms: 0, fine: every arm is known well enough
+    """
 
     name: str
     value: float
-    shown: str  # the value as it is to be read
-    expected: str  # the range it should be in; "–" where any value is in order
+    shown: str
+    expected: str
     verdict: Verdict
     sentence: str
 
@@ -36,7 +62,7 @@ class Finding:
 
 
 def findings_table(findings: tuple[Finding, ...]) -> Table:
-    """One row per finding, without the sentences."""
+    """Return a table with one row per finding, without the sentences."""
     return Table(
         [{"finding": f.name, "value": f.shown, "expected": f.expected, "verdict": str(f.verdict)} for f in findings]
     )
@@ -44,9 +70,28 @@ def findings_table(findings: tuple[Finding, ...]) -> Table:
 
 @dataclass(frozen=True, repr=False)
 class Health:
-    """The result of `Agent.health`. Printed, it shows the notes, then the findings about the model, then the facts.
+    """The result of `Agent.health` and `Fleet.health`.
 
-    The sentence of a bad finding is a note too.
+    `print` shows the notes, then the findings, then the facts.
+
+    Parameters
+    ----------
+    notes : tuple of str
+        One sentence for each thing that needs attention. They include the sentences of bad findings.
+    facts : dict
+        Numbers and texts about the agent by name, such as "rounds" and "rewards".
+    findings : tuple of Finding
+        Results of the examination of the model. Only agents with a history and a model (`adaptive`) have them.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> agent = hs.make("ts-pco", observed=2, arms=["low", "high"], seed=1)
+    >>> health = agent.health()
+    >>> health.ok, health.heading
+    (True, 'nothing wrong')
+    >>> health.facts["rounds"]
+    0
     """
 
     notes: tuple[str, ...]
@@ -60,21 +105,27 @@ class Health:
 
     @property
     def heading(self) -> str:
-        """How many notes there are or, if there are none, which findings are worth a look all the same."""
+        """One line: the number of notes or, if there are none, the findings with the verdict "look"."""
         if self.notes:
-            return f"{len(self.notes)} to look at"
+            return f"{len(self.notes)} note{'s' * (len(self.notes) != 1)}"
         look = [finding.name for finding in self.findings if finding.verdict is Verdict.LOOK]
         return f"nothing bad; worth a look: {', '.join(look)}" if look else "nothing wrong"
 
     def finding(self, name: str) -> Finding | None:
-        """A finding by its name; None if there is none of that name. Raises where there are no findings at all."""
+        """Return the finding with this name, or None if there is no such finding.
+
+        Raises
+        ------
+        HalfseenError
+            If there are no findings at all, because the agent has no model or its history is too short.
+        """
         if not self.findings:
-            wanted = f"an agent with a model and a kept history (adaptive) of at least {ENOUGH_ROUNDS} rounds"
-            raise invalid("finding", wanted, f"'{name}' from a health without findings")
+            expected = f"an agent with a model and a history of at least {ENOUGH_ROUNDS} rounds, such as 'adaptive'"
+            raise invalid("finding", expected, f"'{name}' without any findings")
         return next((finding for finding in self.findings if finding.name == name), None)
 
     def table(self) -> Table:
-        """One row per finding."""
+        """Return a table with one row per finding: name, value, expected range and verdict."""
         return findings_table(self.findings)
 
     def __str__(self) -> str:

@@ -16,17 +16,17 @@ SIGNIFICANCE = 0.01  # level of the tests
 
 
 class Innovations(NamedTuple):
-    """Errors of the predictions of y, standardised: independent standard normals if the model is right."""
+    """Prediction errors of y, standardised. They are independent standard normals if the model is correct."""
 
     standardised: Floats  # (n, k), NaN where not observed
-    by_sensor: Floats  # (n, k) e_i/√S_ii: each in its own unit, but correlated with each other
+    by_sensor: Floats  # (n, k) e_i/√S_ii, each divided by its own standard deviation, but correlated
     contexts: Floats  # (n, d) E[x_t | y_1..y_t], in canonical coordinates
     predicted: Floats  # (n, k) E[y_t | y_1..y_{t−1}]
     end_cov: Floats  # (d, d) P after the last round
 
 
 def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
-    """w_t = L_t⁻¹ e_t with e_t = y_t − A x⁻_t and L_tL_tᵀ = S_t, over the observed entries."""
+    """Compute w_t = L_t⁻¹ e_t with e_t = y_t − A x⁻_t and L_tL_tᵀ = S_t, over the observed entries."""
     p = model.canonical().model.arrays()
     D, R = p.D, p.R
     k = len(R)
@@ -37,11 +37,11 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     first = np.full(len(distinct), len(ys))
     np.minimum.at(first, where, np.arange(len(ys)))
     seen = ~np.isnan(ys)
-    pattern = seen[first]  # a row of the table has one pattern of observed entries
+    pattern = seen[first]  # rounds that share a covariance also share the pattern of observed entries
     S = P_pred[distinct][:, :k, :k] + R
     variances = np.diagonal(S, axis1=1, axis2=2)
     lift = np.where(np.diag(R) == 0.0, NOISE_FLOOR, ROUNDING) * variances
-    # A missing entry gets variance 1 and no correlation, so that the factor of the others is that of their own block.
+    # A missing entry gets variance 1 and no correlation, so it does not change the Cholesky factor of the others.
     S = np.where(pattern[:, :, None] & pattern[:, None, :], S, 0.0)
     S[:, np.arange(k), np.arange(k)] = np.where(pattern, variances + lift, 1.0)
     factors = np.linalg.cholesky(S)
@@ -52,10 +52,13 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
 
 
 class NisTest(NamedTuple):
-    """Normalised innovation squared: Σ wᵀw is χ² with as many degrees of freedom as there are observed entries."""
+    """Test of the normalised innovation squared (NIS).
 
-    ratio: float  # mean square of w, 1 if the model is right
-    low: float  # the 95 % range of the ratio for a right model
+    Σ wᵀw has a χ² distribution with as many degrees of freedom as there are observed entries.
+    """
+
+    ratio: float  # mean square of w, 1 if the model is correct
+    low: float  # ends of the interval that contains the ratio with probability 0.95 if the model is correct
     high: float
     p_value: float  # two-sided
 
@@ -69,13 +72,13 @@ def nis_test(white: Floats) -> NisTest:
 
 
 class BiasTest(NamedTuple):
-    """Means of w: Σ_i (Σ_t w_ti)²/n_i is χ² with k degrees of freedom.
+    """Test of the means of w. Σ_i (Σ_t w_ti)²/n_i has a χ² distribution with k degrees of freedom.
 
-    w mixes sensors whose errors are correlated; which of them is biased shows in `by_sensor`.
+    An entry of w combines sensors whose errors are correlated. So the biased sensor is found in `by_sensor`.
     """
 
-    largest: float  # of the sensors' absolute means, in standard deviations of an innovation
-    sensor: int  # that has it
+    largest: float  # largest absolute mean of a sensor, in standard deviations of its innovation
+    sensor: int  # the index of this sensor
     p_value: float
 
 
@@ -90,29 +93,30 @@ def bias_test(white: Floats, by_sensor: Floats) -> BiasTest:
 
 
 class WhitenessTest(NamedTuple):
-    """Hosking's portmanteau over `lags` lags; for one feature it is Ljung and Box's."""
+    """Hosking's portmanteau test over `lags` lags. For one feature it is the test of Ljung and Box."""
 
     statistic: float
     degrees_of_freedom: int
     p_value: float
-    predictable: float  # share of the variance of an innovation that its past explains, beyond chance
+    predictable: float  # share of the variance of innovations that earlier ones explain; 0 if not significant
     lags: int
-    autocorrelations: Floats  # (lags,), root mean square over the k² entries of a lag's correlation matrix
-    upper: Floats  # (lags,), its 95 % quantile if the model is right
+    autocorrelations: Floats  # (lags,) root mean square of the k² entries of each lag's correlation matrix
+    upper: Floats  # (lags,) its 95 % quantile if the model is correct
 
 
 def whiteness_lags(model: LinearGaussianModel) -> int:
-    """Ten, and as many more as a fit takes degrees of freedom for: 2kd, of k² per lag."""
+    """Return ten lags, plus one for every k² of the 2kd degrees of freedom that a fit uses up."""
     return 10 + -(-2 * model.latent // model.observed)
 
 
 def whiteness_test(white: Floats, lags: int, fitted_parameters: int = 0) -> WhitenessTest | None:
-    """Hosking's (1980) test; None where there are too few rounds for it.
+    """Run Hosking's (1980) test. Return None if there are too few rounds.
 
-    With C_l = mean of w_t w_{t−l}ᵀ over the observed pairs and n_l their number, entry by entry,
-    (1 + 2/n) Σ_l tr(M_lᵀ C_0⁻¹ M_l C_0⁻¹), M_l = C_l·sqrt(n_l), is χ² with k²L − `fitted_parameters` degrees of
-    freedom. Dividing by C_0, not by I, keeps the size of the innovations out of it: that is another test. Where entries
-    are missing, pairs of sensors are observed together too seldom for all of C_0, and its diagonal is used.
+    Let C_l be the mean of w_t w_{t−l}ᵀ over the observed pairs and n_l the number of pairs, entry by entry. With
+    M_l = C_l·sqrt(n_l), (1 + 2/n) Σ_l tr(M_lᵀ C_0⁻¹ M_l C_0⁻¹) has a χ² distribution with k²L − `fitted_parameters`
+    degrees of freedom. Dividing by C_0 instead of I makes the test independent of the size of the innovations, which
+    `nis_test` tests. If entries are missing, some pairs of sensors are rarely observed together, so only the diagonal
+    of C_0 is used.
     """
     seen = ~np.isnan(white)
     used = (seen.sum(axis=0) > 4 * lags) & (np.nan_to_num(white) != 0.0).any(axis=0)
@@ -143,16 +147,19 @@ def whiteness_test(white: Floats, lags: int, fitted_parameters: int = 0) -> Whit
 
 
 class NisByBlock(NamedTuple):
-    """Normalised innovation squared by blocks of rounds, each divided by the number of observed entries."""
+    """Normalised innovation squared in blocks of rounds, divided by the number of observed entries of the block."""
 
     starts: Ints
     ratios: Floats
-    low: Floats  # the range that contains all blocks of a right model with probability 0.95
+    low: Floats  # ends of the intervals that contain all ratios with probability 0.95 if the model is correct
     high: Floats
 
 
 def nis_by_block(white: Floats) -> NisByBlock:
-    """Test at most 30 blocks of about the same length, of at least 20 rounds each, that have an observed entry."""
+    """Compute the NIS of at most 30 blocks of about equal length, with at least 20 rounds each.
+
+    Blocks without an observed entry are left out.
+    """
     n = len(white)
     edges = np.linspace(0, n, max(1, min(30, n // 20)) + 1).astype(np.int64)
     squares, numbers = np.nansum(white**2, axis=1), (~np.isnan(white)).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Everything that is measured of a model on its data, before findings are derived from it."""
+"""Computes all numbers of an examination, from which the findings are derived."""
 
 from __future__ import annotations
 
@@ -36,35 +36,35 @@ from halfseen.models.identification.em import em_iterates
 from halfseen.models.identification.order import aicc
 from halfseen.models.linear_gaussian import LinearGaussianModel
 
-LEAST_ENTRIES = 40  # observed entries below which innovations are not tested
-ENTRIES_PER_PARAMETER = 10  # below which the degrees of freedom of a fit are not reliable
-ITERATIONS, BRIEF_ITERATIONS = 30, 8  # of EM before models of other dimensions are compared
-TOLERANCE = 1e-4  # gain in log-likelihood per round below which a model is not improved further
-FEW_GAPS = 0.01  # share of rounds with a missing entry up to which models are compared on all rounds
-COMPARED_ROUNDS_WITH_GAPS = 1200  # how many of the last rounds they are compared on if there are more
-NEIGHBOURS = 2  # dimensions to either side that a brief examination compares
+LEAST_ENTRIES = 40  # innovations are tested if there are at least this many observed entries
+ENTRIES_PER_PARAMETER = 10  # with fewer, the degrees of freedom of a fit are not reliable
+ITERATIONS, BRIEF_ITERATIONS = 30, 8  # EM iterations before models of different dimensions are compared
+TOLERANCE = 1e-4  # EM stops when an iteration gains less log-likelihood per round
+FEW_GAPS = 0.01  # models are compared on all rounds if at most this share of them has a missing entry
+COMPARED_ROUNDS_WITH_GAPS = 1200  # otherwise they are compared on this many of the last rounds
+NEIGHBOURS = 2  # a brief examination compares this many dimensions below and above that of the model
 
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """The numbers of an examination; None where the data do not allow one."""
+    """The numbers of an examination. A field is None if the data are not sufficient for it."""
 
     subject: ExaminationSubject
     spectral_radius: float
-    hidden_variance_explained: Floats  # (d − k,) share of each hidden direction's variance that history removes
+    hidden_variance_explained: Floats  # (d − k,) share of each hidden direction's variance that the history explains
     nis: NisTest | None
     bias: BiasTest | None
     whiteness: WhitenessTest | None
     nis_by_block: NisByBlock | None
-    scores: dict[int, float]  # AICc by dimension, that of the model among them
+    scores: dict[int, float]  # AICc by dimension, including the dimension of the model
     explained: ExplainedRewards | None
     calibration: Calibration | None
     arms: ArmUncertainty | None
-    sensor_values: tuple[SensorValue, ...] | None  # None: in a brief examination, or without rewards
+    sensor_values: tuple[SensorValue, ...] | None  # None in a brief examination, or without rewards
 
 
 def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements:
-    """Measure everything. A brief examination, which is fast, leaves out sensors and distant dimensions."""
+    """Compute all measurements. A `brief` examination is fast: it omits sensors and distant dimensions."""
     model, data = subject.model, subject.data
     ys = data.observations
     seen = innovations(model, ys)
@@ -104,10 +104,10 @@ def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements
 
 
 def _scores(subject: ExaminationSubject, brief: bool) -> dict[int, float]:
-    """AICc by dimension, in order: of the model and, for every other dimension, of the best of the alternatives.
+    """Return AICc by dimension, in ascending order, for the model and the best alternative of every other dimension.
 
-    Models were fitted at different times, so each is improved by EM first. With missing entries an iteration costs
-    fifty times as much: then there are fewer of them, or none.
+    The models were fitted at different times, so each is first improved by EM. With missing entries an iteration takes
+    fifty times as long, so there are fewer iterations, or none.
     """
     model, others, ys = subject.model, subject.alternatives, subject.data.observations
     gaps = subject.fitted and np.isnan(ys).any(axis=1).mean() > FEW_GAPS
@@ -128,14 +128,14 @@ def _scores(subject: ExaminationSubject, brief: bool) -> dict[int, float]:
 
 
 def _nearest(model: LinearGaussianModel, others: Sequence[LinearGaussianModel]) -> tuple[LinearGaussianModel, ...]:
-    """The models of the next dimensions below and above."""
+    """Return the alternatives whose dimensions are closest below and above that of the model."""
     below = sorted({other.latent for other in others if other.latent < model.latent})[-NEIGHBOURS:]
     above = sorted({other.latent for other in others if other.latent > model.latent})[:NEIGHBOURS]
     return tuple(other for other in others if other.latent in {*below, *above})
 
 
 def _log_likelihood(model: LinearGaussianModel, ys: Floats, iterations: int) -> float:
-    """The highest on the path of EM; with 0 iterations that of the model as it is."""
+    """Return the highest log-likelihood of the EM iterates, or that of the given model without iterations."""
     if iterations == 0:
         return float(model.filter(ys).log_likelihood)
     start, variances = model.canonical().model.arrays(), np.nanvar(ys, axis=0)

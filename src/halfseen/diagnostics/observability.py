@@ -1,4 +1,4 @@
-"""How much of the hidden coordinates the past of y reveals (docs/mathematics.md, "Model health")."""
+"""How much past observations tell about the hidden coordinates (docs/mathematics.md, "Model health")."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from scipy import linalg
 from halfseen.kernels.random import Floats
 from halfseen.models.linear_gaussian import LinearGaussianModel
 
-_DOUBLINGS = 60  # at most: 2^60 rounds are the long run of anything
+_DOUBLINGS = 60  # at most; 2^60 rounds are enough for any model to converge or diverge
 _RIDGE = 1e-10
-_DIVERGED = 1e60  # a context that explodes is followed no further
+_DIVERGED = 1e60  # the recursion stops when an entry exceeds this
 
 
 def marginal_covariance(D: Floats, Q: Floats, P0: Floats, rounds: int) -> Floats:
-    """Cov(x_n) = DⁿP_0Dⁿᵀ + Σ_{j<n} D^jQD^jᵀ without observations, by squaring: O(d³ log n)."""
+    """Return Cov(x_n) = DⁿP_0Dⁿᵀ + Σ_{j<n} D^jQD^jᵀ, without observations, by repeated squaring in O(d³ log n)."""
     total, power, summed = P0.copy(), D.copy(), Q.copy()
     left = rounds
     for _ in range(_DOUBLINGS):
@@ -29,22 +29,23 @@ def marginal_covariance(D: Floats, Q: Floats, P0: Floats, rounds: int) -> Floats
 
 
 def _conditional_covariance(cov: Floats, k: int) -> Floats:
-    """Cov(u | o) from the joint covariance of o, the first k coordinates, and u, the others."""
+    """Return Cov(u | o) from the joint covariance of o, the first k coordinates, and u, the other coordinates."""
     o, cross = cov[:k, :k], cov[:k, k:]
     std = np.sqrt(np.maximum(np.diag(o), 0.0))
     scale = np.where(std > 0, std, 1.0)
     correlation = o / np.outer(scale, scale) + _RIDGE * np.eye(k)
     slopes = linalg.solve(correlation, cross / scale[:, None], assume_a="pos")
-    rest = cov[k:, k:] - (cross / scale[:, None]).T @ slopes
-    return np.asarray(0.5 * (rest + rest.T))
+    conditional = cov[k:, k:] - (cross / scale[:, None]).T @ slopes
+    return np.asarray(0.5 * (conditional + conditional.T))
 
 
 def hidden_variance_explained(model: LinearGaussianModel, end_cov: Floats, rounds: int) -> Floats:
-    """For each hidden direction, the share of its variance that the past of y removes; largest first.
+    """Return, for each hidden direction, the share of its variance that past observations explain, largest first.
 
-    1 − λ for the eigenvalues λ of Cov(u | o_t, y_1..y_t) relative to Cov(u | o_t): what history says about the hidden
-    coordinates beyond what the observed ones say now. A change of basis [I 0; M N] takes both to N(·)Nᵀ and leaves λ
-    as it is. `end_cov` is the filter's P after `rounds` rounds.
+    With u the hidden and o the observed coordinates, these are 1 − λ for the generalised eigenvalues λ of
+    Cov(u | o_t, y_1..y_t) and Cov(u | o_t). They measure what the history tells about u beyond what o_t tells. A change
+    of basis [I 0; M N] maps both covariances to N(·)Nᵀ and does not change λ. `end_cov` is the covariance P of the
+    filter after `rounds` rounds.
     """
     k, d = model.observed, model.latent
     if d == k:

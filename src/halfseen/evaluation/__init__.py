@@ -1,1 +1,1 @@
-"""Off-policy evaluation: what another policy would have earned on logged decisions, in numbers. No pictures here."""
+"""Off-policy evaluation: estimates of what another policy would have earned on logged decisions."""

@@ -1,4 +1,4 @@
-"""What other policies would have earned on logged decisions: table, picture, page."""
+"""Off-policy evaluation: `hs.evaluate` and its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from halfseen.evaluation.estimators import (
     ENOUGH,
     ESTIMATORS,
     INTERVALS,
-    NO_CHANCE,
+    NEGLIGIBLE_PROPENSITY,
     PolicyValue,
     policy_value,
     rewarded_rounds,
@@ -37,30 +37,48 @@ if TYPE_CHECKING:
 
 FILES = ("evaluation.html", "evaluation.png", "evaluation.svg", "evaluation.json")
 LOGGED, UNIFORM, ALWAYS = "logged", "uniform", "always"
-_EACH_ARM_UP_TO = 12  # arms: with more, each of them alone is not asked about unasked
+_EACH_ARM_UP_TO = 12  # by default, the policies that always play one arm are evaluated up to this number of arms
 
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """What `hs.evaluate` returns. Printed, it is a table and what speaks against it."""
+    """The result of `hs.evaluate`. `print` shows the table and the warnings.
+
+    Parameters
+    ----------
+    log : Log
+        The decisions that were evaluated.
+    policies : dict of str to PolicyValue
+        The estimates by label of the policy. The logged policy is the first.
+    missing : float or None
+        The reward that was assumed for rounds without a reward. None if these rounds were left out.
+    intervals : str
+        The method for confidence intervals, "hac" or "bootstrap".
+    notes : tuple of str
+        Remarks about the log. Each policy has its own notes.
+
+    See Also
+    --------
+    evaluate : Has an example.
+    """
 
     log: Log
-    policies: dict[str, PolicyValue]  # by label, the logged one first
-    missing: float | None  # what rounds without a reward counted as; None: they were left out
+    policies: dict[str, PolicyValue]
+    missing: float | None
     intervals: str
-    notes: tuple[str, ...]  # of the log; each policy has its own
+    notes: tuple[str, ...]
 
     @property
     def warnings(self) -> list[str]:
-        """All that speaks against the figures, a sentence each."""
+        """All notes, one sentence each: about the log, then about each policy."""
         return [*self.notes, *(f"{one.label}: {note}" for one in self.policies.values() for note in one.notes)]
 
     def table(self) -> Table:
-        """One row per policy: its reward per round by three estimators, and the difference to the logged policy."""
+        """Return a table with one row per policy: three estimates of its reward per round, and the difference."""
         return policy_table(self.summary()["policies"])
 
     def summary(self) -> dict[str, Any]:
-        """Everything, as plain data: what `evaluation.json` holds."""
+        """Return all results as plain data, the content of `evaluation.json`."""
         return {
             "log": self.log.source,
             "decisions": self.log.rounds,
@@ -87,7 +105,13 @@ class Evaluation:
         }
 
     def plot(self, path: str | Path) -> None:
-        """Estimates with their intervals, and the weights, as PNG or SVG by the ending of `path`."""
+        """Save a figure of the estimates, their intervals and the weights.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, whose name ends in .png or .svg.
+        """
         save_figure(self._figure(), Path(path))
 
     def _figure(self, *, narrow: bool = False) -> Figure:
@@ -95,7 +119,18 @@ class Evaluation:
         return evaluation_figure(self.summary()["policies"], weights, narrow=narrow)
 
     def save(self, folder: str | Path) -> list[Path]:
-        """`evaluation.html`, the picture as PNG and SVG, and `evaluation.json`, into a folder."""
+        """Write the report `evaluation.html`, the figure as PNG and SVG, and `evaluation.json` to a folder.
+
+        Parameters
+        ----------
+        folder : str or Path
+            The folder, which is created if it does not exist.
+
+        Returns
+        -------
+        list of Path
+            The files.
+        """
         log, summary = self.log, self.summary()
         with staged(folder) as stage:
             page = render(
@@ -104,7 +139,7 @@ class Evaluation:
                 warnings=self.warnings,
                 arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
                 enough=ENOUGH,
-                no_chance=NO_CHANCE,
+                negligible_propensity=NEGLIGIBLE_PROPENSITY,
                 svg=write_figure(stage, "evaluation", self._figure()),
                 tall_svg=render_figure(self._figure(narrow=True), "svg"),
             )
@@ -132,40 +167,100 @@ def evaluate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """What a policy, or each of several, would have earned in the rounds of a log (docs/how-to/evaluate.md).
+    """Estimate what other policies would have earned on logged decisions (off-policy evaluation).
 
-    `log` is an exported journal (NDJSON or Parquet), or a table with the columns `arm`, `propensity`, `reward` and
-    those `observed`. A policy is "uniform", "always:ARM", "logged", a catalogued agent ("adaptive:history=2000", or an
-    `AgentSpec`), which lives through the log, or a function of the observation that gives the probability of every
-    arm. `stream` chooses one of several; `arms` is for logs that do not name them all. Rounds without a reward are left
-    out, or count as `missing`. `progress` hears of rounds done and rounds in all.
+    Parameters
+    ----------
+    log : str, Path, DataFrame, pyarrow.Table or dict
+        An exported journal (NDJSON or Parquet), or a table with one row per decision and the columns `arm`,
+        `propensity`, `reward` and the observed columns. A table can be a CSV or Parquet file, a pandas or polars
+        DataFrame, an Arrow table or a dictionary of columns.
+    policy : str, AgentSpec, callable or a list of these, optional
+        The policies to evaluate: "uniform", "always:ARM", "logged", an agent such as "adaptive:history=2000", or a
+        function that maps an observation to the probabilities of all arms. An agent replays the log and learns from the
+        logged rewards. The default is "uniform" and, if there are at most 12 arms, every arm alone.
+    stream : str, optional
+        The stream to evaluate, if the log contains several.
+    observed : sequence of str, optional
+        The observed columns of a table. The default is all columns whose names begin with "observation".
+    arms : int or sequence of str, optional
+        The number of arms or their names in order, if the log does not contain them.
+    missing : float, optional
+        The reward that is assumed for decisions without a reward. By default these decisions are left out.
+    intervals : {"hac", "bootstrap"}, optional
+        The method for 95 % confidence intervals: HAC standard errors, or a block bootstrap.
+    regularisation : float, optional
+        The ridge penalty of the reward model of the doubly robust estimator.
+    seed : int, optional
+        The seed of agents and of the bootstrap.
+    progress : callable, optional
+        Called with the number of finished rounds and the number of all rounds.
+
+    Returns
+    -------
+    Evaluation
+        Estimates of the reward per round, differences to the logged policy, and notes about their reliability.
+
+    Raises
+    ------
+    HalfseenError
+        If the log cannot be read or is inconsistent, or if a policy is unknown.
+
+    Notes
+    -----
+    With logged propensities p, probabilities π of the evaluated policy and weights w = π(a)/p of the arm played a:
+
+    * ips = mean(w r),
+    * snips = Σ w r / Σ w,
+    * dr = mean(Σ_b π(b) r̂(b) + w (r − r̂(a))), where r̂ is a regression fitted on other blocks of time.
+
+    References
+    ----------
+    Dudík, M., Langford, J. and Li, L. (2011). Doubly robust policy evaluation and learning. ICML.
+
+    Swaminathan, A. and Joachims, T. (2015). The self-normalized estimator for counterfactual learning. NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import halfseen as hs
+    >>> rng = np.random.default_rng(0)
+    >>> y, arm = rng.normal(size=1000), rng.integers(2, size=1000)
+    >>> reward = np.where(arm == 1, y, 0.0) + 0.1 * rng.normal(size=1000)
+    >>> log = {"observation": y, "arm": arm, "propensity": np.full(1000, 0.5), "reward": reward}
+    >>> def greedy(observation):
+    ...     return [0.0, 1.0] if observation[0] > 0 else [1.0, 0.0]
+    >>> result = hs.evaluate(log, greedy)
+    >>> print(f"{result.policies['greedy'].values['dr']:.2f}")
+    0.36 [0.33, 0.40]
     """
     if intervals not in INTERVALS:
         raise invalid("intervals", "'hac' or 'bootstrap'", repr(intervals))
     shrink = positive("regularisation", regularisation)
     number = seed_number("seed", seed)
-    value = None if missing is None else check_finite("missing", "the value", missing)
-    record = read_log(log, stream=stream, observed=observed, arms=arms)
-    asked = _policies_by_label(policy, record)
-    rewards = record.rewards if value is None else np.where(record.rewarded, record.rewards, value)
+    value = None if missing is None else check_finite("missing", missing)
+    decisions = read_log(log, stream=stream, observed=observed, arms=arms)
+    policies_by_label = _policies_by_label(policy, decisions)
+    rewards = decisions.rewards if value is None else np.where(decisions.rewarded, decisions.rewards, value)
     rows = ~np.isnan(rewards)
     predicted = predicted_rewards(
-        record.observations[rows], record.played[rows], rewards[rows], len(record.arms), regularisation=shrink
+        decisions.observations[rows], decisions.played[rows], rewards[rows], len(decisions.arms), regularisation=shrink
     )
-    rounds = rewarded_rounds(record, rewards, predicted)
-    progress = _progress_in_turn(progress, record.rounds, sum(not isinstance(one, str) for one in asked.values()))
+    rounds = rewarded_rounds(decisions, rewards, predicted)
+    replayed = sum(not isinstance(one, str) for one in policies_by_label.values())
+    progress = _progress_of_all(progress, decisions.rounds, replayed)
     values = {}
-    for label, one in asked.items():
-        probabilities = _probabilities(record, one, label, number, progress)[rows]
+    for label, one in policies_by_label.items():
+        probabilities = _probabilities(decisions, one, label, number, progress)[rows]
         is_logged = label == LOGGED
         values[label] = policy_value(
             label, rounds, probabilities, is_logged=is_logged, intervals=intervals, seed=number
         )
-    return Evaluation(record, values, value, intervals, _notes(record, value))
+    return Evaluation(decisions, values, value, intervals, _notes(decisions, value))
 
 
 def _policies_by_label(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rule]:
-    """Policies by label: a fixed one as its text, an agent as its spec, a rule as the function."""
+    """Return the policies by label: a text for a fixed policy, an `AgentSpec`, or a function."""
     if policy is None:
         each = [f"{ALWAYS}:{arm}" for arm in log.names] if len(log.arms) <= _EACH_ARM_UP_TO else []
         policy = [UNIFORM, *each]
@@ -184,10 +279,10 @@ def _policies_by_label(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rul
         else:
             raise invalid("policy", "'uniform', 'always:ARM', 'logged', an agent or a function", repr(one))
         if label in found:
-            raise invalid("policy", "each only once", f"'{label}' twice")
+            raise invalid("policy", "every policy once", f"'{label}' twice")
         found[label] = resolved
     if not found:
-        raise invalid("policy", "at least one", "none")
+        raise invalid("policy", "at least one policy", "none")
     found.pop(LOGGED, None)
     return {LOGGED: LOGGED, **found}
 
@@ -195,7 +290,7 @@ def _policies_by_label(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rul
 def _probabilities(
     log: Log, policy: str | AgentSpec | Rule, label: str, seed: int, progress: Progress | None
 ) -> Floats:
-    """(n, K), the probability of every arm in every round."""
+    """Return the probability of every arm in every round, (n, K)."""
     if isinstance(policy, AgentSpec):
         return policies.by_agent(log, policy.name, policy.options, seed=seed, progress=progress)[0]
     if isinstance(policy, str):
@@ -205,8 +300,8 @@ def _probabilities(
     return policies.by_rule(log, policy, label, progress)
 
 
-def _progress_in_turn(progress: Progress | None, rounds: int, count: int) -> Progress | None:
-    """Progress over all policies that are asked round by round, `count` of them."""
+def _progress_of_all(progress: Progress | None, rounds: int, count: int) -> Progress | None:
+    """Return a progress function that counts the rounds of all `count` policies that replay the log."""
     if progress is None:
         return None
     report, before = progress, 0
@@ -221,14 +316,14 @@ def _progress_in_turn(progress: Progress | None, rounds: int, count: int) -> Pro
 
 
 def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
-    """What is to be known of the log."""
+    """Return remarks about the log."""
     notes = []
     without = int((~log.rewarded).sum())
     have, are, counted = ("has", "is", "counts") if without == 1 else ("have", "are", "count")
     if without and missing is None:
         notes.append(
-            f"{count(without, 'decision')} of {log.rounds:,} {have} no reward and {are} left out: right if whether a "
-            "reward comes does not depend on how high it is"
+            f"{count(without, 'decision')} of {log.rounds:,} {have} no reward and {are} left out, which is correct if "
+            "missing rewards do not depend on their value"
         )
     elif without:
         notes.append(f"{count(without, 'decision')} of {log.rounds:,} {have} no reward and {counted} as {missing:g}")
@@ -237,7 +332,7 @@ def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
         notes.append(f"{count(log.defaults, 'reward')} of {log.rounds - without:,} {are} the stream's default")
     if log.propensities is None:
         notes.append(
-            "the log has no propensities of arms that were not played: an arm played at all counts as covered in every "
-            "round"
+            "the log has no propensities of the arms that were not played, so every arm that was ever played counts as "
+            "covered in every round"
         )
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""Logged decisions: what was observed, which arm was played with which probability, and what it paid."""
+"""A log of decisions: observations, arms played, propensities and rewards."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import LIMIT
 
-ROUNDING = 1e-6  # probabilities may be off by this much
-LEAST_CHANCE = 1e-100  # of an arm that was played: nothing less likely has ever happened, and its weight has a square
+ROUNDING = 1e-6  # allowed error of probabilities
+LEAST_PROPENSITY = 1e-100  # smallest propensity of an arm that was played; the square of its weight is still finite
 _EMPTY = (type(None), float, int)
 
 
@@ -29,29 +29,29 @@ class StepKind(IntEnum):
 
 
 class LogStep(NamedTuple):
-    """One event: `at` is a row of the log or, where an arm is added or retired, the index of the arm."""
+    """One event. `at` is a row of the log or, if an arm is added or retired, the index of the arm."""
 
     kind: StepKind
     at: int
     value: float = math.nan
-    provisional: bool = False  # of a reward: another one of the same decision comes in its place
+    provisional: bool = False  # whether a later reward of the same decision replaces this one
 
 
 @dataclass(frozen=True)
 class Log:
-    """n decisions in order, K arms in all; `steps` are the decisions and the events between them, in order."""
+    """n decisions between K arms, in order of time."""
 
-    source: str
+    source: str  # the name of the log in messages
     arms: tuple[Arm, ...]
-    first_arms: int  # how many of them were there at the start
-    observations: Floats  # (n, k), NaN where not seen
-    played: Ints  # (n,), places in `arms`
-    propensity: Floats  # (n,), of the arm played
-    propensities: Floats | None  # (n, K), of every arm, if they were recorded
-    possible: Mask  # (n, K), the arms that could have been played, as far as the log tells
-    rewards: Floats  # (n,), NaN where none came
-    defaults: int  # rewards that nobody gave: the stream's default after its wait
-    steps: tuple[LogStep, ...]
+    first_arms: int  # number of arms at the start
+    observations: Floats  # (n, k), NaN for entries that were not observed
+    played: Ints  # (n,) indices of the arms played
+    propensity: Floats  # (n,) propensity of the arm played
+    propensities: Floats | None  # (n, K) propensities of all arms, None if they were not logged
+    possible: Mask  # (n, K) the arms that could have been played, as far as the log tells
+    rewards: Floats  # (n,), NaN if there is no reward
+    defaults: int  # number of rewards that are the default reward of the stream
+    steps: tuple[LogStep, ...]  # decisions, rewards and changes of arms, in order of time
 
     @property
     def rounds(self) -> int:
@@ -67,13 +67,13 @@ class Log:
 
     @property
     def logged_probabilities(self) -> Floats:
-        """(n, K), as recorded; 1 for the arm played where those of the other arms were not."""
+        """The propensities (n, K). If they were not logged, 1 for the arm played and 0 for the others."""
         return np.eye(len(self.arms))[self.played] if self.propensities is None else self.propensities
 
 
 @dataclass
 class _LoggedDecision:
-    """A decision while the log is being built."""
+    """One decision of a log under construction."""
 
     observation: list[float]
     played: int
@@ -82,26 +82,26 @@ class _LoggedDecision:
     possible: list[int]
     reward: float = math.nan
     is_default: bool = False
-    learnt_at: int | None = None  # the step with which its reward was learnt
+    learnt_at: int | None = None  # index of the step at which its reward was learnt
 
 
 class LogBuilder:
-    """Builds a log from events in order, and checks it. `where` is the name of the line or row in messages."""
+    """Builds a log from events in order of time and checks them. `where` is the line or row for messages."""
 
     def __init__(self, source: str, arms: Iterable[Arm], observed: int | None = None) -> None:
         self.source, self.arms = source, list(arms)
         self.first_arms, self.observed = len(self.arms), observed
-        self._places = {arm: place for place, arm in enumerate(self.arms)}
+        self._indices = {arm: index for index, arm in enumerate(self.arms)}
         self._active = [True] * len(self.arms)
         self._decisions: list[_LoggedDecision] = []
         self._steps: list[LogStep] = []
 
-    def place(self, where: str, arm: Any) -> int:
-        """Return the index of an arm; a number is not the name of an arm, and True is not a number."""
-        found = None if isinstance(arm, bool) or not isinstance(arm, str | int) else self._places.get(arm)
+    def index(self, where: str, arm: Any) -> int:
+        """Return the index of an arm. Numbers do not match names, and True does not match 1."""
+        found = None if isinstance(arm, bool) or not isinstance(arm, str | int) else self._indices.get(arm)
         if found is None:
-            shown = ", ".join(map(str, self.arms[:8])) + (", …" if len(self.arms) > 8 else "")
-            raise invalid(where, f"one of the arms: {shown}", f"arm {arm!r}")
+            names = ", ".join(map(str, self.arms[:8])) + (", …" if len(self.arms) > 8 else "")
+            raise invalid(where, f"one of the arms {names}", f"arm {arm!r}")
         return found
 
     def decided(
@@ -115,34 +115,34 @@ class LogBuilder:
         available: Any = None,
     ) -> int:
         """Add a decision and return its row."""
-        seen = self._seen(where, observation)
-        place = self.place(where, arm)
-        chance = check_propensity(where, propensity)
-        chances = None if propensities is None else self._chances(where, propensities, place, chance)
-        if self._decisions and (chances is None) != (self._decisions[0].propensities is None):
-            got = "no propensities" if chances is None else "propensities"
-            raise invalid(where, "them in all decisions or in none", got)
+        entries = self._check_observation(where, observation)
+        played = self.index(where, arm)
+        logged = check_propensity(where, propensity)
+        listed = None if propensities is None else self._check_propensities(where, propensities, played, logged)
+        if self._decisions and (listed is None) != (self._decisions[0].propensities is None):
+            got = "a decision without propensities" if listed is None else "a decision with propensities"
+            raise invalid(where, "propensities in all decisions or in none", got)
         possible = [at for at, active in enumerate(self._active) if active]
         if available is not None:
             if not isinstance(available, list) or not available:
-                raise invalid(where, "a list of arms", f"available {available!r}")
-            possible = [at for one in available if self._active[at := self.place(where, one)]]
-        if place not in possible:
-            raise invalid(where, "an arm available and not retired", f"arm {arm!r}, which could not be played then")
+                raise invalid(where, "a list of available arms", repr(available))
+            possible = [at for one in available if self._active[at := self.index(where, one)]]
+        if played not in possible:
+            raise invalid(where, "an arm that is available and not retired", f"arm {arm!r}")
         row = len(self._decisions)
-        self._decisions.append(_LoggedDecision(seen, place, min(chance, 1.0), chances, possible))
+        self._decisions.append(_LoggedDecision(entries, played, min(logged, 1.0), listed, possible))
         self._steps.append(LogStep(StepKind.DECIDED, row))
         return row
 
     def rewarded(self, where: str, row: int, value: Any, *, default: bool = False, learnt: bool = True) -> None:
-        """Add a reward of the decision in `row`. It replaces a default reward that came before it.
+        """Add a reward to the decision in `row`. It replaces an earlier default reward.
 
-        Agents that are replayed on the log learn it at this point if it was `learnt`; a reward that is replaced later
-        is provisional for them.
+        An agent that replays the log learns the reward at this point if it was `learnt`. A reward that is replaced
+        later is provisional for the agent.
         """
-        number, decision = check_finite(where, "value", value), self._decisions[row]
+        number, decision = check_finite(f"{where}, reward", value), self._decisions[row]
         if not math.isnan(decision.reward) and (default or not decision.is_default):
-            raise invalid(where, "one, or one after the default", "a second reward for one decision")
+            raise invalid(where, "one reward per decision, or one after the default reward", "another reward")
         decision.reward, decision.is_default = number, default
         if learnt:
             if (first := decision.learnt_at) is not None:
@@ -152,38 +152,38 @@ class LogBuilder:
 
     def arm_added(self, where: str, arm: Any) -> None:
         numbered = bool(self.arms) and not isinstance(self.arms[0], str)
-        if numbered != (isinstance(arm, int) and not isinstance(arm, bool)) or arm in self._places:
-            raise invalid(where, "one there was not yet, named as the others are", f"a new arm {arm!r}")
+        if numbered != (isinstance(arm, int) and not isinstance(arm, bool)) or arm in self._indices:
+            raise invalid(where, "a new arm, a name or a number like the others", f"arm {arm!r}")
         if numbered and arm != len(self.arms):
-            raise invalid(where, f"{len(self.arms)}, the next number", f"a new arm {arm!r}")
-        self._places[arm] = len(self.arms)
+            raise invalid(where, f"the new arm {len(self.arms)}", f"arm {arm!r}")
+        self._indices[arm] = len(self.arms)
         self._steps.append(LogStep(StepKind.ARM_ADDED, len(self.arms)))
         self.arms.append(arm)
         self._active.append(True)
 
     def arm_retired(self, where: str, arm: Any) -> None:
-        place = self.place(where, arm)
-        if not self._active[place]:
-            raise invalid(where, "an arm that is active", f"arm {arm!r} retired again")
-        self._active[place] = False
-        self._steps.append(LogStep(StepKind.ARM_RETIRED, place))
+        index = self.index(where, arm)
+        if not self._active[index]:
+            raise invalid(where, "an active arm", f"arm {arm!r}, which is retired")
+        self._active[index] = False
+        self._steps.append(LogStep(StepKind.ARM_RETIRED, index))
 
     def finish(self) -> Log:
-        """Return the log; raise if it has no decision or no reward."""
+        """Return the log. Raise an error if it has no decision or no reward."""
         n, K = len(self._decisions), len(self.arms)
         if n == 0:
-            raise invalid(self.source, "a log of decisions and their rewards", "no decisions")
+            raise invalid(self.source, "a log with decisions and rewards", "no decisions")
         rewards = np.array([one.reward for one in self._decisions])
         observations = np.array([one.observation for one in self._decisions], dtype=np.float64)
         if np.isnan(rewards).all():
-            raise invalid(self.source, "rewards of at least some of them", f"{n:,} decisions and no reward")
+            raise invalid(self.source, "rewards for at least some decisions", f"{n:,} decisions without a reward")
         possible = np.zeros((n, K), dtype=np.bool_)
         propensities = np.zeros((n, K))
         for row, one in enumerate(self._decisions):
             possible[row, one.possible] = True
             if one.propensities is not None:
                 propensities[row, : len(one.propensities)] = one.propensities
-                possible[row, len(one.propensities) :] = False  # arms that came later
+                possible[row, len(one.propensities) :] = False  # arms that were added later
         return Log(
             source=self.source,
             arms=tuple(self.arms),
@@ -198,47 +198,46 @@ class LogBuilder:
             steps=tuple(self._steps),
         )
 
-    def _seen(self, where: str, observation: Any) -> list[float]:
+    def _check_observation(self, where: str, observation: Any) -> list[float]:
         if not isinstance(observation, list):
-            raise invalid(where, "a list of numbers, null where not seen", f"observation {observation!r}")
+            raise invalid(where, "an observation that is a list of numbers or null", repr(observation))
         self.observed = len(observation) if self.observed is None else self.observed
         if len(observation) != self.observed:
-            raise invalid(where, f"{self.observed}", f"an observation of {len(observation)} entries")
+            raise invalid(where, f"an observation with {self.observed} entries", str(len(observation)))
         for entry in observation:
             if type(entry) not in _EMPTY or (entry is not None and abs(entry) > LIMIT):
-                raise invalid(where, f"numbers within ±{LIMIT:g}, or null", f"{entry!r} in the observation")
+                raise invalid(where, f"an observation with numbers within ±{LIMIT:g} or null", repr(entry))
         return [math.nan if entry is None else float(entry) for entry in observation]
 
-    def _chances(self, where: str, given: Any, place: int, chance: float) -> list[float]:
-        if not isinstance(given, list) or not place < len(given) <= len(self.arms):
-            shown = f"{len(given)} propensities" if isinstance(given, list) else f"propensities {given!r}"
-            raise invalid(where, f"{len(self.arms)}, one per arm", shown)
-        chances = [_check_probability(where, "propensities with", one) for one in given]
-        if abs(sum(chances) - 1.0) > ROUNDING * len(chances):
-            raise invalid(where, "probabilities that sum to 1", f"propensities with the sum {sum(chances):.6g}")
-        if abs(chances[place] - chance) > ROUNDING:
-            raise invalid(where, f"{chances[place]:.6g}, as in the propensities", f"propensity {chance:.6g}")
-        return chances
+    def _check_propensities(self, where: str, given: Any, played: int, propensity: float) -> list[float]:
+        if not isinstance(given, list) or not played < len(given) <= len(self.arms):
+            got = str(len(given)) if isinstance(given, list) else repr(given)
+            raise invalid(where, f"{len(self.arms)} propensities, one per arm", got)
+        propensities = [_check_probability(where, "propensities", one) for one in given]
+        if abs(sum(propensities) - 1.0) > ROUNDING * len(propensities):
+            raise invalid(where, "propensities that sum to 1", f"the sum {sum(propensities):.6g}")
+        if abs(propensities[played] - propensity) > ROUNDING:
+            expected = f"the propensity {propensities[played]:.6g}, as in the list of propensities"
+            raise invalid(where, expected, f"{propensity:.6g}")
+        return propensities
 
 
-def check_finite(where: str, what: str, value: Any) -> float:
-    """Return the value as a float; raise if it is no number within the limits."""
+def check_finite(where: str, value: Any) -> float:
+    """Return the value as a float. Raise an error if it is not a number within the limits."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LIMIT:
-        raise invalid(where, f"a number within ±{LIMIT:g}", f"{what} {value!r}")
+        raise invalid(where, f"a number within ±{LIMIT:g}", repr(value))
     return float(value)
 
 
 def check_propensity(where: str, propensity: Any) -> float:
-    """Return the probability with which an arm was played; raise if it is none, or too small for that."""
-    chance = _check_probability(where, "propensity", propensity)
-    if chance < LEAST_CHANCE:
-        wanted = f"a probability of at least {LEAST_CHANCE:g}"
-        raise invalid(where, wanted, f"propensity {propensity!r} of the arm played")
-    return chance
+    """Return the propensity of an arm that was played. Raise an error if it is not a positive probability."""
+    probability = _check_probability(where, "propensity", propensity)
+    if probability < LEAST_PROPENSITY:
+        raise invalid(f"{where}, propensity", f"a probability of at least {LEAST_PROPENSITY:g}", repr(propensity))
+    return probability
 
 
 def _check_probability(where: str, what: str, value: Any) -> float:
-    """Return the value as a float; raise if it is no probability."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0 + ROUNDING:
-        raise invalid(where, "a probability from 0 to 1", f"{what} {value!r}")
+        raise invalid(f"{where}, {what}", "a probability from 0 to 1", repr(value))
     return float(value)

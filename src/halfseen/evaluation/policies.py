@@ -1,4 +1,4 @@
-"""The probabilities (n, K) with which a policy would have played each arm in the rounds of a log."""
+"""Computes the probabilities (n, K) with which a policy would have played each arm in the rounds of a log."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from halfseen.errors import HalfseenError, InvalidInput, invalid, unknown
 from halfseen.evaluation.log import ROUNDING, Log, StepKind
 from halfseen.kernels.random import Floats
 
-Rule = Callable[[Floats], Any]  # from an observation to the probabilities of all arms
-Progress = Callable[[int, int], None]  # of rounds done, and rounds in all
-_REPORT_EVERY = 50  # rounds
+Rule = Callable[[Floats], Any]  # maps an observation to the probabilities of all arms
+Progress = Callable[[int, int], None]  # called with the number of finished rounds and of all rounds
+_REPORT_EVERY = 50  # rounds between calls of a progress function
 
 
 def uniform(log: Log) -> Floats:
-    """Every arm that could be played, equally."""
+    """Return equal probabilities for all arms that could be played."""
     return np.asarray(log.possible / log.possible.sum(axis=1, keepdims=True))
 
 
 def always(log: Log, arm: str) -> Floats:
-    """One arm in every round, available or not."""
+    """Return probability 1 for one arm in every round, even if the arm was not available."""
     if arm not in log.names:
         raise unknown("arm", arm, log.names)
     return np.tile(np.eye(len(log.arms))[log.names.index(arm)], (log.rounds, 1))
 
 
 def by_rule(log: Log, rule: Rule, label: str, progress: Progress | None = None) -> Floats:
-    """A function of the observation, asked round by round for the probabilities of all arms."""
+    """Call a function of the observation in every round and return the probabilities."""
     probabilities = np.empty((log.rounds, len(log.arms)))
-    for row, seen in enumerate(log.observations):
+    for row, observation in enumerate(log.observations):
         where = f"policy '{label}', round {row + 1}"
         try:
-            given = np.asarray(rule(seen.copy()), dtype=np.float64)
+            given = np.asarray(rule(observation.copy()), dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"{where}: expected probabilities, got {type(error).__name__}: {error}") from error
         if given.shape != probabilities[row].shape:
@@ -52,13 +52,14 @@ def by_rule(log: Log, rule: Rule, label: str, progress: Progress | None = None) 
 def by_agent(
     log: Log, name: str, options: Mapping[str, Any], *, seed: int = 0, progress: Progress | None = None
 ) -> tuple[Floats, Agent]:
-    """Let a catalogued agent live through the log: its probabilities in every round, and the agent at the end.
+    """Replay the log with an agent. Return its probabilities in every round, and the agent after the last round.
 
-    The agent sees the observation, decides, is then given the arm that was played, and learns each reward when it
-    came. A default that a late reward has replaced is learnt provisionally.
+    In every round the agent receives the observation, computes its probabilities and is then given the arm that was
+    played. It learns each reward at the time when it arrived. It learns a default reward that a late reward replaced as
+    a provisional reward.
     """
     if CATALOG[name].reveals_context:
-        raise invalid("policy", "an agent that decides on what was seen, not on the true context", f"'{name}'")
+        raise invalid("policy", "an agent that does not need the true context", f"'{name}'")
     first = log.arms[: log.first_arms]
     named = [arm for arm in first if isinstance(arm, str)]
     agent = make(
@@ -88,8 +89,8 @@ def by_agent(
 
 
 def _replay(agent: Agent, log: Log, row: int) -> Floats:
-    there = log.possible[row, : len(agent.arms)]
-    available = None if there.all() else [arm for arm, able in zip(agent.arms, there, strict=True) if able]
+    possible = log.possible[row, : len(agent.arms)]
+    available = None if possible.all() else [arm for arm, able in zip(agent.arms, possible, strict=True) if able]
     decision = agent.replay(
         log.observations[row],
         log.arms[log.played[row]],

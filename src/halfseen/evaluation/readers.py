@@ -1,6 +1,6 @@
-"""Reads logs of decisions: exported journals (NDJSON or Parquet) and tables.
+"""Reads logs of decisions from exported journals (NDJSON or Parquet) and from tables.
 
-Journals are read without the journal's own classes, which need the `service` extra; evaluating a file does not.
+This module does not use the classes of `halfseen.journal`, because they need the extra `service`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from halfseen.worlds.columns import Columns, read_columns
 JOURNAL_ENDINGS = (".ndjson", ".jsonl")
 PARQUET_ENDINGS = (".parquet", ".pq")
 LOG_ENDINGS = (*JOURNAL_ENDINGS, *TABLE_ENDINGS)
-_OTHER_EVENTS = b"halfseen.events"  # metadata of an exported Parquet file: all events but decisions and last rewards
+_OTHER_EVENTS = b"halfseen.events"  # Parquet metadata with all events except decisions and last rewards
 _EXPORT_COLUMNS = {"stream", "seq", "id", "observation", "available", "arm", "propensity", "propensities", "reward"}
-_TABLE_COLUMNS = "columns arm, propensity, reward and those observed"
-_PASSED_OVER = ("retired", "model_accepted", "expired")  # events that change nothing here
+_TABLE_COLUMNS = "the columns arm, propensity, reward and the observed columns"
+_IGNORED = ("retired", "model_accepted", "expired")  # events without a meaning for the evaluation
 
-Event = tuple[str, dict[str, Any]]  # what messages call its place, and its fields
+Event = tuple[str, dict[str, Any]]  # its line or row for messages, and its fields
 
 
 def read_log(
@@ -41,7 +41,7 @@ def read_log(
     observed: Sequence[str] | None = None,
     arms: int | Sequence[str] | None = None,
 ) -> Log:
-    """Read the log in a file, by its ending, or in a table."""
+    """Read a log from a file, whose format is given by the ending of its name, or from a table."""
     named = list(arms) if isinstance(arms, Sequence) and not isinstance(arms, str) else arms
     if isinstance(log, str | Path):
         path = Path(log)
@@ -49,23 +49,23 @@ def read_log(
         if ending not in LOG_ENDINGS:
             raise invalid("log", f"a file whose name ends in {', '.join(LOG_ENDINGS)}", f"'{path}'")
         if not path.is_file():
-            raise invalid("log", "a file that is there", f"'{path}'")
+            raise invalid("log", "an existing file", f"'{path}'")
         if ending in JOURNAL_ENDINGS:
             if observed is not None:
-                raise invalid("observed", "nothing: a journal says what was seen", f"columns, with '{path}'")
+                raise invalid("observed", "nothing, because a journal contains observations", "names of columns")
             return _read_stream(str(path), _ndjson_events(path), stream, named)
         if path.stat().st_size == 0:
-            raise invalid(str(path), "a table with columns arm, propensity, reward, …", "an empty file")
+            raise invalid(str(path), f"a table with {_TABLE_COLUMNS}", "an empty file")
         if observed is None and ending in PARQUET_ENDINGS and _is_export(path):
             return _read_stream(str(path), iter(_parquet_events(path)), stream, named)
     return _read_table(read_columns(log), observed, stream, named)
 
 
 def _arm_names(arms: Any) -> list[int | str]:
-    """Arms as a stream's spec has them: a count, or names."""
+    """Return the arms of a stream, which are given as a number or as names."""
     if isinstance(arms, list | tuple):
         if not arms or not all(isinstance(arm, str) and arm for arm in arms) or len(set(arms)) < len(arms):
-            raise invalid("arms", "names that differ from each other", repr(arms))
+            raise invalid("arms", "distinct names", repr(arms))
         return list(arms)
     return list(range(at_least("arms", arms, 1)))
 
@@ -81,7 +81,7 @@ def _ndjson_events(path: Path) -> Iterator[Event]:
                     where = f"{path}, line {number}"
                     yield where, _parse_event(where, line)
     except OSError as error:
-        raise invalid("log", f"a file that can be read ({error.strerror})", f"'{path}'") from None
+        raise invalid("log", "a readable file", f"'{path}' ({error.strerror})") from None
 
 
 def _parse_event(where: str, line: bytes) -> dict[str, Any]:
@@ -90,38 +90,39 @@ def _parse_event(where: str, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # broken JSON, broken UTF-8, NaN
         got = line.decode("utf-8", "replace").strip()
         why = " ".join(str(error).split())
-        raise invalid(where, f"an event as JSON ({why})", f"'{got[:40]}…'" if len(got) > 40 else f"'{got}'") from None
+        text = f"'{got[:40]}…'" if len(got) > 40 else f"'{got}'"
+        raise invalid(where, "an event as JSON", f"{text} ({why})") from None
     if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
-        raise invalid(where, 'a JSON object with "stream", "kind" and what belongs to it', "no event")
+        raise invalid(where, 'a JSON object with a field "kind"', line.decode("utf-8", "replace").strip())
     return event
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _is_export(path: Path) -> bool:
-    """Whether a Parquet file is an exported journal, and not just a table."""
+    """Return whether a Parquet file is an exported journal."""
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
         raise missing_extra(error.name or "pyarrow", "experiments", "Parquet") from None
     try:
         return _OTHER_EVENTS in (parquet.read_schema(path).metadata or {})
-    except (OSError, ArrowException):  # whoever reads the table says what is wrong with it
+    except (OSError, ArrowException):  # reading the file as a table will raise an error with a message
         return False
 
 
 def _parquet_events(path: Path) -> list[Event]:
-    """Put the decisions and last rewards of the rows and the other events of the metadata back in order."""
+    """Return the events in order: decisions and last rewards from the rows, other events from the metadata."""
     from pyarrow import ArrowException, parquet
 
     try:
         table = parquet.read_table(path)
     except (OSError, ArrowException) as error:
-        raise invalid("log", f"a file that can be read ({str(error).splitlines()[0]})", f"'{path}'") from None
+        raise invalid("log", "a readable file", f"'{path}' ({str(error).splitlines()[0]})") from None
     if absent := sorted(_EXPORT_COLUMNS - set(table.column_names)):
-        raise invalid(str(path), "an exported journal as it was written", f"no column '{absent[0]}'")
+        raise invalid(str(path), f"an exported journal with the column '{absent[0]}'", "none of this name")
     lines = enumerate(table.schema.metadata[_OTHER_EVENTS].splitlines(), 1)
     events = [(where := f"{path}, event {number}", _parse_event(where, line)) for number, line in lines]
     numbered = {
@@ -136,7 +137,7 @@ def _parquet_events(path: Path) -> list[Event]:
 
 
 def _row_events(row: dict[str, Any], numbered: bool) -> Iterator[dict[str, Any]]:
-    """The decision of a row and, if it had one, its last reward."""
+    """Yield the decision of a row and, if there is one, its last reward."""
     named = int if numbered else str
     available = None if row["available"] is None else [named(arm) for arm in row["available"]]
     yield row | {"kind": "decided", "arm": named(row["arm"]), "available": available}
@@ -153,9 +154,9 @@ def _row_events(row: dict[str, Any], numbered: bool) -> Iterator[dict[str, Any]]
 
 
 def _read_stream(source: str, events: Iterable[Event], stream: str | None, arms: Any) -> Log:
-    """The log of one stream; which one must be said if there are several.
+    """Return the log of one stream. `stream` is required if there are several.
 
-    `arms`, a count or names, is for exports that begin after the stream was created.
+    `arms`, their number or names, is required if the events begin after the stream was created.
     """
     streams: dict[str, None] = {}
     reader: _StreamReader | None = None
@@ -167,37 +168,37 @@ def _read_stream(source: str, events: Iterable[Event], stream: str | None, arms:
         if reader is not None and reader.stream == name:
             reader.read(where, event)
     if not streams:
-        raise invalid(source, "a journal, one event per line", "an empty file")
+        raise invalid(source, "a journal with one event per line", "an empty file")
     if stream is None and len(streams) > 1:
-        raise invalid("stream", f"one of: {', '.join(streams)}", f"nothing, with {len(streams)} streams in '{source}'")
+        raise invalid("stream", f"one of the streams {', '.join(streams)}", "nothing")
     if reader is None:
         raise unknown("stream", stream, streams)
     return reader.finish()
 
 
 class _StreamReader:
-    """The events of one stream, in their order."""
+    """Reads the events of one stream in order."""
 
     def __init__(self, source: str, stream: str, arms: Any) -> None:
         self.source, self.stream = source, stream
         self._builder = None if arms is None else LogBuilder(source, _arm_names(arms))
-        self._rows: dict[str, int] = {}  # by the id of the decision
+        self._rows: dict[str, int] = {}  # rows of the log by the id of the decision
         self._last_seq = -1
 
     def read(self, where: str, event: dict[str, Any]) -> None:
         seq = event.get("seq")
         if isinstance(seq, int):
             if seq <= self._last_seq:
-                raise invalid(where, "events in the order in which they happened", f"seq {seq} after {self._last_seq}")
+                raise invalid(where, f"an event with seq above {self._last_seq}", str(seq))
             self._last_seq = seq
         kind = event["kind"]
         if kind == "created":
             self._create(where, event.get("spec"))
-        elif kind in _PASSED_OVER:
+        elif kind in _IGNORED:
             pass
         elif kind not in ("decided", "rewarded", "arm_added", "arm_retired"):
             known = "created, decided, rewarded, expired, arm_added, arm_retired, model_accepted, retired"
-            raise invalid(where, f"one of: {known}", f"kind '{kind}'")
+            raise invalid(where, f"an event of one of the kinds {known}", f"'{kind}'")
         elif self._builder is None:
             raise InvalidInput(
                 f"{where}: expected an export that begins with 'created', or the arms (arms=, --arms), got "
@@ -214,14 +215,14 @@ class _StreamReader:
 
     def finish(self) -> Log:
         if self._builder is None:
-            raise invalid(self.source, "a log of decisions and their rewards", "no decisions")
+            raise invalid(self.source, "a log with decisions and rewards", "no decisions")
         return self._builder.finish()
 
     def _create(self, where: str, spec: Any) -> None:
         if self._builder is not None and self._rows:
-            raise invalid(where, "one stream", f"stream '{self.stream}' created again")
+            raise invalid(where, f"one event 'created' of stream '{self.stream}'", "another one")
         if not isinstance(spec, dict):
-            raise invalid(where, "the spec of a stream", f"spec {spec!r}")
+            raise invalid(where, "the spec of a stream", repr(spec))
         observed = spec.get("observed")
         try:
             count = len(observed) if isinstance(observed, list) else at_least("observed", observed, 1)
@@ -232,10 +233,10 @@ class _StreamReader:
     def _decide(self, where: str, event: dict[str, Any], builder: LogBuilder) -> None:
         for field in ("id", "observation", "arm", "propensity"):
             if event.get(field) is None:
-                raise invalid(where, "one with id, observation, arm and propensity", f"a decision without '{field}'")
+                raise invalid(where, f"a decision with the field '{field}'", "none")
         decision = str(event["id"])
         if decision in self._rows:
-            raise invalid(where, "ids that differ", f"decision '{decision}' a second time")
+            raise invalid(where, "a decision with a new id", f"'{decision}' again")
         self._rows[decision] = builder.decided(
             where,
             observation=event["observation"],
@@ -248,7 +249,7 @@ class _StreamReader:
     def _reward(self, where: str, event: dict[str, Any], builder: LogBuilder) -> None:
         decision = str(event.get("decision"))
         if decision not in self._rows:
-            raise invalid(where, "the id of a decision on a line before", f"a reward of '{decision}'")
+            raise invalid(where, "the id of an earlier decision", f"'{decision}'")
         builder.rewarded(
             where,
             self._rows[decision],
@@ -262,64 +263,66 @@ class _StreamReader:
 
 
 def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | None, arms: Any) -> Log:
-    """Columns `arm`, `propensity`, `reward` (empty: none came) and what was seen: those `observed`, else all whose
-    names begin with "observation". If they are there: `propensities`, a list a row (JSON text in a CSV file) in the
-    order of the arms; `available`, a list a row of the arms there were to choose from; `stream`; `how`; `folded`, false
-    where a reward came too late to be learnt; `time` and `reward_time`, without which rewards came at once.
+    """Return the log in a table with one row per decision.
+
+    Required are the columns `arm`, `propensity` and `reward` (empty if there is none), and the columns `observed`, by
+    default all columns whose names begin with "observation". Optional are `propensities`, a list per row in the order
+    of the arms (JSON text in a CSV file), `available`, a list of the available arms per row, `stream`, `how`, `folded`
+    (false if a reward arrived too late to be learnt), `time` and `reward_time`. Without times, every reward arrived
+    directly after its decision.
     """
     source = columns.source
     for name in ("arm", "propensity", "reward"):
         if name not in columns.names:
             raise InvalidInput(f"{source}: expected {_TABLE_COLUMNS}, got no column '{name}'")
     rows = _rows_of_stream(columns, stream)
-    seen = _observations(columns, observed)[rows]
+    observations = _observations(columns, observed)[rows]
     played = _cells(columns, "arm", rows) or []
-    propensity, paid = columns["propensity"][rows].tolist(), columns["reward"][rows].tolist()
+    propensity, rewards = columns["propensity"][rows].tolist(), columns["reward"][rows].tolist()
     propensities, available = _lists(columns, "propensities", rows), _lists(columns, "available", rows)
     where = [f"{source}, row {row + 1}" for row in rows]
-    for at, chance in enumerate(propensity):  # first of all, as they may have to tell the arms' order
-        check_propensity(where[at], None if math.isnan(chance) else chance)
+    for at, value in enumerate(propensity):  # checked first, because the order of the arms may follow from them
+        check_propensity(where[at], None if math.isnan(value) else value)
     ordered = _arms_in_order(source, played, propensity, propensities, arms)
-    builder = LogBuilder(source, ordered, seen.shape[1])
+    builder = LogBuilder(source, ordered, observations.shape[1])
     how, folded = _cells(columns, "how", rows), _cells(columns, "folded", rows)
-    due = _rewarded_after(columns, rows)
-    arriving: dict[int, list[int]] = {}
-    for at, reward in enumerate(paid):
+    arrivals = _rewarded_after(columns, rows)
+    rewarded_rows: dict[int, list[int]] = {}  # by the decision after which the rewards arrived
+    for at, reward in enumerate(rewards):
         if not math.isnan(reward):
-            arriving.setdefault(int(due[at]), []).append(at)
+            rewarded_rows.setdefault(int(arrivals[at]), []).append(at)
     for at in range(len(rows)):
         builder.decided(
             where[at],
-            observation=seen[at].tolist(),
+            observation=observations[at].tolist(),
             arm=played[at],
             propensity=propensity[at],
             propensities=propensities and propensities[at],
             available=available and available[at] and [_plain(arm) for arm in available[at]],
         )
-        for row in arriving.get(at, ()):
+        for row in rewarded_rows.get(at, ()):
             is_default = how is not None and how[row] == "default"
             learnt = folded is None or folded[row] is not False
-            builder.rewarded(where[row], row, paid[row], default=is_default, learnt=learnt)
+            builder.rewarded(where[row], row, rewards[row], default=is_default, learnt=learnt)
     return builder.finish()
 
 
 def _rows_of_stream(columns: Columns, stream: str | None) -> Ints:
     if "stream" not in columns.names:
         if stream is not None:
-            raise invalid("stream", "nothing", f"'{stream}', with a table that has no such column")
+            raise invalid("stream", "nothing, because the table has no column 'stream'", f"'{stream}'")
         return np.arange(len(columns.as_given("arm")))
     names = [str(name) for name in columns.as_given("stream")]
     found = list(dict.fromkeys(names))
     if stream is None and len(found) > 1:
-        listed = ", ".join(found)
-        raise invalid("stream", f"one of: {listed}", f"nothing, with {len(found)} streams in {columns.source}")
+        raise invalid("stream", f"one of the streams {', '.join(found)}", "nothing")
     if stream is not None and stream not in found:
         raise unknown("stream", stream, found)
     return np.flatnonzero(np.array([stream in (None, name) for name in names], dtype=np.bool_))
 
 
 def _observations(columns: Columns, observed: Sequence[str] | None) -> Floats:
-    """(n, k). A column of lists, as `observation` may be, counts as its entries."""
+    """Return the observations (n, k). A single column may contain lists of k numbers."""
     names = [name for name in columns.names if name.startswith("observation")] if observed is None else list(observed)
     if not names:
         raise InvalidInput(
@@ -329,13 +332,13 @@ def _observations(columns: Columns, observed: Sequence[str] | None) -> Floats:
     cells = columns.as_given(names[0])
     if len(names) == 1 and len(cells) > 0 and isinstance(cells[0], list | tuple | np.ndarray):
         if len({len(cell) for cell in cells}) > 1:
-            raise invalid(f"{columns.source}, column '{names[0]}'", "one length", "lists of several lengths")
+            raise invalid(f"{columns.source}, column '{names[0]}'", "lists of equal length", "different lengths")
         return np.array([list(cell) for cell in cells], dtype=np.float64)
     return np.column_stack([columns[name] for name in names])
 
 
 def _lists(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
-    """A column of lists, as text or not; None for an empty cell."""
+    """Return a column of lists, which may be given as JSON text, with None for empty cells."""
     cells = _cells(columns, name, rows)
     if cells is None:
         return None
@@ -345,8 +348,8 @@ def _lists(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
             try:
                 cell = json.loads(cell) if cell else None
             except ValueError:
-                got = f"{name} '{cell}'"
-                raise invalid(f"{columns.source}, row {row + 1}", "a list such as [0.2, 0.8]", got) from None
+                where = f"{columns.source}, column '{name}', row {row + 1}"
+                raise invalid(where, "a list such as [0.2, 0.8]", f"'{cell}'") from None
         found.append(cell.tolist() if isinstance(cell, np.ndarray) else None if cell != cell else cell)
     return found
 
@@ -354,10 +357,10 @@ def _lists(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
 def _arms_in_order(
     source: str, played: Sequence[Any], propensity: Sequence[float], propensities: Sequence[Any] | None, arms: Any
 ) -> list[Arm]:
-    """The arms in order: as told; else by number, or by name.
+    """Return the arms in order: the given `arms`, numbers in ascending order, or names.
 
-    Where there are lists of propensities, their order decides: the place of an arm is the one at which, in all rows in
-    which it was played, they hold its propensity.
+    Names are in the order of the lists of propensities if there are such lists, otherwise in alphabetical order. The
+    index of an arm in the lists is the only one that has the propensity of the arm in all rows in which it was played.
     """
     if arms is not None:
         return _arm_names(arms)
@@ -367,42 +370,42 @@ def _arms_in_order(
         return list(range(max([*names, longest - 1], default=0) + 1))
     if not all(isinstance(arm, str) for arm in names):
         odd = next(row for row, arm in enumerate(played, 1) if not isinstance(arm, str))
-        raise invalid(f"{source}, row {odd}", "names of arms in all rows, or numbers", f"arm {played[odd - 1]!r}")
+        raise invalid(f"{source}, row {odd}", "names of arms in all rows or numbers in all rows", repr(played[odd - 1]))
     if propensities is None:
         return sorted(names)
     fits: dict[str, Mask] = {name: np.ones(longest, dtype=np.bool_) for name in names}
-    for name, chance, given in zip(played, propensity, propensities, strict=True):
+    for name, value, given in zip(played, propensity, propensities, strict=True):
         if isinstance(given, list):
             row = np.full(longest, np.nan)
             row[: len(given)] = given
-            fits[name] &= np.abs(row - chance) <= ROUNDING
+            fits[name] &= np.abs(row - value) <= ROUNDING
     order: list[Arm] = [""] * longest
     for name, mask in fits.items():
         if mask.sum() != 1 or order[int(np.argmax(mask))]:
             raise InvalidInput(
-                f"{source}: expected the names of the arms in the order of their propensities (arms=, --arms), got "
-                f"propensities of {longest} arms that leave the position of '{name}' open"
+                f"{source}: expected the names of the arms in the order of the propensities (arms=, --arms), because "
+                f"the index of '{name}' in the {longest} propensities is not unique"
             )
         order[int(np.argmax(mask))] = name
-    return [name or f"arm {place}, never played" for place, name in enumerate(order)]
+    return [name or f"arm {index}, never played" for index, name in enumerate(order)]
 
 
 def _rewarded_after(columns: Columns, rows: Ints) -> Ints:
-    """After which decision each reward came: those whose time it was are counted as decided before it."""
-    at_once = np.arange(len(rows))
+    """Return the index of the last decision before each reward. A decision at the same time counts as before."""
+    immediately = np.arange(len(rows))
     if not {"time", "reward_time"} <= set(columns.names):
-        return at_once
+        return immediately
     decided = _times(columns, "time", rows)
-    came = _times(columns, "reward_time", rows)
+    rewarded = _times(columns, "reward_time", rows)
     if np.isnan(decided).any() or (np.diff(decided) < 0).any():
         bad = int(rows[np.isnan(decided).argmax() if np.isnan(decided).any() else (np.diff(decided) < 0).argmax() + 1])
-        raise invalid(f"{columns.source}, row {bad + 1}", "rows in order of time", "a time missing or before the last")
-    after = np.searchsorted(decided, np.where(np.isnan(came), decided, came), side="right") - 1
-    return np.maximum(after, at_once)
+        raise invalid(f"{columns.source}, row {bad + 1}", "rows in order of time", "no time or an earlier time")
+    after = np.searchsorted(decided, np.where(np.isnan(rewarded), decided, rewarded), side="right") - 1
+    return np.maximum(after, immediately)
 
 
 def _times(columns: Columns, name: str, rows: Ints) -> Floats:
-    """Times as seconds, NaN where there is none."""
+    """Return times in seconds, with NaN for empty cells."""
     given = np.asarray(columns.as_given(name))[rows]
     if given.dtype.kind == "M":
         seconds = given.astype("datetime64[us]").astype(np.int64) / 1e6
@@ -417,12 +420,12 @@ def _times(columns: Columns, name: str, rows: Ints) -> Floats:
             else:
                 found[at] = cell.timestamp() if hasattr(cell, "timestamp") else float(cell)
         except (TypeError, ValueError):
-            raise invalid(f"{columns.source}, row {rows[at] + 1}", "a time", f"{name} '{cell}'") from None
+            raise invalid(f"{columns.source}, column '{name}', row {rows[at] + 1}", "a time", f"'{cell}'") from None
     return found
 
 
 def _cells(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
-    """The cells of a column, None if there is no such column."""
+    """Return the cells of a column, or None if there is no such column."""
     if name not in columns.names:
         return None
     given = columns.as_given(name)
@@ -430,7 +433,10 @@ def _cells(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
 
 
 def _plain(cell: Any) -> Any:
-    """Numbers as Python has them: tables hold NumPy's, and whole ones as floats where a cell is empty."""
+    """Convert NumPy numbers to Python numbers, and whole floats to integers.
+
+    A table contains integers as floats if a cell of the column is empty.
+    """
     if isinstance(cell, np.generic):
         cell = cell.item()
     return int(cell) if isinstance(cell, float) and cell.is_integer() else cell

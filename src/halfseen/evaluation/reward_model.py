@@ -1,4 +1,4 @@
-"""What each arm would have paid in each round, predicted from rounds of other times (docs/mathematics.md)."""
+"""The reward model of the doubly robust estimator (docs/mathematics.md, "Off-policy evaluation")."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ BLOCKS = 10
 def predicted_rewards(
     observations: Floats, played: Ints, rewards: Floats, arms: int, *, regularisation: float, blocks: int = BLOCKS
 ) -> Floats:
-    """Rewards (n, K) of every arm, by a ridge regression per arm on (1, standardised y), NaN counting as the mean.
+    """Predict the reward (n, K) of every arm in every round by a ridge regression per arm on (1, standardised y).
 
-    Rounds are cut into blocks of time, and each block is predicted by what was learnt in the others: no row has a part
-    in its own prediction. Coefficients shrink towards the mean reward of all arms, which is also what is predicted
-    of an arm the other blocks never played.
+    A missing entry of y is replaced by its mean. Rounds are divided into blocks of time, and each block is predicted by
+    a regression on the other blocks, so that no round contributes to its own prediction. Predictions shrink towards the
+    mean reward of all arms. This mean is also the prediction for an arm that was not played in the other blocks.
     """
     n = len(rewards)
     blocks = min(blocks, n)
@@ -37,7 +37,7 @@ def predicted_rewards(
     for block, (first, end) in enumerate(itertools.pairwise(edges)):
         others = np.arange(blocks) != block
         gram, total = grams[others].sum(axis=0), sums[others].sum(axis=0)
-        # The first feature is 1: its sums are counts and summed rewards.
+        # The first feature is 1, so the first entries are the number of rounds and the sum of rewards.
         mean = total[:, 0].sum() / gram[:, 0, 0].sum()
         precision = gram + regularisation * np.eye(size)
         coefficients = np.linalg.solve(precision, (total - mean * gram[:, :, 0])[:, :, None])[:, :, 0]
@@ -46,13 +46,13 @@ def predicted_rewards(
 
 
 def _features(observations: Floats) -> Floats:
-    """(1, y) with every entry of y centred and scaled by what was seen of it; only y is used, never a reward."""
+    """Return the features (1, standardised y). Rewards are not used."""
     seen = ~np.isnan(observations)
     count = np.maximum(seen.sum(axis=0), 1)
     centred = np.where(seen, observations, 0.0)
     mean = centred.sum(axis=0) / count
     centred = np.where(seen, observations - mean, 0.0)
     spread = np.sqrt((centred**2).sum(axis=0) / count)
-    moves = spread > 1e-12 * np.abs(mean)  # an entry that stands still tells nothing
-    scaled = centred / np.where(moves, spread, np.inf)
+    varies = spread > 1e-12 * np.abs(mean)  # a constant entry is replaced by 0
+    scaled = centred / np.where(varies, spread, np.inf)
     return np.column_stack([np.ones(len(observations)), scaled])

@@ -27,6 +27,7 @@ from halfseen.reports.figures import health_figure, render_figure
 from halfseen.reports.files import save_figure, staged, write_atomically, write_figure, write_json
 from halfseen.reports.pages import render
 from halfseen.reports.tables import Table
+from halfseen.validation import real_numbers
 from halfseen.worlds.recorded import RecordedWorld
 from halfseen.worlds.world import World
 
@@ -155,7 +156,8 @@ def examine(
     or (n, K) of every arm, played or not, and then the value of a sensor is given in reward too. `contexts` (n, d) is
     the truth, in simulation, and goes by `contexts_name`; `hidden` (n, h) are features that were recorded and not
     shown to the model. `fitted` means that the model was fitted to these very observations; `alternatives` are models
-    of other dimensions to score it against.
+    of other dimensions to score it against. Tables may be DataFrames and vectors Series, of pandas or polars; columns
+    are taken in order.
 
     For an agent, `rewards`, `contexts` and `hidden` have a row for every one of its rounds; what is no longer in its
     history is left out.
@@ -206,7 +208,7 @@ def _subject_with_tables(
     given: dict[str, Any] = {"rewards": data.rewards}
     for name, value in tables.items():
         if value is not None:
-            table = np.asarray(value)
+            table = real_numbers(name, value)
             if table.ndim != 2 or len(table) != agent.rounds:
                 raise invalid(
                     name, f"a table of {agent.rounds} rows, one per round of the agent", f"shape {table.shape}"

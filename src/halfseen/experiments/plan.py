@@ -117,10 +117,10 @@ def _check_kinds(worlds: Sequence[World]) -> None:
 
 
 def _check_required_facts(spec: AgentSpec, world: World) -> None:
-    if world.tells is None:
+    if world.known_facts is None:
         return
     for fact in CATALOG[spec.name].required:
-        if fact not in world.tells and fact not in spec.options:
+        if fact not in world.known_facts and fact not in spec.options:
             raise invalid(
                 "agents",
                 f"one that need not be told its {fact}: of recorded data nobody knows it",

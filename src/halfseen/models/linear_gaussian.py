@@ -244,7 +244,8 @@ class LinearGaussianModel:
         Parameters
         ----------
         ys : array_like, shape (n, k) or (B, n, k)
-            Observations of n rounds, or of a batch of B series. NaN, None and masked entries are missing.
+            Observations of n rounds, or of a batch of B series. NaN, None and masked entries are missing. One series
+            may be a DataFrame of pandas or polars, whose columns are taken in order.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Means, ratios and paired differences of replications, with confidence intervals and p-values."""
+"""Confidence intervals and p-values for means, ratios and paired differences of replications."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % confidence interval, whose ends are NaN where there is too little data for one."""
+    """A number with its 95 % confidence interval. The ends are NaN if there is too little data for an interval.
+
+    Examples
+    --------
+    >>> print(Estimate(0.5, 0.4, 0.6))
+    0.5 [0.4, 0.6]
+    """
 
     value: float
     low: float
     high: float
 
     def as_dict(self) -> dict[str, float]:
+        """Return `value`, `low` and `high` by name."""
         return asdict(self)
 
     def __format__(self, spec: str) -> str:
@@ -39,7 +46,7 @@ NO_ESTIMATE = Estimate(np.nan, np.nan, np.nan)
 
 
 def mean_estimate(values: Floats) -> Estimate:
-    """The mean of independent replications with Student's interval; NaN if any of them is not finite."""
+    """Return the mean of independent replications with Student's interval, or NaN if a value is not finite."""
     n = len(values)
     if n == 0 or not np.isfinite(values).all():
         return NO_ESTIMATE
@@ -51,28 +58,28 @@ def mean_estimate(values: Floats) -> Estimate:
 
 
 def student_interval(value: float, standard_error: float, degrees_of_freedom: int) -> Estimate:
-    """The value with Student's interval from its standard error."""
+    """Return the value with Student's interval, computed from its standard error."""
     half = float(student_quantile(0.5 + CONFIDENCE / 2, degrees_of_freedom) * standard_error)
     return Estimate(value, value - half, value + half)
 
 
 def standard_error(values: Floats) -> float:
-    """Return the standard error of the mean; NaN for a single value."""
+    """Return the standard error of the mean, or NaN for a single value."""
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
 
 
 def percentile_interval(value: float, drawn: Floats) -> Estimate:
-    """The value with the central 95 % of the bootstrap draws."""
+    """Return the value with the interval that contains the central 95 % of the bootstrap draws."""
     tail = 50.0 * (1.0 - CONFIDENCE)
     low, high = np.percentile(drawn, [tail, 100.0 - tail])
     return Estimate(value, float(low), float(high))
 
 
 def relative_difference(values: Floats, baseline: Floats) -> Estimate:
-    """(mean(values) − mean(baseline)) / mean(baseline) from paired replications.
+    """Estimate ρ = (mean(values) − mean(baseline)) / mean(baseline) from paired replications.
 
-    For the ratio ρ of two means the interval is Student's for the residuals (v_i − b_i) − ρ b_i, divided by the mean of
-    the baseline.
+    The interval is Student's interval for the mean of the residuals (v_i − b_i) − ρ b_i, divided by the mean of the
+    baseline and centred on ρ.
     """
     baseline_mean = float(np.mean(baseline))
     if baseline_mean <= 0:
@@ -84,18 +91,18 @@ def relative_difference(values: Floats, baseline: Floats) -> Estimate:
 
 
 def ratio_of_means(values: Floats, baseline: Floats) -> Estimate:
-    """mean(values) / mean(baseline) from paired replications, with the interval of `relative_difference`."""
+    """Estimate mean(values) / mean(baseline) from paired replications, with the interval of `relative_difference`."""
     difference = relative_difference(values, baseline)
     return Estimate(1.0 + difference.value, 1.0 + difference.low, 1.0 + difference.high)
 
 
 def paired_p_value(values: Floats, baseline: Floats) -> float:
-    """The two-sided p-value of Wilcoxon's signed-rank test that paired differences are symmetric about 0.
+    """Return the two-sided p-value of Wilcoxon's signed-rank test that paired differences are symmetric about 0.
 
-    Regret comes in bursts, so that a few replications may carry most of a mean. Ranks are robust to that.
+    A few replications with very large regret can dominate a mean. Ranks are robust to that.
     """
     differences = values - baseline
-    if not differences.any():  # nothing to rank
+    if not differences.any():  # the test needs at least one difference that is not 0
         return 1.0
     from scipy.stats import wilcoxon  # slow to import, and seldom needed
 
@@ -103,7 +110,7 @@ def paired_p_value(values: Floats, baseline: Floats) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust the p-values of one family (Holm 1979), so that the family-wise error rate at level α is at most α."""
+    """Adjust p-values for multiple comparisons with Holm's (1979) method, which controls the family-wise error rate."""
     adjusted, largest = list(p_values), 0.0
     for rank, index in enumerate(np.argsort(p_values, kind="stable")):
         largest = max(largest, min(1.0, (len(adjusted) - rank) * adjusted[index]))

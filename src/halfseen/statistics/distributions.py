@@ -1,6 +1,7 @@
-"""Distribution functions and quantiles; NaN without a degree of freedom.
+"""Distribution functions and quantiles, equal to those of `scipy.stats`.
 
-They equal those of `scipy.stats`, whose import takes longer than everything else that a decision needs together.
+Importing `scipy.stats` would take longer than importing everything else that a decision needs. Without degrees of
+freedom the results are NaN.
 """
 
 from __future__ import annotations
@@ -16,29 +17,29 @@ def normal_cdf(x: ArrayLike) -> Any:
     return special.ndtr(x)
 
 
-def normal_quantile(share: ArrayLike) -> Any:
-    return special.ndtri(share)
+def normal_quantile(probability: ArrayLike) -> Any:
+    return special.ndtri(probability)
 
 
-def student_sf(x: ArrayLike, freedom: ArrayLike) -> Any:
-    return special.stdtr(freedom, -np.asarray(x))
+def student_sf(x: ArrayLike, dof: ArrayLike) -> Any:
+    return special.stdtr(dof, -np.asarray(x))
 
 
-def student_quantile(share: ArrayLike, freedom: ArrayLike) -> Any:
-    return special.stdtrit(freedom, share)
+def student_quantile(probability: ArrayLike, dof: ArrayLike) -> Any:
+    return special.stdtrit(dof, probability)
 
 
-def chi2_cdf(x: ArrayLike, freedom: ArrayLike) -> Any:
-    return special.chdtr(_positive(freedom), x)
+def chi2_cdf(x: ArrayLike, dof: ArrayLike) -> Any:
+    return special.chdtr(_positive(dof), x)
 
 
-def chi2_sf(x: ArrayLike, freedom: ArrayLike) -> Any:
-    return special.chdtrc(_positive(freedom), x)
+def chi2_sf(x: ArrayLike, dof: ArrayLike) -> Any:
+    return special.chdtrc(_positive(dof), x)
 
 
-def chi2_quantile(share: ArrayLike, freedom: ArrayLike) -> Any:
-    return 2.0 * special.gammaincinv(_positive(freedom) / 2.0, share)
+def chi2_quantile(probability: ArrayLike, dof: ArrayLike) -> Any:
+    return 2.0 * special.gammaincinv(_positive(dof) / 2.0, probability)
 
 
-def _positive(freedom: ArrayLike) -> Any:
-    return np.where(np.asarray(freedom) > 0, freedom, np.nan)
+def _positive(dof: ArrayLike) -> Any:
+    return np.where(np.asarray(dof) > 0, dof, np.nan)

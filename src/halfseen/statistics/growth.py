@@ -1,4 +1,4 @@
-"""How fast curves grow: slopes and exponents with confidence intervals."""
+"""Slopes and growth exponents of curves, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from halfseen.statistics.confidence_intervals import NO_ESTIMATE, Estimate, stud
 
 
 def log_grid(rounds: int, points: int = 40, *, first: int = 1) -> Ints:
-    """Distinct rounds from `first` to `rounds`, evenly spaced on a log scale."""
+    """Return distinct rounds from `first` to `rounds`, evenly spaced on a log scale."""
     return np.unique(np.round(np.geomspace(first, rounds, points)).astype(np.int64))
 
 
 def slope(x: Floats, y: Floats) -> Estimate:
-    """The least-squares slope of y on x with Student's interval from the residuals."""
+    """Return the least-squares slope of y on x with Student's interval."""
     if len(x) < 3 or not (np.isfinite(x).all() and np.isfinite(y).all()):
         return NO_ESTIMATE
     if np.ptp(y) == 0:
@@ -28,22 +28,22 @@ def slope(x: Floats, y: Floats) -> Estimate:
 
 
 def power_exponents(at: Ints, curves: Floats) -> Floats:
-    """β in curve ∝ t^β for every replication (S,): least squares of log curve (S, G) on log t (G,)."""
+    """Return β (S,) of curve ∝ t^β for every replication, by least squares of the log curves (S, G) on log t (G,)."""
     if len(at) < 3:
         return np.full(len(curves), np.nan)
     x = np.log(at) - np.log(at).mean()
-    with np.errstate(divide="ignore", invalid="ignore"):  # NaN for a curve that touches 0
+    with np.errstate(divide="ignore", invalid="ignore"):  # a curve that is 0 somewhere gives NaN
         logs = np.log(curves)
         return np.asarray((logs - logs.mean(axis=1, keepdims=True)) @ x / (x @ x))
 
 
 def growth_exponent(per_round: Floats) -> Estimate:
-    """The exponent β of a sum that grows as t^β late in a run, from its terms (S, T).
+    """Estimate the exponent β of a sum that grows as t^β late in a run, from the terms (S, T) of the sum.
 
-    The terms of such a sum grow as t^{β−1}, so β − 1 is the slope of log(mean per round) on log t over the blocks
-    T/16…T/8…T/4…T/2…T. The terms are used and not the sum, because the sum includes the cost of learning in the first
-    rounds and looks flatter than it grows. Means are taken over replications before the logarithm; the interval is
-    the jackknife's over replications.
+    The terms of such a sum grow as t^{β−1}. So β − 1 is the slope of log(mean per round) on log t over the four blocks
+    with the edges T/16, T/8, T/4, T/2 and T. The sum itself is not used: it includes the cost of learning in the first
+    rounds, so its slope would be too small. Means are taken over replications before the logarithm. The interval is a
+    jackknife over replications.
     """
     replications, rounds = per_round.shape
     edges = rounds // np.array([16, 8, 4, 2, 1])
@@ -61,7 +61,7 @@ def growth_exponent(per_round: Floats) -> Estimate:
     if replications == 1 or not np.isfinite(value):
         return Estimate(value if np.isfinite(value) else np.nan, np.nan, np.nan)
     jackknife = exponent((blocks.sum(axis=0) - blocks) / (replications - 1))
-    if not np.isfinite(jackknife).all():  # a single replication has all of a block's regret
+    if not np.isfinite(jackknife).all():  # without one of the replications, a block has no regret
         return Estimate(value, np.nan, np.nan)
     error = np.sqrt((replications - 1) / replications * ((jackknife - jackknife.mean()) ** 2).sum())
     return student_interval(value, float(error), replications - 1)

@@ -1,6 +1,7 @@
-"""k-means with the starts of Arthur & Vassilvitskii (2007), from uniforms drawn elsewhere.
+"""k-means with the initialisation of Arthur & Vassilvitskii (2007), k-means++.
 
-Sums are taken one number after the other: the same points give the same centres, wherever they are worked out.
+The caller passes the uniform random numbers. Sums are computed one term after another, so that the same points give
+the same centres on every machine.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from halfseen.kernels.arrays import Index, Matrix, Vector
 
 
 def _squared_distances(points: Matrix, centres: Matrix) -> Matrix:
-    """(n, M) of points (n, p) and centres (M, p)."""
+    """Return the squared distances (n, M) between points (n, p) and centres (M, p)."""
     total = np.zeros((len(points), len(centres)))
     for j in range(points.shape[1]):
         gap = points[:, j, None] - centres[:, j]
@@ -19,14 +20,18 @@ def _squared_distances(points: Matrix, centres: Matrix) -> Matrix:
     return total
 
 
-def _spread_out(points: Matrix, draws: Vector) -> Matrix:
-    """The first centre is any point; each further one is drawn in proportion to its squared distance to them."""
+def _initial_centres(points: Matrix, draws: Vector) -> Matrix:
+    """Draw initial centres from the points.
+
+    The first one is drawn uniformly, each further one with a probability proportional to its squared distance to the
+    nearest centre.
+    """
     centres, distances = np.empty((len(draws), points.shape[1])), np.ones(len(points))
     for c, draw in enumerate(draws):
         passed = distances.cumsum()
         candidates = np.flatnonzero((distances > 0.0) & (passed > draw * passed[-1]))
         positive = np.flatnonzero(distances)
-        # The last of them if rounding keeps the sum below the draw; any, if all points are centres already.
+        # Rounding can leave the sum below the draw: then take the last point. If all points are centres, take any.
         at = candidates[0] if len(candidates) else positive[-1] if len(positive) else 0
         centres[c] = points[at]
         fresh = _squared_distances(points, centres[c : c + 1])[:, 0]
@@ -35,22 +40,23 @@ def _spread_out(points: Matrix, draws: Vector) -> Matrix:
 
 
 def _assign(points: Matrix, centres: Matrix) -> tuple[Index, float]:
-    """The nearest centre of every point; the sum of squared distances."""
+    """Return the index of the nearest centre of every point, and the sum of squared distances."""
     distances = _squared_distances(points, centres)
     labels = distances.argmin(axis=1)
     return labels, float(distances[np.arange(len(points)), labels].cumsum()[-1])
 
 
 def k_means(points: Matrix, draws: Matrix, steps: int) -> tuple[Matrix, Index]:
-    """Centres (M, p) of points (n, p), and the centre of every point: the best of as many starts as `draws` has rows.
+    """Cluster points (n, p). Return the centres (M, p) and the index of the centre of every point.
 
-    `draws` (starts, M) are uniform. Each start is improved by Lloyd's algorithm in at most so many `steps`; a centre
-    that loses its last point stays where it is.
+    `draws` (starts, M) are uniform random numbers, one row per start. From each start, Lloyd's algorithm takes at most
+    `steps` steps. The result with the smallest sum of squared distances is returned. A centre without points does not
+    move.
     """
     lowest = np.inf
     best: tuple[Matrix, Index] | None = None
     for start in draws:
-        centres = _spread_out(points, start)
+        centres = _initial_centres(points, start)
         labels, cost = _assign(points, centres)
         for _ in range(steps):
             sums, sizes = np.zeros_like(centres), np.bincount(labels, minlength=len(centres))

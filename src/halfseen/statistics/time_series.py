@@ -10,13 +10,13 @@ from scipy import linalg
 from halfseen.kernels.random import Floats, Ints
 from halfseen.statistics.distributions import student_sf
 
-DRAWS = 2000  # of the bootstrap
-SUM_BLOCKS = 30  # of `blocked_sum`
+DRAWS = 2000  # bootstrap samples
+SUM_BLOCKS = 30  # blocks of time in `blocked_sum`
 
 
 @dataclass(frozen=True)
 class SeriesMean:
-    """A mean with its HAC standard error. `p_value` is two-sided, of the hypothesis that the mean is 0."""
+    """A mean with its HAC standard error. `p_value` is two-sided, for the hypothesis that the mean is 0."""
 
     value: float
     standard_error: float
@@ -29,16 +29,17 @@ class SeriesMean:
 
 
 def autocovariances(series: Floats, lags: int) -> Floats:
-    """γ_0 … γ_lags of a series about its mean, each divided by n."""
+    """Return the sample autocovariances γ_0 … γ_lags of a series. Each sum is divided by n."""
     centred = series - series.mean()
     return np.array([centred[lag:] @ centred[: len(centred) - lag] for lag in range(lags + 1)]) / len(series)
 
 
 def automatic_lags(series: Floats) -> int:
-    """Newey & West's (1994) bandwidth for Bartlett's kernel, without prewhitening.
+    """Return Newey & West's (1994) number of lags for Bartlett's kernel, without prewhitening.
 
-    With γ_j up to j = 4(n/100)^{2/9}: s_0 = γ_0 + 2Σγ_j, s_1 = 2Σ jγ_j, lags = 1.1447 (s_1/s_0)^{2/3} n^{1/3}, rounded
-    down, and at most n/8: where s_0 is near 0 by chance the rule asks for all lags, and their sum collapses.
+    With γ_j up to j = 4(n/100)^{2/9}, s_0 = γ_0 + 2Σγ_j and s_1 = 2Σ jγ_j, the number of lags is
+    1.1447 (s_1/s_0)^{2/3} n^{1/3}, rounded down. It is limited to n/8, because the formula diverges when s_0 is close
+    to 0 by chance.
     """
     n = len(series)
     pilot = min(int(4.0 * (n / 100.0) ** (2.0 / 9.0)), n - 1)
@@ -51,9 +52,9 @@ def automatic_lags(series: Floats) -> int:
 
 
 def hac_mean(series: Floats, lags: int | None = None) -> SeriesMean:
-    """The mean with Newey & West's (1987) standard error: n·var = γ_0 + 2 Σ_j (1 − j/(lags+1)) γ_j.
+    """Return the mean with Newey & West's (1987) standard error, n·var = γ_0 + 2 Σ_j (1 − j/(lags+1)) γ_j.
 
-    The p-value is that of Student's t with n − 1 degrees of freedom.
+    The p-value comes from Student's t distribution with n − 1 degrees of freedom.
     """
     n = len(series)
     lags = automatic_lags(series) if lags is None else lags
@@ -68,10 +69,11 @@ def hac_mean(series: Floats, lags: int | None = None) -> SeriesMean:
 
 
 def conservative_error(series: Floats) -> float:
-    """The larger of two standard errors of the mean: Newey & West's, and den Haan & Levin's (1997) autoregressive one.
+    """Return the larger of two standard errors of the mean: Newey & West's, and den Haan & Levin's (1997).
 
-    The second is that of x_t = Σ φ_j x_{t−j} + e_t (φ by Yule and Walker, the order by Akaike's criterion, at most
-    10 log₁₀ n): n·var = σ_e² / (1 − Σφ_j)². In a short series with a long memory, Newey & West's lags are too few.
+    The second one fits an autoregression x_t = Σ φ_j x_{t−j} + e_t by the Yule-Walker equations. Akaike's criterion
+    selects its order, at most 10 log₁₀ n. Then n·var = σ_e² / (1 − Σφ_j)². Newey & West use too few lags for a short
+    series with strong autocorrelation.
     """
     n = len(series)
     hac_error = hac_mean(series).standard_error
@@ -91,11 +93,11 @@ def conservative_error(series: Floats) -> float:
 
 
 def block_length(series: Floats) -> int:
-    """Politis & White's (2004; corrected 2009) block length for the circular bootstrap of a mean, at least 1.
+    """Return Politis & White's (2004; corrected 2009) block length for the circular bootstrap of a mean.
 
     M is twice the lag m̂ after which K_n = max(5, log₁₀ n) autocorrelations in a row are within ±2 √(log₁₀ n / n). With
     the flat-top weights λ(s) = min(1, 2(1 − |s|)), g = Σ λ(k/M) |k| γ_k and h = Σ λ(k/M) γ_k over |k| ≤ M, the length
-    is (2g² / (4/3 h²) · n)^{1/3}, and at most min(3√n, n/3).
+    is (2g² / (4/3 h²) · n)^{1/3}. It is at least 1 and at most min(3√n, n/3).
     """
     n = len(series)
     most = int(np.ceil(min(3.0 * np.sqrt(n), n / 3.0)))
@@ -117,9 +119,9 @@ def block_length(series: Floats) -> int:
 
 
 def block_bootstrap(series: Floats, block: int, *, draws: int = DRAWS, seed: int = 0) -> Floats:
-    """Means (draws, m) of m series (n, m) resampled by the circular block bootstrap.
+    """Resample m series (n, m) with the circular block bootstrap and return their means (draws, m).
 
-    A draw uses the same blocks for all m series, so that their means are paired. The same seed gives the same draws.
+    Each draw uses the same blocks for all m series, so that their means are paired. The same seed gives the same draws.
     """
     n = len(series)
     full, rest = divmod(n, block)
@@ -133,9 +135,10 @@ def block_bootstrap(series: Floats, block: int, *, draws: int = DRAWS, seed: int
 
 
 def blocked_sum(values: Floats, times: Ints) -> tuple[float, float]:
-    """The sum of values that are dependent in time, and its standard error.
+    """Return the sum of autocorrelated values and its standard error.
 
-    The error comes from the sums over SUM_BLOCKS blocks of time of equal length, which are taken as independent.
+    The standard error is computed from the sums over SUM_BLOCKS blocks of time of equal length. These sums are treated
+    as independent.
     """
     block = (times - times.min()) * SUM_BLOCKS // (int(np.ptp(times)) + 1)
     sums = np.bincount(block, weights=values, minlength=SUM_BLOCKS)

@@ -1,4 +1,4 @@
-"""Where rewards come from."""
+"""Worlds: simulated and recorded sources of contexts, observations and rewards."""
 
 from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld, linear_gaussian
 from halfseen.worlds.named import NAMED, RECORDED, named

@@ -1,4 +1,4 @@
-"""Named columns of numbers from a table in any form: a file, a DataFrame, an Arrow table, arrays by name."""
+"""Reads named columns from a file, a DataFrame, an Arrow table, a dictionary or a structured array."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import numpy as np
 
 from halfseen.errors import InvalidInput, invalid, missing_extra, unknown
 from halfseen.kernels.random import Floats
+from halfseen.validation import is_missing, narwhals_frame
 
 FILE_ENDINGS = (".csv", ".parquet", ".pq")
-_WANTED = "a CSV or Parquet file, columns by name, a DataFrame, an Arrow table or a structured array"
+_EXPECTED = "a CSV or Parquet file, a dictionary of columns, a DataFrame, an Arrow table or a structured array"
 
 
 class Columns:
-    """A table whose columns are converted when they are asked for; `source` is its name in messages."""
+    """A table with named columns. `source` is the name of the table in messages."""
 
     def __init__(self, columns: Mapping[str, Any], source: str) -> None:
         self._columns, self.source = columns, source
@@ -27,31 +28,25 @@ class Columns:
         return [str(name) for name in self._columns]
 
     def __getitem__(self, name: str) -> Floats:
-        """The column as numbers, NaN where a cell is empty."""
+        """Return the column as numbers, with NaN for empty cells."""
         return _as_numbers(self.as_given(name), f"{self.source}, column '{name}'")
 
     def as_given(self, name: str) -> Any:
-        """The column unconverted: text, lists, times."""
+        """Return the column without conversion. It may contain text, lists or times."""
         if name not in self._columns:
             raise unknown("column", name, self.names, self.source)
         return self._columns[name]
 
 
 def read_columns(table: Any) -> Columns:
-    """The columns of a table; a text or path names a file."""
+    """Return the columns of a table. A text or a path is the name of a file."""
     if isinstance(table, str | Path):
         return _read_file(Path(table))
     if isinstance(table, Mapping):
-        return Columns({str(name): values for name, values in table.items()}, "the table")
+        return Columns({str(name): _positional(values) for name, values in table.items()}, "the table")
     if isinstance(table, np.ndarray) and table.dtype.names:
         return Columns({name: np.atleast_1d(table)[name] for name in table.dtype.names}, "the table")
-    if hasattr(table, "column_names") and hasattr(table, "column"):  # pyarrow
-        return _arrow_columns(table, "the table")
-    if hasattr(table, "columns") and hasattr(table, "iloc"):  # pandas
-        names = [str(name) for name in table.columns]
-        _refuse_duplicates(names, "the table")
-        return Columns({name: table.iloc[:, at].to_numpy() for at, name in enumerate(names)}, "the table")
-    raise invalid("table", _WANTED, type(table).__name__)
+    return _frame_columns(table, "the table")
 
 
 def _read_file(path: Path) -> Columns:
@@ -64,11 +59,11 @@ def _read_file(path: Path) -> Columns:
     if kind not in FILE_ENDINGS:
         raise invalid("table", "a file whose name ends in .csv, .parquet or .pq", f"'{path}'")
     if not path.is_file():
-        raise invalid("table", "a file that is there", f"'{path}'")
+        raise invalid("table", "an existing file", f"'{path}'")
     try:
         if kind == ".csv":
             _refuse_semicolons(path)
-            # One thread, so that errors name the line; empty text is an empty cell.
+            # With one thread, error messages contain the line number. An empty text is an empty cell.
             table = csv.read_csv(
                 path,
                 read_options=csv.ReadOptions(use_threads=False),
@@ -76,15 +71,18 @@ def _read_file(path: Path) -> Columns:
             )
         else:
             table = parquet.read_table(path)
-        return _arrow_columns(table, str(path))
+        return _frame_columns(table, str(path))
     except UnicodeDecodeError:
-        raise invalid("table", "a table saved as UTF-8, which this one is not", f"'{path}'") from None
+        raise invalid("table", "a file in UTF-8", f"'{path}' in another encoding") from None
     except (pa.ArrowException, OSError) as error:
-        raise invalid("table", f"a readable table ({_first_line(error)})", f"'{path}'") from None
+        raise invalid("table", "a readable file", f"'{path}' ({_first_line(error)})") from None
 
 
 def _refuse_semicolons(path: Path) -> None:
-    """By the first line: where decimals have commas, the others seem to have too many columns."""
+    """Raise if the header is separated by semicolons.
+
+    Only the header is checked, because decimal commas in other lines look like separators.
+    """
     with path.open("rb") as file:
         header = file.readline().decode("utf-8")
     if ";" in header and "," not in header:
@@ -97,15 +95,26 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0].replace("Row #", "line ")  # pyarrow counts the header
 
 
-def _arrow_columns(table: Any, source: str) -> Columns:
-    _refuse_duplicates(table.column_names, source)
-    return Columns({name: table.column(name).to_numpy() for name in table.column_names}, source)
+def _frame_columns(table: Any, source: str) -> Columns:
+    frame = narwhals_frame(source, table)
+    if frame is None or not hasattr(frame, "columns"):
+        raise invalid("table", _EXPECTED, type(table).__name__)
+    columns = {str(column.name): _cells(column) for column in frame.iter_columns()}
+    if len(columns) < len(frame.columns):
+        raise invalid(source, "distinct column names", f"columns {frame.columns}")
+    return Columns(columns, source)
 
 
-def _refuse_duplicates(names: list[str], source: str) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise invalid("table", "names that differ", f"{source} with {names.count(name)} columns '{name}'")
+def _positional(values: Any) -> Any:
+    """Return a Series as an array, because indexing a pandas Series by a number looks up its label."""
+    series = narwhals_frame("the table", values)
+    return values if series is None else _cells(series)
+
+
+def _cells(column: Any) -> Any:
+    """Return the column as an array. In an array of objects, empty cells are None."""
+    cells = column.to_numpy()
+    return np.where(column.is_null().to_numpy(), None, cells) if cells.dtype == object else cells
 
 
 def _as_numbers(values: Any, where: str) -> Floats:
@@ -119,17 +128,15 @@ def _as_numbers(values: Any, where: str) -> Floats:
     else:
         raise invalid(where, "numbers", f"{array.dtype} values")
     if np.isinf(numbers).any():
-        raise invalid(f"{where}, row {np.flatnonzero(np.isinf(numbers))[0] + 1}", "a number", "an infinity")
+        raise invalid(f"{where}, row {np.flatnonzero(np.isinf(numbers))[0] + 1}", "a finite number", "an infinity")
     return numbers
 
 
 def _as_number(value: Any, where: str, row: int) -> float:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas' types of an empty cell
-        return math.nan
-    if isinstance(value, str | bytes) and not value.strip():
+    if is_missing(value) or (isinstance(value, str | bytes) and not value.strip()):
         return math.nan
     try:
         return float(value)
     except (TypeError, ValueError):
         got = f"'{value}'" if isinstance(value, str) else repr(value)
-        raise invalid(f"{where}, row {row}", "a number, or nothing", got) from None
+        raise invalid(f"{where}, row {row}", "a number or an empty cell", got) from None

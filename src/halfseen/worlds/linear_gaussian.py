@@ -1,4 +1,4 @@
-"""Worlds whose context moves linearly with Gaussian noise (the paper, equations 1 to 3)."""
+"""Worlds with linear-Gaussian dynamics of the context (equations 1 to 3 of the paper)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from halfseen.worlds.world import Episodes, Rounds, World
 
 
 class Change(NamedTuple):
-    """Other dynamics: x_t is reached with this transition from `first_round` on."""
+    """A change of the dynamics: from `first_round` on, x_t = D x_{t-1} + ε with this transition D."""
 
     first_round: int
     transition: Floats  # D (B, d, d)
 
 
 class LinearGaussianEpisodes(Episodes):
-    """B streams whose context moves by x_t = D x_{t-1} + ε.
+    """B streams with the dynamics x_t = D x_{t-1} + ε.
 
-    The transition of the models holds from the first round until the first of the `changes`, which come in order.
+    The transitions of the models apply until the first of the `changes`, which are in order of time.
     """
 
     arm_params: Floats
@@ -61,27 +61,27 @@ class LinearGaussianEpisodes(Episodes):
         self._process_root = covariance_root(np.stack([model.process_cov for model in models]))
         self._noise_root = covariance_root(np.stack([model.observation_cov for model in models]))
         d = models[0].latent
-        self._sees_itself = bool((self._observation == np.eye(models[0].observed, d)).all())
+        self._observes_coordinates = bool((self._observation == np.eye(models[0].observed, d)).all())
         start = normals(keys, np.zeros(len(keys), dtype=np.int64), Purpose.INITIAL_CONTEXT, d)
         roots = covariance_root(np.stack([model.initial_cov for model in models]))
         self._context = np.stack([model.initial_mean + L @ z for model, L, z in zip(models, roots, start, strict=True)])
         self._round = 0
 
     def advance(self, n: int) -> Rounds:
-        """The next n rounds."""
+        """Return the next n rounds."""
         first, d = self._round + 1, self._context.shape[1]
         n = at_least("n", n, 1)
-        process = _shaped(normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d), self._process_root)
+        process = _scale_noise(normal_series(self._keys, first, n, Purpose.PROCESS_NOISE, d), self._process_root)
         contexts = self._move(first, process)
         if classify_values(contexts[:, -1].copy()) != COMPLETE:
-            raise invalid("world", "dynamics that stay bounded", f"contexts beyond ±{LIMIT:g} by round {first + n - 1}")
+            raise invalid("world", "bounded dynamics", f"contexts beyond ±{LIMIT:g} in round {first + n - 1}")
         self._context = contexts[:, -1].copy()
         self._round += n
         k = self._noise_root.shape[-1]
-        observations = contexts[:, :, :k] if self._sees_itself else contexts @ self._observation.swapaxes(1, 2)
+        observations = contexts[:, :, :k] if self._observes_coordinates else contexts @ self._observation.swapaxes(1, 2)
         if self._noise_root.any():
             noise = normal_series(self._keys, first, n, Purpose.OBSERVATION_NOISE, k)
-            observations = observations + _shaped(noise, self._noise_root)
+            observations = observations + _scale_noise(noise, self._noise_root)
         expected = contexts @ self.arm_params.swapaxes(1, 2)
         reward_noise = self.reward_std * normal_series(self._keys, first, n, Purpose.REWARD_NOISE, 1)[:, :, 0]
         return Rounds(
@@ -92,7 +92,7 @@ class LinearGaussianEpisodes(Episodes):
         )
 
     def _move(self, first: int, noise: Floats) -> Floats:
-        """Contexts (B, n, d) of the rounds from `first` on, for noise (B, n, d), one part per transition in force."""
+        """Return the contexts (B, n, d) of the rounds from `first` on, given the process noise (B, n, d)."""
         end = first + noise.shape[1]
         starts = [change.first_round for change in self._schedule]
         parts: list[Floats] = []
@@ -105,12 +105,12 @@ class LinearGaussianEpisodes(Episodes):
         return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
     def facts(self) -> dict[str, Any]:
-        """What an agent may be given of this world, by the name of its option.
+        """Return facts about this world, by the name of the agent option that takes them.
 
-        The model is the one that holds at the start; no agent is given a later change of the dynamics. Agents that
-        learn the dynamics start from a draw of the family the true D comes from, where there is one: the paper does not
-        say where EMKF starts, and this is the reading most favourable to it. Agents that know a Markov chain are given
-        the model as one (worlds/quantised.py).
+        The model is the one of the first round. No agent is told about later changes of the dynamics. Agents that learn
+        the dynamics start from a random draw of the family of matrices that the true D was drawn from, if there is one.
+        The paper does not say where EMKF starts, and this choice is the most favourable to it. Agents that need a
+        Markov chain are given an approximation of the model (worlds/quantised.py).
         """
         start = {} if self.dynamics is None else {"initial_transition": self.dynamics}
         return start | {
@@ -129,7 +129,7 @@ class LinearGaussianEpisodes(Episodes):
 
     @cached_property
     def _second_moments(self) -> Floats | None:
-        """E[xxᵀ] in the long run, (B, d, d); None where it grows for ever in one of the streams."""
+        """The limits of E[x_t x_tᵀ], (B, d, d), or None if one of the streams has no limit."""
         found = [long_run_second_moment(model) for model in self.models]
         return None if any(one is None for one in found) else np.stack([one for one in found if one is not None])
 
@@ -138,8 +138,8 @@ class LinearGaussianEpisodes(Episodes):
         return quantise(self._keys, self.models, self.arm_params, self.reward_std)
 
 
-def _shaped(noise: Floats, roots: Floats) -> Floats:
-    """L z of every standard normal z (B, n, d), for L (B, d, d); faster where all L are diagonal."""
+def _scale_noise(noise: Floats, roots: Floats) -> Floats:
+    """Return L z for every standard normal vector z (B, n, d) and L (B, d, d). Diagonal L are faster."""
     scales = np.einsum("bii->bi", roots)
     if np.count_nonzero(roots) == np.count_nonzero(scales):
         return np.asarray(noise * scales[:, None, :])
@@ -148,16 +148,42 @@ def _shaped(noise: Floats, roots: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class RandomWorld(World):
-    """A world that is drawn for every seed: D random, Q = εI, Σ = ςI, x_0 and μ_a standard normal.
+    """A linear-Gaussian world whose parameters are drawn at random for every seed.
 
-    After round `changes_after`, if given, another D of the same family replaces it; everything else stays.
+    The covariances are Q = `process_var` I and Σ = `observation_var` I. The initial context x_0 and the arm parameters
+    μ_a are standard normal.
+
+    Parameters
+    ----------
+    name : str
+        Name of the world.
+    latent, observed, arms : int
+        The dimension of the context, the number of observed coordinates and the number of arms.
+    dynamics : {"stochastic", "orthogonal"}
+        How the transition D is drawn: uniform entries with rows scaled to sum to 1, or 0.98 times a random orthogonal
+        matrix.
+    process_var, observation_var : float
+        The variances of the process noise and of the observation noise.
+    reward_std : float
+        The standard deviation of the reward noise.
+    changes_after : int, optional
+        The round after which another random D of the same kind replaces the first one.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> world = hs.worlds.RandomWorld(
+    ...     name="small", latent=4, observed=2, arms=3, dynamics="orthogonal", process_var=0.1, reward_std=1.0
+    ... )
+    >>> world.begin([7]).advance(10).contexts.shape
+    (10, 1, 4)
     """
 
     name: str
     latent: int
     observed: int
     arms: int
-    dynamics: str  # "stochastic": uniform entries, rows summing to 1; "orthogonal": 0.98 × a random rotation
+    dynamics: str
     process_var: float
     reward_std: float
     observation_var: float = 0.0
@@ -181,7 +207,7 @@ class RandomWorld(World):
         return LinearGaussianEpisodes(keys, models, arm_params, self.reward_std, self.dynamics, changes)
 
     def _transitions(self, keys: Keys, purpose: Purpose) -> Floats:
-        """One D per key, (n, d, d)."""
+        """Return one transition matrix per key, (n, d, d)."""
         if self.dynamics == "stochastic":
             return stochastic_matrices(keys, purpose, self.latent)
         return 0.98 * orthogonal_matrices(keys, purpose, self.latent)
@@ -191,14 +217,14 @@ class RandomWorld(World):
 
 
 class FixedWorld(World):
-    """A world of given matrices, the same for every seed; only the noise differs."""
+    """A linear-Gaussian world with given matrices, made by `linear_gaussian`. Seeds differ only in the noise."""
 
     def __init__(self, name: str, model: LinearGaussianModel, arm_params: ArrayLike, reward_std: float) -> None:
         if not isinstance(model, LinearGaussianModel):
             raise invalid("model", "a LinearGaussianModel", type(model).__name__)
         table = real_numbers("arm_params", arm_params)
         if table.ndim != 2:
-            raise invalid("arm_params", f"(arms, {model.latent})", f"shape {table.shape}")
+            raise invalid("arm_params", f"shape (arms, {model.latent})", f"shape {table.shape}")
         self.name, self.model = name, model
         self.latent, self.observed, self.arms = model.latent, model.observed, len(table)
         self.arm_params = stack_for_streams("arm_params", table, 1, (self.arms, self.latent))[0]
@@ -227,16 +253,41 @@ class FixedWorld(World):
 def linear_gaussian(
     *, model: LinearGaussianModel, arm_params: ArrayLike, reward_std: float = 1.0, name: str = "own"
 ) -> FixedWorld:
-    """A world of your own matrices: `model` moves the context, `arm_params` (K, d) are the μ_a."""
+    """Make a world from a linear-Gaussian model and arm parameters.
+
+    Parameters
+    ----------
+    model : LinearGaussianModel
+        The dynamics of the context and the observation matrix.
+    arm_params : array_like of shape (K, d)
+        The vectors μ_a. The expected reward of arm a in context x is ⟨x, μ_a⟩.
+    reward_std : float, optional
+        The standard deviation of the reward noise.
+    name : str, optional
+        Name of the world in tables and reports.
+
+    Returns
+    -------
+    FixedWorld
+        The world, which can be passed to `hs.run`.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> model = hs.LinearGaussianModel(transition=[[0.9, 0.2], [-0.2, 0.9]], process_cov=0.1, observation_cov=[0.1])
+    >>> world = hs.worlds.linear_gaussian(model=model, arm_params=[[1.0, 0.0], [0.0, 1.0]], reward_std=0.5)
+    >>> world.observed, world.arms
+    (1, 2)
+    """
     return FixedWorld(name, model, arm_params, reward_std)
 
 
 def long_run_second_moment(model: LinearGaussianModel) -> Floats | None:
-    """The limit of E[x_t x_tᵀ] = Σ_{s<t} DˢQDˢᵀ + Dᵗ(P_0 + m_0m_0ᵀ)Dᵗᵀ; None if there is none."""
+    """Return the limit of E[x_t x_tᵀ] = Σ_{s<t} DˢQDˢᵀ + Dᵗ(P_0 + m_0m_0ᵀ)Dᵗᵀ, or None if there is no limit."""
     D, noise = model.transition, model.process_cov
     start = model.initial_cov + np.outer(model.initial_mean, model.initial_mean)
     largest = 1e9 * (np.trace(start) + np.trace(noise))
-    for _ in range(60):  # doubles t every time
+    for _ in range(60):  # each step doubles t
         noise = noise + D @ noise @ D.T
         D = D @ D
         if not np.trace(noise) + np.trace(D @ start @ D.T) < largest:

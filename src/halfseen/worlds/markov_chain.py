@@ -1,4 +1,4 @@
-"""Worlds in which a hidden Markov chain drives the observations and the rewards."""
+"""Worlds in which a hidden Markov chain determines the observations and the rewards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from halfseen.worlds.world import Episodes, Rounds, World
 
 @dataclass(frozen=True)
 class MarkovChain:
-    """M states: F_ij = P(j after i), (M, M); y = m_s + N(0, `noise_var` I) in state s, m (M, k)."""
+    """A Markov chain of M states with Gaussian observations.
+
+    `transition` is F (M, M) with F_ij = P(j after i). In state s, y ~ N(m_s, `noise_var` I), where `means` is m (M, k).
+    """
 
     transition: Floats
     means: Floats
@@ -24,23 +27,23 @@ class MarkovChain:
 
     @property
     def stationary(self) -> Floats:
-        """The long-run share π of every state: π = Fᵀπ."""
+        """The stationary distribution π = Fᵀπ."""
         M = len(self.transition)
         system = np.vstack([self.transition.T - np.eye(M), np.ones(M)])
         return np.asarray(np.linalg.lstsq(system, np.append(np.zeros(M), 1.0), rcond=None)[0])
 
     def linear_gaussian(self) -> LinearGaussianModel:
-        """The linear-Gaussian model with the same first two moments, for x_t the indicator of the state.
+        """Return the linear-Gaussian model with the same first two moments, where x_t is the indicator of the state.
 
-        E[x_{t+1} | x_t] = Fᵀx_t holds exactly and y = mᵀx + n, so D = Fᵀ, A = mᵀ, and Q = diag(π) − Fᵀdiag(π)F is the
-        average covariance of the jumps. Its Kalman filter is the best filter that is linear in y.
+        E[x_{t+1} | x_t] = Fᵀx_t is exact and y = mᵀx + n. So D = Fᵀ, A = mᵀ, and Q = diag(π) − Fᵀdiag(π)F is the
+        average covariance of x_{t+1} given x_t. The Kalman filter of this model is the best filter that is linear in y.
         """
         F, share = self.transition, self.stationary
         cov = np.diag(share) - np.outer(share, share)
-        jumps = np.diag(share) - F.T @ np.diag(share) @ F
+        process_cov = np.diag(share) - F.T @ np.diag(share) @ F
         return LinearGaussianModel(
             transition=F.T,
-            process_cov=0.5 * (jumps + jumps.T),
+            process_cov=0.5 * (process_cov + process_cov.T),
             observation=self.means.T,
             observation_cov=self.noise_var * np.eye(self.means.shape[1]),
             initial_mean=share,
@@ -49,7 +52,7 @@ class MarkovChain:
 
 
 class ChainEpisodes(Episodes):
-    """B streams of one chain, each from a draw of its stationary distribution; arms (B, K, M) pay by the state."""
+    """B streams of one chain, started from its stationary distribution. `arm_params` (B, K, M) are the rewards."""
 
     arm_params: Floats
 
@@ -61,7 +64,7 @@ class ChainEpisodes(Episodes):
 
     @staticmethod
     def _draw(shares: Floats, draws: Floats) -> Any:
-        """One state per row of `shares`: the first at which the cumulative sum exceeds the draw."""
+        """Draw one state per row of the probabilities `shares`, by inverting their cumulative sums."""
         passed = np.cumsum(shares, axis=1) > draws[:, None]
         passed[:, -1] = True
         return passed.argmax(axis=1)
@@ -86,7 +89,7 @@ class ChainEpisodes(Episodes):
         )
 
     def facts(self) -> dict[str, Any]:
-        """What an agent may be given of this world; `model` is the linear-Gaussian one of the same two moments."""
+        """Return facts about this world. `model` is the linear-Gaussian model with the same first two moments."""
         model, share = self.chain.linear_gaussian(), self.chain.stationary
         return {
             "model": model,
@@ -106,9 +109,10 @@ class ChainEpisodes(Episodes):
 
 @dataclass(frozen=True, eq=False)
 class ChainWorld(World):
-    """One chain for all seeds; what the arms pay in each state is standard normal, drawn anew for every seed.
+    """A world with one Markov chain for all seeds and random arms.
 
-    The context x_t is the indicator of the state, (0, .., 1, .., 0), in which rewards are linear.
+    The expected reward of each arm in each state is a standard normal draw, different for every seed. The context x_t
+    is the indicator (0, .., 1, .., 0) of the state, in which rewards are linear.
     """
 
     name: str
@@ -127,8 +131,8 @@ class ChainWorld(World):
     def begin(self, seeds: Sequence[int]) -> ChainEpisodes:
         keys = checked_keys(seeds)
         before = np.zeros(len(keys), dtype=np.int64)
-        pay = normals(keys, before, Purpose.ARM_PARAMETERS, self.arms * self.latent)
-        return ChainEpisodes(keys, self.chain, pay.reshape(len(keys), self.arms, self.latent), self.reward_std)
+        rewards = normals(keys, before, Purpose.ARM_PARAMETERS, self.arms * self.latent)
+        return ChainEpisodes(keys, self.chain, rewards.reshape(len(keys), self.arms, self.latent), self.reward_std)
 
     def settings(self) -> dict[str, Any]:
         return {

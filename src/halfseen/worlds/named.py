@@ -1,4 +1,4 @@
-"""The named worlds, one function each, and their table (docs/mathematics.md, "The worlds")."""
+"""The named worlds, one function for each (docs/mathematics.md, "The worlds")."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from halfseen.worlds.world import World
 
 
 def paper(*, noise: float = 0.1) -> RandomWorld:
-    """The paper's own experiment (section 4); `noise` is its ε, the variance in Q = εI."""
+    """The experiment of the paper (section 4). Option `noise` is ε in Q = εI."""
     process_var = positive("noise", noise)
     return RandomWorld(
         name=f"paper ε={process_var:g}",
@@ -34,26 +34,26 @@ def paper(*, noise: float = 0.1) -> RandomWorld:
 
 
 def orbit() -> RandomWorld:
-    """Slow hidden modes, little noise: what is hidden can be inferred from how the seen part moves."""
+    """Slow hidden modes and little noise. Hidden coordinates can be inferred from the motion of the observed ones."""
     return RandomWorld(
         name="orbit", latent=20, observed=10, arms=15, dynamics="orthogonal", process_var=0.01, reward_std=0.1
     )
 
 
 def keyhole() -> RandomWorld:
-    """Three of eight coordinates seen."""
+    """Three of eight coordinates are observed."""
     return RandomWorld(
         name="keyhole", latent=8, observed=3, arms=6, dynamics="orthogonal", process_var=0.1, reward_std=1.0
     )
 
 
 def foggy_keyhole() -> RandomWorld:
-    """`keyhole` through noisy sensors, Σ = ½ I."""
+    """`keyhole` with noisy sensors, Σ = ½ I."""
     return dataclasses.replace(keyhole(), name="foggy-keyhole", observation_var=0.5)
 
 
 def fog() -> RandomWorld:
-    """The paper's kind of dynamics through sensors much noisier than the process, Σ = I."""
+    """The dynamics of the paper with sensors that are much noisier than the process, Σ = I."""
     return RandomWorld(
         name="fog",
         latent=10,
@@ -67,14 +67,14 @@ def fog() -> RandomWorld:
 
 
 def switch(*, at: int = 1500) -> RandomWorld:
-    """`orbit` until round `at`; then another D takes over, unannounced."""
+    """`orbit` whose D changes after round `at`. Agents are not told."""
     last = at_least("at", at, 1)
     name = "switch" if last == 1500 else f"switch at={last}"
     return dataclasses.replace(orbit(), name=name, changes_after=last)
 
 
 def regimes() -> ChainWorld:
-    """Three hidden states that last, seen through noise; each arm pays by the state."""
+    """Three persistent hidden states with noisy observations. The rewards of the arms depend on the state."""
     angles = 2.0 * np.pi * np.arange(3) / 3
     chain = MarkovChain(
         transition=np.array([[0.95, 0.04, 0.01], [0.02, 0.95, 0.03], [0.03, 0.03, 0.94]]),
@@ -85,9 +85,9 @@ def regimes() -> ChainWorld:
 
 
 def blurred(*, noise: float = 1.0, common: float = 5.0) -> FixedWorld:
-    """A context without memory, all of it seen through noise, and two arms that pay much the same."""
+    """Independent contexts, completely observed with noise, and two arms with similar rewards."""
     d, var, shared = 5, positive("noise", noise, zero_allowed=True), positive("common", common, zero_allowed=True)
-    # x = 1 + N(0, I) afresh in every round; a last coordinate, always 1, is where the mean comes from.
+    # x ~ N(1, I), independent in every round. The last coordinate is always 1 and provides the mean.
     transition, process_cov, initial_cov = np.zeros((3, d + 1, d + 1))
     transition[:, d] = 1.0
     process_cov[:d, :d] = initial_cov[:d, :d] = np.eye(d)
@@ -114,13 +114,37 @@ NAMED: dict[str, Callable[..., World]] = {
     "regimes": regimes,
     "blurred": blurred,
 }
-RECORDED = {"voltrade": voltrade, "power": power, "returns": returns}  # read from packages of the extra `data`
-_RECORDED_SIZES = {"voltrade": (8, 5, 5), "power": (9, 5, 5), "returns": (8, 5, 5)}  # d, k, K, without the packages
+RECORDED = {"voltrade": voltrade, "power": power, "returns": returns}  # they need the packages of the extra `data`
+_RECORDED_SIZES = {"voltrade": (8, 5, 5), "power": (9, 5, 5), "returns": (8, 5, 5)}  # d, k and K
 _ALL: dict[str, Callable[..., World]] = {**NAMED, **RECORDED}
 
 
 def named(name: str, **options: Any) -> World:
-    """A world by its name; `paper` takes `noise`, `switch` takes `at`, `blurred` takes `noise` and `common`."""
+    """Return a world of the catalogue.
+
+    Parameters
+    ----------
+    name : str
+        One of `hs.worlds.NAMED` (simulated) or `hs.worlds.RECORDED` (recorded data, which need the extra `data`).
+    **options
+        Options of the world: `noise` for "paper", `at` for "switch", `noise` and `common` for "blurred".
+
+    Returns
+    -------
+    World
+        The world, which can be passed to `hs.run`.
+
+    Raises
+    ------
+    HalfseenError
+        If there is no world or option of that name, or if a data package is not installed.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> hs.worlds.named("paper", noise=0.01).name
+    'paper ε=0.01'
+    """
     if name not in _ALL:
         raise unknown("world", name, _ALL)
     make = _ALL[name]
@@ -132,7 +156,7 @@ def named(name: str, **options: Any) -> World:
 
 
 def world_table() -> Table:
-    """One row per world: name, sizes, options, what it is."""
+    """Return a table with one row per world: its name, sizes, options and description."""
     rows = []
     for name, make in _ALL.items():
         d, k, K = _RECORDED_SIZES.get(name) or ((world := make()).latent, world.observed, world.arms)

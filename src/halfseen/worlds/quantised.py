@@ -1,4 +1,4 @@
-"""A linear-Gaussian world quantised to a Markov chain of a few states, for agents that expect one."""
+"""Approximates a linear-Gaussian world by a Markov chain with a few states, for agents that need such a chain."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.statistics.k_means import k_means
 
 STATES, ROUNDS = 16, 2_000
-STARTS, STEPS = 3, 30  # of k-means
+STARTS, STEPS = 3, 30  # starts of k-means, and steps from each
 
 
 class Quantised(NamedTuple):
-    """B chains of S states."""
+    """B Markov chains with S states."""
 
     transition: Floats  # (B, S, S)
-    rewards: Floats  # (B, K, S) what each arm pays in each state
-    std: Floats  # (B,) of a reward around that
+    rewards: Floats  # (B, K, S) mean reward of each arm in each state
+    std: Floats  # (B,) standard deviation of a reward around this mean
     prior: Floats  # (B, S)
 
 
 def covariance_root(cov: Floats) -> Floats:
-    """A matrix L with LLᵀ = cov, for covariances that may be singular; one each for a stack."""
+    """Return L with LLᵀ = cov. `cov` may be singular, and may be a stack of covariances."""
     values, vectors = np.linalg.eigh(cov)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
 def quantise(keys: Keys, models: Sequence[LinearGaussianModel], arm_params: Floats, reward_std: float) -> Quantised:
-    """k-means on the expected rewards of the arms along a simulated trajectory of each model.
+    """Build one chain per model by k-means on the expected rewards of the arms along a simulated trajectory.
 
-    A state is a set of contexts in which the arms pay much the same. Transitions are counted, with a pseudo-count of 1
-    spread over every row. The rewards of a state also vary because it contains many contexts.
+    A state is a set of contexts with similar expected rewards. Transitions are counted, starting from a pseudo-count of
+    1 that is spread evenly over every row. The standard deviation includes the variation of expected rewards within a
+    state.
     """
     d, arms = models[0].latent, arm_params.shape[1]
     start = normals(keys, np.zeros(len(keys), dtype=np.int64), Purpose.QUANTISATION, d)
@@ -50,15 +51,15 @@ def quantise(keys: Keys, models: Sequence[LinearGaussianModel], arm_params: Floa
     for b, model in enumerate(models):
         x = model.initial_mean + covariance_root(model.initial_cov) @ start[b]
         steps = np.ascontiguousarray((noise[b] @ covariance_root(model.process_cov).T)[None])
-        # a copy, because a read-only array would be a type of its own, for which the kernel is compiled again
+        # A copy, because Numba would compile the kernel again for a read-only array.
         contexts = move_contexts(model.transition[None].copy(), steps, x[None])[0]
-        pay = np.ascontiguousarray(contexts @ arm_params[b].T)
-        centres, labels = k_means(pay, draws[b].reshape(STARTS, STATES), STEPS)
+        expected = np.ascontiguousarray(contexts @ arm_params[b].T)
+        centres, labels = k_means(expected, draws[b].reshape(STARTS, STATES), STEPS)
         counts = np.full((STATES, STATES), 1.0 / STATES)
         np.add.at(counts, (labels[:-1], labels[1:]), 1.0)
         visits = np.bincount(labels, minlength=STATES) + 1.0 / STATES
         chains.transition[b] = counts / counts.sum(axis=1, keepdims=True)
         chains.rewards[b] = centres.T
-        chains.std[b] = np.sqrt(reward_std**2 + ((pay - centres[labels]) ** 2).mean())
+        chains.std[b] = np.sqrt(reward_std**2 + ((expected - centres[labels]) ** 2).mean())
         chains.prior[b] = visits / visits.sum()
     return chains

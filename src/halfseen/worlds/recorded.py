@@ -1,7 +1,7 @@
-"""Worlds made of recorded data: the observed columns, the hidden ones and the reward of every arm, row by row.
+"""Worlds from recorded data: a table with observed columns, hidden columns and the reward of every arm in every row.
 
-The reward of every arm is in the table, so that any agent can be played on it as if it had been there. The first rows
-serve to scale the context and to fix a unit for rewards; agents start untrained on the rest.
+The table contains the reward of every arm, so that any agent can be played on it. The first rows are used only to scale
+the context and the rewards. Agents start untrained with the row after them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from halfseen.validation import at_least
 from halfseen.worlds.columns import Columns, read_columns
 from halfseen.worlds.world import Episodes, Rounds, World
 
-SCALE_ON = 0.2  # of the rows, unless asked otherwise
-LEAST_SCALING = 10  # rows to scale on
+SCALE_ON = 0.2  # default share of the rows that is used for scaling
+LEAST_SCALING = 10  # least number of rows for scaling
 CAVEAT = (
-    "What an arm would have paid is taken from the table. Whether it would have, had it really been played, no number "
-    "here can tell."
+    "The reward of every arm is taken from the table. The results assume that playing an arm does not change other "
+    "rows."
 )
 
 
 class RecordedEpisodes(Episodes):
-    """The same rows for every stream, one after the other."""
+    """B streams of a recorded world. All streams have the same rows."""
 
     canonical = True
 
@@ -40,7 +40,7 @@ class RecordedEpisodes(Episodes):
     def advance(self, n: int) -> Rounds:
         world, first, last = self._world, self._at, self._at + at_least("n", n, 1)
         if last > world.length:
-            raise invalid("rounds", f"at most {world.length}: '{world.name}' has no more", str(last))
+            raise invalid("rounds", f"at most {world.length}, the length of '{world.name}'", str(last))
         self._at = last
 
         def for_all(values: Floats) -> Floats:
@@ -51,15 +51,19 @@ class RecordedEpisodes(Episodes):
         )
 
     def facts(self) -> dict[str, Any]:
-        """The size of the context, and the standard deviation of rewards in their unit. No more is known."""
+        """Return the dimension of the context and the standard deviation of the scaled rewards."""
         return {"latent": self._world.latent, "noise_std": 1.0}
 
 
 class RecordedWorld(World):
-    """Columns of a table, scaled; `contexts` (T, d) are the observed columns, any intercept, the hidden ones."""
+    """A world made of the scaled columns of a table. Make one with `recorded`.
+
+    `contexts` (T, d) contains the observed columns, the intercept if there is one, and the hidden columns.
+    `observations` (T, k) and `rewards` (T, K) contain the observed columns and the reward of every arm.
+    """
 
     recorded = True
-    tells = ("latent", "noise_std")
+    known_facts = ("latent", "noise_std")
     length: int
 
     def __init__(
@@ -91,21 +95,21 @@ class RecordedWorld(World):
         table = np.stack(list(rewards.values()), axis=1)
         self.rewards = np.ascontiguousarray(table[scaling:])
         self.reward_unit = _reward_scale(table[:scaling])
-        self.still_names = _constant_columns(observed, scaling)  # in the rows for scaling
-        self.constant_names = _constant_columns(observed, len(context))  # in all rows
+        self.constant_in_scaling = _constant_columns(observed, scaling)  # names, constant in the rows for scaling
+        self.constant_names = _constant_columns(observed, len(context))  # names, constant in all rows
         self.length, self.reward_every = len(self.rewards), reward_every
         if intercept:
             self._add_intercept()
 
     def _add_intercept(self) -> None:
-        """A constant 1 after the observed columns, seen in every round."""
+        """Add a feature that is always 1 after the observed columns."""
         k = self.observed
         self.observations = np.insert(self.observations, k, 1.0, axis=1)
         self.contexts = np.insert(self.contexts, k, 1.0, axis=1)
         self.intercept, self.observed, self.latent = True, k + 1, self.latent + 1
 
     def without_intercept(self) -> RecordedWorld:
-        """The same world without the constant 1."""
+        """Return the same world without the intercept."""
         if not self.intercept:
             return self
         plain, k = copy.copy(self), self.observed - 1
@@ -126,7 +130,7 @@ class RecordedWorld(World):
             "source": self.source,
             "observed": ", ".join(self.observed_names),
             "hidden": ", ".join(self.hidden_names) or "–",
-            "intercept": "a constant 1 is seen too" if self.intercept else "–",
+            "intercept": "a feature that is always 1" if self.intercept else "–",
             "arms": ", ".join(self.arm_names),
             "rows for scaling": self.scaling,
             "rounds": self.length,
@@ -150,19 +154,61 @@ def recorded(
     caveat: str = CAVEAT,
     intercept: bool = True,
 ) -> RecordedWorld:
-    """A world of recorded data.
+    """Make a world from a table of recorded data.
 
-    `table` is a CSV or Parquet file, a mapping of columns, a DataFrame, an Arrow table or a structured array; a row is
-    a round. `observed` and `hidden` name the columns of the context that agents see and do not see, `rewards` a column
-    an arm: what it would have paid, had it been played in that row. What is seen in a row must be known when it is
-    decided on; its rewards come later, those of `reward_every` rows together after the last of them.
+    Each row of the table is a round, in order of time. The table contains the reward that every arm would have given in
+    every row, so that any agent can be played on it.
 
-    An empty cell of the context was not seen; `oracle-ts`, which is shown all of it, keeps the value before. A reward
-    may not be missing. The first `scale_on` of the rows give every column of the context its centre and scale and the
-    rewards the unit in which agents hear them; they are not played. `source`, `about` and `caveat` are for reports.
+    Parameters
+    ----------
+    table : str, Path, DataFrame, pyarrow.Table, dict or structured ndarray
+        A CSV or Parquet file, a pandas or polars DataFrame, an Arrow table, or columns by name.
+    observed : iterable of str
+        The columns that agents observe. Their values must be known when the decision of their row is made. An empty
+        cell is an entry that was not observed.
+    rewards : iterable of str
+        One column per arm: the reward of this arm in each row. Rewards must not be missing.
+    hidden : iterable of str, optional
+        The columns of the context that agents do not observe. `oracle-ts` uses them. An empty cell is replaced by the
+        value before it.
+    name : str, optional
+        Name of the world in tables and reports.
+    reward_every : int, optional
+        The rewards of this many rows arrive together, after the last of these rows.
+    scale_on : float, optional
+        The share of the rows at the start of the table that is used only for scaling. Every column of the context is
+        centred and divided by its standard deviation in these rows. Agents receive rewards divided by their standard
+        deviation in these rows.
+    source, about, caveat : str, optional
+        Texts for reports: the source of the data, a description and a limitation.
+    intercept : bool, optional
+        Whether to add a feature that is always 1. Columns are centred, and the regressions of most agents have no
+        intercept. Without this feature they could not learn that one arm gives more on average than another.
 
-    With `intercept` a constant 1 is one more observed feature. Columns are centred and the regressions of most agents
-    have no intercept of their own: without it they could not tell that one arm pays more than another on average.
+    Returns
+    -------
+    RecordedWorld
+        The world, which can be passed to `hs.run`.
+
+    Raises
+    ------
+    HalfseenError
+        If the file cannot be read, a column does not exist or does not contain numbers, a reward is missing, or there
+        are too few rows.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> rows = range(100)
+    >>> table = {
+    ...     "load": [t % 7 for t in rows],
+    ...     "price": [t % 5 for t in rows],
+    ...     "buy": [t % 5 - 2 for t in rows],
+    ...     "sell": [2 - t % 5 for t in rows],
+    ... }
+    >>> world = hs.worlds.recorded(table, observed=["load"], hidden=["price"], rewards=["buy", "sell"])
+    >>> world.length, world.observed_names, world.arm_names
+    (80, ('load',), ('buy', 'sell'))
     """
     columns = read_columns(table)
     names = {"observed": _names("observed", observed), "hidden": _names("hidden", hidden)}
@@ -178,7 +224,7 @@ def recorded(
         missing = np.flatnonzero(np.isnan(values))
         if len(missing):
             where = f"{columns.source}, column '{column}', row {missing[0] + 1}"
-            raise invalid(where, "a reward: what every arm would have paid must be known", "nothing")
+            raise invalid(where, "the reward of the arm", "an empty cell")
     return RecordedWorld(
         name=name,
         **parts,
@@ -209,7 +255,7 @@ def _check_names(names: dict[str, list[str]]) -> None:
         for one in given:
             if one in roles:
                 where = f"in {roles[one]} and in {role}" if roles[one] != role else f"twice in {role}"
-                raise invalid("columns", "every column in one place only", f"'{one}' {where}")
+                raise invalid("columns", "every column once", f"'{one}' {where}")
             roles[one] = role
 
 
@@ -223,10 +269,10 @@ def _row_count(columns: Columns, read: dict[str, Floats]) -> int:
 
 
 def _scaling_rows(count: int, scale_on: float, every: int, source: str) -> int:
-    """Rows to scale on: the share asked for, down to whole batches of rewards."""
+    """Return the number of rows for scaling: the given share, rounded down to whole batches of rewards."""
     number = isinstance(scale_on, int | float) and not isinstance(scale_on, bool)
     if not number or not 0 < scale_on < 1:
-        raise invalid("scale_on", "a share of the rows, above 0 and below 1", repr(scale_on))
+        raise invalid("scale_on", "a number between 0 and 1", repr(scale_on))
 
     def scaling_of(rows: int) -> int:
         return int(scale_on * rows) // every * every
@@ -234,28 +280,29 @@ def _scaling_rows(count: int, scale_on: float, every: int, source: str) -> int:
     least = max(LEAST_SCALING, every)
     if scaling_of(count) < least:
         needed = next(rows for rows in itertools.count(least) if scaling_of(rows) >= least)
-        raise invalid(source, f"at least {needed}, so that {scale_on:g} of them can serve for scaling", f"{count} rows")
+        expected = f"at least {needed} rows, {least} of them for scaling (scale_on={scale_on:g})"
+        raise invalid(source, expected, f"{count} rows")
     return scaling_of(count)
 
 
 def _centre_and_scale(part: Floats, names: list[str], source: str) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of every column; 1 for a column that is constant there."""
+    """Return the mean and the standard deviation of every column, with 1 for the latter if a column is constant."""
     for name, column in zip(names, part.T, strict=True):
         if np.isnan(column).all():
-            got = f"no number in rows 1 to {len(part)}"
-            raise invalid(f"{source}, column '{name}'", "some: they fix its scale", got)
+            expected = f"at least one number in rows 1 to {len(part)}, which are used for scaling"
+            raise invalid(f"{source}, column '{name}'", expected, "empty cells only")
     scale = np.nanstd(part, axis=0)
     centre = np.nanmean(part, axis=0)
     return centre, np.where(scale > 1e-12 * np.abs(centre), scale, 1.0)
 
 
 def _constant_columns(columns: dict[str, Floats], rows: int) -> tuple[str, ...]:
-    """Names of the columns that are constant in the first `rows` rows."""
+    """Return the names of the columns that are constant in the first `rows` rows."""
     return tuple(name for name, values in columns.items() if np.nanmax(values[:rows]) == np.nanmin(values[:rows]))
 
 
 def _forward_fill(values: Floats) -> Floats:
-    """NaN replaced by the value before it, or by 0 (the centre) where there is none."""
+    """Replace NaN by the value before it, or by 0 (the mean) if there is none."""
     filled = values.copy()
     filled[0] = np.nan_to_num(filled[0])
     for row in np.flatnonzero(np.isnan(filled).any(axis=1)):
@@ -264,6 +311,6 @@ def _forward_fill(values: Floats) -> Floats:
 
 
 def _reward_scale(rewards: Floats) -> float:
-    """The standard deviation of the rewards (n, K) about the mean of their arm; 1 where they are constant."""
+    """Return the standard deviation of rewards (n, K) around the mean of their arm, or 1 if they are constant."""
     std = float(np.sqrt(np.mean((rewards - rewards.mean(axis=0)) ** 2)))
     return std if std > 0 else 1.0

@@ -1,4 +1,4 @@
-"""The base classes of worlds, where observations and rewards come from."""
+"""The base classes of worlds."""
 
 from __future__ import annotations
 
@@ -12,56 +12,81 @@ from halfseen.kernels.random import Floats
 
 
 class Rounds(NamedTuple):
-    """Some rounds of B streams, time first; the observations of a round lie together in memory."""
+    """n consecutive rounds of B streams, as returned by `Episodes.advance`.
 
-    contexts: Floats  # x_t (n, B, d)
-    observations: Floats  # y_t (n, B, k)
-    expected: Floats  # (n, B, K) expected reward of each arm: ⟨x_t, μ_a⟩, or the recorded one
-    reward_noise: Floats  # ω_t (n, B), the same for every arm and every agent
+    Parameters
+    ----------
+    contexts : ndarray of shape (n, B, d)
+        The contexts x_t, including the hidden coordinates.
+    observations : ndarray of shape (n, B, k)
+        The observations y_t, contiguous in memory for each round.
+    expected : ndarray of shape (n, B, K)
+        The expected reward ⟨x_t, μ_a⟩ of every arm, or the recorded reward.
+    reward_noise : ndarray of shape (n, B)
+        The noise ω_t of the reward, the same for every arm and every agent.
+    """
+
+    contexts: Floats
+    observations: Floats
+    expected: Floats
+    reward_noise: Floats
 
 
 class Episodes(ABC):
-    """B streams of a world; the noise of a round depends on its seed and number alone."""
+    """B streams of a world, as returned by `World.begin`. The noise of a round depends only on seed and round."""
 
-    canonical: bool = False  # whether the context's first k coordinates are what is observed
-    arm_params: Floats | None = None  # μ_a (B, K, d), where rewards are linear in the context
+    canonical: bool = False  # whether the first k coordinates of the context are observed
+    arm_params: Floats | None = None  # μ_a (B, K, d), None if rewards are not linear in the context
 
     @abstractmethod
     def advance(self, n: int) -> Rounds:
-        """The next n rounds."""
+        """Return the next n rounds."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What an agent may be given of this world, by the name of its option.
+        """Return facts about this world, by the name of the agent option that takes them.
 
-        A value that is expensive may be a function without arguments; it is called if an agent has that option.
+        A value that is expensive to compute may be a function without arguments. It is called only if an agent has the
+        option.
         """
 
 
 class World(ABC):
-    """Where observations and rewards come from. `begin` opens one stream per seed."""
+    """A source of contexts, observations and rewards. `begin` starts one stream per seed.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> world = hs.worlds.named("keyhole")
+    >>> world.latent, world.observed, world.arms
+    (8, 3, 6)
+    >>> rounds = world.begin([0, 1]).advance(5)
+    >>> rounds.observations.shape, rounds.expected.shape
+    ((5, 2, 3), (5, 2, 6))
+    """
 
     name: str
-    latent: int  # d, the whole context
-    observed: int  # k
-    arms: int  # K
-    changes_after: int | None = None  # the last round before the dynamics change, where they do
-    length: int | None = None  # the number of rounds, where there is an end
-    reward_every: int = 1  # rewards of this many rounds arrive together, after the last of them
-    reward_unit: float = 1.0  # agents get rewards divided by this; results are in the rewards' own units
-    recorded: bool = False  # whether rewards were recorded: then the best in hindsight is mostly noise
-    tells: tuple[str, ...] | None = None  # the facts this world has, where not all
+    latent: int  # d, the dimension of the context
+    observed: int  # k, the number of observed features
+    arms: int  # K, the number of arms
+    changes_after: int | None = None  # the last round before the dynamics change, None if they do not change
+    length: int | None = None  # the number of rounds, None if there is no limit
+    reward_every: int = 1  # the rewards of this many rounds arrive together, after the last of these rounds
+    reward_unit: float = 1.0  # agents receive rewards divided by this; results are in the original units
+    recorded: bool = False  # whether rewards were recorded; the best recorded reward of a round is mostly noise
+    known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if there is no restriction
 
     @abstractmethod
-    def begin(self, seeds: Sequence[int]) -> Episodes: ...
+    def begin(self, seeds: Sequence[int]) -> Episodes:
+        """Start one stream per seed."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """All that defines the world, for the record."""
+        """Return everything that defines the world, as plain data."""
 
 
 def largest_arm_norm(episodes: Episodes, streams: int) -> Floats:
-    """max_a ‖μ_a‖ of every stream, NaN where rewards are not linear in the context."""
+    """Return max_a ‖μ_a‖ of every stream, or NaN if rewards are not linear in the context."""
     if episodes.arm_params is None:
         return np.full(streams, np.nan)
     return np.asarray(np.linalg.norm(episodes.arm_params, axis=2).max(axis=1))

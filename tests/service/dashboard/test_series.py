@@ -215,7 +215,7 @@ def test_weights_are_by_the_arms_that_could_be_played():
 def test_what_propensities_do_not_cover_is_said():
     found = rewards_of(paid_rows(500, policy=(0.7, 0.3, 0.0)))
     assert not found.uniform.told
-    assert "33.3 % of its choices had no chance" in found.uniform.note
+    assert "33.3 % of its choices had propensity 0" in found.uniform.note
     assert found.uniform.uncovered == pytest.approx(1 / 3)
     assert found.uniform.dr.value[-1] == pytest.approx(-1 / 3, abs=0.1)  # what is expected is right here
     assert found.uniform.snips.value[-1] > 0.3  # and without it, far off: hence not told

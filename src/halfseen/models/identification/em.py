@@ -80,7 +80,8 @@ def fit(
     Parameters
     ----------
     ys : array_like, shape (rounds, features)
-        The observations. NaN, None and masked entries are missing.
+        The observations, also as a DataFrame of pandas or polars, whose columns are taken in order. NaN, None and
+        masked entries are missing.
     latent : int or "auto"
         The dimension d of the context, at least the number of features. "auto" fits models of increasing dimension and
         returns the one with the best AICc.

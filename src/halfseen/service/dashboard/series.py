@@ -17,7 +17,7 @@ from halfseen.evaluation.estimators import (
     running_ratio,
     running_values,
 )
-from halfseen.evaluation.log import LEAST_CHANCE, Log
+from halfseen.evaluation.log import LEAST_PROPENSITY, Log
 from halfseen.kernels.random import Floats, Ints
 from halfseen.service.dashboard.context import ContextFilter
 from halfseen.service.dashboard.window import DecisionWindow, WindowDecision
@@ -213,7 +213,7 @@ def _uniform_policy(
         first_arms=len(arms),
         observations=np.stack([one.observation for one in rewarded]),
         played=np.array([one.arm for one in rewarded]),
-        propensity=np.maximum(LEAST_CHANCE, [one.propensity for one in rewarded]),
+        propensity=np.maximum(LEAST_PROPENSITY, [one.propensity for one in rewarded]),
         propensities=propensities,
         possible=possible,
         rewards=values,

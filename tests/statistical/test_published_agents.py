@@ -1,4 +1,4 @@
-"""Each rival does in a world of its own assumptions what its paper says, on paired seeds."""
+"""Agents from the literature perform as published in a world that meets their assumptions, on paired seeds."""
 
 import itertools
 
@@ -19,24 +19,24 @@ from halfseen.worlds import named
 
 
 def regret(policy, world, seeds, rounds):
-    """Δ_t (T, B), and the same against the policy that knows θ and takes y for x."""
+    """Return the regret (T, B), and the regret relative to the policy that knows θ and uses y as the context."""
     episodes, everyone = world.begin(seeds), np.arange(len(seeds))
     truth, k = episodes.arm_params, world.observed
     full, own = [], []
     for _ in range(rounds // 1000):
         part = episodes.advance(1000)
-        trusting = np.einsum("bak,tbk->tba", truth[:, :, :k], part.observations).argmax(axis=2)
+        naive = np.einsum("bak,tbk->tba", truth[:, :, :k], part.observations).argmax(axis=2)
         for t in range(1000):
             choices = policy.decide(part.observations[t])
             got = part.expected[t, everyone, choices.arms]
             policy.learn(choices.rounds, choices.features, choices.arms, got + part.reward_noise[t])
             full.append(part.expected[t].max(axis=1) - got)
-            own.append(part.expected[t, everyone, trusting[t]] - got)
+            own.append(part.expected[t, everyone, naive[t]] - got)
     return np.array(full), np.array(own)
 
 
 def with_and_without_correction(world, seeds, rounds):
-    """`meb`, and least squares on y with the same chooser: regret of both kinds, and the arms they found."""
+    """Run `meb`, and least squares on y with the same chooser. Return both kinds of regret and the arms' errors."""
     streams = StreamBatch(stream_keys(seeds), world.observed, world.arms)
     k = world.observed
     meb = CATALOG["meb"].build(streams, {"observation_cov": world.model.observation_cov})
@@ -50,7 +50,7 @@ def with_and_without_correction(world, seeds, rounds):
 
 
 def check_meb(rounds, seeds, first):
-    """From round `first` on, `meb` has less regret than least squares, of either kind; and it is nearer to the arms."""
+    """Check that from round `first` on `meb` has less regret of both kinds, and that its arms are more accurate."""
     (meb, plain), errors = with_and_without_correction(named("blurred"), seeds, rounds)
     for kind in range(2):
         assert relative_difference(meb[kind][first:].sum(axis=0), plain[kind][first:].sum(axis=0)).high < 0
@@ -58,19 +58,19 @@ def check_meb(rounds, seeds, first):
     return meb[1].mean(axis=1)
 
 
-def test_meb_beats_least_squares_under_heavy_noise_once_it_has_learnt():
+def test_meb_beats_least_squares_under_heavy_noise_after_10000_rounds():
     check_meb(20_000, range(24), first=10_000)
 
 
 @pytest.mark.slow
-def test_meb_beats_least_squares_in_its_authors_length():
-    """T = 50,000; and the regret against the policy that knows θ and takes y for x keeps falling."""
+def test_meb_beats_least_squares_over_the_50000_rounds_of_its_paper():
+    """The regret relative to the policy that knows θ and uses y as the context keeps falling."""
     own = check_meb(50_000, range(16), first=0)
     assert own[-10_000:].mean() < 0.6 * own[1_000:6_000].mean()
 
 
-def test_meb_finds_the_arms_but_gains_nothing_where_they_share_nothing():
-    """The authors' own arms: least squares shrinks both arms alike, and the choice between them hardly suffers."""
+def test_meb_estimates_arms_better_but_gains_nothing_without_a_common_part():
+    """With the arms of its paper, least squares shrinks both arms alike, which hardly changes the choice."""
     (meb, plain), errors = with_and_without_correction(named("blurred", noise=0.25, common=0), range(12), 10_000)
     assert errors[0].mean() < 0.5 * errors[1].mean()
     difference = relative_difference(meb[0].sum(axis=0), plain[0].sum(axis=0))
@@ -91,18 +91,18 @@ def regimes():
 @pytest.mark.parametrize(
     ("better", "worse"),
     [
-        ("hmm-ts", "ts-pco"),  # a state that lasts is worth remembering
+        ("hmm-ts", "ts-pco"),  # states last for many rounds, so a memory helps
         ("hmm-ucb", "ts-pco"),
         ("mts", "random"),
     ],
 )
-def test_order_in_regimes(regimes, better, worse):
+def test_ranking_in_regimes(regimes, better, worse):
     one, other = (regimes.total_regret("regimes", agent) for agent in (better, worse))
     assert relative_difference(one, other).high < -0.3
 
 
 def test_hmm_recovers_the_chain():
-    """F, the means and the variances of all three states, in every one of ten streams."""
+    """The transition matrix, the means and the variances of all three states, in each of ten streams."""
     world, seeds = named("regimes"), tuple(range(10))
     episodes = world.begin(seeds)
     estimator = build_policy(AgentSpec("hmm-ts"), world, episodes, seeds, 8000).estimator
@@ -119,12 +119,12 @@ def test_hmm_recovers_the_chain():
 
 
 def test_mts_finds_the_latent_state():
-    """Its belief is right as often as it says, and much more often than the prior."""
+    """Its belief is calibrated, and correct much more often than the prior."""
     world, seeds = named("regimes"), tuple(range(16))
     episodes = world.begin(seeds)
     policy = build_policy(AgentSpec("mts"), world, episodes, seeds, 2000)
     rounds, rows = episodes.advance(2000), np.arange(len(seeds))
-    believed, right = [], []
+    probabilities, correct = [], []
     for t in range(2000):
         choices = policy.decide(rounds.observations[t])
         policy.learn(
@@ -133,19 +133,19 @@ def test_mts_finds_the_latent_state():
             choices.arms,
             rounds.expected[t, rows, choices.arms] + rounds.reward_noise[t],
         )
-        believed.append(choices.features.max(axis=1))
-        right.append(choices.features.argmax(axis=1) == rounds.contexts[t].argmax(axis=1))
-    believed, right = np.array(believed), np.array(right)
-    assert right.mean() > 0.7
+        probabilities.append(choices.features.max(axis=1))
+        correct.append(choices.features.argmax(axis=1) == rounds.contexts[t].argmax(axis=1))
+    probabilities, correct = np.array(probabilities), np.array(correct)
+    assert correct.mean() > 0.7
     assert episodes.chain.stationary.max() < 0.5
-    assert right.mean() == pytest.approx(believed.mean(), abs=0.02)
-    sure = believed > 0.9
+    assert correct.mean() == pytest.approx(probabilities.mean(), abs=0.02)
+    sure = probabilities > 0.9
     assert sure.mean() > 0.2
-    assert right[sure].mean() == pytest.approx(believed[sure].mean(), abs=0.02)
+    assert correct[sure].mean() == pytest.approx(probabilities[sure].mean(), abs=0.02)
 
 
-def test_blup_beats_taking_noise_for_context():
-    """Sensors of unequal noise, one look a round: shrinking each by its own noise helps arms to be learnt."""
+def test_blup_beats_the_raw_observation():
+    """If sensors have different noise variances, it helps to shrink each of them by its own variance."""
     rng = np.random.default_rng(1)
     d = 6
     model = hs.LinearGaussianModel(
@@ -158,14 +158,14 @@ def test_blup_beats_taking_noise_for_context():
     result = hs.run(["blup-ts", "ts-pco", "kf-ts"], world=world, rounds=1500, seeds=12)
     blup, raw, kalman = (result.total_regret("own", agent) for agent in ("blup-ts", "ts-pco", "kf-ts"))
     assert relative_difference(blup, raw).high < 0
-    # Without memory in the context there is nothing to filter: the two are the same agent.
+    # Contexts of different rounds are independent, so the Kalman filter and BLUP are the same.
     np.testing.assert_allclose(blup, kalman, rtol=1e-6)
 
 
-def test_where_contexts_vary_by_themselves_little_exploration_is_enough():
-    """Contexts without memory explore on their own: v = 1/2 is better than 1, v = 2 is worse.
+def test_independent_contexts_need_little_exploration():
+    """With independent contexts, the width v = 1/2 is better than 1, and v = 2 is worse.
 
-    v = 0 is as good in most seeds, but in some an arm is given up for good.
+    v = 0 is as good for most seeds, but for some seeds an arm is never played again.
     """
     model = hs.LinearGaussianModel(
         transition=np.zeros((4, 4)), process_cov=np.eye(4) + 0.3, observation_cov=0.3 * np.eye(4)

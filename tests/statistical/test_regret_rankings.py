@@ -1,4 +1,4 @@
-"""What is known of the agents' regret, tested on paired seeds with intervals, not on a lucky run."""
+"""Known differences between the regrets of agents, tested with confidence intervals on paired seeds."""
 
 import itertools
 
@@ -20,48 +20,48 @@ def orbit():
 @pytest.mark.parametrize(
     ("better", "worse"),
     [
-        ("oracle-ts", "kf-ts"),  # seeing beats inferring
-        ("kf-ts", "em-rts-ts"),  # knowing the dynamics beats learning them
-        ("em-rts-ts", "emkf-ts"),  # smoothing learns the hidden dynamics, filtering cannot
-        ("emkf-ts", "ts-pco"),  # any reconstruction beats none where hidden modes are slow
-        ("bayes", "kf-ts"),  # knowing the arms beats learning them
+        ("oracle-ts", "kf-ts"),  # the true context beats the inferred one
+        ("kf-ts", "em-rts-ts"),  # known dynamics beat learnt dynamics
+        ("em-rts-ts", "emkf-ts"),  # EM with smoothing learns the hidden dynamics, EM with filtering does not
+        ("emkf-ts", "ts-pco"),  # any estimate of slow hidden modes beats none
+        ("bayes", "kf-ts"),  # known arms beat learnt arms
     ],
 )
-def test_order_in_orbit(orbit, better, worse):
+def test_ranking_in_orbit(orbit, better, worse):
     difference = relative_difference(orbit.total_regret("orbit", better), orbit.total_regret("orbit", worse))
     assert difference.high < 0
 
 
-def test_ignoring_the_hidden_half_costs_linear_regret_in_orbit():
+def test_ignoring_hidden_coordinates_costs_linear_regret_in_orbit():
     result = hs.run(["oracle-ts", "ts-pco"], world="orbit", rounds=10_000, seeds=8)
     assert growth_exponent(result.tracks["orbit", "ts-pco"].regret).low > 0.75
     assert growth_exponent(result.tracks["orbit", "oracle-ts"].regret).high < 0.5
 
 
-def test_the_floor_is_linear_where_the_hidden_noise_never_ends(orbit):
-    """E‖x − x̂‖² ≥ (d−k)ε for every method, so even `bayes` pays in every round."""
+def test_regret_is_at_least_linear_because_of_hidden_process_noise(orbit):
+    """E‖x − x̂‖² ≥ (d−k)ε for every method, so even `bayes` has regret in every round."""
     track = orbit.tracks["orbit", "bayes"]
     assert (track.error**2).mean() > 10 * 0.01
     growth = growth_exponent(track.regret)
     assert growth.low < 1 < growth.high
 
 
-def test_in_the_papers_own_world_the_hidden_half_carries_little():
-    """Filtering with the true model and not filtering at all are within a tenth of each other."""
+def test_hidden_coordinates_matter_little_in_the_world_of_the_paper():
+    """The regrets with the true filter and without any filter differ by about a tenth."""
     result = hs.run(["kf-ts", "ts-pco"], world="paper:noise=0.1", rounds=3000, seeds=16)
     world = result.worlds[0]
     difference = relative_difference(result.total_regret(world, "kf-ts"), result.total_regret(world, "ts-pco"))
     assert -0.1 < difference.low < difference.high < 0.2
 
 
-def test_theory_widths_over_explore():
+def test_theoretical_widths_explore_too_much():
     result = hs.run(["kf-ts", "kf-ts:width=theory"], world="keyhole", rounds=2000, seeds=6)
-    timid, theory = (result.total_regret("keyhole", agent) for agent in result.agents)
-    assert relative_difference(theory, timid).low > 1.0
+    default, theory = (result.total_regret("keyhole", agent) for agent in result.agents)
+    assert relative_difference(theory, default).low > 1.0
 
 
 def test_predicted_observations_are_calibrated():
-    """The filter's innovations are white with the covariance it claims: NIS ~ χ²(k)."""
+    """The innovations are white and have the predicted covariance: NIS ~ χ²(k)."""
     episodes = hs.worlds.named("foggy-keyhole").begin(range(4))
     ys = episodes.advance(2000).observations
     k = ys.shape[2]
@@ -76,8 +76,8 @@ def test_predicted_observations_are_calibrated():
 
 
 @pytest.mark.slow
-def test_verdicts_follow_from_the_rounds_that_were_written(tmp_path):
-    """The whole reproduction: every finding about regret recomputed from rounds.parquet alone."""
+def test_claims_can_be_recomputed_from_the_saved_rounds(tmp_path):
+    """Every finding about regret in the reproduction follows from rounds.parquet alone."""
     import pyarrow.parquet as pq
 
     from halfseen.experiments.claims import evaluate_claims
