@@ -1,4 +1,4 @@
-"""What tests of the engine share."""
+"""Helpers for tests of the engine of the decision service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from halfseen.service.engine.loaded_stream import LoadedStream, fold_stream
 from halfseen.service.errors import ServiceError
 from halfseen.service.schemas import DecisionRequest, EngineSettings, RewardRequest, StreamSpec
 
-PLAIN = {"identify": False, "sweep_seconds": 0.05}
+SETTINGS = {"identify": False, "sweep_seconds": 0.05}
 
 
 def spec(name: str = "one", **changes: Any) -> StreamSpec:
@@ -28,8 +28,8 @@ def spec(name: str = "one", **changes: Any) -> StreamSpec:
 
 
 @asynccontextmanager
-async def opened(url: str, **settings: Any):
-    engine = await Engine.open(url, EngineSettings(**PLAIN | settings))
+async def open_engine(url: str, **settings: Any):
+    engine = await Engine.open(url, EngineSettings(**SETTINGS | settings))
     try:
         yield engine
     finally:
@@ -37,56 +37,57 @@ async def opened(url: str, **settings: Any):
 
 
 @asynccontextmanager
-async def restarted(engine: Engine, url: str, **settings: Any):
-    """Close an engine and open another on the same database."""
+async def restart_engine(engine: Engine, url: str, **settings: Any):
+    """Close an engine and open another one on the same database."""
     await engine.close()
-    async with opened(url, **settings) as another:
+    async with open_engine(url, **settings) as another:
         yield another
 
 
 def with_engine(url: str, scenario: Callable[[Engine], Awaitable[Any]], **settings: Any) -> Any:
-    """Run a scenario on an engine of its own."""
+    """Run a scenario on a new engine."""
 
     async def run() -> Any:
-        async with opened(url, **settings) as engine:
+        async with open_engine(url, **settings) as engine:
             return await scenario(engine)
 
     return asyncio.run(run())
 
 
 def on_engine(**settings: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
-    """Run an async test on an engine of its own, which is its argument `engine`; `url` is the database.
+    """Run an async test on a new engine.
 
-    That is a database of the fixture `server`, the fixture `database`, or else a new SQLite file.
+    The test receives the engine as its argument `engine` and, if it wants it, the address of the database as `url`.
+    The database is a new database of the fixture `server`, the fixture `database`, or otherwise a new SQLite file.
     """
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         names = list(inspect.signature(test).parameters)
         fixtures = [name for name in names if name not in ("engine", "url")]
-        place = next((name for name in ("server", "database") if name in fixtures), "tmp_path")
+        source = next((name for name in ("server", "database") if name in fixtures), "tmp_path")
 
         @functools.wraps(test)
         def run(**given: Any) -> None:
-            where = given[place]
-            url = where.database() if place == "server" else where if place == "database" else str(where / "j.db")
-            rest = {name: given[name] for name in fixtures} | ({"url": url} if "url" in names else {})
-            with_engine(url, lambda engine: test(engine=engine, **rest), **settings)
+            value = given[source]
+            url = value.database() if source == "server" else value if source == "database" else str(value / "j.db")
+            arguments = {name: given[name] for name in fixtures} | ({"url": url} if "url" in names else {})
+            with_engine(url, lambda engine: test(engine=engine, **arguments), **settings)
 
         kind = inspect.Parameter.KEYWORD_ONLY
-        run.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in {*fixtures, place}])
+        run.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in {*fixtures, source}])
         return run
 
     return decorate
 
 
 def observation(number: int, entries: int = 3) -> list[float | None]:
-    """One of a fixed sequence; an entry is missing now and then."""
+    """Return the observation with this number from a fixed sequence, in which some entries are missing."""
     drawn = np.random.default_rng([7, number]).normal(size=entries).tolist()
-    return [None if (number + place) % 11 == 0 else value for place, value in enumerate(drawn)]
+    return [None if (number + index) % 11 == 0 else value for index, value in enumerate(drawn)]
 
 
 async def decide(engine: Engine, y: Any, available: Any = None, key: str | None = None, name: str = "one"):
-    """Decide on an observation, or on the one of that number."""
+    """Ask the engine for a decision. If `y` is an integer, it is the number of the observation."""
     return await engine.decide(name, DecisionRequest(observation(y) if type(y) is int else y, available, key))
 
 
@@ -95,51 +96,51 @@ async def decide_all(engine: Engine, numbers: Any, name: str = "one"):
 
 
 async def reward(engine: Engine, decision: Any, value: Any, name: str = "one"):
-    """Reward a decision, which is given as such or by its id."""
-    identity = decision if isinstance(decision, str) else decision.id
-    return await engine.reward(name, RewardRequest(identity, value))
+    """Reward a decision, given as an object or by its id."""
+    decision_id = decision if isinstance(decision, str) else decision.id
+    return await engine.reward(name, RewardRequest(decision_id, value))
 
 
-async def refused(doing: Awaitable[Any], code: str, status: int) -> str:
-    """The message of the error, which is one line."""
+async def expect_error(call: Awaitable[Any], code: str, status: int) -> str:
+    """Check that a call fails with this code and status, and return the message, which is one line."""
     with pytest.raises(ServiceError) as raised:
-        await doing
+        await call
     assert (raised.value.code, raised.value.status) == (code, status)
     assert "\n" not in raised.value.message
     return raised.value.message
 
 
-async def until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
+async def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
 
 
-def plain(value: Any) -> Any:
-    """An option of an agent as JSON has it."""
+def to_json_value(value: Any) -> Any:
+    """Convert an option of an agent to what JSON can represent."""
     if isinstance(value, hs.LinearGaussianModel):
         fields = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
         return {name: getattr(value, name).tolist() for name in fields}
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def pay(identity: str) -> float:
-    """A reward that everybody can work out from the id of the decision."""
-    return int(hashlib.sha256(identity.encode()).hexdigest()[:8], 16) / 2**32 - 0.5
+def reward_from_id(decision_id: str) -> float:
+    """Compute a reward from the id of a decision, so that every process of a test gives the same reward."""
+    return int(hashlib.sha256(decision_id.encode()).hexdigest()[:8], 16) / 2**32 - 0.5
 
 
-def refolded(url: str, name: str) -> LoadedStream:
-    """The stream as it follows from the journal alone."""
+def fold_from_journal(url: str, name: str) -> LoadedStream:
+    """Compute the state of a stream from the journal alone."""
     with closing(open_journal(url)) as journal:
         return fold_stream(journal, journal.stream(name))
 
 
-def held(engine: Engine, name: str = "one") -> LoadedStream:
-    """The stream as the engine has it in memory."""
+def loaded_stream(engine: Engine, name: str = "one") -> LoadedStream:
+    """Return a stream from the memory of the engine."""
     return engine._store.loaded[name]
 
 
-def same(one: LoadedStream, other: LoadedStream) -> bool:
+def same_state(one: LoadedStream, other: LoadedStream) -> bool:
     """Whether two streams are in the same state, bit for bit."""
     names = ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq", "open_decisions", "arms")
     fields = all(getattr(one, name) == getattr(other, name) for name in names)
@@ -147,6 +148,6 @@ def same(one: LoadedStream, other: LoadedStream) -> bool:
     return fields and mine.keys() == theirs.keys() and all(mine[key].tobytes() == theirs[key].tobytes() for key in mine)
 
 
-def assert_folds(engine: Engine, url: str, name: str = "one") -> None:
-    """The stream in memory is, bit for bit, the one that follows from the journal."""
-    assert same(held(engine, name), refolded(url, name))
+def assert_matches_journal(engine: Engine, url: str, name: str = "one") -> None:
+    """Check that the stream in memory equals, bit for bit, the stream computed from the journal."""
+    assert same_state(loaded_stream(engine, name), fold_from_journal(url, name))

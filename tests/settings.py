@@ -1,4 +1,4 @@
-"""Small settings that any catalogued agent can be built in."""
+"""A small model with simulated rounds, in which any catalogued agent can be made and tested."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def arm_params(seed: int = 0, arms: int = ARMS, latent: int = LATENT) -> np.ndar
 
 
 def state_rewards(seed: int = 0, arms: int = ARMS) -> np.ndarray:
-    """What every arm pays in each of three states."""
+    """Return the expected reward of every arm in each of three states."""
     return np.random.default_rng([seed, 3]).normal(size=(arms, 3))
 
 
 STATE_TRANSITION = np.array([[0.9, 0.07, 0.03], [0.1, 0.8, 0.1], [0.05, 0.15, 0.8]])
 
 
-def told(name: str) -> dict[str, object]:
-    """What an agent must be told, for the small setting; hyperparameters away from 0 and 1 where it has them."""
-    facts = {
+def small_options(name: str) -> dict[str, object]:
+    """Return the options an agent requires, and values other than 0 and 1 for some of its hyperparameters."""
+    required = {
         "model": small_model(),
         "arm_params": arm_params(),
         "latent": LATENT,
         "state_rewards": state_rewards(),
         "state_transition": STATE_TRANSITION,
     }
-    liked = {
+    hyperparameters = {
         "regularisation": 2.3,
         "states": 3,
         "warm_up": 12,
@@ -57,22 +57,27 @@ def told(name: str) -> dict[str, object]:
     }
     entry = hs.catalog()[name]
     return {
-        **{option: facts[option] for option in entry.required},
-        **{option: value for option, value in liked.items() if option in entry.options},
+        **{option: required[option] for option in entry.required},
+        **{option: value for option, value in hyperparameters.items() if option in entry.options},
     }
 
 
 def make_small(name: str, seed: int = 0, **options: object) -> hs.Agent:
-    return hs.make(name, observed=OBSERVED, arms=ARMS, seed=seed, **(told(name) | options))
+    return hs.make(name, observed=OBSERVED, arms=ARMS, seed=seed, **(small_options(name) | options))
 
 
-def shown(agent: hs.Agent, context: np.ndarray) -> dict[str, np.ndarray]:
-    """What `decide` wants besides the observation: the true context, for those that may see it."""
+def context_argument(agent: hs.Agent, context: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the keyword argument `context` of `Agent.decide` if the agent decides on the true context."""
     return {"context": context} if agent.policy.estimator.reveals_context else {}
 
 
-def story(rounds: int, seed: int = 0, missing: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Contexts (n, d), observations (n, k) and reward noise (n,) of the small model."""
+def contexts_argument(name: str, contexts: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the keyword argument `contexts` of `Agent.fold` and `Fleet.decide` if the agent needs it."""
+    return {"contexts": contexts} if hs.catalog()[name].reveals_context else {}
+
+
+def simulate_rounds(rounds: int, seed: int = 0, missing: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Simulate contexts (n, d), observations (n, k) and reward noise (n,) from the small model."""
     rng, model = np.random.default_rng([seed, 2]), small_model()
     x, contexts, observations = rng.normal(size=LATENT), [], []
     for _ in range(rounds):
@@ -84,13 +89,14 @@ def story(rounds: int, seed: int = 0, missing: float = 0.0) -> tuple[np.ndarray,
     return np.array(contexts), ys, 0.5 * rng.normal(size=rounds)
 
 
-def live(agent: hs.Agent, contexts: np.ndarray, ys: np.ndarray, noise: np.ndarray) -> tuple[list[int], list[float]]:
-    """Play the story with rewards at once; the arms and rewards."""
-    table, arms, rewards = arm_params(), [], []
-    open_cards = agent.policy.estimator.reveals_context
+def play_rounds(
+    agent: hs.Agent, contexts: np.ndarray, ys: np.ndarray, noise: np.ndarray
+) -> tuple[list[int], list[float]]:
+    """Let an agent play simulated rounds with immediate rewards, and return the arms and the rewards."""
+    params, arms, rewards = arm_params(), [], []
     for x, y, omega in zip(contexts, ys, noise, strict=True):
-        decision = agent.decide(y, context=x) if open_cards else agent.decide(y)
-        rewards.append(float(table[decision.index] @ x + omega))
+        decision = agent.decide(y, **context_argument(agent, x))
+        rewards.append(float(params[decision.index] @ x + omega))
         arms.append(decision.index)
         agent.learn(decision.id, rewards[-1])
     return arms, rewards
@@ -103,5 +109,5 @@ def assert_same_state(one: hs.Agent, other: hs.Agent) -> None:
         np.testing.assert_array_equal(value, second[name], err_msg=name)
 
 
-def frozen_state(agent: hs.Agent) -> dict[str, bytes]:
+def state_bytes(agent: hs.Agent) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in agent.state().items()}

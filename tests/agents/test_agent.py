@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from settings import OBSERVED, arm_params, frozen_state, make_small, small_model, story, told
+from settings import OBSERVED, arm_params, make_small, simulate_rounds, small_model, small_options, state_bytes
 
 import halfseen as hs
 from halfseen.errors import DecisionError
@@ -23,7 +23,7 @@ def test_named_arms():
 
 def test_unrewarded_decisions_are_bounded():
     agent = make_small("ts-pco", max_pending=3)
-    ids = [agent.decide(y).id for y in story(5)[1]]
+    ids = [agent.decide(y).id for y in simulate_rounds(5)[1]]
     assert agent.pending == tuple(ids[2:])
     with pytest.raises(hs.HalfseenError, match="older than the last 3 unrewarded decisions"):
         agent.learn(ids[0], 1.0)
@@ -33,7 +33,7 @@ def test_unrewarded_decisions_are_bounded():
 
 def test_bayes_expects_what_is_true_on_average():
     """Kalman mean times true arm parameters is the conditional expectation of the reward."""
-    agent, (xs, ys, _) = make_small("bayes"), story(20_000)
+    agent, (xs, ys, _) = make_small("bayes"), simulate_rounds(20_000)
     misses = [agent.decide(y).expected - arm_params() @ x for x, y in zip(xs, ys, strict=True)]
     mean, error = np.mean(misses, axis=0), np.std(misses, axis=0) / np.sqrt(len(misses) / 10)
     assert (np.abs(mean) < 4 * error).all()
@@ -53,7 +53,7 @@ def test_kf_in_any_coordinates_predicts_the_same_observation_basis():
         initial_cov=change @ model.initial_cov @ change.T,
     )
     straight, bent = make_small("kf-ts"), make_small("kf-ts", model=moved)
-    for y in story(60, missing=0.1)[1]:
+    for y in simulate_rounds(60, missing=0.1)[1]:
         np.testing.assert_allclose(bent.decide(y).context, change @ straight.decide(y).context, atol=1e-8)
 
 
@@ -100,7 +100,7 @@ def test_contexts_only_for_those_who_may_see_them():
 
 
 def test_bad_folds_change_nothing():
-    agent, (_, ys, _) = make_small("ts-pco"), story(4)
+    agent, (_, ys, _) = make_small("ts-pco"), simulate_rounds(4)
     for ys_, arms, rewards, line in [
         (ys, [0, 1], np.zeros(4), "arms: expected 4, one per round, got 2 arms"),
         (ys, [0, 1, 2, 9], np.zeros(4), "arms: expected arm numbers, got 9"),
@@ -113,13 +113,13 @@ def test_bad_folds_change_nothing():
 
 
 def test_a_history_that_cannot_be_folded_to_its_end_is_not_folded_at_all():
-    agent, (_, ys, _) = make_small("ts-pco"), story(9)
+    agent, (_, ys, _) = make_small("ts-pco"), simulate_rounds(9)
     agent.learn(agent.decide(ys[0]).id, 1.0)
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     ys[7] = 1e50
     with pytest.raises(hs.HalfseenError, match="context: got entries as large as 1e\\+50"):
         agent.fold(ys, [0] * 9, np.ones(9))
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 def test_catalogue_prints_as_a_table():
@@ -188,7 +188,7 @@ def test_writing_into_a_decision_changes_nothing():
 def test_a_state_of_another_shape_is_refused(name):
     agent = make_small(name)
     agent.decide([0.0, 1.0, 2.0])
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     state = agent.state()
     for broken in (
         {},
@@ -201,7 +201,7 @@ def test_a_state_of_another_shape_is_refused(name):
     ):
         with pytest.raises(hs.HalfseenError, match=r"^state"):
             agent.restore(broken)
-        assert frozen_state(agent) == before
+        assert state_bytes(agent) == before
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_a_state_of_another_shape_is_refused(name):
 def test_a_state_whose_arrays_have_no_room_for_what_it_says_is_refused(name, value):
     agent = make_small("adaptive")
     agent.decide([0.0, 1.0, 2.0])
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     with pytest.raises(hs.HalfseenError, match=r"^state '(sizes|count)'"):
         agent.restore({**agent.state(), name: np.array([value])})
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 def test_long_and_many_lined_values_make_one_short_line():
@@ -245,7 +245,7 @@ def test_named_arms_come_and_go():
     assert agent.arms == ("hold", "buy", "sell")
     assert agent.active_arms == ("hold", "sell")
     assert {agent.decide([1.0, 0.5]).arm for _ in range(30)} == {"hold", "sell"}
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     for name, line in [
         (None, "name: expected a name, as the other arms have one, got None"),
         ("", "name: expected a name, as the other arms have one, got ''"),
@@ -266,7 +266,7 @@ def test_named_arms_come_and_go():
         hs.HalfseenError, match=r"^params: expected nothing: this agent learns what its arms pay, got .*"
     ):
         agent.add_arm("wait", params=[1.0, 2.0])
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 def test_bayes_must_be_told_what_a_new_arm_pays():
@@ -301,7 +301,7 @@ def test_widths_of_theory_follow_the_number_of_arms(name, width):
 def test_health_notes():
     agent = make_small("ts-pco", max_pending=40)
     assert agent.health().ok
-    ys = story(130)[1]
+    ys = simulate_rounds(130)[1]
     ys[20:, 2] = np.nan
     for t, y in enumerate(ys):
         decision = agent.decide(y, available=[0, 1])
@@ -342,10 +342,10 @@ def test_health_notes():
 def test_many_rewards_one_of_which_cannot_be_learnt_change_nothing():
     agent = make_small("ts-pco")
     ids = [agent.decide(y).id for y in ([1.0, 0.0, 0.0], [1e50, 0.0, 0.0], [0.0, 2.0, 0.0])]
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     with pytest.raises(hs.HalfseenError, match="context: got entries as large as 1e\\+50"):
         agent.learn_many(ids, [1.0, 2.0, 3.0])
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 def test_a_state_without_an_arm_to_choose_is_refused():
@@ -366,7 +366,7 @@ def test_a_round_replayed_is_a_round_folded(name):
     rng = np.random.default_rng(3)
     ys, paid = rng.normal(size=(12, OBSERVED)), rng.normal(size=12)
     ys[4, 1] = np.nan
-    live, replayed, folded = (hs.make(name, observed=OBSERVED, arms=3, seed=2, **told(name)) for _ in range(3))
+    live, replayed, folded = (hs.make(name, observed=OBSERVED, arms=3, seed=2, **small_options(name)) for _ in range(3))
     arms, chances = [], []
     for y, reward in zip(ys, paid, strict=True):
         decision = live.decide(y)

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from settings import ARMS, LATENT, OBSERVED, assert_same_state, make_small, told
+from settings import ARMS, LATENT, OBSERVED, assert_same_state, make_small, small_options
 
 import halfseen as hs
 from halfseen.agents.pending import FleetPending
 
 
 def small_fleet(name="ts-pco", count=3, **options):
-    fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, **(told(name) | options))
+    fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, **(small_options(name) | options))
     if count:
         fleet.add(count)
     return fleet

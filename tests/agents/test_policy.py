@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from settings import ARMS, OBSERVED, make_small, story
+from settings import ARMS, OBSERVED, make_small, simulate_rounds
 
 import halfseen as hs
 from halfseen.agents.agent import Agent
@@ -75,7 +75,7 @@ def test_rewards_are_credited_with_the_belief_of_the_model_in_force_and_then_hea
 def test_many_rewards_are_heard_of_one_by_one():
     agents = [Agent(build(), {"name": "attentive"}, arms=range(ARMS), max_pending=9) for _ in range(2)]
     for agent in agents:
-        decisions = [agent.decide(y % 1) for y in story(5)[1]]
+        decisions = [agent.decide(y % 1) for y in simulate_rounds(5)[1]]
         if agent is agents[0]:
             agent.learn_many(decisions, np.arange(5.0))
         else:

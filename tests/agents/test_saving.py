@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from settings import assert_same_state, live, make_small, story
+from settings import assert_same_state, make_small, play_rounds, simulate_rounds
 
 import halfseen as hs
 from halfseen.errors import SaveFileError
@@ -15,7 +15,7 @@ from halfseen.errors import SaveFileError
 @pytest.fixture
 def saved(tmp_path):
     agent = make_small("kf-ts")
-    live(agent, *story(30))
+    play_rounds(agent, *simulate_rounds(30))
     agent.save(tmp_path / "agent.hs")
     return agent, tmp_path / "agent.hs"
 
@@ -87,7 +87,7 @@ def test_unwritable_place_leaves_nothing(tmp_path):
 def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
     agent, path = saved
     before = path.read_bytes()
-    live(agent, *story(5))
+    play_rounds(agent, *simulate_rounds(5))
 
     def full(_):
         raise OSError(28, "No space left on device")

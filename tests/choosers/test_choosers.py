@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
-from settings import make_small, story
+from settings import make_small, simulate_rounds
 
 import halfseen as hs
 from halfseen.agents.catalogue import CATALOG
@@ -45,7 +45,7 @@ def test_self_normalised_width_follows_the_determinant():
 def test_sampling_scores_is_sampling_vectors():
     """The paper draws μ̃_a ~ N(μ̂_a, v²B_a⁻¹) and plays argmax cᵀμ̃_a: same law as our scores."""
     rng, draws = np.random.default_rng(5), 100_000
-    agent, (_, ys, noise) = make_small("ts-pco", width=0.6), story(40)
+    agent, (_, ys, noise) = make_small("ts-pco", width=0.6), simulate_rounds(40)
     for y, reward in zip(ys[:-1], noise, strict=False):
         agent.learn(agent.decide(y).id, reward)
     decision = agent.decide(ys[-1])
@@ -74,14 +74,14 @@ def test_propensities_are_how_often_an_arm_is_chosen(name):
 
     Where every stream identifies a model of its own there is no such state: see tests/estimators/test_adaptive.py.
     """
-    xs, ys, noise = story(30)
+    xs, ys, noise = simulate_rounds(30)
     seeds = 4000
     streams = StreamBatch(stream_keys(np.arange(seeds)), 3, 4)
-    from settings import told
+    from settings import small_options
 
-    policy = CATALOG[name].build(streams, told(name))
+    policy = CATALOG[name].build(streams, small_options(name))
     if "initial_transition" in CATALOG[name].options:  # else every seed starts from a model of its own
-        policy = CATALOG[name].build(streams, told(name) | {"initial_transition": 0.9 * np.eye(5)[::-1]})
+        policy = CATALOG[name].build(streams, small_options(name) | {"initial_transition": 0.9 * np.eye(5)[::-1]})
     revealed = policy.estimator.reveals_context
     for t in range(30):
         contexts = np.tile(xs[t], (seeds, 1)) if revealed else None

@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from settings import make_small, shown, story
+from settings import context_argument, make_small, simulate_rounds
 
 import halfseen as hs
 
@@ -24,11 +24,11 @@ def play() -> dict[str, list[list[float]]]:
     """The arm, the propensities and what every arm is expected to pay, round by round, of every agent."""
     played = {}
     for name in hs.catalog():
-        agent, (contexts, ys, noise) = make_small(name), story(60, missing=0.1)
+        agent, (contexts, ys, noise) = make_small(name), simulate_rounds(60, missing=0.1)
         rounds = FEW if name.startswith("adaptive") else len(ys)
         rows, late = [], []
         for t in range(rounds):
-            decision = agent.decide(ys[t], **shown(agent, contexts[t]))
+            decision = agent.decide(ys[t], **context_argument(agent, contexts[t]))
             rows.append([decision.index, *decision.propensities, *np.nan_to_num(decision.expected)])
             late.append(decision.id)
             if t % 3:

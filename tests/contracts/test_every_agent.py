@@ -8,12 +8,12 @@ from settings import (
     OBSERVED,
     arm_params,
     assert_same_state,
-    frozen_state,
-    live,
+    context_argument,
     make_small,
-    shown,
-    story,
-    told,
+    play_rounds,
+    simulate_rounds,
+    small_options,
+    state_bytes,
 )
 
 import halfseen as hs
@@ -26,9 +26,9 @@ ROUNDS = 3 * 5 * LATENT + 7  # past three windows of the estimators that refit
 
 
 def test_arms_are_valid_and_propensities_are_a_distribution(name):
-    agent, (xs, ys, _) = make_small(name), story(20)
+    agent, (xs, ys, _) = make_small(name), simulate_rounds(20)
     for x, y in zip(xs, ys, strict=True):
-        decision = agent.decide(y, **shown(agent, x))
+        decision = agent.decide(y, **context_argument(agent, x))
         assert decision.arm in range(ARMS)
         assert decision.expected.shape == (ARMS,)
         assert np.isfinite(decision.expected).all()
@@ -39,40 +39,40 @@ def test_arms_are_valid_and_propensities_are_a_distribution(name):
 
 
 def test_same_seed_same_decisions(name):
-    lived = [live(make_small(name, seed=5), *story(ROUNDS)) for _ in range(2)]
+    lived = [play_rounds(make_small(name, seed=5), *simulate_rounds(ROUNDS)) for _ in range(2)]
     assert lived[0] == lived[1]
 
 
 def test_fold_equals_living_through_it(name):
-    xs, ys, noise = story(ROUNDS, missing=0.1)
+    xs, ys, noise = simulate_rounds(ROUNDS, missing=0.1)
     agent, twin = make_small(name), make_small(name)
-    arms, rewards = live(agent, xs, ys, noise)
+    arms, rewards = play_rounds(agent, xs, ys, noise)
     twin.fold(ys, arms, rewards, contexts=xs)
     assert_same_state(agent, twin)
 
 
 def test_save_load_continue_is_bit_identical(name, tmp_path):
-    xs, ys, noise = story(ROUNDS, missing=0.1)
+    xs, ys, noise = simulate_rounds(ROUNDS, missing=0.1)
     cut = ROUNDS // 2
     agent = make_small(name)
-    live(agent, xs[:cut], ys[:cut], noise[:cut])
-    waiting = agent.decide(ys[cut], **shown(agent, xs[cut]))
+    play_rounds(agent, xs[:cut], ys[:cut], noise[:cut])
+    waiting = agent.decide(ys[cut], **context_argument(agent, xs[cut]))
     agent.save(tmp_path / "agent.hs")
     twin = hs.load(tmp_path / "agent.hs")
     assert_same_state(agent, twin)
     for one in (agent, twin):
         one.learn(waiting.id, -0.7)
-    assert live(agent, xs[cut:], ys[cut:], noise[cut:]) == live(twin, xs[cut:], ys[cut:], noise[cut:])
+    assert play_rounds(agent, xs[cut:], ys[cut:], noise[cut:]) == play_rounds(twin, xs[cut:], ys[cut:], noise[cut:])
     assert_same_state(agent, twin)
 
 
 def test_a_batch_equals_single_agents(name):
     """Four streams with their own seeds, worlds and gaps against four agents on their own, bit for bit."""
-    stories = [story(ROUNDS, seed=s, missing=0.05 * s) for s in range(4)]
+    stories = [simulate_rounds(ROUNDS, seed=s, missing=0.05 * s) for s in range(4)]
     streams = StreamBatch(stream_keys([11, 12, 13, 14]), OBSERVED, ARMS)
-    policy, table = CATALOG[name].build(streams, told(name)), arm_params()
+    policy, table = CATALOG[name].build(streams, small_options(name)), arm_params()
     singles = [make_small(name, seed=11 + s) for s in range(4)]
-    lived = [live(agent, *one) for agent, one in zip(singles, stories, strict=True)]
+    lived = [play_rounds(agent, *one) for agent, one in zip(singles, stories, strict=True)]
     for t in range(ROUNDS):
         contexts, ys, noise = (np.stack([one[part][t] for one in stories]) for part in range(3))
         choices = policy.decide(ys, contexts=contexts if policy.estimator.reveals_context else None)
@@ -87,9 +87,9 @@ def test_a_batch_equals_single_agents(name):
 def test_one_compiled_call_is_its_parts(name):
     """Where scores and choice come from one call, the same from the parts, bit for bit; for one stream and for more."""
     for count in (1, 3):
-        stories = [story(ROUNDS, seed=s, missing=0.05) for s in range(count)]
+        stories = [simulate_rounds(ROUNDS, seed=s, missing=0.05) for s in range(count)]
         streams = StreamBatch(stream_keys(range(count)), OBSERVED, ARMS)
-        whole, parts = (CATALOG[name].build(streams, told(name)) for _ in range(2))
+        whole, parts = (CATALOG[name].build(streams, small_options(name)) for _ in range(2))
         assert whole._distribution is not None or name not in ("ts-pco", "kf-ts", "emkf-ucb", "pco-greedy")
         parts._distribution = None
         for t in range(ROUNDS):
@@ -107,26 +107,26 @@ def test_one_compiled_call_is_its_parts(name):
 
 
 def test_streams_may_step_at_their_own_pace(name):
-    xs, ys, _ = story(30)
+    xs, ys, _ = simulate_rounds(30)
     streams = StreamBatch(stream_keys([21, 22]), OBSERVED, ARMS)
-    policy, alone = CATALOG[name].build(streams, told(name)), make_small(name, seed=22)
+    policy, alone = CATALOG[name].build(streams, small_options(name)), make_small(name, seed=22)
     revealed = policy.estimator.reveals_context
     second = np.array([1])
     for t in range(30):
         if t % 3 == 0:
             policy.decide(ys[:2], contexts=xs[:2] if revealed else None)
-            alone.decide(ys[1], **shown(alone, xs[1]))
+            alone.decide(ys[1], **context_argument(alone, xs[1]))
         got = policy.decide(ys[t : t + 1], contexts=xs[t : t + 1] if revealed else None, rows=second)
-        want = alone.decide(ys[t], **shown(alone, xs[t]))
+        want = alone.decide(ys[t], **context_argument(alone, xs[t]))
         assert got.arms[0] == want.index
         np.testing.assert_array_equal(got.features[0], want.context)
 
 
 def test_late_rewards_are_credited_with_their_own_round(name):
-    xs, ys, _ = story(25)
+    xs, ys, _ = simulate_rounds(25)
     prompt, late = make_small(name), make_small(name)
     for agent in (prompt, late):
-        ids = [agent.decide(y, **shown(agent, x)).id for x, y in zip(xs, ys, strict=True)]
+        ids = [agent.decide(y, **context_argument(agent, x)).id for x, y in zip(xs, ys, strict=True)]
         order = ids if agent is prompt else ids[::-1]
         for number in order:
             agent.learn(number, 0.1 * number)
@@ -135,19 +135,19 @@ def test_late_rewards_are_credited_with_their_own_round(name):
 
 
 def test_only_available_arms_are_played(name):
-    agent, (xs, ys, _) = make_small(name), story(40)
+    agent, (xs, ys, _) = make_small(name), simulate_rounds(40)
     for x, y in zip(xs, ys, strict=True):
-        decision = agent.decide(y, available=[1, 3], **shown(agent, x))
+        decision = agent.decide(y, available=[1, 3], **context_argument(agent, x))
         assert decision.arm in (1, 3)
         assert decision.propensities[[0, 2]].tolist() == [0, 0]
         assert decision.propensities.sum() == pytest.approx(1, abs=1e-9)
 
 
 def test_nothing_seen_is_fine(name):
-    agent, (xs, ys, _) = make_small(name), story(10)
+    agent, (xs, ys, _) = make_small(name), simulate_rounds(10)
     ys[2], ys[5, 1] = np.nan, np.nan
     for x, y in zip(xs, ys, strict=True):
-        decision = agent.decide([None if np.isnan(v) else v for v in y], **shown(agent, x))
+        decision = agent.decide([None if np.isnan(v) else v for v in y], **context_argument(agent, x))
         assert np.isfinite(decision.expected).all()
         agent.learn(decision.id, 2.0)
 
@@ -164,13 +164,13 @@ def test_nothing_seen_is_fine(name):
     ],
 )
 def test_a_bad_observation_changes_nothing(name, observation, line):
-    agent, (xs, ys, noise) = make_small(name), story(30)
-    live(agent, xs, ys, noise)
-    before = frozen_state(agent)
+    agent, (xs, ys, noise) = make_small(name), simulate_rounds(30)
+    play_rounds(agent, xs, ys, noise)
+    before = state_bytes(agent)
     with pytest.raises(hs.HalfseenError) as caught:
-        agent.decide(observation, **shown(agent, xs[0]))
+        agent.decide(observation, **context_argument(agent, xs[0]))
     assert str(caught.value).startswith(line)
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 @pytest.mark.parametrize(
@@ -190,56 +190,56 @@ def test_a_bad_observation_changes_nothing(name, observation, line):
     ],
 )
 def test_a_bad_reward_changes_nothing(name, decision_id, reward, line):
-    agent, (xs, ys, noise) = make_small(name), story(30)
-    live(agent, xs, ys, noise)
-    agent.decide(ys[0], **shown(agent, xs[0]))
-    before = frozen_state(agent)
+    agent, (xs, ys, noise) = make_small(name), simulate_rounds(30)
+    play_rounds(agent, xs, ys, noise)
+    agent.decide(ys[0], **context_argument(agent, xs[0]))
+    before = state_bytes(agent)
     with pytest.raises(hs.HalfseenError) as caught:
         agent.learn(decision_id, reward)
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 def test_bad_available_changes_nothing(name):
-    agent, (xs, ys, _) = make_small(name), story(2)
-    before = frozen_state(agent)
+    agent, (xs, ys, _) = make_small(name), simulate_rounds(2)
+    before = state_bytes(agent)
     for available, line in [
         ([], "available: expected at least one arm, got no arms"),
         ([7], "available: expected arm numbers from 0 to 3, got 7"),
         ("0", "available: expected a list of arms, got '0'"),
     ]:
         with pytest.raises(hs.HalfseenError) as caught:
-            agent.decide(ys[0], available=available, **shown(agent, xs[0]))
+            agent.decide(ys[0], available=available, **context_argument(agent, xs[0]))
         assert str(caught.value) == line
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 def test_the_largest_numbers_allowed_leave_a_finite_state(name):
     """What cannot be learnt from in double precision is refused, and changes nothing."""
-    agent, (xs, ys, noise) = make_small(name), story(60)
+    agent, (xs, ys, noise) = make_small(name), simulate_rounds(60)
     for t, (x, y) in enumerate(zip(xs, ys, strict=True)):
         huge = 1e100 if t in (3, 30) else 1.0
-        decision = agent.decide(np.clip(huge * y, -1e100, 1e100), **shown(agent, x))
-        before = frozen_state(agent)
+        decision = agent.decide(np.clip(huge * y, -1e100, 1e100), **context_argument(agent, x))
+        before = state_bytes(agent)
         try:
             agent.learn(decision.id, huge * np.sign(noise[t]))
         except hs.HalfseenError:
-            assert frozen_state(agent) == before
+            assert state_bytes(agent) == before
     for key, value in agent.state().items():
         there = ~np.isnan(value) if key in ("estimator.ys", "estimator.reward") else np.True_  # NaN: never came
         assert np.isfinite(value.astype(float)[np.broadcast_to(there, value.shape)]).all(), key
-    assert np.isfinite(agent.decide(ys[0], **shown(agent, xs[0])).expected).all()
+    assert np.isfinite(agent.decide(ys[0], **context_argument(agent, xs[0])).expected).all()
 
 
 def test_a_restored_agent_shares_nothing_with_the_one_it_was_taken_from(name):
-    xs, ys, noise = story(30)
+    xs, ys, noise = simulate_rounds(30)
     agent, twin = make_small(name), make_small(name)
-    live(agent, xs, ys, noise)
-    agent.decide(ys[0], **shown(agent, xs[0]))
+    play_rounds(agent, xs, ys, noise)
+    agent.decide(ys[0], **context_argument(agent, xs[0]))
     taken = agent.state()
     twin.restore(taken)
-    before = frozen_state(twin)
-    live(agent, xs, ys, noise)
-    assert frozen_state(twin) == before
+    before = state_bytes(twin)
+    play_rounds(agent, xs, ys, noise)
+    assert state_bytes(twin) == before
     assert {key: value.tobytes() for key, value in taken.items()} == before

@@ -2,7 +2,17 @@
 
 import numpy as np
 import pytest
-from settings import ARMS, LATENT, OBSERVED, arm_params, assert_same_state, make_small, shown, story, told
+from settings import (
+    ARMS,
+    LATENT,
+    OBSERVED,
+    arm_params,
+    assert_same_state,
+    context_argument,
+    make_small,
+    simulate_rounds,
+    small_options,
+)
 
 import halfseen as hs
 from halfseen.agents import fleet as fleet_module
@@ -15,7 +25,7 @@ class Twins:
     """A fleet and single agents that live through the same."""
 
     def __init__(self, name, **options):
-        self.name, self.options = name, told(name) | options
+        self.name, self.options = name, small_options(name) | options
         self.fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, **self.options)
         self.singles, self.stories, self.lived, self.waiting = {}, {}, {}, []
         self.rng = np.random.default_rng(7)
@@ -25,7 +35,7 @@ class Twins:
         self.fleet.add(names, seeds=seeds)
         for name, seed in zip(names, seeds, strict=True):
             self.singles[name] = hs.make(self.name, observed=OBSERVED, arms=ARMS, seed=seed, **self.options)
-            self.stories[name] = story(ROUNDS, seed=seed, missing=0.04 * (seed % 3))
+            self.stories[name] = simulate_rounds(ROUNDS, seed=seed, missing=0.04 * (seed % 3))
             self.lived[name] = 0
 
     def remove(self, name):
@@ -42,7 +52,7 @@ class Twins:
         decisions = self.fleet.decide(ys, streams=names, available=available, **given)
         for i, name in enumerate(names):
             single = self.singles[name]
-            want = single.decide(ys[i], available=available, **shown(single, xs[i]))
+            want = single.decide(ys[i], available=available, **context_argument(single, xs[i]))
             assert decisions.indices[i] == want.index
             np.testing.assert_array_equal(decisions.expected[i], want.expected)
             np.testing.assert_array_equal(decisions.contexts[i], want.context)
@@ -158,7 +168,7 @@ def test_what_is_refused_changes_nothing(name):
 
 def test_a_reward_that_cannot_be_learnt_takes_the_whole_batch_with_it(name):
     """What double precision cannot learn from is refused by some agents; then no stream has learnt anything."""
-    fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, **told(name))
+    fleet = hs.Fleet(name, observed=OBSERVED, arms=ARMS, **small_options(name))
     fleet.add(3)
     singles = [make_small(name, seed=s) for s in range(3)]
     ys = np.array([[0.4, 1.0, -1.0], [1e60, 1e60, 1e60], [1.0, 0.2, 0.3]])
@@ -167,7 +177,7 @@ def test_a_reward_that_cannot_be_learnt_takes_the_whole_batch_with_it(name):
     decisions = fleet.decide(ys, **given)
     refused = False
     for single, y, x in zip(singles, ys, xs, strict=True):
-        number = single.decide(y, **shown(single, x)).id
+        number = single.decide(y, **context_argument(single, x)).id
         try:
             single.learn(number, 2.0)
         except hs.HalfseenError:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from settings import ARMS, OBSERVED, frozen_state, make_small, shown, story, told
+from settings import ARMS, OBSERVED, context_argument, make_small, simulate_rounds, small_options, state_bytes
 
 import halfseen as hs
 
@@ -27,10 +27,10 @@ def hostile(state):
 
 
 def played(name):
-    agent, (xs, ys, noise) = make_small(name), story(ROUNDS)
+    agent, (xs, ys, noise) = make_small(name), simulate_rounds(ROUNDS)
     ids = []
     for x, y, reward in zip(xs, ys, noise, strict=True):
-        ids.append(agent.decide(y, **shown(agent, x)).id)
+        ids.append(agent.decide(y, **context_argument(agent, x)).id)
         if len(ids) > 4:
             agent.learn(ids.pop(0), float(reward))
     return agent
@@ -39,17 +39,17 @@ def played(name):
 @every_agent
 def test_of_an_agent(name):
     agent, twin = played(name), make_small(name)
-    xs, ys, _ = story(3, seed=5)
-    blank, refused = frozen_state(twin), 0
+    xs, ys, _ = simulate_rounds(3, seed=5)
+    blank, refused = state_bytes(twin), 0
     for what, state in hostile(agent.state()):
         try:
             twin.restore(state)
         except hs.HalfseenError:
-            assert frozen_state(twin) == blank, what
+            assert state_bytes(twin) == blank, what
             refused += 1
             continue
         for x, y in zip(xs, ys, strict=True):
-            twin.decide(y, **shown(twin, x)).propensities  # noqa: B018
+            twin.decide(y, **context_argument(twin, x)).propensities  # noqa: B018
             twin.learn(twin.pending[0], 1.0)
         if twin.policy.can_refit:
             twin.refit()
@@ -61,9 +61,9 @@ def test_of_an_agent(name):
 @every_agent
 def test_of_a_fleet(name):
     def fresh():
-        return hs.Fleet(name, observed=OBSERVED, arms=ARMS, **told(name))
+        return hs.Fleet(name, observed=OBSERVED, arms=ARMS, **small_options(name))
 
-    fleet, (xs, ys, _) = fresh(), story(12)
+    fleet, (xs, ys, _) = fresh(), simulate_rounds(12)
     fleet.add(["a", "b"], seeds=[1, 2])
     given = {"contexts": xs[:2]} if hs.catalog()[name].reveals_context else {}
     for y in ys:
@@ -83,12 +83,12 @@ def test_of_a_fleet(name):
 def test_of_a_model_from_elsewhere():
     agent = played("adaptive")
     agent.refit()
-    before, start = frozen_state(agent), agent.state()
+    before, start = state_bytes(agent), agent.state()
     for what, model in hostile(agent.model()):
         try:
             agent.accept(model)
         except hs.HalfseenError:
-            assert frozen_state(agent) == before, what
+            assert state_bytes(agent) == before, what
             continue
-        agent.decide(story(1)[1][0])
+        agent.decide(simulate_rounds(1)[1][0])
         agent.restore(start)

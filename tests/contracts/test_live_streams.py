@@ -8,12 +8,12 @@ from settings import (
     OBSERVED,
     arm_params,
     assert_same_state,
-    frozen_state,
+    context_argument,
     make_small,
-    shown,
+    simulate_rounds,
+    small_options,
+    state_bytes,
     state_rewards,
-    story,
-    told,
 )
 
 import halfseen as hs
@@ -32,13 +32,13 @@ def new_arm(agent):
 
 
 def step(agent, x, y, noise, available=None):
-    decision = agent.decide(y, available=available, **shown(agent, x))
+    decision = agent.decide(y, available=available, **context_argument(agent, x))
     agent.learn(decision.id, TABLE[decision.index] @ x + noise)
     return decision
 
 
 def test_an_added_arm_is_one_that_was_there_and_could_not_be_played(name):
-    options = told(name)
+    options = small_options(name)
     if "horizon" in hs.catalog()[name].options:
         options["width"] = 1.7  # LinUCB's own width grows with the number of arms, so it would tell them apart
     tables = {"arm_params": TABLE, "state_rewards": STATE_TABLE}
@@ -46,7 +46,7 @@ def test_an_added_arm_is_one_that_was_there_and_could_not_be_played(name):
     grown = hs.make(name, observed=OBSERVED, arms=ARMS, seed=3, **options)
     whole = hs.make(name, observed=OBSERVED, arms=ARMS + 1, seed=3, **whole_options)
     played = set()
-    for t, (x, y, noise) in enumerate(zip(*story(ROUNDS, missing=0.1), strict=True)):
+    for t, (x, y, noise) in enumerate(zip(*simulate_rounds(ROUNDS, missing=0.1), strict=True)):
         if t == 20:
             before = step(grown, x, y, noise), step(whole, x, y, noise, available=range(ARMS))
             assert new_arm(grown) == ARMS
@@ -65,9 +65,9 @@ def test_an_added_arm_is_one_that_was_there_and_could_not_be_played(name):
 
 
 def test_a_retired_arm_is_never_chosen_again(name):
-    agent, (xs, ys, noise) = make_small(name), story(ROUNDS)
-    early = agent.decide(ys[0], available=[1], **shown(agent, xs[0]))
-    free = agent.decide(ys[0], **shown(agent, xs[0]))
+    agent, (xs, ys, noise) = make_small(name), simulate_rounds(ROUNDS)
+    early = agent.decide(ys[0], available=[1], **context_argument(agent, xs[0]))
+    free = agent.decide(ys[0], **context_argument(agent, xs[0]))
     agent.retire_arm(1)
     for t in range(1, 40):
         decision = step(agent, xs[t], ys[t], noise[t])
@@ -86,15 +86,15 @@ def test_a_retired_arm_is_never_chosen_again(name):
 
 
 def test_refusals_about_arms_change_nothing(name):
-    agent, (xs, ys, noise) = make_small(name), story(10)
+    agent, (xs, ys, noise) = make_small(name), simulate_rounds(10)
     for t in range(10):
         step(agent, xs[t], ys[t], noise[t])
     for arm in (1, np.int64(2)):
         agent.retire_arm(arm)
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     for refused, line in [
         (
-            lambda: agent.decide(ys[0], available=[0, 1], **shown(agent, xs[0])),
+            lambda: agent.decide(ys[0], available=[0, 1], **context_argument(agent, xs[0])),
             "available: expected arms of agent.active_arms, got 1, which is retired",
         ),
         (lambda: agent.retire_arm(1), "arm: expected one of agent.active_arms, got 1, which is retired"),
@@ -105,25 +105,25 @@ def test_refusals_about_arms_change_nothing(name):
         with pytest.raises(hs.HalfseenError) as caught:
             refused()
         assert str(caught.value).startswith(line)
-        assert frozen_state(agent) == before
+        assert state_bytes(agent) == before
     agent.retire_arm(0)
     with pytest.raises(hs.HalfseenError, match=r"^arm: expected one that leaves another, got 3, the last active arm"):
         agent.retire_arm(3)
-    assert agent.decide(ys[0], **shown(agent, xs[0])).arm == 3
+    assert agent.decide(ys[0], **context_argument(agent, xs[0])).arm == 3
     assert agent.arms == (0, 1, 2, 3)
 
 
 def lively(agent, first=0, last=ROUNDS):
     """A life with arms that come and go, and rewards that now and then do not; what was played, paid and how likely."""
     arms, rewards, propensities = [], [], []
-    for t, (x, y, noise) in enumerate(zip(*story(ROUNDS, missing=0.2), strict=True)):
+    for t, (x, y, noise) in enumerate(zip(*simulate_rounds(ROUNDS, missing=0.2), strict=True)):
         if not first <= t < last:
             continue
         if t == 15:
             new_arm(agent)
         if t == 30:
             agent.retire_arm(2)
-        decision = agent.decide(y, **shown(agent, x))
+        decision = agent.decide(y, **context_argument(agent, x))
         arms.append(decision.arm)
         propensities.append(decision.propensity)
         rewards.append(float(TABLE[decision.index] @ x + noise) if t % 4 else np.nan)
@@ -153,7 +153,7 @@ def test_fold_with_arms_that_come_and_go(name):
     arms, rewards, propensities = lively(agent)
     new_arm(twin)
     twin.retire_arm(2)
-    xs, ys, _ = story(ROUNDS, missing=0.2)
+    xs, ys, _ = simulate_rounds(ROUNDS, missing=0.2)
     twin.fold(ys, arms, rewards, contexts=xs, propensities=propensities)
     assert_same_state(agent, twin)
 
@@ -163,15 +163,15 @@ def test_a_state_of_before_an_arm_was_added_is_refused(name):
     lively(agent, last=10)
     taken = agent.state()
     new_arm(agent)
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     with pytest.raises(hs.HalfseenError, match=r"^state: expected one of 5 arms$, got one of 4 arms"):
         agent.restore(taken)
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 def test_rewards_may_come_in_any_order(name):
     """The same decisions and the same rewards, delivered in different ways: the same state, up to rounding."""
-    xs, ys, noise = story(ROUNDS, missing=0.1)
+    xs, ys, noise = simulate_rounds(ROUNDS, missing=0.1)
     rng = np.random.default_rng(8)
     ids = 1 + np.sort(rng.permutation(ROUNDS)[: ROUNDS - 9])  # nine never come
 
@@ -194,13 +194,13 @@ def test_rewards_may_come_in_any_order(name):
     for deliver, order in deliveries:
         agent = make_small(name)
         for t in range(ROUNDS):
-            agent.decide(ys[t], available=[t % ARMS], **shown(agent, xs[t]))
+            agent.decide(ys[t], available=[t % ARMS], **context_argument(agent, xs[t]))
         deliver(agent, order)
         agents.append(agent)
     first = agents[0]
-    ahead = first.decide(ys[0], **shown(first, xs[0]))
+    ahead = first.decide(ys[0], **context_argument(first, xs[0]))
     for agent in agents[1:]:
-        decision = agent.decide(ys[0], **shown(agent, xs[0]))
+        decision = agent.decide(ys[0], **context_argument(agent, xs[0]))
         np.testing.assert_allclose(decision.expected, ahead.expected, rtol=1e-9, atol=1e-12)
         for key, value in first.state().items():
             np.testing.assert_allclose(agent.state()[key], value, rtol=1e-9, atol=1e-12, err_msg=key)
@@ -208,9 +208,9 @@ def test_rewards_may_come_in_any_order(name):
 
 def test_many_rewards_are_one_after_the_other(name):
     agent, twin = make_small(name), make_small(name)
-    xs, ys, noise = story(30)
+    xs, ys, noise = simulate_rounds(30)
     for one in (agent, twin):
-        decisions = [one.decide(y, **shown(one, x)) for x, y in zip(xs, ys, strict=True)]
+        decisions = [one.decide(y, **context_argument(one, x)) for x, y in zip(xs, ys, strict=True)]
         if one is agent:
             one.learn_many(decisions[4:20], noise[4:20])
         else:
@@ -234,27 +234,27 @@ def test_many_rewards_are_one_after_the_other(name):
     ],
 )
 def test_many_rewards_all_or_none(name, ids, rewards, line):
-    agent, (xs, ys, noise) = make_small(name), story(10)
+    agent, (xs, ys, noise) = make_small(name), simulate_rounds(10)
     for t in range(10):
-        decision = agent.decide(ys[t], **shown(agent, xs[t]))
+        decision = agent.decide(ys[t], **context_argument(agent, xs[t]))
         if t < 5:
             agent.learn(decision, noise[t])
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     with pytest.raises(hs.HalfseenError) as caught:
         agent.learn_many(ids, rewards)
     assert str(caught.value).startswith(line)
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
     agent.learn_many([], [])
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 @pytest.mark.parametrize("seen", [0.0, 0.1, 0.7])
 def test_little_or_nothing_seen(name, seen):
     """From the first round on; also whole rounds, and one entry for ever."""
-    agent, (xs, ys, noise) = make_small(name), story(ROUNDS, missing=1 - seen)
+    agent, (xs, ys, noise) = make_small(name), simulate_rounds(ROUNDS, missing=1 - seen)
     ys[:5], ys[30:35], ys[:, 1] = np.nan, np.nan, np.nan
     for x, y, omega in zip(xs, ys, noise, strict=True):
-        decision = agent.decide(y, **shown(agent, x))
+        decision = agent.decide(y, **context_argument(agent, x))
         assert np.isfinite(decision.expected).all()
         assert decision.propensities.sum() == pytest.approx(1, abs=1e-9)
         agent.learn(decision, omega)
@@ -270,7 +270,7 @@ def test_health_is_told_at_every_stage(name, tmp_path):
 
     def look():
         agent.save(tmp_path / "agent.hs")
-        before = frozen_state(agent)
+        before = state_bytes(agent)
         for one in (agent, hs.load(tmp_path / "agent.hs")):
             health = one.health()
             assert isinstance(health, hs.Health)
@@ -279,7 +279,7 @@ def test_health_is_told_at_every_stage(name, tmp_path):
             assert {"rounds", "rewards", "decisions waiting", "decisions dropped", "arms"} <= health.facts.keys()
             for fact in [*health.facts, *health.notes]:
                 assert fact in str(health)
-        assert frozen_state(agent) == before
+        assert state_bytes(agent) == before
         return agent.health()
 
     assert look().ok

@@ -2,7 +2,17 @@
 
 import numpy as np
 import pytest
-from settings import ARMS, OBSERVED, assert_same_state, frozen_state, live, make_small, shown, story, told
+from settings import (
+    ARMS,
+    OBSERVED,
+    assert_same_state,
+    context_argument,
+    make_small,
+    play_rounds,
+    simulate_rounds,
+    small_options,
+    state_bytes,
+)
 
 import halfseen as hs
 from halfseen.agents.catalogue import CATALOG, CatalogueEntry
@@ -26,9 +36,9 @@ def manual(name: str) -> dict[str, object]:
 
 def grown_up(name: str) -> hs.Agent:
     """One that has learnt from some rounds and, if it identifies, has a model."""
-    xs, ys, noise = story(CUT, missing=0.1)
+    xs, ys, noise = simulate_rounds(CUT, missing=0.1)
     agent = make_small(name, **manual(name))
-    live(agent, xs, ys, noise)
+    play_rounds(agent, xs, ys, noise)
     if agent.policy.can_refit:
         agent.refit()
     return agent
@@ -43,7 +53,7 @@ def go_on(agent: hs.Agent, *, provisional: float | None, heard: bool = False, ch
 
     Those of LATE are `provisional` at first, with which the real ones come at the end; or with None real at once.
     """
-    xs, ys, _ = story(ROUNDS, missing=0.1)
+    xs, ys, _ = simulate_rounds(ROUNDS, missing=0.1)
 
     def come(number: int) -> None:
         if number in LATE and provisional is not None:
@@ -52,7 +62,7 @@ def go_on(agent: hs.Agent, *, provisional: float | None, heard: bool = False, ch
             agent.learn(number, paid(number))
 
     for t in range(CUT, ROUNDS):
-        agent.replay(ys[t], (3 * t) % ARMS, propensity=0.3, **shown(agent, xs[t]))
+        agent.replay(ys[t], (3 * t) % ARMS, propensity=0.3, **context_argument(agent, xs[t]))
         if heard:
             come(t + 1)
         elif t > CUT:
@@ -93,7 +103,7 @@ def _size(value: np.ndarray) -> float:
 def test_a_provisional_reward_is_learnt_as_any_other(name):
     agent, twin = grown_up(name), grown_up(name)
     for one in (agent, twin):
-        one.replay([0.3, -0.2, 0.1], 2, **shown(one, np.ones(5)))
+        one.replay([0.3, -0.2, 0.1], 2, **context_argument(one, np.ones(5)))
     agent.learn(CUT + 1, 0.7, provisional=True)
     assert agent.pending == (CUT + 1,)
     assert agent.health().facts["provisional rewards"] == 1
@@ -124,8 +134,10 @@ def test_saved_and_loaded_in_between_it_goes_on_bit_for_bit(name, tmp_path):
 
 @every_agent
 def test_a_batch_is_single_agents(name):
-    stories = [story(40, seed=s, missing=0.05 * s) for s in range(3)]
-    policy = CATALOG[name].build(StreamBatch(stream_keys([11, 12, 13]), OBSERVED, ARMS), told(name) | manual(name))
+    stories = [simulate_rounds(40, seed=s, missing=0.05 * s) for s in range(3)]
+    policy = CATALOG[name].build(
+        StreamBatch(stream_keys([11, 12, 13]), OBSERVED, ARMS), small_options(name) | manual(name)
+    )
     singles = [make_small(name, seed=11 + s, **manual(name)) for s in range(3)]
     arms, given = np.array([1, 0, 3]), np.array([0.5, -2.0, 1.25])
     held = []
@@ -135,7 +147,7 @@ def test_a_batch_is_single_agents(name):
         credits = policy.learn_provisional(made.rounds, made.features, arms, given + t)
         held.append((made.rounds, made.features, credits))
         for agent, x, y, arm, value in zip(singles, contexts, ys, arms, given, strict=True):
-            agent.replay(y, int(arm), **shown(agent, x))
+            agent.replay(y, int(arm), **context_argument(agent, x))
             agent.learn(t + 1, float(value) + t, provisional=True)
     for t in (35, 7, 20):
         rounds, features, credits = held[t]
@@ -150,11 +162,11 @@ def test_a_batch_is_single_agents(name):
 @every_agent
 def test_a_provisional_reward_that_is_refused_changes_nothing(name):
     agent = grown_up(name)
-    agent.replay([0.3, -0.2, 0.1], 2, **shown(agent, np.ones(5)))
+    agent.replay([0.3, -0.2, 0.1], 2, **context_argument(agent, np.ones(5)))
     for held in (False, True):
         if held:
             agent.learn(CUT + 1, 0.5, provisional=True)
-        before = frozen_state(agent)
+        before = state_bytes(agent)
         for number, value, provisional in (
             (CUT + 1, float("nan"), True),
             (CUT + 1, 1e101, True),
@@ -167,7 +179,7 @@ def test_a_provisional_reward_that_is_refused_changes_nothing(name):
         for ids in ([CUT + 1, CUT + 1], [CUT + 1, 1]):
             with pytest.raises(hs.HalfseenError):
                 agent.learn_many(ids, [1.0, 2.0])
-        assert frozen_state(agent) == before
+        assert state_bytes(agent) == before
 
 
 @pytest.mark.parametrize("name", ["adaptive", "adaptive-ts", "adaptive-ids"])
@@ -186,9 +198,9 @@ def test_the_next_identification_sees_the_real_rewards_only(name):
 def test_after_a_fit_in_between_the_arms_are_those_of_the_real_rewards(newest):
     """The hyperparameters are those that were found with the provisional one; under them the posterior is exact."""
     agent = grown_up("adaptive")
-    xs, ys, _ = story(ROUNDS, missing=0.1)
+    xs, ys, _ = simulate_rounds(ROUNDS, missing=0.1)
     for t in range(CUT, ROUNDS):
-        agent.replay(ys[t], (3 * t) % ARMS, propensity=0.3, **shown(agent, xs[t]))
+        agent.replay(ys[t], (3 * t) % ARMS, propensity=0.3, **context_argument(agent, xs[t]))
         if t < ROUNDS - 2 or newest:
             agent.learn(t + 1, paid(t + 1), provisional=t + 1 in (*LATE, ROUNDS))
     agent.refit()
@@ -207,7 +219,7 @@ def test_after_a_fit_in_between_the_arms_are_those_of_the_real_rewards(newest):
 
 def test_a_round_no_longer_kept_teaches_nothing():
     agent = make_small("adaptive", history=80, **manual("adaptive"))
-    _, ys, _ = story(200)
+    _, ys, _ = simulate_rounds(200)
     for t in range(200):
         agent.replay(ys[t], t % ARMS)
         agent.learn(t + 1, paid(t), provisional=t < 3 or t == 110)
@@ -264,10 +276,10 @@ def test_many_rewards_are_all_taken_or_none():
     for y in ([0.1, 0.2], [1e100, 0.2], [0.3, 0.3]):
         agent.decide(y)
     agent.learn(1, 0.5, provisional=True)
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     with pytest.raises(hs.HalfseenError, match="context"):  # of the second, which cannot be learnt from
         agent.learn_many([3, 1, 2], [1.0, 2.0, 3.0])
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
     agent.learn_many([3, 1], [1.0, 2.0])
     assert agent.pending == (2,)
 
@@ -299,16 +311,16 @@ def stubborn(request, monkeypatch):
 def test_an_agent_that_cannot_take_a_reward_back_says_so_and_changes_nothing(stubborn):
     assert not stubborn.takes_provisional
     stubborn.decide([0.1, 0.2, 0.3])
-    before = frozen_state(stubborn)
+    before = state_bytes(stubborn)
     with pytest.raises(hs.HalfseenError) as refused:
         stubborn.learn(1, 1.0, provisional=True)
     assert str(refused.value) == (
         "provisional: expected False: 'stubborn' cannot put another reward in the place of one that it has learnt, got True"
     )
-    assert frozen_state(stubborn) == before
+    assert state_bytes(stubborn) == before
     with pytest.raises(hs.HalfseenError, match="one with provisional rewards"):
         stubborn.restore(stubborn.state() | {PROVISIONAL: np.array([[1.0, 0.5, 1.0, 0.0]])})
-    assert frozen_state(stubborn) == before
+    assert state_bytes(stubborn) == before
     stubborn.learn(1, 1.0)
 
 
@@ -325,10 +337,10 @@ def test_an_agent_that_cannot_take_a_reward_back_says_so_and_changes_nothing(stu
 def test_a_state_that_does_not_fit_is_refused(held):
     agent = make_small("ts-pco")
     agent.decide([0.1, 0.2, 0.3])
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     with pytest.raises(hs.HalfseenError, match=f"state '{PROVISIONAL}'"):
         agent.restore(agent.state() | {PROVISIONAL: held})
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 def test_a_fleet_does_not_take_an_agent_with_provisional_rewards():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from reference.algorithm_1 import EmkfThompson
-from settings import ARMS, LATENT, OBSERVED, arm_params, story
+from settings import ARMS, LATENT, OBSERVED, arm_params, simulate_rounds
 
 import halfseen as hs
 from halfseen.components import StreamBatch
@@ -16,7 +16,7 @@ WINDOW = 5 * LATENT
 
 @pytest.mark.parametrize("noise", [0.3, 1e-4, 0.0])
 def test_emkf_ts_is_algorithm_1(noise):
-    contexts, ys, omegas = story(4 * WINDOW + 9)
+    contexts, ys, omegas = simulate_rounds(4 * WINDOW + 9)
     keys = stream_keys(17)
     D0 = initial_transitions(StreamBatch(keys, OBSERVED, ARMS), LATENT, "stochastic")[0]
     Sigma = noise * np.eye(OBSERVED)
@@ -54,14 +54,14 @@ def test_the_hidden_estimate_stays_zero_from_a_multiple_of_the_identity():
         initial_transition=0.9 * np.eye(LATENT),
         window=WINDOW,
     )
-    for y in story(2 * WINDOW + 3)[1]:
+    for y in simulate_rounds(2 * WINDOW + 3)[1]:
         assert agent.decide(y).context[OBSERVED:].tolist() == [0, 0]
 
 
 def test_filtered_means_teach_only_the_span_of_the_gain():
     """x̂_t = D̂x̂_{t−1} + Ge_t: the refit adds to D̂ what G can reach, and Q̂ has the rank of G."""
     agent = hs.make("emkf-ts", observed=OBSERVED, arms=2, latent=LATENT, window=200, observation_cov=0.0)
-    bank, ys = agent.policy.estimator._bank, story(1001)[1]
+    bank, ys = agent.policy.estimator._bank, simulate_rounds(1001)[1]
     for y in ys[:799]:
         agent.decide(y)
     before, gain = bank.transition[0].copy(), bank.gain[0].copy()
@@ -77,7 +77,7 @@ def test_filtered_means_teach_only_the_span_of_the_gain():
 @pytest.mark.parametrize("name", ["emkf-ts", "em-rts-ts"])
 def test_a_window_in_which_hardly_anything_was_seen_changes_nothing(name):
     agent = hs.make(name, observed=OBSERVED, arms=2, latent=LATENT, window=WINDOW, observation_cov=0.3)
-    bank, ys = agent.policy.estimator._bank, story(3 * WINDOW)[1]
+    bank, ys = agent.policy.estimator._bank, simulate_rounds(3 * WINDOW)[1]
     start = bank.transition.copy()
     for t in range(WINDOW):
         agent.decide(ys[t] if t % 3 == 0 else [None] * OBSERVED)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from settings import ARMS, OBSERVED, small_model, story
+from settings import ARMS, OBSERVED, simulate_rounds, small_model
 
 import halfseen as hs
 from halfseen.agents.catalogue import CATALOG
@@ -22,7 +22,7 @@ def groups(agent):
 
 
 def test_one_model_is_one_group_and_changes_no_number():
-    ys = np.stack([story(40, seed=s)[1] for s in range(3)], axis=1)
+    ys = np.stack([simulate_rounds(40, seed=s)[1] for s in range(3)], axis=1)
     shared, private = policy(small_model()), policy([small_model() for _ in range(3)])
     assert (groups(shared), groups(private)) == ([3], [1, 1, 1])
     for y in ys:
@@ -32,7 +32,7 @@ def test_one_model_is_one_group_and_changes_no_number():
 
 
 def test_a_missing_entry_sets_streams_apart():
-    ys = np.stack([story(40, seed=s)[1] for s in range(3)], axis=1)
+    ys = np.stack([simulate_rounds(40, seed=s)[1] for s in range(3)], axis=1)
     ys[20, 1, 2] = np.nan
     shared, private = policy(small_model()), policy([small_model() for _ in range(3)])
     for y in ys:

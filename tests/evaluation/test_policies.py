@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from benchmarks.evaluation import World, rule
 from evaluation.logs import agent_events, write
-from settings import ARMS, OBSERVED, assert_same_state, make_small, story, told
+from settings import ARMS, OBSERVED, assert_same_state, make_small, simulate_rounds, small_options
 
 import halfseen as hs
 from halfseen.errors import HalfseenError
@@ -22,7 +22,7 @@ AGENTS = [name for name, entry in hs.catalog().items() if not entry.reveals_cont
 def made(rounds: int, seed: int = 3, delay: int = 0) -> Log:
     """A log of arms drawn by lot in the small setting, some entries not seen and some rewards missing."""
     rng = np.random.default_rng(seed)
-    _, ys, noise = story(rounds, seed=seed, missing=0.1)
+    _, ys, noise = simulate_rounds(rounds, seed=seed, missing=0.1)
     builder = LogBuilder("made", range(ARMS), OBSERVED)
     waiting = []
     for t, y in enumerate(ys):
@@ -42,7 +42,7 @@ def made(rounds: int, seed: int = 3, delay: int = 0) -> Log:
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_that_lives_through_a_log_is_one_that_folded_it(name):
     log = made(60)
-    chances, agent = policies.by_agent(log, name, told(name))
+    chances, agent = policies.by_agent(log, name, small_options(name))
     folded = make_small(name, max_pending=log.rounds + 1)
     folded.fold(log.observations, log.played.tolist(), log.rewards, propensities=log.propensity)
     assert_same_state(agent, folded)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from settings import live, make_small, story
+from settings import make_small, play_rounds, simulate_rounds
 
 import halfseen as hs
 from halfseen.diagnostics.explained_rewards import ExplainedRewards, Improvement
@@ -221,8 +221,8 @@ def test_bad_input_is_one_clear_line(record, changes, message):
 @pytest.fixture(scope="module")
 def agent():
     agent = make_small("adaptive")
-    contexts, ys, noise = story(700, missing=0.05)
-    live(agent, contexts, ys, noise)
+    contexts, ys, noise = simulate_rounds(700, missing=0.05)
+    play_rounds(agent, contexts, ys, noise)
     return agent, contexts
 
 
@@ -328,8 +328,8 @@ def test_retired_arms_are_not_starved():
 @pytest.mark.parametrize("name", ["kf-ts", "ts-pco", "emkf-ts"])
 def test_agents_without_a_history_have_no_findings_and_are_refused(name):
     agent = make_small(name)
-    contexts, ys, noise = story(60)
-    live(agent, contexts, ys, noise)
+    contexts, ys, noise = simulate_rounds(60)
+    play_rounds(agent, contexts, ys, noise)
     assert agent.health().findings == ()
     with pytest.raises(hs.HalfseenError, match=f"^agent: got '{name}' after 60 rounds, which has no kept history"):
         hs.examine(agent)

@@ -86,7 +86,7 @@ EVERYTHING = """
 import warnings
 import numpy as np, halfseen as hs
 from numba.core import event
-from settings import make_small, shown, story
+from settings import context_argument, contexts_argument, make_small, simulate_rounds
 from halfseen.worlds import NAMED, RECORDED
 
 class Listener(event.Listener):
@@ -97,11 +97,11 @@ event.register("numba:compile", Listener())
 warnings.simplefilter("ignore", hs.HalfseenWarning)
 
 for name in hs.catalog():
-    agent, (xs, ys, noise) = make_small(name), story(90, missing=0.05)
+    agent, (xs, ys, noise) = make_small(name), simulate_rounds(90, missing=0.05)
     ids = []
     for x, y, e in zip(xs, ys, noise):
         y.setflags(write=False)
-        decision = agent.decide(y, **shown(agent, x))
+        decision = agent.decide(y, **context_argument(agent, x))
         decision.propensities
         ids.append(decision.id)
         if len(ids) > 5: agent.learn(ids.pop(0), float(e))
@@ -110,8 +110,8 @@ for name in hs.catalog():
     if name not in ("bayes", "mts"): agent.add_arm()
     agent.retire_arm(0)
     if name.startswith("adaptive"): agent.refit()
-    agent.save("a.hs"); agent = hs.load("a.hs"); agent.learn(agent.decide(ys[0], **shown(agent, xs[0])), 1.0)
-    twin = make_small(name); twin.fold(ys, [0] * len(ys), noise, contexts=xs)
+    agent.save("a.hs"); agent = hs.load("a.hs"); agent.learn(agent.decide(ys[0], **context_argument(agent, xs[0])), 1.0)
+    twin = make_small(name); twin.fold(ys, [0] * len(ys), noise, **contexts_argument(name, xs))
 for world in [*NAMED, *RECORDED]:
     for name in hs.catalog():
         try:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from reference.measurement_error import authors_estimate
-from settings import assert_same_state, frozen_state, make_small, story
+from settings import assert_same_state, make_small, simulate_rounds, state_bytes
 
 import halfseen as hs
 from halfseen.components import StreamBatch
@@ -86,7 +86,7 @@ def test_before_the_burn_in_and_where_it_is_not_safe_there_is_no_correction():
 
 
 def test_the_propensity_travels_with_the_features():
-    agent, (_, ys, noise) = make_small("meb"), story(30)
+    agent, (_, ys, noise) = make_small("meb"), simulate_rounds(30)
     for y, reward in zip(ys, noise, strict=True):
         agent.learn(agent.decide(y), reward)
     decisions = [agent.decide(y) for y in ys]
@@ -98,7 +98,7 @@ def test_the_propensity_travels_with_the_features():
 
 def test_fold_with_the_propensities_of_another_policy():
     """Given, they are what is weighed with; not given, the arms count as the agent's own choices."""
-    _, ys, noise = story(40)
+    _, ys, noise = simulate_rounds(40)
     arms = [t % 4 for t in range(40)]
     told = make_small("meb").fold(ys, arms, noise, propensities=np.full(40, 0.25))
     weights = 1 / 0.25
@@ -122,11 +122,11 @@ def test_fold_with_the_propensities_of_another_policy():
 )
 def test_bad_propensities_change_nothing(propensities, line):
     agent = make_small("meb")
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     with pytest.raises(hs.HalfseenError) as caught:
         agent.fold(np.zeros((3, 3)), [0, 1, 2], [1.0, 2.0, 3.0], propensities=propensities)
     assert str(caught.value).startswith(line)
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 from reference import gaussian
-from settings import assert_same_state, frozen_state
+from settings import assert_same_state, state_bytes
 
 import halfseen as hs
 from halfseen.estimators.adaptive import estimator as adaptive
@@ -212,9 +212,9 @@ def test_the_covariance_is_one_array_also_after_restore():
     agent, twin = make(latent=4), make(latent=4)
     play(agent, xs, ys, noise)
     twin.restore(agent.state())
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     twin.decide(ys[0])
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
     agent.decide(ys[0])
     np.testing.assert_array_equal(twin.policy.learner.belief_cov, agent.policy.learner.belief_cov)
 

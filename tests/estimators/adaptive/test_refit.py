@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from settings import ARMS, OBSERVED, assert_same_state, frozen_state, make_small, story
+from settings import ARMS, OBSERVED, assert_same_state, make_small, simulate_rounds, state_bytes
 
 import halfseen as hs
 
@@ -11,7 +11,7 @@ ROUNDS = 60  # the first identification of the small setting falls due at round 
 
 def played(rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Observations, and arms and rewards as somebody else chose them."""
-    xs, ys, noise = story(rounds, missing=0.05)
+    xs, ys, noise = simulate_rounds(rounds, missing=0.05)
     arms = np.random.default_rng(3).integers(ARMS, size=rounds)
     return ys, arms, 40.0 + 3.0 * (xs * np.eye(ARMS, xs.shape[1])[arms]).sum(axis=1) + noise
 
@@ -94,12 +94,12 @@ def test_a_loaded_agent_can_be_refitted_at_once(tmp_path):
 def test_agents_without_a_history_refuse(name):
     agent, (ys, arms, rewards) = make_small(name), played(5)
     agent.fold(ys, arms, rewards)
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     with pytest.raises(
         hs.HalfseenError, match=f"^refit: expected [^\n]*$, got '{name}', which has nothing to identify"
     ):
         agent.refit()
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before
 
 
 def test_bad_refit():
@@ -214,7 +214,7 @@ def test_a_change_noticed_elsewhere_is_forgotten_here(tmp_path):
 def test_a_model_that_does_not_fit_is_refused_and_nothing_changes(tmp_path):
     agent = make_small("adaptive", refit="manual").fold(*played(100))
     agent.refit()
-    before = frozen_state(agent)
+    before = state_bytes(agent)
     for bad in ({}, agent.model() | {"sizes": np.array(1.5)}, agent.model() | {"transition": np.zeros(3)}):
         with pytest.raises(hs.HalfseenError, match=r"expected [^\n]*$, got ^model '[^\n]*"):
             agent.accept(bad)
@@ -222,4 +222,4 @@ def test_a_model_that_does_not_fit_is_refused_and_nothing_changes(tmp_path):
         agent.accept(3)
     with pytest.raises(hs.HalfseenError, match=r"^accept: got 'ts-pco', which has nothing to identify"):
         make_small("ts-pco").accept({})
-    assert frozen_state(agent) == before
+    assert state_bytes(agent) == before

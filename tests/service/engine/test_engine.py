@@ -8,20 +8,20 @@ import time
 
 import pytest
 from engine_tools import (
-    assert_folds,
+    assert_matches_journal,
     decide,
     decide_all,
-    held,
+    expect_error,
+    loaded_stream,
     observation,
     on_engine,
-    pay,
-    plain,
-    refused,
-    restarted,
+    restart_engine,
     reward,
+    reward_from_id,
     spec,
+    to_json_value,
 )
-from settings import OBSERVED, told
+from settings import OBSERVED, small_options
 
 import halfseen as hs
 from halfseen.journal import events
@@ -54,7 +54,7 @@ async def test_the_decisions_are_those_of_the_agent(engine, database):
 @on_engine()
 async def test_a_stream_folded_again_is_bit_for_bit_the_live_one(engine, url, name):
     """Every agent, with gaps, late and missing rewards, arms that come and go, and some arms not available."""
-    options = {key: plain(value) for key, value in told(name).items()}
+    options = {key: to_json_value(value) for key, value in small_options(name).items()}
     await engine.create_stream(spec(agent=name, observed=OBSERVED, arms=4, options=options))
     waiting = []
     for t in range(70):
@@ -62,18 +62,18 @@ async def test_a_stream_folded_again_is_bit_for_bit_the_live_one(engine, url, na
         waiting.append((await decide(engine, observation(t, OBSERVED), available)).id)
         if t % 3 == 2:
             for identity in reversed(waiting[:-1]):
-                await reward(engine, identity, pay(identity))
+                await reward(engine, identity, reward_from_id(identity))
             del waiting[:]
         if t == 40:
             await engine.retire_arm("one", 1)
         if t == 50 and name not in ("bayes", "mts"):
             await engine.add_arm("one")
-    assert_folds(engine, url)
+    assert_matches_journal(engine, url)
     await engine.snapshot("one")
-    async with restarted(engine, url) as engine:
+    async with restart_engine(engine, url) as engine:
         await decide(engine, observation(99, OBSERVED))
         assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
-        assert_folds(engine, url)
+        assert_matches_journal(engine, url)
 
 
 @on_engine()
@@ -91,8 +91,8 @@ async def test_a_key_gives_the_same_decision_for_ever(engine, database):
     assert [one.repeated for one in batch] == [False, False, True, True]
     assert (await engine.stream("one")).decisions == 3
     for key in ("", "k" * 201, "nul\x00", "new\nline"):
-        await refused(decide(engine, 1, key=key), "invalid", 422)
-    async with restarted(engine, database) as engine:
+        await expect_error(decide(engine, 1, key=key), "invalid", 422)
+    async with restart_engine(engine, database) as engine:
         assert (await decide(engine, 4, key="order 17")).id == first.id
 
 
@@ -106,7 +106,7 @@ async def test_rewards_repeated_conflicting_unknown_and_reordered(engine, databa
     again = await reward(engine, made[2], 0.25)
     assert again.repeated
     assert again.folded
-    message = await refused(reward(engine, made[2], 0.5), "conflict", 409)
+    message = await expect_error(reward(engine, made[2], 0.5), "conflict", 409)
     assert "0.25" in message
     for strange in (
         "nothing",
@@ -115,12 +115,12 @@ async def test_rewards_repeated_conflicting_unknown_and_reordered(engine, databa
         made[0].id.upper() + "0",
         "0198c0de-0000-7000-8000-000000000000",
     ):
-        await refused(reward(engine, strange, 1.0), "not_found", 404)
-    await refused(reward(engine, made[0], 0.25, name="two"), "not_found", 404)
+        await expect_error(reward(engine, strange, 1.0), "not_found", 404)
+    await expect_error(reward(engine, made[0], 0.25, name="two"), "not_found", 404)
     for value in (float("nan"), float("inf"), 1e101, 10**400, True, "1.5"):
-        await refused(reward(engine, made[0], value), "invalid", 422)
+        await expect_error(reward(engine, made[0], value), "invalid", 422)
     assert (await engine.stream("one")).rewards == 6
-    assert_folds(engine, database)
+    assert_matches_journal(engine, database)
 
 
 @on_engine()
@@ -137,7 +137,7 @@ async def test_one_bad_row_does_not_fail_its_batch(engine, database):
     agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
     assert [agent.decide(observation(1)).arm, agent.decide(observation(2)).arm] == [answers[0].arm, answers[9].arm]
     assert (await engine.stream("one")).version == 5
-    assert_folds(engine, database)
+    assert_matches_journal(engine, database)
     assert await engine.decide_all("one", []) == []
 
 
@@ -150,21 +150,21 @@ async def test_concurrent_callers_share_commits_and_a_failure_of_one_stream_is_i
     decisions = await asyncio.gather(*asking)
     assert len({decision.id for decision in decisions}) == 60
     assert engine.measurements()["counts"]["commits"] - commits <= 4
-    before = held(engine, "two").version
+    before = loaded_stream(engine, "two").version
 
     def broken(*_, **__):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(held(engine, "two").agent, "decide", broken)
+    monkeypatch.setattr(loaded_stream(engine, "two").agent, "decide", broken)
     answers = await asyncio.gather(
         *[decide(engine, 1, name=name) for name in ("one", "two", "three")],
         return_exceptions=True,
     )
     assert [getattr(answer, "code", "fine") for answer in answers] == ["fine", "internal", "fine"]
     await decide(engine, 1, name="two")  # folded anew, without the bug
-    assert held(engine, "two").version == before + 1
+    assert loaded_stream(engine, "two").version == before + 1
     for name in ("one", "two", "three"):
-        assert_folds(engine, database, name)
+        assert_matches_journal(engine, database, name)
 
 
 @pytest.mark.parametrize("agent", ["ts-pco", "adaptive", "pco-greedy"])
@@ -179,7 +179,7 @@ async def test_numbers_at_the_edge_do_not_spoil_the_record(engine, url, agent, c
     clock[0] += 61_000_000_000
     await decide(engine, [1.0, 1.0, 1.0])
     assert (await reward(engine, last, 0.25)).how == "late"
-    assert_folds(engine, url)
+    assert_matches_journal(engine, url)
     assert (await decide(engine, 1, key="0.0")).repeated
 
 
@@ -199,13 +199,13 @@ async def test_the_reward_wait_with_a_default(engine, database, clock):
     late = await reward(engine, first, 2.0)
     assert (late.how, late.folded, late.repeated) == ("late", False, False)
     assert (await reward(engine, first, 2.0)).repeated
-    await refused(reward(engine, first, 3.0), "conflict", 409)
+    await expect_error(reward(engine, first, 3.0), "conflict", 409)
     agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
     agent.decide(observation(1)), agent.decide(observation(2))
     agent.learn(2, 1.0), agent.learn(1, -0.5)
     expected = agent.decide(observation(3)).expected.tolist()
     assert (await decide(engine, 3)).expected == expected
-    assert_folds(engine, database)
+    assert_matches_journal(engine, database)
 
 
 @on_engine()
@@ -215,7 +215,7 @@ async def test_a_default_comes_in_time_to_a_stream_that_nobody_has_touched_since
     for name in ("one", "other"):
         await decide(engine, 1, name=name)
     clock[0] += 61_000_000_000
-    async with restarted(engine, database) as engine:
+    async with restart_engine(engine, database) as engine:
         await until_version(engine, "one", 3)
         assert [event.kind for event in await engine.events("one")] == ["created", "decided", "rewarded"]
         assert (await engine.stream("other")).version == 2
@@ -234,8 +234,8 @@ async def test_the_reward_wait_without_a_default(engine, url, late_rewards, cloc
     late = await reward(engine, decision, 2.0)  # which itself makes the decision expire
     assert (late.how, late.folded) == ("late", late_rewards == "fold")
     assert [event.kind for event in await engine.events("one")] == ["created", "decided", "expired", "rewarded"]
-    assert held(engine).agent.health().facts["rewards"] == (late_rewards == "fold")
-    assert_folds(engine, url)
+    assert loaded_stream(engine).agent.health().facts["rewards"] == (late_rewards == "fold")
+    assert_matches_journal(engine, url)
 
 
 @on_engine()
@@ -247,20 +247,20 @@ async def test_more_decisions_waiting_than_the_agent_keeps(engine, url):
     assert (first.how, first.folded) == ("given", False)
     assert (last.how, last.folded) == ("given", True)
     assert (await reward(engine, made[0], 1.0)).repeated
-    assert_folds(engine, url)
+    assert_matches_journal(engine, url)
 
 
 @pytest.mark.parametrize("late_rewards", ["record", "fold"])
 @on_engine(sweep_seconds=60)
 async def test_the_agent_keeps_only_decisions_it_may_still_learn_from(engine, url, late_rewards, clock):
     await engine.create_stream(spec(reward_wait=60.0, late_rewards=late_rewards))
-    empty = held(engine).nbytes
+    empty = loaded_stream(engine).nbytes
     for _ in range(3):
         made = await decide_all(engine, range(20))
         await reward(engine, made[3], 1.0)
         clock[0] += 61_000_000_000
     await decide(engine, 1)
-    here, kept = held(engine), 3 * 19 * (late_rewards == "fold")
+    here, kept = loaded_stream(engine), 3 * 19 * (late_rewards == "fold")
     assert (len(here.open_decisions), len(here.agent.pending), here.agent.unrewarded) == (1, 1 + kept, 1 + kept)
     assert here.nbytes - empty > 700 * (1 + kept)
     assert (await reward(engine, made[5], 1.0)).folded == (late_rewards == "fold")
@@ -268,11 +268,11 @@ async def test_the_agent_keeps_only_decisions_it_may_still_learn_from(engine, ur
     assert health.facts["decisions dropped"] == 0
     assert health.facts.get("decisions given up", 0) == 57 - kept
     assert not [note for note in health.notes if "no longer" in note]
-    assert_folds(engine, url)
+    assert_matches_journal(engine, url)
     await engine.snapshot("one")
-    async with restarted(engine, url, sweep_seconds=60) as engine:
+    async with restart_engine(engine, url, sweep_seconds=60) as engine:
         await decide(engine, 1)
-        assert_folds(engine, url)
+        assert_matches_journal(engine, url)
         assert "loads_without_snapshot" not in engine.measurements()["counts"]
 
 
@@ -281,8 +281,8 @@ async def test_what_cannot_be_learnt_is_not_kept(engine, url):
     await engine.create_stream(spec())
     made = await decide(engine, [1e100, -1e100, None])
     assert not (await reward(engine, made, 1e100)).folded
-    assert held(engine).agent.pending == ()
-    assert_folds(engine, url)
+    assert loaded_stream(engine).agent.pending == ()
+    assert_matches_journal(engine, url)
 
 
 @pytest.mark.parametrize("default", [None, -0.5])
@@ -299,7 +299,7 @@ async def test_the_wait_is_over_also_for_more_decisions_than_the_agent_keeps(eng
     assert [content.decision for content in over] == [made[0].id, *[one.id for one in made[2:]]]
     if default is not None:
         assert [content.folded for content in over] == [False, False, *[True] * 5]
-    assert_folds(engine, url)
+    assert_matches_journal(engine, url)
 
 
 @on_engine(sweep_seconds=60)
@@ -317,7 +317,7 @@ async def test_a_reward_in_the_batch_whose_decisions_push_its_own_out(engine, da
     assert (oldest.how, oldest.folded, oldest.repeated) == ("given", False, False)
     assert (await reward(engine, made[0], 2.0)).repeated
     assert (await engine.stream("one")).rewards == 2
-    assert_folds(engine, database)
+    assert_matches_journal(engine, database)
 
 
 @on_engine()
@@ -329,18 +329,18 @@ async def test_streams_are_made_once(engine, database):
     assert await engine.create_stream(spec(seed=None, observed=["x", "y"], options={"width": 0.5})) == view
     for other in ({"seed": 6}, {"arms": 3}, {"agent": "pco-scaled"}, {"options": {}}, {"observed": 2}):
         changed = {"seed": None, "observed": ["x", "y"], "options": {"width": 0.5}} | other
-        await refused(engine.create_stream(spec(**changed)), "conflict", 409)
+        await expect_error(engine.create_stream(spec(**changed)), "conflict", 409)
     many = await asyncio.gather(*[engine.create_stream(spec("same", seed=None)) for _ in range(5)])
     assert len({one.spec.seed for one in many}) == 1
     assert [one.name for one in await engine.streams()] == ["one", "same"]
-    await refused(engine.stream("none"), "not_found", 404)
-    await refused(engine.stream("\x00"), "not_found", 404)
-    await refused(decide(engine, [1.0], name="none"), "not_found", 404)
-    await refused(decide(engine, [1.0], name="\x00"), "not_found", 404)
+    await expect_error(engine.stream("none"), "not_found", 404)
+    await expect_error(engine.stream("\x00"), "not_found", 404)
+    await expect_error(decide(engine, [1.0], name="none"), "not_found", 404)
+    await expect_error(decide(engine, [1.0], name="\x00"), "not_found", 404)
     named = await decide(engine, {"y": 2.0})
     assert (await engine.events("one"))[-1].content.observation == [None, 2.0]
     assert named.arm in view.arms
-    await refused(decide(engine, {"z": 2.0}), "invalid", 422)
+    await expect_error(decide(engine, {"z": 2.0}), "invalid", 422)
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ async def test_streams_are_made_once(engine, database):
 )  # fmt: skip
 @on_engine()
 async def test_a_stream_that_cannot_be_is_refused(engine, wrong):
-    await refused(engine.create_stream(spec(**wrong)), "invalid", 422)
+    await expect_error(engine.create_stream(spec(**wrong)), "invalid", 422)
     assert await engine.streams() == []
 
 
@@ -374,13 +374,13 @@ async def test_waits_beyond_all_times_of_streams_made_before_they_were_refused(e
     made = await asyncio.gather(*[decide(engine, 1, name=name) for name in names])
     for name, decision in zip(names, made, strict=True):
         assert (await reward(engine, decision, 1.0, name=name)).how == "given"
-        assert_folds(engine, database, name)
+        assert_matches_journal(engine, database, name)
 
 
 @on_engine(max_streams=2)
 async def test_there_are_only_so_many_streams(engine, database):
     await asyncio.gather(engine.create_stream(spec("a")), engine.create_stream(spec("b")))
-    await refused(engine.create_stream(spec("c")), "too_large", 413)
+    await expect_error(engine.create_stream(spec("c")), "too_large", 413)
     await engine.create_stream(spec("b"))  # which is there
 
 
@@ -392,27 +392,27 @@ async def test_arms_come_and_go_and_a_stream_ends(engine, database):
     assert (await engine.add_arm("one", "d")).version == 3  # again: nothing
     assert (await engine.retire_arm("one", "a")).active == ["b", "c", "d"]
     assert (await engine.retire_arm("one", "a")).version == 4
-    await refused(engine.add_arm("one", "a"), "conflict", 409)
-    await refused(engine.add_arm("one", 4), "invalid", 422)
-    await refused(engine.add_arm("one"), "invalid", 422)
-    await refused(engine.retire_arm("one", "z"), "not_found", 404)
+    await expect_error(engine.add_arm("one", "a"), "conflict", 409)
+    await expect_error(engine.add_arm("one", 4), "invalid", 422)
+    await expect_error(engine.add_arm("one"), "invalid", 422)
+    await expect_error(engine.retire_arm("one", "z"), "not_found", 404)
     await engine.retire_arm("one", "b")
     await engine.retire_arm("one", "c")
-    await refused(engine.retire_arm("one", "d"), "invalid", 422)
-    await refused(decide(engine, 1, ["a"]), "invalid", 422)
+    await expect_error(engine.retire_arm("one", "d"), "invalid", 422)
+    await expect_error(decide(engine, 1, ["a"]), "invalid", 422)
     last = await decide(engine, 1)
     assert last.arm == "d"
     assert last.propensities == pytest.approx([0.0, 0.0, 0.0, 1.0])
     await engine.create_stream(spec("numbers", arms=2))
     assert (await engine.add_arm("numbers")).arms == [0, 1, 2]
     assert (await engine.add_arm("numbers", 3)).arms == [0, 1, 2, 3]
-    await refused(engine.add_arm("numbers", 7), "invalid", 422)
+    await expect_error(engine.add_arm("numbers", 7), "invalid", 422)
     assert (await engine.retire_stream("one")).retired
     assert (await engine.retire_stream("one")).version == (await engine.stream("one")).version
-    await refused(decide(engine, 1), "conflict", 409)
-    await refused(engine.add_arm("one", "e"), "conflict", 409)
+    await expect_error(decide(engine, 1), "conflict", 409)
+    await expect_error(engine.add_arm("one", "e"), "conflict", 409)
     assert (await reward(engine, decision, 1.0)).folded
-    assert_folds(engine, database)
+    assert_matches_journal(engine, database)
 
 
 @on_engine(queue_rows=8)
@@ -423,7 +423,7 @@ async def test_a_full_queue_is_refused_at_once_and_comes_back(engine):
     codes = [getattr(answer, "code", "fine") for answer in answers]
     assert codes.count("busy") == 50 - 8
     assert codes.count("fine") == 8
-    await refused(decide_all(engine, [1] * 9), "too_large", 413)
+    await expect_error(decide_all(engine, [1] * 9), "too_large", 413)
     await decide(engine, 1)
     assert (await engine.stream("one")).decisions == 9
     assert engine.measurements()["waiting_rows"] == 0
@@ -472,11 +472,11 @@ async def test_waits_end_although_the_clock_was_a_day_ahead_for_a_moment(engine,
     await decide(engine, 4)
     contents = [event.content for event in await engine.events("one") if event.kind == "decided"]
     assert [content.clock is None for content in contents] == [True, False, False, True]
-    assert_folds(engine, database)
+    assert_matches_journal(engine, database)
     await engine.snapshot("one")
-    async with restarted(engine, database) as engine:
+    async with restart_engine(engine, database) as engine:
         await decide(engine, 5)
-        assert_folds(engine, database)
+        assert_matches_journal(engine, database)
 
 
 @on_engine()
@@ -487,7 +487,9 @@ async def test_clocks_that_differ_a_little_leave_no_trace(engine, clock):
         await decide(engine, 1)
     record = (await engine.events("one"))[1:]
     assert [event.content.clock for event in record] == [None] * 4
-    assert [one.waiting_since for one in held(engine).open_decisions.values()] == [event.time for event in record]
+    assert [one.waiting_since for one in loaded_stream(engine).open_decisions.values()] == [
+        event.time for event in record
+    ]
 
 
 @on_engine(max_loaded_bytes=70_000)
@@ -498,14 +500,14 @@ async def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(eng
     for t in range(26):
         for name in names:
             made = await decide(engine, t, name=name)
-            await reward(engine, made, pay(made.id), name)
+            await reward(engine, made, reward_from_id(made.id), name)
     assert engine.measurements()["resident_streams"] <= 3
     assert engine.measurements()["counts"]["snapshots"] >= 4
     assert engine.measurements()["resident_bytes"] <= 70_000
     assert engine.measurements()["counts"]["evictions"] > 20
     for name in names:
         await decide(engine, 50, name=name)
-        assert_folds(engine, url, name)
+        assert_matches_journal(engine, url, name)
 
 
 @on_engine()
@@ -513,7 +515,7 @@ async def test_looking_at_streams_makes_room_too(engine, url):
     names = [f"s{i}" for i in range(6)]
     for name in names:
         await engine.create_stream(spec(name))
-    async with restarted(engine, url, max_loaded_bytes=70_000, sweep_seconds=60) as engine:
+    async with restart_engine(engine, url, max_loaded_bytes=70_000, sweep_seconds=60) as engine:
         for look in (engine.agent, engine.health, engine.snapshot):
             for name in names:
                 await look(name)
@@ -529,7 +531,7 @@ async def test_the_memory_of_a_stream_is_told_as_it_grows(engine):
     for _ in range(8):
         made = await decide_all(engine, range(250))
         await engine.reward_all("one", [RewardRequest(one.id, 1.0) for one in made])
-        arrays = sum(array.nbytes for array in held(engine).agent.policy.state().values())
+        arrays = sum(array.nbytes for array in loaded_stream(engine).agent.policy.state().values())
         said.append(engine._store._sizes["one"])
         assert 0.9 * arrays < said[-1] < 1.1 * arrays + 25_000
     assert said[-1] > 2 * said[0]
@@ -554,7 +556,7 @@ async def test_a_stream_that_cannot_be_kept_is_let_go_and_nobody_else_hears_of_i
     assert "bad" not in engine._store.loaded
     assert engine.measurements()["counts"]["snapshot_errors"] == 1
     assert (await engine.stream("one")).decisions == 300
-    await refused(decide(engine, 1, name="bad"), "internal", 500)
+    await expect_error(decide(engine, 1, name="bad"), "internal", 500)
     assert len([record for record in caplog.records if "'bad'" in record.getMessage()]) == 1
 
 
@@ -601,9 +603,9 @@ async def test_health_and_measurements(engine):
     await reward(engine, made, 1.0)
     health = await engine.health("one")
     assert health.facts["rounds"] == health.facts["rewards"] == 1
-    await refused(engine.health("none"), "not_found", 404)
-    await refused(engine.events("none"), "not_found", 404)
-    await refused(engine.snapshot("none"), "not_found", 404)
+    await expect_error(engine.health("none"), "not_found", 404)
+    await expect_error(engine.events("none"), "not_found", 404)
+    await expect_error(engine.snapshot("none"), "not_found", 404)
     found = engine.measurements()
     assert found["counts"]["decides"] == found["counts"]["rewards"] == 1
     assert found["latencies"]["decide"]["count"] == 1
@@ -644,7 +646,7 @@ async def test_closing_answers_what_waits_and_refuses_the_rest(engine):
     await engine.close()
     assert not engine.ready()
     assert len({decision.id for decision in await asyncio.gather(*asking)}) == 20
-    await refused(decide(engine, 1), "unavailable", 503)
+    await expect_error(decide(engine, 1), "unavailable", 503)
 
 
 async def until_version(engine, name: str, version: int) -> None:

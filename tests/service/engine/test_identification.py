@@ -11,7 +11,17 @@ import time
 from pathlib import Path
 
 import numpy as np
-from engine_tools import assert_folds, decide, held, on_engine, opened, refolded, reward, spec, until
+from engine_tools import (
+    assert_matches_journal,
+    decide,
+    fold_from_journal,
+    loaded_stream,
+    on_engine,
+    open_engine,
+    reward,
+    spec,
+    wait_until,
+)
 
 from halfseen.service.engine.identification import IdentificationProcess
 
@@ -40,20 +50,20 @@ async def test_models_come_early_are_events_and_fold_exactly(engine, database):
         await engine.create_stream(spec(name, **ADAPTIVE))
     await asyncio.gather(play(engine, "one", 10), play(engine, "two", 10))
     for name in ("one", "two"):  # in turn: neither waits for the other to be finished with
-        await until(lambda name=name: held(engine, name).model_seq > 0)
-    assert held(engine).agent.policy.learner.fitted[0]
+        await wait_until(lambda name=name: loaded_stream(engine, name).model_seq > 0)
+    assert loaded_stream(engine).agent.policy.learner.fitted[0]
     await play(engine, "one", 40)
-    await until(lambda: held(engine).agent.policy.estimator.identified[0])
-    await until(lambda: not held(engine).agent.refit_due)
+    await wait_until(lambda: loaded_stream(engine).agent.policy.estimator.identified[0])
+    await wait_until(lambda: not loaded_stream(engine).agent.refit_due)
     await engine.add_arm("one", "d")
     await play(engine, "one", 3)
-    await until(lambda: not held(engine).agent.refit_due)
+    await wait_until(lambda: not loaded_stream(engine).agent.refit_due)
     record = await engine.events("one")
     accepted = [event for event in record if event.kind == "model_accepted"]
     assert len(accepted) >= 2
     assert all(event.content.seen < event.seq for event in accepted)
     assert all(event.blob for event in accepted)
-    assert_folds(engine, database)
+    assert_matches_journal(engine, database)
     assert (await engine.health("one")).facts["identifications"] >= 1
     pid = engine._identification._process.pid
     await engine.close()
@@ -67,7 +77,7 @@ async def test_the_process_is_there_before_it_is_needed(engine):
     await asyncio.sleep(0.2)
     assert engine._identification._process is None
     await engine.create_stream(spec("other", **ADAPTIVE))
-    await until(lambda: engine._identification._process is not None)
+    await wait_until(lambda: engine._identification._process is not None)
     pid = engine._identification._process.pid
     await engine.close()
     assert not alive(pid)
@@ -77,13 +87,13 @@ async def test_the_process_is_there_before_it_is_needed(engine):
 async def test_a_process_that_dies_is_started_again(engine):
     await engine.create_stream(spec(**ADAPTIVE))
     await play(engine, "one", 9)
-    await until(lambda: held(engine).model_seq > 0)
+    await wait_until(lambda: loaded_stream(engine).model_seq > 0)
     pid = engine._identification._process.pid
     os.kill(pid, signal.SIGKILL)
-    await until(lambda: not alive(pid))
-    before = held(engine).model_seq
+    await wait_until(lambda: not alive(pid))
+    before = loaded_stream(engine).model_seq
     await play(engine, "one", 20)
-    await until(lambda: held(engine).model_seq > before)
+    await wait_until(lambda: loaded_stream(engine).model_seq > before)
     assert engine._identification._process.pid != pid
 
 
@@ -103,7 +113,7 @@ async def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quie
     monkeypatch.setattr(IdentificationProcess, "identify", identify)
     await engine.create_stream(spec(**ADAPTIVE))
     await play(engine, "one", 9)
-    await until(lambda: held(engine).model_seq > 0, seconds=50.0)  # less than a claim lasts
+    await wait_until(lambda: loaded_stream(engine).model_seq > 0, seconds=50.0)  # less than a claim lasts
     assert engine._counts["identifications_failed"] == 1
     assert died
 
@@ -111,18 +121,18 @@ async def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quie
 @on_engine(identify=True)
 async def test_two_engines_do_not_look_for_the_same_model(engine, url):
     one = engine
-    async with opened(url, identify=True) as other:
+    async with open_engine(url, identify=True) as other:
         await one.create_stream(spec(**ADAPTIVE))
         for _ in range(4):
             await play(one, "one", 8)
             await play(other, "one", 8)
-        await until(lambda: held(one, "one").model_seq > 0 or held(other, "one").model_seq > 0)
+        await wait_until(lambda: loaded_stream(one, "one").model_seq > 0 or loaded_stream(other, "one").model_seq > 0)
         await one.health("one")
         await other.health("one")
         counts = [engine.measurements()["counts"] for engine in (one, other)]
         kinds = [event.kind for event in await one.events("one")]
         assert kinds.count("model_accepted") >= sum(count.get("models_accepted", 0) for count in counts) > 0
-    assert refolded(url, "one").version >= 2 * 64
+    assert fold_from_journal(url, "one").version >= 2 * 64
 
 
 def test_an_interrupt_from_the_terminal_is_not_for_it():
@@ -139,14 +149,14 @@ def test_it_is_gone_with_a_parent_that_was_killed(tmp_path):
     script = f"""
 import asyncio, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from engine_tools import opened, spec, held, until
+from engine_tools import loaded_stream, open_engine, spec, wait_until
 from service_play import ADAPTIVE, play
 
 async def main():
-    async with opened({str(tmp_path / "j.db")!r}, identify=True) as engine:
+    async with open_engine({str(tmp_path / "j.db")!r}, identify=True) as engine:
         await engine.create_stream(spec(**ADAPTIVE))
         await play(engine, "one", 9)
-        await until(lambda: held(engine).model_seq > 0)
+        await wait_until(lambda: loaded_stream(engine).model_seq > 0)
         print(engine._identification._process.pid, flush=True)
         await asyncio.sleep(600)
 

@@ -9,23 +9,23 @@ import httpx
 import numpy as np
 import pytest
 from engine_tools import (
-    assert_folds,
+    assert_matches_journal,
     decide,
     decide_all,
-    held,
+    expect_error,
+    fold_from_journal,
+    loaded_stream,
     observation,
     on_engine,
-    pay,
-    plain,
-    refolded,
-    refused,
-    restarted,
+    restart_engine,
     reward,
+    reward_from_id,
     spec,
-    until,
+    to_json_value,
+    wait_until,
 )
 from service.served import serving
-from settings import OBSERVED, told
+from settings import OBSERVED, small_options
 
 import halfseen as hs
 from halfseen.agents.catalogue import CATALOG, CatalogueEntry
@@ -56,7 +56,7 @@ async def test_a_late_reward_is_learnt_in_the_place_of_the_default(engine, datab
     assert (await engine.events("one"))[-1].content == events.Rewarded(made[0].id, 1, 2.0, "late", True)
     again = await reward(engine, made[0], 2.0)
     assert (again.how, again.folded, again.repeated) == ("late", True, True)
-    await refused(reward(engine, made[0], 3.0), "conflict", 409)
+    await expect_error(reward(engine, made[0], 3.0), "conflict", 409)
     view = await engine.stream("one")
     assert (view.decisions, view.rewards) == (4, 2)
 
@@ -67,18 +67,18 @@ async def test_a_late_reward_is_learnt_in_the_place_of_the_default(engine, datab
         agent.learn(number, value)
     got = await decide(engine, 9)
     np.testing.assert_allclose(got.expected, agent.decide(observation(9)).expected, rtol=1e-9, atol=1e-12)
-    assert_folds(engine, database)
+    assert_matches_journal(engine, database)
     facts = (await engine.health("one")).facts
     assert (facts["rewards"], facts["provisional rewards"], facts["decisions dropped"]) == (3, 1, 0)
     window = DecisionWindow(view, [event for event in await engine.events("one") if event.seq <= view.version])
     paid = [(row.reward, row.how) for row in window.decisions.values()]
     assert paid == [(2.0, "late"), (1.0, "given"), (-0.5, "default"), (None, None)]
     await engine.snapshot("one")
-    async with restarted(engine, database, sweep_seconds=60) as engine:
+    async with restart_engine(engine, database, sweep_seconds=60) as engine:
         late = await reward(engine, made[2], 0.25)
         assert (late.how, late.folded) == ("late", True)
         assert "loads_without_snapshot" not in engine.measurements()["counts"]
-        assert_folds(engine, database)
+        assert_matches_journal(engine, database)
         assert (await reward(engine, made[0], 2.0)).repeated
 
 
@@ -100,8 +100,8 @@ async def test_the_default_and_the_late_reward_in_one_transaction(engine, databa
     assert (refused.status, refused.code) == (409, "conflict")
     kinds = [event.content.how for event in await engine.events("one") if event.kind == "rewarded"]
     assert kinds == ["default"] * 3 + ["late"] * 2
-    assert held(engine).agent.pending == (3,)
-    assert_folds(engine, database)
+    assert loaded_stream(engine).agent.pending == (3,)
+    assert_matches_journal(engine, database)
 
 
 @pytest.mark.parametrize("rest", [FOLD, FOLD | {"late_rewards": "record"}, FOLD | {"default_reward": None}])
@@ -112,14 +112,14 @@ async def test_much_that_is_overdue_is_seen_to_in_parts(engine, database, clock,
     made = await decide_all(engine, range(12))
     clock[0] += MINUTE
     await decide(engine, 12)
-    assert list(held(engine).open_decisions)[:-1] == [one.id for one in made[5:]]
+    assert list(loaded_stream(engine).open_decisions)[:-1] == [one.id for one in made[5:]]
     late, again = await engine.reward_all("one", [RewardRequest(made[11].id, 1.0)] * 2)  # its turn has not come
     assert (late.how, late.folded) == ("late", rest["late_rewards"] == "fold")
     assert again.repeated
     ended = [event for event in await engine.events("one") if event.kind in ("rewarded", "expired")]
     assert [event.id for event in ended] == [one.id for one in [*made[:10], made[11], made[11]]]
-    assert [one.id for one in made[10:11]] == list(held(engine).open_decisions)[:-1]
-    assert_folds(engine, database)
+    assert [one.id for one in made[10:11]] == list(loaded_stream(engine).open_decisions)[:-1]
+    assert_matches_journal(engine, database)
 
 
 @on_engine(sweep_seconds=0.7)
@@ -134,59 +134,59 @@ async def test_the_sweep_comes_again_at_once_and_others_wait_for_a_part_only(eng
         engine._store._journal, "append", lambda rows, entries: (parts.append(len(entries)), append(rows, entries))
     )
     clock[0] += MINUTE
-    await until(lambda: sum(parts) >= 60, seconds=5)
+    await wait_until(lambda: sum(parts) >= 60, seconds=5)
     assert parts == [5] * 12
     for name in names:
-        assert held(engine, name).next_expiry == 0
+        assert loaded_stream(engine, name).next_expiry == 0
 
 
 @pytest.mark.parametrize("name", [name for name, entry in hs.catalog().items() if not entry.reveals_context])
 @on_engine(sweep_seconds=60)
 async def test_a_stream_folded_again_is_bit_for_bit_the_live_one(engine, url, name, clock):
-    options = {key: plain(value) for key, value in told(name).items()}
+    options = {key: to_json_value(value) for key, value in small_options(name).items()}
     late = []
     await engine.create_stream(spec(agent=name, observed=OBSERVED, arms=4, options=options, **FOLD))
     for t in range(60):
         made = await decide(engine, observation(t, OBSERVED))
         if t % 3 == 0:
-            await reward(engine, made, pay(made.id))
+            await reward(engine, made, reward_from_id(made.id))
         elif t % 3 == 1:
             late.append(made.id)
         clock[0] += 7_000_000_000
         if t % 10 == 9:
             for identity in (late.pop(0), late.pop(1)):
-                assert (await reward(engine, identity, pay(identity))).how in ("given", "late")
+                assert (await reward(engine, identity, reward_from_id(identity))).how in ("given", "late")
         if t == 30:
             await engine.retire_arm("one", 1)
             await engine.snapshot("one")
-    assert len(held(engine).agent.state()["pending.provisional"]) > 10
-    assert_folds(engine, url)
-    async with restarted(engine, url, sweep_seconds=60) as engine:
+    assert len(loaded_stream(engine).agent.state()["pending.provisional"]) > 10
+    assert_matches_journal(engine, url)
+    async with restart_engine(engine, url, sweep_seconds=60) as engine:
         for identity in late:
-            answer = await reward(engine, identity, pay(identity))
+            answer = await reward(engine, identity, reward_from_id(identity))
             assert answer.folded
         assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
-        assert_folds(engine, url)
+        assert_matches_journal(engine, url)
 
 
 @on_engine(sweep_seconds=60)
 async def test_what_the_agent_has_let_go_of_is_recorded_and_not_learnt(engine, url, clock):
     await engine.create_stream(spec(**FOLD, options={"max_pending": 5}))
-    empty = held(engine).nbytes
+    empty = loaded_stream(engine).nbytes
     made = await decide_all(engine, range(4))
     clock[0] += MINUTE
     made += await decide_all(engine, range(4, 7))
-    assert held(engine).agent.pending == (3, 4, 5, 6, 7)
-    assert held(engine).nbytes - empty > 700 * 5
-    before = held(engine).agent.state()["learner.mean"]
+    assert loaded_stream(engine).agent.pending == (3, 4, 5, 6, 7)
+    assert loaded_stream(engine).nbytes - empty > 700 * 5
+    before = loaded_stream(engine).agent.state()["learner.mean"]
     late = await reward(engine, made[0], 9.0)
     assert (late.how, late.folded) == ("late", False)
-    np.testing.assert_array_equal(held(engine).agent.state()["learner.mean"], before)
+    np.testing.assert_array_equal(loaded_stream(engine).agent.state()["learner.mean"], before)
     kept = await reward(engine, made[2], 9.0)
     assert (kept.how, kept.folded) == ("late", True)
     facts = (await engine.health("one")).facts
     assert (facts["decisions dropped"], facts["decisions waiting"], facts["provisional rewards"]) == (0, 3, 1)
-    assert_folds(engine, url)
+    assert_matches_journal(engine, url)
 
 
 @on_engine(sweep_seconds=60)
@@ -198,8 +198,8 @@ async def test_a_context_that_cannot_be_learnt_from(engine, url, clock):
     assert (late.how, late.folded) == ("late", False)
     contents = [event.content for event in await engine.events("one") if event.kind == "rewarded"]
     assert [(content.how, content.folded) for content in contents] == [("default", False), ("late", False)]
-    assert held(engine).agent.pending == ()
-    assert_folds(engine, url)
+    assert loaded_stream(engine).agent.pending == ()
+    assert_matches_journal(engine, url)
 
 
 @on_engine(identify=True)
@@ -217,16 +217,16 @@ async def test_models_found_in_between_fold_exactly(engine, database, clock):
         else:
             await reward(engine, made, 1.0 + float(x[0]))
         clock[0] += 2_000_000_000
-        await until(lambda: not held(engine).agent.refit_due, seconds=120)
-    agent = held(engine).agent
+        await wait_until(lambda: not loaded_stream(engine).agent.refit_due, seconds=120)
+    agent = loaded_stream(engine).agent
     assert agent.policy.learner.fitted_to[0] >= 30
     before = agent.policy.learner.mean.copy()
-    overdue = [identity for identity in late if identity not in held(engine).open_decisions]
+    overdue = [identity for identity in late if identity not in loaded_stream(engine).open_decisions]
     for identity in overdue[::2]:
         answer = await reward(engine, identity, late[identity])
         assert (answer.how, answer.folded) == ("late", True)
     assert not np.array_equal(agent.policy.learner.mean, before)
-    assert_folds(engine, database)
+    assert_matches_journal(engine, database)
 
 
 class OfItsOwn(Ridge):
@@ -239,7 +239,7 @@ class OfItsOwn(Ridge):
 @on_engine()
 async def test_an_agent_that_cannot_take_a_default_back_is_refused(engine, monkeypatch):
     monkeypatch.setitem(CATALOG._entries, "stubborn", CatalogueEntry("stubborn", Observed, OfItsOwn, Thompson, "", ""))
-    message = await refused(engine.create_stream(spec(agent="stubborn", **FOLD)), "invalid", 422)
+    message = await expect_error(engine.create_stream(spec(agent="stubborn", **FOLD)), "invalid", 422)
     assert message == (
         "late_rewards: expected 'record', or no default: 'stubborn' cannot take back , got 'fold' with a default reward"
         "what it has learnt"
@@ -257,9 +257,9 @@ def test_over_http_and_through_a_kill(tmp_path):
         ids = [
             http.post("/v1/streams/web/decisions", json={"observation": observation(t)}).json()["id"] for t in range(2)
         ]
-        until = time.monotonic() + 30
+        deadline = time.monotonic() + 30
         while http.get("/v1/streams/web").json()["version"] < 5:  # created, two decisions, two defaults
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.05)
         late = http.post("/v1/streams/web/rewards", json={"decision": ids[0], "value": 2.5})
         assert late.json() == {"decision": ids[0], "value": 2.5, "how": "late", "folded": True, "repeated": False}
@@ -271,7 +271,7 @@ def test_over_http_and_through_a_kill(tmp_path):
         assert (late["how"], late["folded"]) == ("late", True)
         last = http.post("/v1/streams/web/decisions", json={"observation": observation(7)}).json()
         record = [line for line in http.get("/v1/streams/web/journal").text.splitlines() if '"decided"' in line]
-    resident = refolded(str(tmp_path / "halfseen.db"), "web")
+    resident = fold_from_journal(str(tmp_path / "halfseen.db"), "web")
     assert resident.version in (8, 9)  # the last decision may have had its default
     agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
     for t, line in enumerate(record[:2]):

@@ -10,7 +10,17 @@ import zlib
 from contextlib import closing
 
 import pytest
-from engine_tools import assert_folds, decide, on_engine, opened, pay, refused, reward, spec, until
+from engine_tools import (
+    assert_matches_journal,
+    decide,
+    expect_error,
+    on_engine,
+    open_engine,
+    reward,
+    reward_from_id,
+    spec,
+    wait_until,
+)
 
 from halfseen.agents import saving
 from halfseen.journal import postgres
@@ -26,7 +36,7 @@ def short_timeout(monkeypatch):
 @on_engine(lock_seconds=5.0)
 async def test_a_server_that_goes_away_and_comes_back(engine, url, server):
     acknowledged, errors = {}, []
-    async with opened(url, lock_seconds=5.0) as idle:
+    async with open_engine(url, lock_seconds=5.0) as idle:
         await engine.create_stream(spec())
         await idle.stream("one")
         going = True
@@ -37,7 +47,7 @@ async def test_a_server_that_goes_away_and_comes_back(engine, url, server):
                 number += 1
                 try:
                     decision = await decide(engine, number, key=f"{caller}.{number}")
-                    await reward(engine, decision, pay(decision.id))
+                    await reward(engine, decision, reward_from_id(decision.id))
                     acknowledged[decision.id] = decision.arm
                 except ServiceError as error:
                     errors.append(error)
@@ -46,26 +56,26 @@ async def test_a_server_that_goes_away_and_comes_back(engine, url, server):
         callers = [asyncio.create_task(call(caller)) for caller in range(4)]
         for how in (signal.SIGQUIT, signal.SIGINT):  # the plug pulled, then a proper shutdown
             had = len(acknowledged)
-            await until(lambda had=had: len(acknowledged) >= had + 20)
+            await wait_until(lambda had=had: len(acknowledged) >= had + 20)
             await asyncio.to_thread(server.stop, how)
-            await until(lambda: not engine.ready())
-            await refused(decide(engine, 0), "unavailable", 503)
+            await wait_until(lambda: not engine.ready())
+            await expect_error(decide(engine, 0), "unavailable", 503)
             await asyncio.to_thread(server.start)
-            await until(engine.ready)
+            await wait_until(engine.ready)
         had = len(acknowledged)
-        await until(lambda: len(acknowledged) >= had + 20)
+        await wait_until(lambda: len(acknowledged) >= had + 20)
         going = False
         await asyncio.gather(*callers)
         assert {error.code for error in errors} == {"unavailable"}
-        assert_folds(engine, url)
+        assert_matches_journal(engine, url)
         first = next(iter(acknowledged))
-        assert (await reward(idle, first, pay(first))).repeated  # at once: it was asked nothing before
+        assert (await reward(idle, first, reward_from_id(first))).repeated  # at once: it was asked nothing before
         record = await idle.events("one", limit=100_000)
         decided = {event.id: event.content.arm for event in record if event.kind == "decided"}
         rewarded = {event.id: event.content.value for event in record if event.kind == "rewarded"}
         for identity, arm in acknowledged.items():
             assert decided[identity] == arm
-            assert rewarded[identity] == pay(identity)
+            assert rewarded[identity] == reward_from_id(identity)
 
 
 @on_engine()
@@ -88,18 +98,18 @@ async def test_a_server_that_stalls_is_told_and_waited_for_no_longer(engine, url
         os.kill(pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
-        await refused(asyncio.wait_for(decide(engine, 2, key="second"), 30), "unavailable", 503)
+        await expect_error(asyncio.wait_for(decide(engine, 2, key="second"), 30), "unavailable", 503)
         assert time.monotonic() - began < 15
         assert not engine.ready()
     finally:
         for pid in reversed(stopped):
             os.kill(pid, signal.SIGCONT)
-    await until(engine.ready)
+    await wait_until(engine.ready)
     assert (await decide(engine, 1, key="first")).id == first.id
     second = await decide(engine, 2, key="second")
     assert (await decide(engine, 3, key="second")).id == second.id
     assert (await engine.stream("one")).decisions == 2
-    assert_folds(engine, url)
+    assert_matches_journal(engine, url)
 
 
 @pytest.mark.usefixtures("short_timeout")
@@ -119,7 +129,7 @@ async def test_a_backend_that_stalls_in_a_commit_commits_once(engine, url, serve
     monkeypatch.setattr(journal, "commit", stalled)
     try:
         for t in range(2):
-            await refused(asyncio.wait_for(decide(engine, t, key="first"), 30), "unavailable", 503)
+            await expect_error(asyncio.wait_for(decide(engine, t, key="first"), 30), "unavailable", 503)
         assert (await decide(engine, 1, name="two")).arm in ("a", "b", "c")
         assert (await engine.stream("one")).decisions == 0
     finally:
@@ -127,7 +137,7 @@ async def test_a_backend_that_stalls_in_a_commit_commits_once(engine, url, serve
     first = await eventually(lambda: decide(engine, 1, key="first"))
     assert first.repeated
     assert (await engine.stream("one")).decisions == 1
-    assert_folds(engine, url)
+    assert_matches_journal(engine, url)
 
 
 async def eventually(ask, seconds: float = 30.0):
@@ -152,7 +162,7 @@ async def test_a_corrupted_snapshot_falls_back_to_the_journal(engine, database, 
     await engine.create_stream(spec())
     for t in range(60):
         made = await decide(engine, t)
-        await reward(engine, made, pay(made.id))
+        await reward(engine, made, reward_from_id(made.id))
     await engine.snapshot("one")
     await engine.close()
     with closing(open_journal(database)) as journal:
@@ -169,10 +179,10 @@ async def test_a_corrupted_snapshot_falls_back_to_the_journal(engine, database, 
                 other = zlib.compress(saving.to_bytes({"a": 1}, {})) if how == "of other fields" else b"something else"
                 journal._rows("DELETE FROM snapshots RETURNING seq")
                 journal.save_snapshot(row.id, seq, other)
-    async with opened(database) as engine:
+    async with open_engine(database) as engine:
         await decide(engine, 61)
         assert engine.measurements()["counts"]["loads_without_snapshot"] == 1
-        assert_folds(engine, database)
+        assert_matches_journal(engine, database)
         if how != "of the future":
             await engine.snapshot("one")  # a whole one takes its place
     with closing(open_journal(database)) as journal:

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from engine_tools import held, opened, refolded, same
+from engine_tools import fold_from_journal, loaded_stream, open_engine, same_state
 
 from halfseen.journal import events
 from halfseen.journal.journal import open_journal
@@ -105,13 +105,13 @@ async def check(url: str, lines: list[list]) -> Counter:
                 found["rewarded"] += 1
         found["events"] += len(record)
         live = uninterrupted(msgspec.json.decode(row.spec, type=StreamSpec), record)
-        folded = refolded(url, name)
+        folded = fold_from_journal(url, name)
         assert all(live.state()[key].tobytes() == array.tobytes() for key, array in folded.agent.state().items())
     journal.close()
-    async with opened(url) as engine:
+    async with open_engine(url) as engine:
         for name in ("one", "two"):
             await engine.health(name)  # brings it into memory, by way of its snapshot
-            assert same(held(engine, name), refolded(url, name))
+            assert same_state(loaded_stream(engine, name), fold_from_journal(url, name))
         found["snapshots"] = 2 - engine.measurements()["counts"].get("loads_without_snapshot", 0)
     return found
 

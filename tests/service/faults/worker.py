@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from engine_tools import observation, opened, pay, spec
+from engine_tools import observation, open_engine, reward_from_id, spec
 
 from halfseen.service.errors import ServiceError
 from halfseen.service.schemas import DecisionRequest, RewardRequest
@@ -32,7 +32,7 @@ async def play(order: dict) -> None:
     def note(*what) -> None:
         os.write(acknowledged, (json.dumps(what) + "\n").encode())
 
-    async with opened(order["url"], snapshot_every=60, max_loaded_bytes=1, lock_seconds=30.0) as engine:
+    async with open_engine(order["url"], snapshot_every=60, max_loaded_bytes=1, lock_seconds=30.0) as engine:
         for name, changes in STREAMS.items():
             await engine.create_stream(spec(name, **changes))
         note("ready", os.getpid())
@@ -52,7 +52,7 @@ async def call(engine, caller: str, each: int, note) -> None:
         decision = await engine.decide(name, DecisionRequest(observation(number), available, key))
         note("decided", name, decision.id, decision.arm, key)
         if number % 5:
-            rewarded = await engine.reward(name, RewardRequest(decision.id, pay(decision.id)))
+            rewarded = await engine.reward(name, RewardRequest(decision.id, reward_from_id(decision.id)))
             note("rewarded", name, decision.id, rewarded.value)
 
 
