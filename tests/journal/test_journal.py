@@ -9,7 +9,7 @@ import pytest
 from halfseen.errors import InvalidInput
 from halfseen.journal import events, schema
 from halfseen.journal.decision_ids import next_ids
-from halfseen.journal.events import Event, JournalAway, JournalError
+from halfseen.journal.events import Event, JournalError, JournalUnavailable
 from halfseen.journal.journal import Journal, StreamRow, Token, open_journal
 
 
@@ -101,7 +101,7 @@ def test_what_was_appended_is_read_in_the_same_transaction(journal):
 def test_lines_come_back_exactly():
     identity = next_ids(5, None, 1)[0]
     for event in (decided(2, identity, "key"), Event(3, 7, None, events.ModelAccepted(2), b"\x00\x01")):
-        assert events.from_line(events.as_line("one", event)) == ("one", event, None)
+        assert events.from_line(events.to_line("one", event)) == ("one", event, None)
 
 
 def test_a_decision_and_a_key_are_there_once(journal):
@@ -144,7 +144,7 @@ def test_a_locked_stream_is_waited_for_and_then_given_up(journal, database):
     other = open_journal(database, lock_seconds=0.2)
     journal.begin()
     journal.lock_streams(["one"])
-    with pytest.raises(JournalAway), other.transaction():
+    with pytest.raises(JournalUnavailable), other.transaction():
         other.lock_streams(["one"])
     journal.commit()
     with other.transaction():
@@ -243,7 +243,7 @@ def test_the_log_is_copied_beside_commits_and_does_not_grow(tmp_path):
     for start in range(1, 20_000, 200):
         written(journal, row, [decided(seq + 1, ids[seq]) for seq in range(start, min(start + 200, 20_000))])
         before = (tmp_path / "j.db").stat().st_size
-        other.tidy()
+        other.checkpoint()
         assert (tmp_path / "j.db").stat().st_size > before
     assert (tmp_path / "j.db-wal").stat().st_size < 20e6
     assert len(list(other.all_events(row.id))) == 20_000
@@ -261,15 +261,15 @@ def test_addresses_that_are_no_database_are_refused(tmp_path):
     with pytest.raises(InvalidInput, match="mysql") as refused:
         open_journal("mysql://root:secret@host/db")
     assert "secret" not in str(refused.value)
-    with pytest.raises(JournalAway, match="cannot open"):
+    with pytest.raises(JournalUnavailable, match="cannot open"):
         open_journal(tmp_path / "no" / "folder" / "j.db")
     (tmp_path / "text.db").write_text("this is no database, " * 100)
-    with pytest.raises(JournalAway, match="not a database"):
+    with pytest.raises(JournalUnavailable, match="not a database"):
         open_journal(tmp_path / "text.db")
-    with pytest.raises(JournalAway, match="PostgreSQL") as away:
+    with pytest.raises(JournalUnavailable, match="PostgreSQL") as away:
         open_journal(f"postgresql://someone:secret@/x?host={tmp_path}", lock_seconds=1.0)
     assert "secret" not in str(away.value)
     with sqlite3.connect(tmp_path / "other.db") as other:  # a database of something else
         other.execute("CREATE TABLE events (a)")
-    with pytest.raises(JournalAway, match="already exists"):
+    with pytest.raises(JournalUnavailable, match="already exists"):
         open_journal(tmp_path / "other.db")

@@ -13,7 +13,7 @@ from msgspec import Struct
 from halfseen.errors import HalfseenError
 
 Arm = int | str
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a stream
+STREAM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a stream
 
 
 class JournalError(HalfseenError):
@@ -24,7 +24,7 @@ class StreamExists(JournalError):
     """A stream to be imported has the name of one that exists."""
 
 
-class JournalAway(HalfseenError):
+class JournalUnavailable(HalfseenError):
     """The database cannot be reached or written to now; trying again later may help."""
 
 
@@ -148,7 +148,7 @@ class ExportExtent(Struct, frozen=True):
     streams: int  # in all
 
 
-def as_line(stream: str, event: Event, extent: ExportExtent | None = None) -> bytes:
+def to_line(stream: str, event: Event, extent: ExportExtent | None = None) -> bytes:
     """The event as a line of NDJSON."""
     line: dict[str, Any] = {
         "stream": stream,

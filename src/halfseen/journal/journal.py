@@ -94,9 +94,9 @@ class Journal(ABC):
 
     @abstractmethod
     def ping(self) -> None:
-        """Raise JournalAway unless the database answers. A lost connection is made again."""
+        """Raise JournalUnavailable unless the database answers. A lost connection is made again."""
 
-    def tidy(self) -> None:  # noqa: B027  (most databases look after themselves)
+    def checkpoint(self) -> None:  # noqa: B027  (most databases look after themselves)
         """Do housekeeping that would slow down a later commit, on a connection that no request waits for."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from halfseen.journal.events import JournalAway, JournalError
+from halfseen.journal.events import JournalError, JournalUnavailable
 from halfseen.journal.journal import STREAM_COLUMNS, Journal
 from halfseen.journal.schema import MIGRATIONS, pending_migrations
 
@@ -94,7 +94,7 @@ class PostgresJournal(Journal):
         except (psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.DataError) as error:
             raise JournalError(f"journal: {_first_line(error)}") from None
         except psycopg.Error as error:
-            raise JournalAway(f"database: PostgreSQL cannot be used now: {_first_line(error)}") from None
+            raise JournalUnavailable(f"database: PostgreSQL cannot be used now: {_first_line(error)}") from None
 
     def _migrate(self) -> None:
         with self.transaction():

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from halfseen.journal.events import JournalAway, JournalError
+from halfseen.journal.events import JournalError, JournalUnavailable
 from halfseen.journal.journal import STREAM_COLUMNS, Journal
 from halfseen.journal.schema import MIGRATIONS, pending_migrations
 
@@ -37,7 +37,7 @@ class SqliteJournal(Journal):
                 path, timeout=0.0, isolation_level=None, check_same_thread=False, cached_statements=64
             )
         except sqlite3.Error as error:
-            raise JournalAway(f"Cannot open the database '{path}': {error}") from None
+            raise JournalUnavailable(f"Cannot open the database '{path}': {error}") from None
         try:
             with self._translated_errors():
                 for pragma in (
@@ -72,7 +72,7 @@ class SqliteJournal(Journal):
         except sqlite3.IntegrityError as error:
             raise JournalError(f"journal: {error}") from None
         except sqlite3.Error as error:
-            raise JournalAway(f"database: '{self._path}' cannot be used now: {error}") from None
+            raise JournalUnavailable(f"database: '{self._path}' cannot be used now: {error}") from None
 
     def _execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Run a statement, waiting for others that write.
@@ -138,7 +138,7 @@ class SqliteJournal(Journal):
         with self.transaction():  # a full disk can be read, and locked: only a commit shows that there is room
             self._rows(f"PRAGMA user_version = {self._version()}")
 
-    def tidy(self) -> None:
+    def checkpoint(self) -> None:
         """Copy what is in the WAL into the file while others write: the commit that would have to finds it done."""
         self._rows("PRAGMA wal_checkpoint(PASSIVE)")
 

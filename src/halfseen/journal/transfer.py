@@ -15,14 +15,14 @@ import msgspec
 from halfseen.errors import SaveFileError, invalid, missing_extra
 from halfseen.journal import events
 from halfseen.journal.events import (
-    NAME,
+    STREAM_NAME,
     Arm,
     Event,
     ExportExtent,
     JournalError,
     StreamExists,
-    as_line,
     from_line,
+    to_line,
 )
 from halfseen.journal.journal import PAGE, Journal, StreamRow
 from halfseen.reports.files import write_atomically
@@ -68,7 +68,7 @@ def _ndjson_lines(journal: Journal, rows: Sequence[StreamRow]) -> Iterator[bytes
     for row in rows:
         extent = ExportExtent(row.version, len(rows))
         for event in _events_up_to_version(journal, row):
-            yield as_line(row.name, event, extent if event.seq == 1 else None) + b"\n"
+            yield to_line(row.name, event, extent if event.seq == 1 else None) + b"\n"
 
 
 def _events_up_to_version(journal: Journal, row: StreamRow) -> Iterator[Event]:
@@ -100,10 +100,10 @@ def _write_parquet(journal: Journal, rows: Sequence[StreamRow], file: IO[bytes])
         for event in _events_up_to_version(journal, row):
             if isinstance(event.content, events.Rewarded):
                 if event.content.decision in last:  # a default that a late reward came after
-                    others.append(as_line(row.name, last[event.content.decision]))
+                    others.append(to_line(row.name, last[event.content.decision]))
                 last[event.content.decision] = event
             elif not isinstance(event.content, events.Decided):
-                others.append(as_line(row.name, event))
+                others.append(to_line(row.name, event))
     schema = pa.schema(types, metadata={_OTHER_EVENTS: b"\n".join(others)})
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         batch: list[dict[str, Any]] = []
@@ -228,7 +228,7 @@ class _StreamImport:
     def __init__(self, journal: Journal, name: str, first: Event) -> None:
         self._journal = journal
         self._events: list[Event] = []
-        if not NAME.fullmatch(name):
+        if not STREAM_NAME.fullmatch(name):
             raise JournalError(f"stream: expected the name of a stream, got {name[:100]!r}")
         if not isinstance(first.content, events.Created):
             raise JournalError(f"stream '{name}': expected 'created' as the first event, got '{first.kind}'")
