@@ -167,11 +167,11 @@ def _decide_many(stream: str, observations: Iterable[Observation]) -> _Call[list
 def _reward_many(
     stream: str, rewards: Iterable[tuple[str | ServedDecision, float]]
 ) -> _Call[list[ServedReward | ServiceError]]:
-    wanted = "pairs of a decision and its reward"
-    pairs = as_list("rewards", rewards, wanted)
+    expected = "pairs of a decision and its reward"
+    pairs = as_list("rewards", rewards, expected)
     for pair in pairs:
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            raise invalid("rewards", wanted, repr(pair))
+            raise invalid("rewards", expected, repr(pair))
     rows = [_reward_request(decision, value) for decision, value in pairs]
     return _Call("POST", _stream_path(stream, "/rewards/batch"), _results(ServedReward), {"rewards": rows})
 
@@ -212,13 +212,13 @@ def _entry(argument: str, value: Any) -> float | None:
     return None if math.isnan(number) else number
 
 
-def _number(argument: str, value: Any, wanted: str) -> float:
+def _number(argument: str, value: Any, expected: str) -> float:
     try:
         number = math.inf if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.inf
     if math.isinf(number):
-        raise invalid(argument, wanted, repr(value))
+        raise invalid(argument, expected, repr(value))
     return number
 
 
@@ -461,7 +461,7 @@ class Client(_BaseClient):
         stream : str
             The name of the stream.
         arm : str, optional
-            The name of the arm. Numbered arms continue with the next number.
+            The name of the arm. If arms are numbered, the new arm gets the next number.
 
         Returns
         -------

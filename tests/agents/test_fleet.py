@@ -1,4 +1,4 @@
-"""Fleets: streams are added, removed, moved, saved and refused. tests/contracts compares them with single agents."""
+"""Fleets: adding, removing, moving and saving streams. tests/contracts compares streams with single agents."""
 
 import numpy as np
 import pytest
@@ -105,13 +105,13 @@ def test_the_oldest_decisions_are_dropped_as_in_a_single_agent():
     fleet, single = small_fleet(count=2, max_pending=3), make_small("ts-pco", seed=1, max_pending=3)
     ys = np.random.default_rng(0).normal(size=(6, OBSERVED))
     ids = [fleet.decide(np.stack([y, y])).ids for y in ys]
-    wanted = [single.decide(y).id for y in ys]
+    expected = [single.decide(y).id for y in ys]
     assert fleet.pending(1).tolist() == [round_ids[1] for round_ids in ids[3:]]
     with pytest.raises(hs.HalfseenError, match="already has its reward or is older than the last 3 unrewarded"):
         fleet.learn([ids[0][1]], [1.0])
     fleet.learn([ids[5][1], ids[3][1]], [0.5, -2.0])
-    single.learn(wanted[5], 0.5)
-    single.learn(wanted[3], -2.0)
+    single.learn(expected[5], 0.5)
+    single.learn(expected[3], -2.0)
     with pytest.raises(hs.HalfseenError, match="already has its reward"):
         fleet.learn([ids[5][1]], [1.0])
     assert_same_state(fleet.agent(1), single)
@@ -349,7 +349,7 @@ def test_an_empty_list_adds_no_stream():
 def test_fleet_pending_behaves_like_a_dictionary(max_pending):
     rng = np.random.default_rng(max_pending)
     streams = 12
-    pending, wanted = FleetPending(max_pending, streams // 2, 2), {row: {} for row in range(streams)}
+    pending, expected = FleetPending(max_pending, streams // 2, 2), {row: {} for row in range(streams)}
     pending.resize(streams)
     rounds = np.zeros(streams, dtype=np.int64)
     for _ in range(400):
@@ -359,10 +359,10 @@ def test_fleet_pending_behaves_like_a_dictionary(max_pending):
         arms, features = rng.integers(5, size=len(rows)), rng.normal(size=(len(rows), 2))
         pending.add(ids, rows, arms, features)
         for i, row in enumerate(rows):
-            wanted[row][int(ids[i])] = (arms[i], tuple(features[i]))
-            while len(wanted[row]) > max_pending:
-                del wanted[row][next(iter(wanted[row]))]
-        known = [number for entries in wanted.values() for number in entries]
+            expected[row][int(ids[i])] = (arms[i], tuple(features[i]))
+            while len(expected[row]) > max_pending:
+                del expected[row][next(iter(expected[row]))]
+        known = [number for entries in expected.values() for number in entries]
         chosen = rng.permutation(known)[: rng.integers(0, len(known) + 1) if rng.uniform() < 0.5 else 0].astype(
             np.int64
         )
@@ -372,7 +372,7 @@ def test_fleet_pending_behaves_like_a_dictionary(max_pending):
             indices = pending.take(chosen)
         for index, number in zip(indices, chosen, strict=True):
             row = int(number >> 32)
-            arm, feature = wanted[row].pop(int(number))
+            arm, feature = expected[row].pop(int(number))
             assert (pending.rows[index], pending.arms[index]) == (row, arm)
             assert tuple(pending.features[index]) == feature
         pending.free(indices)
@@ -380,13 +380,13 @@ def test_fleet_pending_behaves_like_a_dictionary(max_pending):
             removed = rng.permutation(streams)[:2]
             pending.drop_rows(removed)
             for row in removed:
-                wanted[row].clear()
-        assert len(pending) == sum(map(len, wanted.values()))
-        assert pending.counts.tolist() == [len(entries) for entries in wanted.values()]
+                expected[row].clear()
+        assert len(pending) == sum(map(len, expected.values()))
+        assert pending.counts.tolist() == [len(entries) for entries in expected.values()]
         for row in range(streams):
-            assert pending.ids[pending.indices_of_stream(row)].tolist() == list(wanted[row])
+            assert pending.ids[pending.indices_of_stream(row)].tolist() == list(expected[row])
         assert pending.ids[pending.all_indices()].tolist() == [
-            number for entries in wanted.values() for number in entries
+            number for entries in expected.values() for number in entries
         ]
     assert pending.take(np.array([-1, 99 << 32])).tolist() == [-1, -1]
 

@@ -115,7 +115,7 @@ def test_saved_and_moved_streams_continue_bit_for_bit(name, tmp_path):
     number = twins.fleet.adopt(moved, "b")
     ids = dict(zip(old_ids.tolist(), twins.fleet.pending(number).tolist(), strict=True))
     twins.pending = [(one, ids.get(mine, mine), number, reward) for one, mine, number, reward in twins.pending]
-    twins.singles["b"] = twins.singles.pop("b")  # the order of the streams in the fleet
+    twins.singles["b"] = twins.singles.pop("b")  # the fleet now lists this stream last
     for _ in range(8):
         twins.decide(["a", "b", "c"])
         twins.learn(0.9)

@@ -230,7 +230,7 @@ def test_rewards_of_rounds_outside_of_the_history_are_not_learnt():
         if t % 60 == 59:
             agent.refit()
     before = agent.policy.learner.mean.copy()
-    for number in (1, 3, 111):  # 1 and 3 left the history; 111 is in it, but the next fit will leave it out
+    for number in (1, 3, 111):  # 1 and 3 are no longer in the history; the next fit will not use 111
         agent.learn(number, 50.0)
     np.testing.assert_array_equal(agent.policy.learner.mean, before)
     assert agent.health().facts["decisions waiting"] == 0

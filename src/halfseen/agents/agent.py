@@ -356,7 +356,7 @@ class Agent:
         Raises
         ------
         HalfseenError
-            If the agent identifies no model. Only `adaptive` and its variants do.
+            If the agent does not identify a model. Only `adaptive` and its variants identify one.
 
         Examples
         --------
@@ -389,7 +389,7 @@ class Agent:
         Raises
         ------
         HalfseenError
-            If the agent identifies no model. Only `adaptive` and its variants do.
+            If the agent does not identify a model. Only `adaptive` and its variants identify one.
         """
         self._check_can_refit("model")
         return dict(self.policy.estimator.model(0))
@@ -447,8 +447,8 @@ class Agent:
         Parameters
         ----------
         name : str, optional
-            The name of the arm, which no arm has had before. Required if the other arms have names. Numbered arms
-            continue with the next number.
+            The name of the arm, which no arm has had before. Required if the other arms have names. If arms are
+            numbered, the new arm gets the next number.
         params : array_like, optional
             The reward coefficients of the arm. Required by agents that are given the coefficients of all arms, such as
             ``bayes``, and refused by agents that learn them.
@@ -679,8 +679,8 @@ class Agent:
         """
         known = {name: array for name, array in self.state().items() if name != PROVISIONAL}
         if PROVISIONAL in state and not self.policy.takes_provisional:
-            wanted = f"a state without provisional rewards, which '{self.name}' does not take"
-            raise invalid("state", wanted, "a state with provisional rewards")
+            expected = f"a state without provisional rewards, which '{self.name}' does not take"
+            raise invalid("state", expected, "a state with provisional rewards")
         if state.keys() - {PROVISIONAL} != known.keys():
             raise invalid("state", f"the arrays {', '.join(known)}", f"{len(state)} arrays with other names")
         if np.shape(state["active"]) != known["active"].shape:
@@ -740,19 +740,19 @@ class RecordedRounds:
         indices = [agent._arms.index("arms", arm) for arm in validation.as_list("arms", arms, "a list of arms")]
         if len(indices) != n:
             raise invalid("arms", f"{n} arms, one per round", f"{len(indices)} arms")
-        wanted = f"{n} numbers within ±{LIMIT:g}, one per round, NaN where no reward was received"
-        values = validation.numbers("rewards", rewards, wanted)
+        expected = f"{n} numbers within ±{LIMIT:g}, one per round, NaN where no reward was received"
+        values = validation.numbers("rewards", rewards, expected)
         if values.shape != (n,):
-            raise invalid("rewards", wanted, f"shape {values.shape}")
+            raise invalid("rewards", expected, f"shape {values.shape}")
         if classify_values(values[None]) == EXCESSIVE:
-            raise invalid("rewards", wanted, "a number that is too large")
+            raise invalid("rewards", expected, "a number that is too large")
         xs = agent.policy.check_contexts("contexts", contexts, n, agent.name, per="round")
         probabilities = None
         if propensities is not None:
-            wanted = f"{n} probabilities, one per round"
-            probabilities = validation.numbers("propensities", propensities, wanted)
+            expected = f"{n} probabilities, one per round"
+            probabilities = validation.numbers("propensities", propensities, expected)
             if probabilities.shape != (n,):
-                raise invalid("propensities", wanted, f"shape {probabilities.shape}")
+                raise invalid("propensities", expected, f"shape {probabilities.shape}")
             validation.check_propensities("propensities", probabilities)
         return cls(ys, np.array(indices, dtype=np.int64), values, xs, probabilities)
 

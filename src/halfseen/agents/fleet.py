@@ -329,8 +329,8 @@ class Fleet:
         contexts : array_like of shape (n, d), optional
             The true contexts. Agents named ``oracle-...`` require them and all other agents refuse them.
         available : iterable of arms or boolean ndarray of shape (n, K), optional
-            The arms to choose from, for all streams alike or as a mask with one row per stream. All active arms by
-            default.
+            The arms to choose from: a list that is valid for all streams, or a mask with one row per stream. All active
+            arms by default.
 
         Returns
         -------
@@ -619,8 +619,8 @@ class Fleet:
         for name, length in lengths.items():
             mine, array = known[name], np.asarray(state[name])
             if array.dtype.kind != mine.dtype.kind or array.shape != (length, *mine.shape[1:]):
-                wanted = f"{mine.dtype} {(length, *mine.shape[1:])}"
-                raise invalid(f"state '{name}'", wanted, f"{array.dtype} {array.shape}")
+                expected = f"{mine.dtype} {(length, *mine.shape[1:])}"
+                raise invalid(f"state '{name}'", expected, f"{array.dtype} {array.shape}")
         increasing = all((np.diff(array, prepend=-1) > 0).all() for array in (numbers, ids))
         if not increasing or int(state["next_number"][0]) <= numbers.max(initial=-1):
             raise invalid("state", "streams and decisions in increasing order", "another order")

@@ -179,8 +179,8 @@ class PendingDecisions:
         provisional = np.asarray(state.get(PROVISIONAL, _NO_PROVISIONAL))
         columns = _NO_PROVISIONAL.shape[1:]
         if provisional.dtype != np.float64 or provisional.shape[1:] != columns or np.isnan(provisional).any():
-            wanted, got = f"numbers like {_NO_PROVISIONAL.shape}", f"{provisional.dtype} {provisional.shape}"
-            raise invalid(f"state '{PROVISIONAL}'", wanted, got)
+            expected, got = f"numbers like {_NO_PROVISIONAL.shape}", f"{provisional.dtype} {provisional.shape}"
+            raise invalid(f"state '{PROVISIONAL}'", expected, got)
         if len(set(provisional[:, 0]) & set(ids.tolist())) < len(provisional):
             raise invalid(f"state '{PROVISIONAL}'", "distinct pending decisions", "other decisions")
 

@@ -177,12 +177,12 @@ class Journal(ABC):
             self._update(updates)
 
     def events(self, stream_id: int, after: int = 0, limit: int = PAGE) -> list[Event]:
-        """Return the events of a stream that follow number `after`, in order."""
+        """Return the events of a stream with numbers above `after`, in order."""
         sql = f"SELECT {_EVENT_COLUMNS} FROM events WHERE stream_id = ? AND seq > ? ORDER BY seq LIMIT ?"
         return [_to_event(row) for row in self._rows(sql, (stream_id, after, limit))]
 
     def all_events(self, stream_id: int, after: int = 0) -> Iterator[Event]:
-        """Yield all events of a stream that follow number `after`, reading them page by page."""
+        """Yield all events of a stream with numbers above `after`, reading them page by page."""
         while page := self.events(stream_id, after):
             yield from page
             after = page[-1].seq

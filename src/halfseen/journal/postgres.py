@@ -139,8 +139,8 @@ class PostgresJournal(Journal):
     ) -> psycopg.Cursor[tuple[Any, ...]]:
         """Run the deferred statements and this one in one round trip.
 
-        The error is raised after the pipeline has ended, because a pipeline that an error leaves would log a second
-        error if the connection is lost.
+        Errors are raised after the pipeline has ended. If they were raised inside of it, psycopg would log a second
+        error when the connection is lost.
         """
         first: psycopg.Error | None = None
         try:
@@ -185,7 +185,7 @@ class PostgresJournal(Journal):
         self._defer(_UPDATE, rows)
 
     def _defer(self, statement: bytes, rows: list[tuple[Any, ...]]) -> None:
-        """Send a statement with the next one, at the latest with the commit. With many rows it is sent at once."""
+        """Send a statement with the next one, at the latest with the commit. Large statements are sent at once."""
         columns = [_array(column) for column in zip(*rows, strict=True)]
         if len(rows) > _MAX_DEFERRED:
             self._run(statement, columns)
