@@ -401,7 +401,7 @@ def test_fleet_pending_behaves_like_a_dictionary(max_pending):
         ({"next_number": np.array([2])}, "state: expected streams and decisions in increasing order, got"),
         (
             {"rounds": np.array([1, 1, -1])},
-            "state 'rounds': expected from 0 to 9007199254740992, got integers from -1 to 1",
+            "state 'rounds': expected integers from 0 to 9007199254740992, got integers from -1 to 1",
         ),
         ({"active": np.zeros((3, ARMS), dtype=bool)}, "state: expected at least one active arm per stream"),
     ],
