@@ -315,11 +315,11 @@ def test_memory_counts_the_bytes_of_all_arrays():
     assert memory["estimator"] == 8 * d + 8
     registry, key, rounds_and_row, missing, rewards, pending = 16, 16, 2 * 8, 2 * 8 * k, 16, 16
     assert memory["bookkeeping"] == registry + key + rounds_and_row + K + missing + rewards + pending
-    assert memory["shared"] == (8 * (3 * d * d + k * k + d * k) + 1 + 8) / 100  # model, covariance, gain, frozen, users
+    assert memory["shared"] == (8 * (3 * d * d + k * k + d * k) + 1 + 8) / 100  # model to gain, frozen, users
     memory = small_fleet("emkf-ts", count=100).memory()
     assert (
         memory["estimator"] == 8 * (5 * d * d + k * k + d * k + 3 * d) + 8 + 1 + 2 * 8
-    )  # rounds, frozen, group, users
+    )  # the last terms are rounds, frozen, group and users
     assert memory["learner"] == 8 * K * (triangle + d + 1)
 
 
