@@ -157,7 +157,7 @@ def bytes_of_streams() -> Table:
     rows = []
     for agent in hs.catalog():
         taken = hs.Fleet(agent, observed=OBSERVED, arms=ARMS, **told(agent)).memory()
-        parts = {part: taken[part] for part in ("estimator", "learner", "books")}
+        parts = {part: taken[part] for part in ("estimator", "learner", "bookkeeping")}
         rows.append(
             {
                 "agent": agent,

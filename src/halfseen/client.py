@@ -1,8 +1,8 @@
-"""HTTP client of the decision service: `Client` blocks, `AsyncClient` is awaited.
+"""HTTP clients of the decision service: `Client` for blocking calls and `AsyncClient` for asyncio.
 
-Besides httpx it needs nothing but the core of the package. A request is sent again when the service does not answer or
-is busy. That is safe: a decision carries an idempotency key, and repeating a reward, a stream or a named arm changes
-nothing. Only adding an arm without a name, which takes the next number, is never repeated.
+They need httpx and otherwise only the core of the package. A request is sent again if the service does not answer or is
+busy. This is safe: a decision has an idempotency key, and sending a reward, a stream or a named arm twice changes
+nothing. Adding an arm without a name is never repeated, because every such request adds an arm.
 """
 
 from __future__ import annotations
@@ -41,18 +41,34 @@ Observations = Iterable[Observation] | ArrayLike
 _Outcome = httpx.Response | Exception
 _RETRY_STATUSES = {429, 502, 503, 504}
 _LONGEST_PAUSE = 5.0  # seconds
-# The number of connections httpx opens. Its pool searches all waiting requests again with every request, which takes
-# time that grows with their square, and in the end fails those that waited too long.
+# The number of connections of httpx. More requests wait outside of its connection pool, because the time that the pool
+# needs grows with the square of the number of waiting requests, until requests fail with a timeout.
 _MAX_CONCURRENT = 100
 
 
 class ServiceUnreachable(HalfseenError):
-    """The service did not answer, after all retries. What was requested may have been done all the same."""
+    """The service did not answer any attempt. It may have carried out the request nevertheless."""
 
 
 @dataclass(frozen=True)
 class ServedDecision:
-    """A decision of the service. `repeated` means that it had been made before, under the same key."""
+    """A decision of the service.
+
+    Attributes
+    ----------
+    id : str
+        The id of the decision, for its reward.
+    arm : int or str
+        The chosen arm.
+    propensity : float
+        The probability of choosing `arm`.
+    propensities : list of float
+        The probability of choosing each arm of the stream.
+    expected : list of float or None
+        The predicted reward of each arm, or None if it is not finite.
+    repeated : bool
+        Whether the decision had been made before, by a request with the same key.
+    """
 
     id: str
     arm: Arm
@@ -64,7 +80,21 @@ class ServedDecision:
 
 @dataclass(frozen=True)
 class ServedReward:
-    """A recorded reward. `how` is "given", "default" or "late"; `folded` says whether the agent learns from it."""
+    """A reward that the service has recorded.
+
+    Attributes
+    ----------
+    decision : str
+        The id of the decision.
+    value : float
+        The reward.
+    how : str
+        ``"given"`` if the reward arrived in time, ``"late"`` if it arrived after the wait for it, or ``"default"``.
+    folded : bool
+        Whether the agent learns from the reward.
+    repeated : bool
+        Whether the same reward had been recorded before.
+    """
 
     decision: str
     value: float
@@ -78,14 +108,14 @@ class ServedReward:
 
 @dataclass(frozen=True)
 class _Call(Generic[T]):
-    """One request, and how the JSON of its reply is turned into a result."""
+    """A request, and a function that converts the JSON of its reply into a result."""
 
     method: str
     path: str
     result: Callable[[Any], T]
     body: Any = None
     query: dict[str, Any] = field(default_factory=dict)
-    repeatable: bool = True  # may be sent again although the service may have done it
+    repeatable: bool = True  # whether it can be sent again if the service may have carried it out
 
     @property
     def content(self) -> bytes | None:
@@ -94,18 +124,18 @@ class _Call(Generic[T]):
         try:
             return json.dumps(self.body, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError) as error:
-            raise invalid("body", "what JSON can hold: finite numbers, text, lists, mappings", error) from None
+            raise invalid("body", "finite numbers, text, lists and mappings, which JSON can represent", error) from None
 
 
-def _stream_path(name: str, rest: str = "") -> str:
+def _stream_path(name: str, suffix: str = "") -> str:
     if not isinstance(name, str):
         raise invalid("stream", "the name of a stream", repr(name))
-    return f"/v1/streams/{quote(name, safe='')}{rest}"
+    return f"/v1/streams/{quote(name, safe='')}{suffix}"
 
 
-def _create_stream(name: str, observed: Any, arms: Any, options: dict[str, Any]) -> _Call[dict[str, Any]]:
+def _create_stream(name: str, observed: Any, arms: Any, settings: dict[str, Any]) -> _Call[dict[str, Any]]:
     body = {"name": name, "observed": _count_or_names("observed", observed), "arms": _count_or_names("arms", arms)}
-    return _Call("POST", "/v1/streams", dict, body | options)
+    return _Call("POST", "/v1/streams", dict, body | settings)
 
 
 def _streams(after: str, limit: int) -> _Call[list[dict[str, Any]]]:
@@ -141,11 +171,11 @@ def _decide_many(stream: str, observations: Observations) -> _Call[list[ServedDe
 def _reward_many(
     stream: str, rewards: Iterable[tuple[str | ServedDecision, float]]
 ) -> _Call[list[ServedReward | ServiceError]]:
-    wanted = "pairs of a decision and its reward"
-    pairs = as_list("rewards", rewards, wanted)
+    expected = "pairs of a decision and its reward"
+    pairs = as_list("rewards", rewards, expected)
     for pair in pairs:
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            raise invalid("rewards", wanted, repr(pair))
+            raise invalid("rewards", expected, repr(pair))
     rows = [_reward_request(decision, value) for decision, value in pairs]
     return _Call("POST", _stream_path(stream, "/rewards/batch"), _results(ServedReward), {"rewards": rows})
 
@@ -154,15 +184,18 @@ def _decision_request(
     observation: Observation, available: Iterable[Arm] | None = None, key: str | None = None
 ) -> dict[str, Any]:
     if key is not None and (not isinstance(key, str) or not key):
-        raise invalid("key", "a text that is not empty, or None for a key made for this call", repr(key))
+        raise invalid("key", "text that is not empty, or None", repr(key))
     body: dict[str, Any] = {"key": uuid.uuid4().hex if key is None else key}
     if isinstance(observation, Mapping):
         body["observation"] = {
             str(name): _entry(f"observation['{name}']", value) for name, value in observation.items()
         }
     else:
-        wanted = "numbers in a list, or by feature in a mapping"
-        entries = as_list("observation", without_frame("observation", observation), wanted)
+        entries = as_list(
+            "observation",
+            without_frame("observation", observation),
+            "a list of numbers, or a mapping from features to numbers",
+        )
         body["observation"] = [_entry(f"observation[{i}]", value) for i, value in enumerate(entries)]
     if available is not None:
         body["available"] = [_arm(arm) for arm in as_list("available", available, "a list of arms")]
@@ -172,7 +205,7 @@ def _decision_request(
 def _reward_request(decision: str | ServedDecision, value: float) -> dict[str, Any]:
     decision_id = decision.id if isinstance(decision, ServedDecision) else decision
     if not isinstance(decision_id, str):
-        raise invalid("decision", "a decision of the service, or its id", repr(decision))
+        raise invalid("decision", "a decision of the service or its id", repr(decision))
     number = _number("value", value, "a finite number")
     if math.isnan(number):
         raise invalid("value", "a finite number", value)
@@ -180,20 +213,20 @@ def _reward_request(decision: str | ServedDecision, value: float) -> dict[str, A
 
 
 def _entry(argument: str, value: Any) -> float | None:
-    """An entry of an observation as JSON has it: NaN becomes None."""
+    """Convert an entry of an observation to JSON, which represents NaN as None."""
     if is_missing(value):
         return None
-    number = _number(argument, value, "a finite number, or None or NaN where it is not seen")
+    number = _number(argument, value, "a finite number, or None or NaN if it is missing")
     return None if math.isnan(number) else number
 
 
-def _number(argument: str, value: Any, wanted: str) -> float:
+def _number(argument: str, value: Any, expected: str) -> float:
     try:
         number = math.inf if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.inf
     if math.isinf(number):
-        raise invalid(argument, wanted, repr(value))
+        raise invalid(argument, expected, repr(value))
     return number
 
 
@@ -201,21 +234,21 @@ def _arm(value: Any) -> Arm:
     try:
         return value if isinstance(value, str) else operator.index(value)
     except TypeError:
-        raise invalid("available", "arms: names, or numbers where arms are numbers", repr(value)) from None
+        raise invalid("available", "names or numbers of arms", repr(value)) from None
 
 
 def _count_or_names(argument: str, given: Any) -> int | list[str]:
     try:
         return operator.index(given)
     except TypeError:
-        return as_list(argument, given, "a count, or a list of names")
+        return as_list(argument, given, "a count or a list of names")
 
 
 # ---------------------------------------------------------------------- replies
 
 
 def _results(kind: Callable[..., T]) -> Callable[[Any], list[T | ServiceError]]:
-    """A reader for replies to a batch: a result or an error per row."""
+    """Return a function that converts the reply to a batch into one result or error per row."""
     return lambda reply: [_error(row["error"], 422) if "error" in row else kind(**row) for row in reply["results"]]
 
 
@@ -227,20 +260,13 @@ def _error(detail: Mapping[str, Any], status: int) -> ServiceError:
 
 
 class _BaseClient:
-    """Settings, retries and the reading of replies, which both clients share."""
+    """The settings, the retries and the handling of replies of both clients."""
 
-    def __init__(
-        self,
-        url: str = "http://127.0.0.1:8400",
-        *,
-        token: str | None = None,
-        timeout: float = 10.0,
-        retries: int = 4,
-    ) -> None:
+    def __init__(self, url: str, token: str | None, timeout: float, retries: int) -> None:
         if not url.startswith(("http://", "https://")):
             raise invalid("url", "http://… or https://…", f"'{url}'")
         if retries < 0:
-            raise invalid("retries", "0 or more", retries)
+            raise invalid("retries", "an integer of at least 0", retries)
         self.url = url.rstrip("/")
         self._retries = retries
         headers = {"content-type": "application/json"}
@@ -248,13 +274,14 @@ class _BaseClient:
             headers["authorization"] = f"Bearer {token}"
         self._settings: dict[str, Any] = {"base_url": self.url, "headers": headers, "timeout": timeout}
 
-    def __repr__(self) -> str:  # never the token
+    def __repr__(self) -> str:  # does not contain the token
         return f"{type(self).__name__}('{self.url}')"
 
     def _pause_before_retry(self, call: _Call[Any], attempt: int, outcome: _Outcome) -> float | None:
-        """Seconds to wait before the request is sent again, or None if it is not.
+        """Return the seconds to wait before the request is sent again, or None if it is not sent again.
 
-        The pause doubles with every attempt, and it is random so that refused clients do not come back together.
+        The pause is random, so that many clients do not retry at the same moment. Its maximum doubles with every
+        attempt.
         """
         least = 0.0
         if attempt > self._retries:
@@ -272,7 +299,7 @@ class _BaseClient:
         if not isinstance(outcome, httpx.Response):
             times = "once" if attempts == 1 else f"{attempts} times"
             why = f"{type(outcome).__name__}: {outcome}".rstrip(": ")
-            raise ServiceUnreachable(f"No answer from {self.url}, asked {times}: {why}")
+            raise ServiceUnreachable(f"{self.url} did not answer, tried {times}: {why}")
         reply: Any = None
         with contextlib.suppress(ValueError):
             reply = outcome.json()
@@ -280,16 +307,58 @@ class _BaseClient:
             return call.result(reply)
         detail = reply.get("error") if isinstance(reply, dict) else None
         if not isinstance(detail, dict):
-            got = f"{outcome.status_code} from {self.url} that is not halfseen's"
-            detail = {"code": "unknown", "message": f"answer: expected the answer of a halfseen service, got {got}"}
+            message = f"{self.url} answered with status {outcome.status_code}, but not as a halfseen service does."
+            detail = {"code": "unknown", "message": message}
         raise _error(detail, outcome.status_code)
 
 
 class Client(_BaseClient):
-    """Calls that wait. Close it, or use it in a `with`; it may be shared by threads."""
+    """A client of the decision service whose calls block until the answer is received.
 
-    def __init__(self, url: str = "http://127.0.0.1:8400", **options: Any) -> None:
-        super().__init__(url, **options)
+    Close the client with `close` or use it in a ``with`` statement. Several threads may share it.
+
+    Parameters
+    ----------
+    url : str
+        The address of the service.
+    token : str, optional
+        A bearer token, if the service requires one.
+    timeout : float, default 10.0
+        Seconds to wait for an answer.
+    retries : int, default 4
+        How often a request is sent again if the service does not answer or is busy.
+
+    Raises
+    ------
+    HalfseenError
+        If an argument is invalid.
+
+    Notes
+    -----
+    Every method raises a `ServiceError` if the service refuses the request, a `ServiceUnreachable` error if it does not
+    answer, and a `HalfseenError` if an argument cannot be sent.
+
+    Examples
+    --------
+    With a service that `halfseen serve` has started:
+
+    .. code-block:: python
+
+        with hs.Client("http://127.0.0.1:8400") as client:
+            client.create_stream("prices", observed=["demand", "stock"], arms=["low", "high"])
+            decision = client.decide("prices", {"demand": 0.5, "stock": -1.0})
+            client.reward("prices", decision, 1.0)
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8400",
+        *,
+        token: str | None = None,
+        timeout: float = 10.0,
+        retries: int = 4,
+    ) -> None:
+        super().__init__(url, token, timeout, retries)
         self._http = httpx.Client(**self._settings)
 
     def __enter__(self) -> Self:
@@ -299,6 +368,7 @@ class Client(_BaseClient):
         self.close()
 
     def close(self) -> None:
+        """Close the connections."""
         self._http.close()
 
     def _send(self, call: _Call[T]) -> T:
@@ -315,59 +385,269 @@ class Client(_BaseClient):
             time.sleep(pause)
 
     def create_stream(
-        self, name: str, *, observed: int | Sequence[str], arms: int | Sequence[str], **rest: Any
+        self, name: str, *, observed: int | Sequence[str], arms: int | Sequence[str], **settings: Any
     ) -> dict[str, Any]:
-        """Further: agent, options, seed, reward_wait, default_reward, late_rewards."""
-        return self._send(_create_stream(name, observed, arms, rest))
+        """Create a stream. If the same stream exists already, nothing changes.
+
+        Parameters
+        ----------
+        name : str
+            The name of the stream: letters, digits, ``.``, ``_`` and ``-``.
+        observed : int or sequence of str
+            The number of observed features, or their names.
+        arms : int or sequence of str
+            The number of arms, or their names.
+        **settings
+            ``agent`` (by default ``"adaptive"``), ``options`` of the agent, ``seed``, ``reward_wait`` in seconds,
+            ``default_reward`` and ``late_rewards``.
+
+        Returns
+        -------
+        dict
+            The stream: its specification, arms and counts.
+
+        Examples
+        --------
+        .. code-block:: python
+
+            client.create_stream("prices", observed=2, arms=["low", "high"], agent="ts-pco", reward_wait=3600.0)
+        """
+        return self._send(_create_stream(name, observed, arms, settings))
 
     def streams(self, after: str = "", limit: int = 100) -> list[dict[str, Any]]:
+        """List streams, ordered by name.
+
+        Parameters
+        ----------
+        after : str, optional
+            List only streams whose names follow this one.
+        limit : int, default 100
+            The maximum number of streams.
+
+        Returns
+        -------
+        list of dict
+            One dictionary per stream, as `stream` returns it.
+        """
         return self._send(_streams(after, limit))
 
     def stream(self, name: str) -> dict[str, Any]:
+        """Describe a stream.
+
+        Parameters
+        ----------
+        name : str
+            The name of the stream.
+
+        Returns
+        -------
+        dict
+            The specification, arms and counts of the stream.
+        """
         return self._send(_Call("GET", _stream_path(name), dict))
 
     def retire_stream(self, name: str) -> dict[str, Any]:
+        """Retire a stream, which then makes no more decisions.
+
+        Parameters
+        ----------
+        name : str
+            The name of the stream.
+
+        Returns
+        -------
+        dict
+            The stream, as `stream` returns it.
+        """
         return self._send(_Call("DELETE", _stream_path(name), dict))
 
     def add_arm(self, stream: str, arm: str | None = None) -> dict[str, Any]:
+        """Add an arm to a stream.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream.
+        arm : str, optional
+            The name of the arm. If arms are numbered, the new arm gets the next number.
+
+        Returns
+        -------
+        dict
+            The stream, as `stream` returns it.
+
+        Notes
+        -----
+        A request without a name is not sent again if the service does not answer, because it could add two arms.
+        """
         return self._send(_add_arm(stream, arm))
 
     def retire_arm(self, stream: str, arm: Arm) -> dict[str, Any]:
+        """Retire an arm, which is then never chosen again.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream.
+        arm : int or str
+            The number or name of the arm.
+
+        Returns
+        -------
+        dict
+            The stream, as `stream` returns it.
+        """
         return self._send(_retire_arm(stream, arm))
 
     def health(self, stream: str) -> dict[str, Any]:
-        """What the agent says of itself: notes, facts, findings."""
+        """Return the health report of the agent of a stream.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream.
+
+        Returns
+        -------
+        dict
+            Notes, facts and findings, as in `Agent.health`.
+        """
         return self._send(_Call("GET", _stream_path(stream, "/health"), dict))
 
     def decide(
         self, stream: str, observation: Observation, *, available: Iterable[Arm] | None = None, key: str | None = None
     ) -> ServedDecision:
-        """An arm for what is seen now; NaN or None: not seen. Without a `key` of yours one is made for this call."""
+        """Ask for a decision.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream.
+        observation : sequence of float, or mapping from features to float
+            The observed features. None or NaN marks a missing entry, as does a feature that the mapping lacks.
+        available : iterable of arms, optional
+            The arms to choose from. All active arms by default.
+        key : str, optional
+            An idempotency key. Requests with the same key get the same decision. By default every call has a new key.
+
+        Returns
+        -------
+        ServedDecision
+            The decision.
+
+        Examples
+        --------
+        .. code-block:: python
+
+            decision = client.decide("prices", {"demand": 0.5}, key="order-1234")
+        """
         return self._send(_decide(stream, observation, available, key))
 
     def reward(self, stream: str, decision: str | ServedDecision, value: float) -> ServedReward:
-        """What a decision brought: now, late, or twice by mistake."""
+        """Send the reward of a decision. Sending the same reward again changes nothing.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream.
+        decision : ServedDecision or str
+            The decision, or its id.
+        value : float
+            The reward.
+
+        Returns
+        -------
+        ServedReward
+            The recorded reward.
+        """
         return self._send(_reward(stream, decision, value))
 
     def decide_many(self, stream: str, observations: Observations) -> list[ServedDecision | ServiceError]:
-        """A decision for each, or the error of that one alone."""
+        """Ask for several decisions in one request.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream.
+        observations : iterable of observations
+            One observation per decision, as for `decide`.
+
+        Returns
+        -------
+        list of ServedDecision or ServiceError
+            One decision per observation, or the error with which the observation was refused.
+        """
         return self._send(_decide_many(stream, observations))
 
     def reward_many(
         self, stream: str, rewards: Iterable[tuple[str | ServedDecision, float]]
     ) -> list[ServedReward | ServiceError]:
-        """What became of each, or the error of that one alone."""
+        """Send several rewards in one request.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream.
+        rewards : iterable of pairs
+            Pairs of a decision, or its id, and its reward.
+
+        Returns
+        -------
+        list of ServedReward or ServiceError
+            One recorded reward per pair, or the error with which the reward was refused.
+        """
         return self._send(_reward_many(stream, rewards))
 
 
 class AsyncClient(_BaseClient):
-    """The same calls, awaited; of more than 100 at once the others wait. Close it with `aclose`, or use it in an
-    `async with`."""
+    """A client of the decision service for asyncio.
 
-    def __init__(self, url: str = "http://127.0.0.1:8400", **options: Any) -> None:
-        super().__init__(url, **options)
+    Close the client with `aclose` or use it in an ``async with`` statement. At most 100 requests are sent at the same
+    time, and further requests wait.
+
+    Parameters
+    ----------
+    url : str
+        The address of the service.
+    token : str, optional
+        A bearer token, if the service requires one.
+    timeout : float, default 10.0
+        Seconds to wait for an answer.
+    retries : int, default 4
+        How often a request is sent again if the service does not answer or is busy.
+
+    Raises
+    ------
+    HalfseenError
+        If an argument is invalid.
+
+    Notes
+    -----
+    Every method raises a `ServiceError` if the service refuses the request, a `ServiceUnreachable` error if it does not
+    answer, and a `HalfseenError` if an argument cannot be sent.
+
+    Examples
+    --------
+    With a service that `halfseen serve` has started:
+
+    .. code-block:: python
+
+        async with hs.AsyncClient("http://127.0.0.1:8400") as client:
+            decision = await client.decide("prices", {"demand": 0.5, "stock": -1.0})
+            await client.reward("prices", decision, 1.0)
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8400",
+        *,
+        token: str | None = None,
+        timeout: float = 10.0,
+        retries: int = 4,
+    ) -> None:
+        super().__init__(url, token, timeout, retries)
         self._http = httpx.AsyncClient(**self._settings)
-        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
+        self._concurrency = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def __aenter__(self) -> Self:
         return self
@@ -376,6 +656,7 @@ class AsyncClient(_BaseClient):
         await self.aclose()
 
     async def aclose(self) -> None:
+        """Close the connections."""
         await self._http.aclose()
 
     async def _send(self, call: _Call[T]) -> T:
@@ -384,7 +665,7 @@ class AsyncClient(_BaseClient):
             attempt += 1
             outcome: _Outcome
             try:
-                async with self._slots:
+                async with self._concurrency:
                     outcome = await self._http.request(call.method, call.path, content=content, params=call.query)
             except httpx.TransportError as error:
                 outcome = error
@@ -393,40 +674,51 @@ class AsyncClient(_BaseClient):
             await asyncio.sleep(pause)
 
     async def create_stream(
-        self, name: str, *, observed: int | Sequence[str], arms: int | Sequence[str], **rest: Any
+        self, name: str, *, observed: int | Sequence[str], arms: int | Sequence[str], **settings: Any
     ) -> dict[str, Any]:
-        return await self._send(_create_stream(name, observed, arms, rest))
+        """Create a stream, as `Client.create_stream` does."""
+        return await self._send(_create_stream(name, observed, arms, settings))
 
     async def streams(self, after: str = "", limit: int = 100) -> list[dict[str, Any]]:
+        """List streams, as `Client.streams` does."""
         return await self._send(_streams(after, limit))
 
     async def stream(self, name: str) -> dict[str, Any]:
+        """Describe a stream, as `Client.stream` does."""
         return await self._send(_Call("GET", _stream_path(name), dict))
 
     async def retire_stream(self, name: str) -> dict[str, Any]:
+        """Retire a stream, as `Client.retire_stream` does."""
         return await self._send(_Call("DELETE", _stream_path(name), dict))
 
     async def add_arm(self, stream: str, arm: str | None = None) -> dict[str, Any]:
+        """Add an arm to a stream, as `Client.add_arm` does."""
         return await self._send(_add_arm(stream, arm))
 
     async def retire_arm(self, stream: str, arm: Arm) -> dict[str, Any]:
+        """Retire an arm, as `Client.retire_arm` does."""
         return await self._send(_retire_arm(stream, arm))
 
     async def health(self, stream: str) -> dict[str, Any]:
+        """Return the health report of the agent of a stream, as `Client.health` does."""
         return await self._send(_Call("GET", _stream_path(stream, "/health"), dict))
 
     async def decide(
         self, stream: str, observation: Observation, *, available: Iterable[Arm] | None = None, key: str | None = None
     ) -> ServedDecision:
+        """Ask for a decision, as `Client.decide` does."""
         return await self._send(_decide(stream, observation, available, key))
 
     async def reward(self, stream: str, decision: str | ServedDecision, value: float) -> ServedReward:
+        """Send the reward of a decision, as `Client.reward` does."""
         return await self._send(_reward(stream, decision, value))
 
     async def decide_many(self, stream: str, observations: Observations) -> list[ServedDecision | ServiceError]:
+        """Ask for several decisions in one request, as `Client.decide_many` does."""
         return await self._send(_decide_many(stream, observations))
 
     async def reward_many(
         self, stream: str, rewards: Iterable[tuple[str | ServedDecision, float]]
     ) -> list[ServedReward | ServiceError]:
+        """Send several rewards in one request, as `Client.reward_many` does."""
         return await self._send(_reward_many(stream, rewards))

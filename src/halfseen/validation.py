@@ -6,12 +6,13 @@ Every function takes the name of the argument first and raises `InvalidInput` wi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halfseen.errors import HalfseenError, invalid, missing_extra
+from halfseen.errors import HalfseenError, InvalidInput, invalid, missing_extra
 
 Floats = NDArray[np.float64]
 
@@ -221,3 +222,30 @@ def probability(argument: str, value: object) -> float:
     if number >= 1:
         raise invalid(argument, "a number between 0 and 1", repr(value))
     return number
+
+
+def too_large(argument: str) -> InvalidInput:
+    """Report observations of which an entry lies outside of ±LIMIT."""
+    return invalid(argument, f"numbers within ±{LIMIT:g}, NaN where missing", "an entry that is too large")
+
+
+def rewards_of_decisions(value: ArrayLike, count: int) -> Floats:
+    """Return the argument `rewards`, one number per decision, as an array (count,)."""
+    array = numbers("rewards", value, f"{count} numbers, one per decision")
+    if array.shape != (count,):
+        raise invalid("rewards", f"{count} numbers, one per decision", f"shape {array.shape}")
+    if not (valid := np.abs(array) <= LIMIT).all():
+        raise invalid("rewards", f"numbers within ±{LIMIT:g}", f"{array[~valid][0]}")
+    return array
+
+
+def check_propensities(argument: str, values: Floats) -> None:
+    """Refuse propensities that are not above 0 or exceed 1 by more than rounding errors."""
+    if not (valid := (values > 0.0) & (values < 1.0 + 1e-6)).all():
+        raise invalid(argument, "probabilities above 0 and at most 1", f"{values[~valid][0]}")
+
+
+def file_path(argument: str, value: object) -> Path:
+    if not isinstance(value, str | Path):
+        raise invalid(argument, "the path of a file", repr(value))
+    return Path(value)

@@ -1,4 +1,4 @@
-"""Save files: whole or refused, never half read."""
+"""Save files: they are read completely or refused."""
 
 import json
 import os
@@ -23,30 +23,32 @@ def saved(tmp_path):
 
 def rewrite_header(path, **changes):
     with zipfile.ZipFile(path) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
-    header = json.loads(parts["header.json"]) | changes
-    parts["header.json"] = json.dumps(header).encode()
+        members = {name: archive.read(name) for name in archive.namelist()}
+    header = json.loads(members["header.json"]) | changes
+    members["header.json"] = json.dumps(header).encode()
     with zipfile.ZipFile(path, "w") as archive:
-        for name, content in parts.items():
+        for name, content in members.items():
             archive.writestr(name, content)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_truncated(saved, share):
+def test_a_truncated_file_is_refused(saved, share):
     _, path = saved
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(SaveFileError, match="expected a whole halfseen agent file, got truncated or damaged"):
+    with pytest.raises(
+        SaveFileError, match=r"expected a complete file of format 'halfseen agent', got .*truncated or damaged"
+    ):
         hs.load(path)
 
 
-def test_any_flipped_byte_is_refused_or_harmless(saved):
+def test_a_damaged_byte_is_refused_or_harmless(saved):
     agent, path = saved
     content = bytearray(path.read_bytes())
     refused = 0
-    for place in range(0, len(content), max(1, len(content) // 200)):
+    for position in range(0, len(content), max(1, len(content) // 200)):
         damaged = content.copy()
-        damaged[place] ^= 0x55
+        damaged[position] ^= 0x55
         path.write_bytes(damaged)
         try:
             assert_same_state(agent, hs.load(path))
@@ -55,53 +57,54 @@ def test_any_flipped_byte_is_refused_or_harmless(saved):
     assert refused > 50
 
 
-@pytest.mark.parametrize("version", [1, VERSION + 1])
-def test_another_save_version(saved, version):
+def test_a_file_of_a_newer_version_is_refused(saved):
     _, path = saved
-    rewrite_header(path, version=version)
-    with pytest.raises(SaveFileError, match=f"expected save version {VERSION}, got '.*' of save version {version}"):
+    rewrite_header(path, version=VERSION + 1)
+    with pytest.raises(SaveFileError, match=f"expected save version {VERSION}, got .* of save version {VERSION + 1}"):
         hs.load(path)
 
 
-def test_another_format(saved):
+def test_a_file_of_another_format_is_refused(saved):
     _, path = saved
     rewrite_header(path, format="something else")
-    with pytest.raises(SaveFileError, match="expected a halfseen agent file"):
+    with pytest.raises(
+        SaveFileError, match=r"expected a file of format 'halfseen agent', got .* of format 'something else'"
+    ):
         hs.load(path)
 
 
-def test_no_such_file(tmp_path):
-    with pytest.raises(SaveFileError, match="there is no such file"):
+def test_a_file_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(SaveFileError, match="There is no file"):
         hs.load(tmp_path / "nowhere.hs")
 
 
-def test_a_folder_is_not_a_file(tmp_path):
-    with pytest.raises(SaveFileError, match="cannot read it"):
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(SaveFileError, match="Cannot read"):
         hs.load(tmp_path)
 
 
-def test_unwritable_place_leaves_nothing(tmp_path):
+def test_saving_into_a_missing_folder_fails(tmp_path):
     agent = make_small("ts-pco")
-    with pytest.raises(SaveFileError, match="cannot write there"):
+    with pytest.raises(SaveFileError, match="Cannot write"):
         agent.save(tmp_path / "missing" / "agent.hs")
 
 
-def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
+def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
     agent, path = saved
     before = path.read_bytes()
     play_rounds(agent, *simulate_rounds(5))
 
-    def full(_):
+    def disk_full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", disk_full)
     with pytest.raises(SaveFileError, match="No space left on device"):
         agent.save(path)
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_no_pickle_inside(saved):
+def test_the_arrays_contain_no_pickled_objects(saved):
     _, path = saved
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
@@ -110,7 +113,7 @@ def test_no_pickle_inside(saved):
                     np.lib.format.read_array(member, allow_pickle=False)
 
 
-def test_names_of_arms_survive(tmp_path):
+def test_names_of_arms_are_saved(tmp_path):
     agent = hs.make("ts-pco", observed=2, arms=["hold", "buy"], seed=3)
     agent.decide([1.0, 2.0])
     agent.save(tmp_path / "a.hs")
@@ -120,7 +123,7 @@ def test_names_of_arms_survive(tmp_path):
     assert twin.name == "ts-pco"
 
 
-def test_saving_again_keeps_permissions_and_links(saved, tmp_path):
+def test_saving_over_a_file_keeps_its_permissions_and_links(saved, tmp_path):
     agent, path = saved
     path.chmod(0o600)
     link = tmp_path / "link.hs"
@@ -130,20 +133,20 @@ def test_saving_again_keeps_permissions_and_links(saved, tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_header_that_does_not_fit_its_arrays_is_refused(saved):
+def test_a_header_that_contradicts_the_arrays_is_refused(saved):
     _, path = saved
     with zipfile.ZipFile(path) as archive:
         header = json.loads(archive.read("header.json"))
     rewrite_header(path, recipe=header["recipe"] | {"arms": 7})
-    with pytest.raises(SaveFileError, match="does not fit together"):
+    with pytest.raises(SaveFileError, match="is inconsistent"):
         hs.load(path)
 
 
 @pytest.mark.parametrize("added", [3, [3], [{"name": "x", "params": None, "round": 4}], [{"name": None}]])
-def test_added_arms_that_make_no_sense_are_refused(saved, added):
+def test_invalid_added_arms_are_refused(saved, added):
     _, path = saved
     with zipfile.ZipFile(path) as archive:
         header = json.loads(archive.read("header.json"))
     rewrite_header(path, recipe=header["recipe"] | {"added": added})
-    with pytest.raises(SaveFileError, match="does not fit together"):
+    with pytest.raises(SaveFileError, match="is inconsistent"):
         hs.load(path)

@@ -1,4 +1,4 @@
-"""Whichever agent or fleet calls it, a kernel is called with the same types: others would be compiled once more."""
+"""Check that every kernel is compiled for one signature only, whichever agent or fleet calls it."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from halfseen.kernels.compiling import KERNELS
 
 
 def signatures():
-    return {name: set(getattr(one, "signatures", ())) for name, one in KERNELS.items()}
+    return {name: set(getattr(kernel, "signatures", ())) for name, kernel in KERNELS.items()}
 
 
 @pytest.fixture(autouse=True)

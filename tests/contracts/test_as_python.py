@@ -1,7 +1,4 @@
-"""Every catalogued agent decides alike with kernels compiled and with kernels run as the Python they are written in.
-
-So each kernel of an agent is compared with itself, uncompiled: the compiler, its flags and its machine code drop out.
-"""
+"""Every catalogued agent makes the same decisions with compiled kernels and with the same kernels run as Python."""
 
 from __future__ import annotations
 
@@ -17,22 +14,22 @@ from settings import context_argument, make_small, simulate_rounds
 
 import halfseen as hs
 
-FEW = 12  # rounds, of those whose identification takes seconds in Python
+ADAPTIVE_ROUNDS = 12  # few, because identification takes seconds in Python
 
 
 def play() -> dict[str, list[list[float]]]:
-    """The arm, the propensities and what every arm is expected to pay, round by round, of every agent."""
+    """Return the arm, the propensities and the expected rewards of every round, for every agent."""
     played = {}
     for name in hs.catalog():
         agent, (contexts, ys, noise) = make_small(name), simulate_rounds(60, missing=0.1)
-        rounds = FEW if name.startswith("adaptive") else len(ys)
-        rows, late = [], []
+        rounds = ADAPTIVE_ROUNDS if name.startswith("adaptive") else len(ys)
+        rows, pending = [], []
         for t in range(rounds):
             decision = agent.decide(ys[t], **context_argument(agent, contexts[t]))
             rows.append([decision.index, *decision.propensities, *np.nan_to_num(decision.expected)])
-            late.append(decision.id)
+            pending.append(decision.id)
             if t % 3:
-                agent.learn(late.pop(0), float(noise[t]))
+                agent.learn(pending.pop(0), float(noise[t]))
         if name.startswith("adaptive"):
             agent.refit()
             decision = agent.decide(ys[-1])
@@ -41,12 +38,12 @@ def play() -> dict[str, list[list[float]]]:
     return played
 
 
-def test_compiled_and_not_they_decide_alike() -> None:
-    found = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(hs.__file__).parents[1])])
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": found}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    interpreted = json.loads(done.stdout)
+def test_compiled_kernels_decide_as_python_does() -> None:
+    python_path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(hs.__file__).parents[1])])
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": python_path}
+    process = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-2000:]
+    interpreted = json.loads(process.stdout)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hs.HalfseenWarning)
         compiled = play()
@@ -56,5 +53,5 @@ def test_compiled_and_not_they_decide_alike() -> None:
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")  # whole numbers of NumPy that are meant to overflow
+    warnings.simplefilter("ignore")  # the integers of the random generator overflow on purpose
     print(json.dumps(play()))

@@ -1,4 +1,4 @@
-"""The examples in CONTRIBUTING.md work: their code runs, and their agents do what every agent must do."""
+"""The examples in CONTRIBUTING.md run, and their agents pass the tests that every agent must pass."""
 
 import inspect
 import re
@@ -20,7 +20,7 @@ EXAMPLES = ["ewma-ts", "mean-ts", "pco-softmax"]
 
 
 def blocks():
-    """The blocks of code, each with the file that the text before it names last."""
+    """Yield the blocks of code, each with the last path that the text before the block names."""
     before, *parts = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```python\n")
     for part in parts:
         path = re.findall(r"`((?:src|tests)/[^`]+)\.py`", before)[-1]
@@ -30,8 +30,8 @@ def blocks():
 
 @pytest.fixture
 def examples(monkeypatch):
-    """The modules of the examples by path. Their agents are added to the catalogue."""
-    monkeypatch.setattr(compiling, "KERNELS", dict.fromkeys(all_kernels()))  # to which only the examples add
+    """Return the modules of the examples by path, after adding their agents to the catalogue."""
+    monkeypatch.setattr(compiling, "KERNELS", dict.fromkeys(all_kernels()))  # the examples add their kernels to a copy
     modules = {}
     for path, code in blocks():
         name = path.removeprefix("src/").replace("/", ".")
@@ -42,13 +42,13 @@ def examples(monkeypatch):
             monkeypatch.setitem(sys.modules, name, module)
         exec(compile(code, f"<{path}>", "exec"), vars(module))
         if module.__name__ == catalogue.__name__:
-            for entry in module._TABLE[1:]:
+            for entry in module._ENTRIES[1:]:
                 monkeypatch.setitem(catalogue.CATALOG._entries, entry.name, entry)
     return modules
 
 
 def find_tests(module, parameters):
-    """The tests of a module that take these parameters, for every agent."""
+    """Return the tests of a module that have these parameters and run for every agent."""
     tests = [one for key, one in vars(module).items() if key.startswith("test_") and inspect.isfunction(one)]
     return [
         one
@@ -64,25 +64,25 @@ CONTRACT = [test for module in MODULES for test in find_tests(module, ["name"])]
 
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("test", CONTRACT, ids=lambda test: test.__name__)
-def test_their_agents_keep_the_contract(name, test, examples):
+def test_the_agents_of_the_examples_pass_the_contract_tests(name, test, examples):
     test(name)
 
 
-def test_their_own_tests_pass(examples):
+def test_the_tests_of_the_examples_pass(examples):
     tests = [test for path in examples if path.startswith("tests/") for test in find_tests(examples[path], [])]
     assert len(tests) == 3
     for test in tests:
         test()
 
 
-def test_there_is_one_of_each_kind(examples):
+def test_there_is_an_example_of_each_kind(examples):
     assert set(EXAMPLES) <= set(catalogue.CATALOG)
     assert len(CONTRACT) > 20
     world = examples["src/halfseen/worlds/named"].many_arms()
     assert world.begin([1, 2]).advance(3).expected.shape == (3, 2, 30)
 
 
-def test_the_files_and_names_in_its_text_exist():
+def test_the_files_and_names_in_the_text_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     new = {f"{path}.py" for path, _ in blocks()}
     for path in set(re.findall(r"`((?:src|tests|docs|benchmarks)/[^`*]+)`", text)) - new:

@@ -1,4 +1,4 @@
-"""The contract every catalogued agent keeps, discovered from the catalogue."""
+"""What every agent of the catalogue must do."""
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from settings import (
     arm_params,
     assert_same_state,
     context_argument,
+    contexts_argument,
     make_small,
     play_rounds,
     simulate_rounds,
@@ -22,7 +23,7 @@ from halfseen.components import StreamBatch
 from halfseen.kernels.random import stream_keys
 
 pytestmark = pytest.mark.parametrize("name", list(hs.catalog()))
-ROUNDS = 3 * 5 * LATENT + 7  # past three windows of the estimators that refit
+ROUNDS = 3 * 5 * LATENT + 7  # more than three windows of the estimators that refit
 
 
 def test_arms_are_valid_and_propensities_are_a_distribution(name):
@@ -38,45 +39,45 @@ def test_arms_are_valid_and_propensities_are_a_distribution(name):
         agent.learn(decision.id, 1.5)
 
 
-def test_same_seed_same_decisions(name):
-    lived = [play_rounds(make_small(name, seed=5), *simulate_rounds(ROUNDS)) for _ in range(2)]
-    assert lived[0] == lived[1]
+def test_the_same_seed_gives_the_same_decisions(name):
+    played = [play_rounds(make_small(name, seed=5), *simulate_rounds(ROUNDS)) for _ in range(2)]
+    assert played[0] == played[1]
 
 
-def test_fold_equals_living_through_it(name):
+def test_fold_gives_the_state_of_an_agent_that_decided_itself(name):
     xs, ys, noise = simulate_rounds(ROUNDS, missing=0.1)
     agent, twin = make_small(name), make_small(name)
     arms, rewards = play_rounds(agent, xs, ys, noise)
-    twin.fold(ys, arms, rewards, contexts=xs)
+    twin.fold(ys, arms, rewards, **contexts_argument(name, xs))
     assert_same_state(agent, twin)
 
 
-def test_save_load_continue_is_bit_identical(name, tmp_path):
+def test_a_loaded_agent_continues_bit_for_bit(name, tmp_path):
     xs, ys, noise = simulate_rounds(ROUNDS, missing=0.1)
     cut = ROUNDS // 2
     agent = make_small(name)
     play_rounds(agent, xs[:cut], ys[:cut], noise[:cut])
-    waiting = agent.decide(ys[cut], **context_argument(agent, xs[cut]))
+    pending = agent.decide(ys[cut], **context_argument(agent, xs[cut]))
     agent.save(tmp_path / "agent.hs")
     twin = hs.load(tmp_path / "agent.hs")
     assert_same_state(agent, twin)
     for one in (agent, twin):
-        one.learn(waiting.id, -0.7)
+        one.learn(pending.id, -0.7)
     assert play_rounds(agent, xs[cut:], ys[cut:], noise[cut:]) == play_rounds(twin, xs[cut:], ys[cut:], noise[cut:])
     assert_same_state(agent, twin)
 
 
 def test_a_batch_equals_single_agents(name):
-    """Four streams with their own seeds, worlds and gaps against four agents on their own, bit for bit."""
-    stories = [simulate_rounds(ROUNDS, seed=s, missing=0.05 * s) for s in range(4)]
+    """Compare a policy for four streams with four agents, bit for bit."""
+    simulations = [simulate_rounds(ROUNDS, seed=s, missing=0.05 * s) for s in range(4)]
     streams = StreamBatch(stream_keys([11, 12, 13, 14]), OBSERVED, ARMS)
     policy, table = CATALOG[name].build(streams, small_options(name)), arm_params()
     singles = [make_small(name, seed=11 + s) for s in range(4)]
-    lived = [play_rounds(agent, *one) for agent, one in zip(singles, stories, strict=True)]
+    played = [play_rounds(agent, *one) for agent, one in zip(singles, simulations, strict=True)]
     for t in range(ROUNDS):
-        contexts, ys, noise = (np.stack([one[part][t] for one in stories]) for part in range(3))
+        contexts, ys, noise = (np.stack([one[part][t] for one in simulations]) for part in range(3))
         choices = policy.decide(ys, contexts=contexts if policy.estimator.reveals_context else None)
-        assert choices.arms.tolist() == [arms[t] for arms, _ in lived]
+        assert choices.arms.tolist() == [arms[t] for arms, _ in played]
         rewards = np.array([table[arm] @ x for arm, x in zip(choices.arms, contexts, strict=True)]) + noise
         policy.learn(choices.rounds, choices.features, choices.arms, rewards)
     for s, agent in enumerate(singles):
@@ -84,57 +85,59 @@ def test_a_batch_equals_single_agents(name):
             np.testing.assert_array_equal(value[s], agent.policy.learner.state()[key][0])
 
 
-def test_one_compiled_call_is_its_parts(name):
-    """Where scores and choice come from one call, the same from the parts, bit for bit; for one stream and for more."""
+def test_the_fused_kernel_equals_scoring_and_picking(name):
+    """One compiled call that scores and picks gives the same as two calls, bit for bit."""
     for count in (1, 3):
-        stories = [simulate_rounds(ROUNDS, seed=s, missing=0.05) for s in range(count)]
+        simulations = [simulate_rounds(ROUNDS, seed=s, missing=0.05) for s in range(count)]
         streams = StreamBatch(stream_keys(range(count)), OBSERVED, ARMS)
-        whole, parts = (CATALOG[name].build(streams, small_options(name)) for _ in range(2))
-        assert whole._distribution is not None or name not in ("ts-pco", "kf-ts", "emkf-ucb", "pco-greedy")
-        parts._distribution = None
+        fused, separate = (CATALOG[name].build(streams, small_options(name)) for _ in range(2))
+        assert fused._distribution is not None or name not in ("ts-pco", "kf-ts", "emkf-ucb", "pco-greedy")
+        separate._distribution = None
         for t in range(ROUNDS):
-            contexts, ys, noise = (np.stack([one[part][t] for one in stories]) for part in range(3))
-            shown_to = contexts if whole.estimator.reveals_context else None
+            contexts, ys, noise = (np.stack([one[part][t] for one in simulations]) for part in range(3))
+            true_contexts = contexts if fused.estimator.reveals_context else None
             available = np.arange(ARMS) != np.full((count, 1), t % ARMS) if t % 3 == 0 else None
-            one, other = (policy.decide(ys, contexts=shown_to, available=available) for policy in (whole, parts))
+            one, other = (
+                policy.decide(ys, contexts=true_contexts, available=available) for policy in (fused, separate)
+            )
             for field, mine, theirs in zip(one._fields, one, other, strict=True):
                 np.testing.assert_array_equal(mine, theirs, err_msg=field)
-            np.testing.assert_array_equal(whole.propensities(one), parts.propensities(other))
-            for policy, choices in ((whole, one), (parts, other)):
+            np.testing.assert_array_equal(fused.propensities(one), separate.propensities(other))
+            for policy, choices in ((fused, one), (separate, other)):
                 policy.learn(choices.rounds, choices.features, choices.arms, noise + choices.arms)
-        for key, value in whole.state().items():
-            np.testing.assert_array_equal(value, parts.state()[key], err_msg=key)
+        for key, value in fused.state().items():
+            np.testing.assert_array_equal(value, separate.state()[key], err_msg=key)
 
 
-def test_streams_may_step_at_their_own_pace(name):
+def test_streams_of_a_batch_may_have_different_numbers_of_rounds(name):
     xs, ys, _ = simulate_rounds(30)
     streams = StreamBatch(stream_keys([21, 22]), OBSERVED, ARMS)
-    policy, alone = CATALOG[name].build(streams, small_options(name)), make_small(name, seed=22)
+    policy, single = CATALOG[name].build(streams, small_options(name)), make_small(name, seed=22)
     revealed = policy.estimator.reveals_context
     second = np.array([1])
     for t in range(30):
         if t % 3 == 0:
             policy.decide(ys[:2], contexts=xs[:2] if revealed else None)
-            alone.decide(ys[1], **context_argument(alone, xs[1]))
-        got = policy.decide(ys[t : t + 1], contexts=xs[t : t + 1] if revealed else None, rows=second)
-        want = alone.decide(ys[t], **context_argument(alone, xs[t]))
-        assert got.arms[0] == want.index
-        np.testing.assert_array_equal(got.features[0], want.context)
+            single.decide(ys[1], **context_argument(single, xs[1]))
+        choices = policy.decide(ys[t : t + 1], contexts=xs[t : t + 1] if revealed else None, rows=second)
+        expected = single.decide(ys[t], **context_argument(single, xs[t]))
+        assert choices.arms[0] == expected.index
+        np.testing.assert_array_equal(choices.features[0], expected.context)
 
 
-def test_late_rewards_are_credited_with_their_own_round(name):
+def test_late_rewards_are_learnt_with_the_context_of_their_round(name):
     xs, ys, _ = simulate_rounds(25)
-    prompt, late = make_small(name), make_small(name)
-    for agent in (prompt, late):
+    in_order, reversed_order = make_small(name), make_small(name)
+    for agent in (in_order, reversed_order):
         ids = [agent.decide(y, **context_argument(agent, x)).id for x, y in zip(xs, ys, strict=True)]
-        order = ids if agent is prompt else ids[::-1]
+        order = ids if agent is in_order else ids[::-1]
         for number in order:
             agent.learn(number, 0.1 * number)
-    for key, value in prompt.state().items():
-        np.testing.assert_allclose(late.state()[key], value, rtol=1e-9, atol=1e-12, err_msg=key)
+    for key, value in in_order.state().items():
+        np.testing.assert_allclose(reversed_order.state()[key], value, rtol=1e-9, atol=1e-12, err_msg=key)
 
 
-def test_only_available_arms_are_played(name):
+def test_only_available_arms_are_chosen(name):
     agent, (xs, ys, _) = make_small(name), simulate_rounds(40)
     for x, y in zip(xs, ys, strict=True):
         decision = agent.decide(y, available=[1, 3], **context_argument(agent, x))
@@ -143,7 +146,7 @@ def test_only_available_arms_are_played(name):
         assert decision.propensities.sum() == pytest.approx(1, abs=1e-9)
 
 
-def test_nothing_seen_is_fine(name):
+def test_observations_may_be_missing(name):
     agent, (xs, ys, _) = make_small(name), simulate_rounds(10)
     ys[2], ys[5, 1] = np.nan, np.nan
     for x, y in zip(xs, ys, strict=True):
@@ -157,13 +160,19 @@ def test_nothing_seen_is_fine(name):
     [
         ([1.0, 2.0], "observation: expected 3 numbers, got shape (2,)"),
         ([[1.0, 2.0, 3.0]], "observation: expected 3 numbers, got shape (1, 3)"),
-        ([1.0, -np.inf, 2.0], "observation: expected numbers within ±1e+100, got an entry too large"),
-        ([1.0, 1e200, 2.0], "observation: expected numbers within ±1e+100, got an entry too large"),
+        (
+            [1.0, -np.inf, 2.0],
+            "observation: expected numbers within ±1e+100, NaN where missing, got an entry that is too large",
+        ),
+        (
+            [1.0, 1e200, 2.0],
+            "observation: expected numbers within ±1e+100, NaN where missing, got an entry that is too large",
+        ),
         ("abc", "observation: expected 3 numbers, got 'abc'"),
         ([1.0, "x", 2.0], "observation: expected 3 numbers, got [1.0, 'x', 2.0]"),
     ],
 )
-def test_a_bad_observation_changes_nothing(name, observation, line):
+def test_an_invalid_observation_changes_nothing(name, observation, line):
     agent, (xs, ys, noise) = make_small(name), simulate_rounds(30)
     play_rounds(agent, xs, ys, noise)
     before = state_bytes(agent)
@@ -179,17 +188,17 @@ def test_a_bad_observation_changes_nothing(name, observation, line):
         (
             999,
             1.0,
-            "decision_id: expected one of agent.pending (decisions so far: 31), got 999, which was never decided",
+            "decision_id: expected a decision of agent.pending, got 999, which was never made (decisions so far: 31)",
         ),
-        (1, 1.0, "decision_id: got 1, which was rewarded before"),
-        ("x", 1.0, "decision_id: got 'x', which was never decided"),
+        (1, 1.0, "decision_id: expected a decision of agent.pending, got 1, which already has its reward"),
+        ("x", 1.0, "decision_id: expected a decision of agent.pending, got 'x', which was never made"),
         ([31], 1.0, "decision_id: expected the id of a decision, got [31]"),
         (31, float("nan"), "reward: expected a number within ±1e+100, got nan"),
         (31, float("inf"), "reward: expected a number within ±1e+100, got inf"),
         (31, "much", "reward: expected a number within ±1e+100, got 'much'"),
     ],
 )
-def test_a_bad_reward_changes_nothing(name, decision_id, reward, line):
+def test_an_invalid_reward_changes_nothing(name, decision_id, reward, line):
     agent, (xs, ys, noise) = make_small(name), simulate_rounds(30)
     play_rounds(agent, xs, ys, noise)
     agent.decide(ys[0], **context_argument(agent, xs[0]))
@@ -201,7 +210,7 @@ def test_a_bad_reward_changes_nothing(name, decision_id, reward, line):
     assert state_bytes(agent) == before
 
 
-def test_bad_available_changes_nothing(name):
+def test_invalid_available_arms_change_nothing(name):
     agent, (xs, ys, _) = make_small(name), simulate_rounds(2)
     before = state_bytes(agent)
     for available, line in [
@@ -215,8 +224,8 @@ def test_bad_available_changes_nothing(name):
     assert state_bytes(agent) == before
 
 
-def test_the_largest_numbers_allowed_leave_a_finite_state(name):
-    """What cannot be learnt from in double precision is refused, and changes nothing."""
+def test_the_largest_allowed_numbers_leave_a_finite_state(name):
+    """Rewards that cannot be learnt in double precision are refused and change nothing."""
     agent, (xs, ys, noise) = make_small(name), simulate_rounds(60)
     for t, (x, y) in enumerate(zip(xs, ys, strict=True)):
         huge = 1e100 if t in (3, 30) else 1.0
@@ -227,21 +236,20 @@ def test_the_largest_numbers_allowed_leave_a_finite_state(name):
         except hs.HalfseenError:
             assert state_bytes(agent) == before
     for key, value in agent.state().items():
-        there = (
-            ~np.isnan(value) if key in ("estimator.observations", "estimator.rewards") else np.True_
-        )  # NaN: never came
-        assert np.isfinite(value.astype(float)[np.broadcast_to(there, value.shape)]).all(), key
+        # NaN marks missing observations and rewards.
+        present = ~np.isnan(value) if key in ("estimator.observations", "estimator.rewards") else np.True_
+        assert np.isfinite(value.astype(float)[np.broadcast_to(present, value.shape)]).all(), key
     assert np.isfinite(agent.decide(ys[0], **context_argument(agent, xs[0])).expected).all()
 
 
-def test_a_restored_agent_shares_nothing_with_the_one_it_was_taken_from(name):
+def test_a_restored_agent_shares_no_arrays_with_the_original(name):
     xs, ys, noise = simulate_rounds(30)
     agent, twin = make_small(name), make_small(name)
     play_rounds(agent, xs, ys, noise)
     agent.decide(ys[0], **context_argument(agent, xs[0]))
-    taken = agent.state()
-    twin.restore(taken)
+    state = agent.state()
+    twin.restore(state)
     before = state_bytes(twin)
     play_rounds(agent, xs, ys, noise)
     assert state_bytes(twin) == before
-    assert {key: value.tobytes() for key, value in taken.items()} == before
+    assert {key: value.tobytes() for key, value in state.items()} == before

@@ -1,8 +1,17 @@
-"""Integers of a state, whatever their values, are refused or do no harm: kernels index by some and check no bounds."""
+"""Invalid integers in a state are refused or harmless. Kernels use some of them as indices and check no bounds."""
 
 import numpy as np
 import pytest
-from settings import ARMS, OBSERVED, context_argument, make_small, simulate_rounds, small_options, state_bytes
+from settings import (
+    ARMS,
+    OBSERVED,
+    context_argument,
+    contexts_argument,
+    make_small,
+    simulate_rounds,
+    small_options,
+    state_bytes,
+)
 
 import halfseen as hs
 
@@ -13,20 +22,20 @@ pytestmark = pytest.mark.filterwarnings("ignore::halfseen.HalfseenWarning")
 every_agent = pytest.mark.parametrize("name", list(hs.catalog()))
 
 
-def hostile(state):
-    """The state with one integer of one array, or all of them, replaced."""
+def hostile_states(state):
+    """Yield copies of the state in which one or all integers of an array are replaced."""
     for key, array in state.items():
         if array.dtype.kind in "iu" and array.size:
             for value in VALUES:
                 if array.dtype.kind == "u" and value < 0:
                     continue
-                for place in (0, -1, slice(None)):
+                for index in (0, -1, slice(None)):
                     changed = array.copy()
-                    changed.flat[place] = value
-                    yield f"{key}[{place}] = {value}", state | {key: changed}
+                    changed.flat[index] = value
+                    yield f"{key}[{index}] = {value}", state | {key: changed}
 
 
-def played(name):
+def played_agent(name):
     agent, (xs, ys, noise) = make_small(name), simulate_rounds(ROUNDS)
     ids = []
     for x, y, reward in zip(xs, ys, noise, strict=True):
@@ -37,15 +46,15 @@ def played(name):
 
 
 @every_agent
-def test_of_an_agent(name):
-    agent, twin = played(name), make_small(name)
+def test_hostile_states_of_an_agent(name):
+    agent, twin = played_agent(name), make_small(name)
     xs, ys, _ = simulate_rounds(3, seed=5)
     blank, refused = state_bytes(twin), 0
-    for what, state in hostile(agent.state()):
+    for description, state in hostile_states(agent.state()):
         try:
             twin.restore(state)
         except hs.HalfseenError:
-            assert state_bytes(twin) == blank, what
+            assert state_bytes(twin) == blank, description
             refused += 1
             continue
         for x, y in zip(xs, ys, strict=True):
@@ -59,17 +68,17 @@ def test_of_an_agent(name):
 
 
 @every_agent
-def test_of_a_fleet(name):
+def test_hostile_states_of_a_fleet(name):
     def fresh():
         return hs.Fleet(name, observed=OBSERVED, arms=ARMS, **small_options(name))
 
     fleet, (xs, ys, _) = fresh(), simulate_rounds(12)
     fleet.add(["a", "b"], seeds=[1, 2])
-    given = {"contexts": xs[:2]} if hs.catalog()[name].reveals_context else {}
+    given = contexts_argument(name, xs[:2])
     for y in ys:
         decisions = fleet.decide(np.stack([y, -y]), **given)
         fleet.learn(decisions.ids[:1], [1.0])
-    for _, state in hostile(fleet.state()):
+    for _, state in hostile_states(fleet.state()):
         other = fresh()
         try:
             other.restore(state)
@@ -80,15 +89,15 @@ def test_of_a_fleet(name):
         other.health()
 
 
-def test_of_a_model_from_elsewhere():
-    agent = played("adaptive")
+def test_hostile_models():
+    agent = played_agent("adaptive")
     agent.refit()
     before, start = state_bytes(agent), agent.state()
-    for what, model in hostile(agent.model()):
+    for description, model in hostile_states(agent.model()):
         try:
             agent.accept(model)
         except hs.HalfseenError:
-            assert state_bytes(agent) == before, what
+            assert state_bytes(agent) == before, description
             continue
         agent.decide(simulate_rounds(1)[1][0])
         agent.restore(start)

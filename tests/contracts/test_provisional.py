@@ -1,4 +1,4 @@
-"""Provisional rewards, of every catalogued agent: another one put in their place is as if it had come at once."""
+"""For every catalogued agent, replacing a provisional reward equals learning the final reward at once."""
 
 import numpy as np
 import pytest
@@ -27,81 +27,85 @@ from halfseen.learners.ridge import Ridge
 
 every_agent = pytest.mark.parametrize("name", list(hs.catalog()))
 CUT, ROUNDS = 60, 80
-LATE = range(62, 72, 2)  # rounds whose real reward comes late
+LATE = range(62, 72, 2)  # rounds whose final reward arrives late
 
 
-def manual(name: str) -> dict[str, object]:
+def manual_refit(name: str) -> dict[str, object]:
     return {"refit": "manual"} if "refit" in hs.catalog()[name].options else {}
 
 
-def grown_up(name: str) -> hs.Agent:
-    """One that has learnt from some rounds and, if it identifies, has a model."""
+def trained_agent(name: str) -> hs.Agent:
+    """Return an agent that has learnt from some rounds and has been refitted if it can be."""
     xs, ys, noise = simulate_rounds(CUT, missing=0.1)
-    agent = make_small(name, **manual(name))
+    agent = make_small(name, **manual_refit(name))
     play_rounds(agent, xs, ys, noise)
     if agent.policy.can_refit:
         agent.refit()
     return agent
 
 
-def paid(number: int) -> float:
+def final_reward(number: int) -> float:
     return float(np.sin(3.0 * number)) + 0.2 * number
 
 
-def go_on(agent: hs.Agent, *, provisional: float | None, heard: bool = False, checkpoint=lambda agent: agent):
-    """Rounds CUT + 1 to ROUNDS, arms as in a record. Rewards come when the next round has begun, or `heard` before it.
+def continue_playing(
+    agent: hs.Agent, *, provisional: float | None, at_once: bool = False, checkpoint=lambda agent: agent
+):
+    """Replay rounds CUT + 1 to ROUNDS.
 
-    Those of LATE are `provisional` at first, with which the real ones come at the end; or with None real at once.
+    The reward of a round is learnt after the next round has started or, with `at_once`, before. The rounds of LATE
+    first get the reward `provisional` and their final reward at the end. If `provisional` is None, they get their final
+    reward like the other rounds.
     """
     xs, ys, _ = simulate_rounds(ROUNDS, missing=0.1)
 
-    def come(number: int) -> None:
+    def learn(number: int) -> None:
         if number in LATE and provisional is not None:
             agent.learn(number, provisional, provisional=True)
         else:
-            agent.learn(number, paid(number))
+            agent.learn(number, final_reward(number))
 
     for t in range(CUT, ROUNDS):
         agent.replay(ys[t], (3 * t) % ARMS, propensity=0.3, **context_argument(agent, xs[t]))
-        if heard:
-            come(t + 1)
+        if at_once:
+            learn(t + 1)
         elif t > CUT:
-            come(t)
+            learn(t)
     agent = checkpoint(agent)
     if provisional is not None:
         assert set(LATE) <= set(agent.pending)
         first, second, *others = reversed(LATE)
-        agent.learn(first, paid(first))
-        agent.learn(second, -7.0, provisional=True)  # changed its mind
-        agent.learn_many([second, *others], [paid(number) for number in (second, *others)])
+        agent.learn(first, final_reward(first))
+        agent.learn(second, -7.0, provisional=True)  # a provisional reward can be replaced by another one
+        agent.learn_many([second, *others], [final_reward(number) for number in (second, *others)])
     return agent
 
 
 @every_agent
-def test_the_real_reward_in_the_place_of_the_provisional_is_as_if_it_had_come_at_once(name):
-    at_once, agent = grown_up(name), grown_up(name)
+def test_replacing_a_provisional_reward_equals_learning_the_final_one(name):
+    direct, agent = trained_agent(name), trained_agent(name)
     assert agent.takes_provisional
-    go_on(at_once, provisional=None)
-    go_on(agent, provisional=-1.3)
+    continue_playing(direct, provisional=None)
+    continue_playing(agent, provisional=-1.3)
     if agent.policy.can_refit:
         assert agent.policy.learner.fitted.all()
         assert not agent.policy.estimator.uses_raw_observation.any()
-    wanted, got = at_once.state(), agent.state()
-    assert got.keys() == wanted.keys()
-    for key, value in wanted.items():
-        np.testing.assert_allclose(got[key], value, rtol=1e-9, atol=1e-9 * _size(value), err_msg=key)
+    expected, got = direct.state(), agent.state()
+    assert got.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_allclose(got[key], value, rtol=1e-9, atol=1e-9 * _largest(value), err_msg=key)
         if value.dtype.kind != "f":
             np.testing.assert_array_equal(got[key], value, err_msg=key)
 
 
-def _size(value: np.ndarray) -> float:
+def _largest(value: np.ndarray) -> float:
     finite = np.abs(value[np.isfinite(value)]) if value.dtype.kind == "f" else np.zeros(0)
     return float(finite.max(initial=0.0))
 
 
 @every_agent
-def test_a_provisional_reward_is_learnt_as_any_other(name):
-    agent, twin = grown_up(name), grown_up(name)
+def test_a_provisional_reward_is_learnt_like_any_other(name):
+    agent, twin = trained_agent(name), trained_agent(name)
     for one in (agent, twin):
         one.replay([0.3, -0.2, 0.1], 2, **context_argument(one, np.ones(5)))
     agent.learn(CUT + 1, 0.7, provisional=True)
@@ -109,48 +113,48 @@ def test_a_provisional_reward_is_learnt_as_any_other(name):
     assert agent.health().facts["provisional rewards"] == 1
     assert agent.health().facts["decisions waiting"] == 0
     twin.learn(CUT + 1, 0.7)
-    held = agent.state()
-    assert held.pop(PROVISIONAL)[0, :2].tolist() == [CUT + 1, 0.7]
+    state = agent.state()
+    assert state.pop(PROVISIONAL)[0, :2].tolist() == [CUT + 1, 0.7]
     for key, value in twin.state().items():
         if not key.startswith("pending."):
-            np.testing.assert_array_equal(held[key], value, err_msg=key)
-    agent.learn(CUT + 1, 0.7)  # the same for good
+            np.testing.assert_array_equal(state[key], value, err_msg=key)
+    agent.learn(CUT + 1, 0.7)  # the final reward equals the provisional one
     assert_same_state(agent, twin)
 
 
 @every_agent
-def test_saved_and_loaded_in_between_it_goes_on_bit_for_bit(name, tmp_path):
-    def saved(agent: hs.Agent) -> hs.Agent:
+def test_a_loaded_agent_with_provisional_rewards_continues_bit_for_bit(name, tmp_path):
+    def save_and_load(agent: hs.Agent) -> hs.Agent:
         agent.save(tmp_path / "agent.hs")
         return hs.load(tmp_path / "agent.hs")
 
-    agent, again, twin = grown_up(name), grown_up(name), grown_up(name)
-    go_on(agent, provisional=0.4, heard=True)
-    go_on(again, provisional=0.4, heard=True)
-    assert_same_state(agent, again)
-    twin = go_on(twin, provisional=0.4, heard=True, checkpoint=saved)
+    agent, repeated, twin = trained_agent(name), trained_agent(name), trained_agent(name)
+    continue_playing(agent, provisional=0.4, at_once=True)
+    continue_playing(repeated, provisional=0.4, at_once=True)
+    assert_same_state(agent, repeated)
+    twin = continue_playing(twin, provisional=0.4, at_once=True, checkpoint=save_and_load)
     assert_same_state(agent, twin)
 
 
 @every_agent
-def test_a_batch_is_single_agents(name):
-    stories = [simulate_rounds(40, seed=s, missing=0.05 * s) for s in range(3)]
+def test_a_batch_equals_single_agents(name):
+    simulations = [simulate_rounds(40, seed=s, missing=0.05 * s) for s in range(3)]
     policy = CATALOG[name].build(
-        StreamBatch(stream_keys([11, 12, 13]), OBSERVED, ARMS), small_options(name) | manual(name)
+        StreamBatch(stream_keys([11, 12, 13]), OBSERVED, ARMS), small_options(name) | manual_refit(name)
     )
-    singles = [make_small(name, seed=11 + s, **manual(name)) for s in range(3)]
+    singles = [make_small(name, seed=11 + s, **manual_refit(name)) for s in range(3)]
     arms, given = np.array([1, 0, 3]), np.array([0.5, -2.0, 1.25])
-    held = []
+    learnt = []
     for t in range(40):
-        contexts, ys = (np.stack([one[part][t] for one in stories]) for part in range(2))
-        made = policy.replay(ys, arms, contexts=contexts if policy.estimator.reveals_context else None)
-        replacement_data = policy.learn_provisional(made.rounds, made.features, arms, given + t)
-        held.append((made.rounds, made.features, replacement_data))
+        contexts, ys = (np.stack([one[part][t] for one in simulations]) for part in range(2))
+        choices = policy.replay(ys, arms, contexts=contexts if policy.estimator.reveals_context else None)
+        replacement_data = policy.learn_provisional(choices.rounds, choices.features, arms, given + t)
+        learnt.append((choices.rounds, choices.features, replacement_data))
         for agent, x, y, arm, value in zip(singles, contexts, ys, arms, given, strict=True):
             agent.replay(y, int(arm), **context_argument(agent, x))
             agent.learn(t + 1, float(value) + t, provisional=True)
     for t in (35, 7, 20):
-        rounds, features, replacement_data = held[t]
+        rounds, features, replacement_data = learnt[t]
         policy.replace_rewards(rounds, features, arms, given + t, given * given, replacement_data)
         for agent, value in zip(singles, given, strict=True):
             agent.learn(t + 1, float(value * value))
@@ -160,11 +164,11 @@ def test_a_batch_is_single_agents(name):
 
 
 @every_agent
-def test_a_provisional_reward_that_is_refused_changes_nothing(name):
-    agent = grown_up(name)
+def test_an_invalid_provisional_reward_changes_nothing(name):
+    agent = trained_agent(name)
     agent.replay([0.3, -0.2, 0.1], 2, **context_argument(agent, np.ones(5)))
-    for held in (False, True):
-        if held:
+    for has_provisional in (False, True):
+        if has_provisional:
             agent.learn(CUT + 1, 0.5, provisional=True)
         before = state_bytes(agent)
         for number, value, provisional in (
@@ -183,31 +187,31 @@ def test_a_provisional_reward_that_is_refused_changes_nothing(name):
 
 
 @pytest.mark.parametrize("name", ["adaptive", "adaptive-ts", "adaptive-ids"])
-def test_the_next_identification_sees_the_real_rewards_only(name):
-    """What was heard of the context, and what was decided meanwhile, is as it was; a refit makes all of it good."""
-    at_once, agent = grown_up(name), grown_up(name)
-    go_on(at_once, provisional=None, heard=True)
-    go_on(agent, provisional=-1.3, heard=True)
-    assert not np.array_equal(agent.policy.estimator.belief_mean, at_once.policy.estimator.belief_mean)
-    for one in (at_once, agent):
+def test_a_refit_uses_the_final_rewards_only(name):
+    """Until the refit, the belief of the context still depends on the provisional rewards."""
+    direct, agent = trained_agent(name), trained_agent(name)
+    continue_playing(direct, provisional=None, at_once=True)
+    continue_playing(agent, provisional=-1.3, at_once=True)
+    assert not np.array_equal(agent.policy.estimator.belief_mean, direct.policy.estimator.belief_mean)
+    for one in (direct, agent):
         one.refit()
-    assert_same_state(agent, at_once)
+    assert_same_state(agent, direct)
 
 
 @pytest.mark.parametrize("newest", [False, True])
-def test_after_a_fit_in_between_the_arms_are_those_of_the_real_rewards(newest):
-    """The hyperparameters are those that were found with the provisional one; under them the posterior is exact."""
-    agent = grown_up("adaptive")
+def test_after_a_refit_the_posterior_of_the_arms_follows_from_the_final_rewards(newest):
+    """A refit chooses the hyperparameters with the provisional rewards. Given them, the posterior is exact."""
+    agent = trained_agent("adaptive")
     xs, ys, _ = simulate_rounds(ROUNDS, missing=0.1)
     for t in range(CUT, ROUNDS):
         agent.replay(ys[t], (3 * t) % ARMS, propensity=0.3, **context_argument(agent, xs[t]))
         if t < ROUNDS - 2 or newest:
-            agent.learn(t + 1, paid(t + 1), provisional=t + 1 in (*LATE, ROUNDS))
+            agent.learn(t + 1, final_reward(t + 1), provisional=t + 1 in (*LATE, ROUNDS))
     agent.refit()
     estimator, learner = agent.policy.estimator, agent.policy.learner
     before = learner.mean.copy()
     for number in (*LATE, *([ROUNDS] if newest else [])):
-        agent.learn(number, -paid(number))
+        agent.learn(number, -final_reward(number))
     _, arms, rewards, window = estimator.window(0)
     size = int(estimator.latent_dims[0])
     features = estimator.history.features[0, window, : size + 1]
@@ -217,16 +221,16 @@ def test_after_a_fit_in_between_the_arms_are_those_of_the_real_rewards(newest):
     assert np.abs(learner.mean - before).max() > 1e-3
 
 
-def test_a_round_no_longer_kept_teaches_nothing():
-    agent = make_small("adaptive", history=80, **manual("adaptive"))
+def test_rewards_of_rounds_outside_of_the_history_are_not_learnt():
+    agent = make_small("adaptive", history=80, **manual_refit("adaptive"))
     _, ys, _ = simulate_rounds(200)
     for t in range(200):
         agent.replay(ys[t], t % ARMS)
-        agent.learn(t + 1, paid(t), provisional=t < 3 or t == 110)
+        agent.learn(t + 1, final_reward(t), provisional=t < 3 or t == 110)
         if t % 60 == 59:
             agent.refit()
     before = agent.policy.learner.mean.copy()
-    for number in (1, 3, 111):  # long forgotten; 111 is still there, and the next fit will leave it out
+    for number in (1, 3, 111):  # 1 and 3 are no longer in the history; the next fit will not use 111
         agent.learn(number, 50.0)
     np.testing.assert_array_equal(agent.policy.learner.mean, before)
     assert agent.health().facts["decisions waiting"] == 0
@@ -234,23 +238,23 @@ def test_a_round_no_longer_kept_teaches_nothing():
     assert agent.pending == (2,)
 
 
-def test_states_heard_of_from_rewards_are_worked_out_again():
-    """Not to rounding but to the last bit; and what is older than the memory counts as too late."""
-    agent, at_once = make_small("mts", memory=20), make_small("mts", memory=20)
-    for one in (agent, at_once):
+def test_mts_recomputes_its_belief_bit_for_bit():
+    """Rewards of rounds that are older than the memory are counted as too late."""
+    agent, direct = make_small("mts", memory=20), make_small("mts", memory=20)
+    for one in (agent, direct):
         for t in range(25):
             one.replay(np.zeros(OBSERVED), t % ARMS)
-            one.learn(t + 1, -9.0 if one is agent and t in (2, 15) else paid(t), provisional=t in (2, 15))
-    agent.learn(16, paid(15))
-    at_once.learn(16, paid(15))
-    agent.learn(3, paid(2))
-    at_once.give_up(3)
+            one.learn(t + 1, -9.0 if one is agent and t in (2, 15) else final_reward(t), provisional=t in (2, 15))
+    agent.learn(16, final_reward(15))
+    direct.learn(16, final_reward(15))
+    agent.learn(3, final_reward(2))
+    direct.give_up(3)
     facts = agent.health().facts
-    assert (facts.pop("rewards too late to count"), at_once.health().facts["rewards too late to count"]) == (1, 0)
-    assert (agent.state()["estimator.log_likelihoods"] == at_once.state()["estimator.log_likelihoods"]).all()
+    assert (facts.pop("rewards too late to count"), direct.health().facts["rewards too late to count"]) == (1, 0)
+    assert (agent.state()["estimator.log_likelihoods"] == direct.state()["estimator.log_likelihoods"]).all()
 
 
-def test_decisions_with_a_provisional_reward_are_bounded_and_let_go_of_like_others():
+def test_decisions_with_a_provisional_reward_are_dropped_and_given_up_like_others():
     agent = hs.make("ts-pco", observed=2, arms=2, seed=1, max_pending=3)
     for number in range(1, 4):
         agent.decide([0.1, 0.2])
@@ -258,12 +262,14 @@ def test_decisions_with_a_provisional_reward_are_bounded_and_let_go_of_like_othe
     agent.decide([0.3, 0.1])
     assert agent.pending == (2, 3, 4)
     assert sorted(agent.state()[PROVISIONAL][:, 0]) == [2, 3]
-    with pytest.raises(hs.HalfseenError, match="decision_id: got 1, which was rewarded before"):
+    with pytest.raises(
+        hs.HalfseenError, match=r"expected a decision of agent.pending, got 1, which already has its reward"
+    ):
         agent.learn(1, 5.0)
     health = agent.health()
     assert (health.facts["rewards"], health.facts["decisions dropped"], health.facts["decisions waiting"]) == (3, 0, 1)
     assert health.facts["provisional rewards"] == 2
-    agent.give_up(2)  # its reward stands
+    agent.give_up(2)  # its provisional reward becomes final
     assert agent.pending == (3, 4)
     assert "decisions given up" not in agent.health().facts
     agent.learn(3, 1.0)
@@ -271,85 +277,84 @@ def test_decisions_with_a_provisional_reward_are_bounded_and_let_go_of_like_othe
     assert agent.health().facts["rewards"] == 3
 
 
-def test_many_rewards_are_all_taken_or_none():
+def test_learn_many_with_provisional_rewards_learns_all_or_none():
     agent = hs.make("ts-pco", observed=2, arms=2, seed=1)
     for y in ([0.1, 0.2], [1e100, 0.2], [0.3, 0.3]):
         agent.decide(y)
     agent.learn(1, 0.5, provisional=True)
     before = state_bytes(agent)
-    with pytest.raises(hs.HalfseenError, match="context"):  # of the second, which cannot be learnt from
+    with pytest.raises(hs.HalfseenError, match="context"):  # the context of decision 2 is too large
         agent.learn_many([3, 1, 2], [1.0, 2.0, 3.0])
     assert state_bytes(agent) == before
     agent.learn_many([3, 1], [1.0, 2.0])
     assert agent.pending == (2,)
 
 
-class OfItsOwn(Ridge):
-    """It learns in a way of its own, and does not say how that is taken back."""
+class TanhRidge(Ridge):
+    """A learner that overrides `learn` but not `replace_rewards`."""
 
     def learn(self, rows, features, arms, rewards):
         super().learn(rows, features, arms, np.tanh(rewards))
 
 
-class HardOfHearing(LatentStates):
-    """The same of an estimator that hears rewards."""
+class TanhLatentStates(LatentStates):
+    """An estimator that overrides `update_from_rewards` but not `replace_rewards`."""
 
     def update_from_rewards(self, rows, rounds, arms, rewards, learner):
         super().update_from_rewards(rows, rounds, arms, np.tanh(rewards), learner)
 
 
 @pytest.fixture(params=["learner", "estimator"])
-def stubborn(request, monkeypatch):
+def unable(request, monkeypatch):
     entry = {
-        "learner": CatalogueEntry("stubborn", Observed, OfItsOwn, Thompson, "", ""),
-        "estimator": CatalogueEntry("stubborn", HardOfHearing, KnownByState, CATALOG["mts"].chooser, "", ""),
+        "learner": CatalogueEntry("unable", Observed, TanhRidge, Thompson, "", ""),
+        "estimator": CatalogueEntry("unable", TanhLatentStates, KnownByState, CATALOG["mts"].chooser, "", ""),
     }[request.param]
-    monkeypatch.setitem(CATALOG._entries, "stubborn", entry)
-    return make_small("stubborn")
+    monkeypatch.setitem(CATALOG._entries, "unable", entry)
+    return make_small("unable")
 
 
-def test_an_agent_that_cannot_take_a_reward_back_says_so_and_changes_nothing(stubborn):
-    assert not stubborn.takes_provisional
-    stubborn.decide([0.1, 0.2, 0.3])
-    before = state_bytes(stubborn)
+def test_an_agent_that_cannot_replace_rewards_refuses_provisional_ones(unable):
+    assert not unable.takes_provisional
+    unable.decide([0.1, 0.2, 0.3])
+    before = state_bytes(unable)
     with pytest.raises(hs.HalfseenError) as refused:
-        stubborn.learn(1, 1.0, provisional=True)
-    assert str(refused.value) == (
-        "provisional: expected False: 'stubborn' cannot put another reward in the place of one that it has learnt, "
-        "got True"
-    )
-    assert state_bytes(stubborn) == before
-    with pytest.raises(hs.HalfseenError, match="one with provisional rewards"):
-        stubborn.restore(stubborn.state() | {PROVISIONAL: np.array([[1.0, 0.5, 1.0, 0.0]])})
-    assert state_bytes(stubborn) == before
-    stubborn.learn(1, 1.0)
+        unable.learn(1, 1.0, provisional=True)
+    assert str(refused.value) == ("'unable' takes no provisional rewards, because it cannot replace a learnt reward.")
+    assert state_bytes(unable) == before
+    with pytest.raises(hs.HalfseenError, match="got a state with provisional rewards"):
+        unable.restore(unable.state() | {PROVISIONAL: np.array([[1.0, 0.5, 1.0, 0.0]])})
+    assert state_bytes(unable) == before
+    unable.learn(1, 1.0)
 
 
 @pytest.mark.parametrize(
-    "held",
+    "provisional",
     [
-        np.array([[2.0, 0.5, 1.0, 0.0]]),  # which does not wait
+        np.array([[2.0, 0.5, 1.0, 0.0]]),  # decision 2 does not exist
         np.array([[1.0, 0.5, 1.0, 0.0], [1.0, 0.5, 1.0, 0.0]]),
         np.array([[1.0, np.nan, 1.0, 0.0]]),
         np.array([[1.0, 0.5, 1.0]]),
         np.array([[1, 0, 1, 0]]),
     ],
 )
-def test_a_state_that_does_not_fit_is_refused(held):
+def test_invalid_provisional_rewards_in_a_state_are_refused(provisional):
     agent = make_small("ts-pco")
     agent.decide([0.1, 0.2, 0.3])
     before = state_bytes(agent)
     with pytest.raises(hs.HalfseenError, match=f"state '{PROVISIONAL}'"):
-        agent.restore(agent.state() | {PROVISIONAL: held})
+        agent.restore(agent.state() | {PROVISIONAL: provisional})
     assert state_bytes(agent) == before
 
 
-def test_a_fleet_does_not_take_an_agent_with_provisional_rewards():
+def test_a_fleet_does_not_adopt_an_agent_with_provisional_rewards():
     fleet = hs.Fleet("ts-pco", observed=2, arms=2)
     agent = hs.make("ts-pco", observed=2, arms=2, seed=3)
     agent.decide([0.1, 0.2])
     agent.learn(1, 0.0, provisional=True)
-    with pytest.raises(hs.HalfseenError, match="agent: expected none, got 1 provisional rewards"):
+    with pytest.raises(
+        hs.HalfseenError, match="agent: expected an agent without provisional rewards, got an agent with 1"
+    ):
         fleet.adopt(agent)
     assert len(fleet) == 0
     agent.give_up(1)

@@ -1,4 +1,4 @@
-"""Ids are UUIDv7 and only ever go up."""
+"""Ids of decisions are UUIDs of version 7 and increase within a stream."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ def next_id(milliseconds, previous):
 
 
 def test_an_id_is_a_version_7_uuid_of_its_millisecond():
-    identity = next_id(1_700_000_000_123, None)
-    parsed = uuid.UUID(identity)
-    assert str(parsed) == identity
+    decision_id = next_id(1_700_000_000_123, None)
+    parsed = uuid.UUID(decision_id)
+    assert str(parsed) == decision_id
     assert parsed.version == 7
     assert parsed.variant == uuid.RFC_4122
     assert parsed.int >> 80 == 1_700_000_000_123
 
 
-def test_ids_of_one_stream_go_up_when_the_clock_stands_still_or_goes_back():
+def test_ids_increase_when_the_clock_stops_or_is_set_back():
     previous = next_id(1_000, None)
     for clock in (1_000, 1_000, 999, 3, 1_001, 500):
         following = next_id(clock, previous)
@@ -29,7 +29,7 @@ def test_ids_of_one_stream_go_up_when_the_clock_stands_still_or_goes_back():
         previous = following
 
 
-def test_ids_made_together_are_as_those_made_one_by_one():
+def test_ids_made_in_one_call_are_consecutive():
     previous = next_id(1_000, None)
     together = next_ids(900, previous, 5_000)
     assert together == sorted(set(together))
@@ -39,7 +39,7 @@ def test_ids_made_together_are_as_those_made_one_by_one():
     assert next_ids(7, None, 0) == []
 
 
-def test_more_ids_than_a_millisecond_has_run_over_into_the_next():
+def test_the_counter_overflows_into_the_next_millisecond():
     previous, seen = None, set()
     for _ in range(5_000):
         previous = next_id(7, previous)

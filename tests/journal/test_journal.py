@@ -1,4 +1,4 @@
-"""Both databases keep the same promises."""
+"""What a journal does, in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from halfseen.errors import InvalidInput
 from halfseen.journal import events, schema
 from halfseen.journal.decision_ids import next_ids
-from halfseen.journal.events import Event, JournalAway, JournalError
+from halfseen.journal.events import Event, JournalError, JournalUnavailable
 from halfseen.journal.journal import Journal, StreamRow, Token, open_journal
 
 
@@ -24,98 +24,103 @@ def new_row(name: str = "one") -> StreamRow:
     return StreamRow(0, name, "{}", [("up", True), ("down", False)], 0, 0, 0, 10, 10)
 
 
-def decided(seq: int, identity: str, key: str | None = None) -> Event:
+def decided(seq: int, decision_id: str, key: str | None = None) -> Event:
     content = events.Decided(
         round=seq, observation=[0.1 + 0.2, None, -1e300], arm="up", propensity=1 / 3, propensities=[1 / 3, 2 / 3],
         expected=[5e-324, -0.0], available=["up"], key=key,
     )  # fmt: skip
-    return Event(seq, 1000 + seq, identity, content)
+    return Event(seq, 1000 + seq, decision_id, content)
 
 
-def written(journal: Journal, row: StreamRow, record: list[Event]) -> None:
+def append_events(journal: Journal, row: StreamRow, added: list[Event]) -> None:
+    """Create the stream if it is new, and append events to it."""
     with journal.transaction():
         if row.id == 0:
             assert journal.create_stream(row)
         (locked,) = journal.lock_streams([row.name]).values()
-        locked.version = record[-1].seq
-        journal.append([locked], [(row.id, event) for event in record])
+        locked.version = added[-1].seq
+        journal.append([locked], [(row.id, event) for event in added])
 
 
-def test_events_come_back_exactly(journal):
-    row, identity = new_row(), next_ids(1, None, 1)[0]
-    record = [
+def test_events_are_read_as_they_were_written(journal):
+    row, decision_id = new_row(), next_ids(1, None, 1)[0]
+    added = [
         Event(1, 1001, None, events.Created({"name": "one", "observed": 3})),
-        decided(2, identity, key="k"),
-        Event(3, 1003, identity, events.Rewarded(identity, 2, 0.1, "given", True)),
+        decided(2, decision_id, key="k"),
+        Event(3, 1003, decision_id, events.Rewarded(decision_id, 2, 0.1, "given", True)),
         Event(4, 1004, None, events.ArmAdded("left")),
         Event(5, 1005, None, events.ArmRetired("left")),
         Event(6, 1006, None, events.ModelAccepted(5), b"\x00\xffbytes"),
-        Event(7, 1007, identity, events.Expired(identity)),
+        Event(7, 1007, decision_id, events.Expired(decision_id)),
         Event(8, 1008, None, events.Retired()),
     ]
-    written(journal, row, record)
-    assert journal.events(row.id) == record
-    assert journal.events(row.id, after=6, limit=1) == record[6:7]
-    assert list(journal.all_events(row.id, after=2)) == record[2:]
-    assert journal.decisions_with_keys(row.id, ["k", "other"]) == [record[1]]
-    assert journal.events_of_decisions(row.id, [identity]) == [record[1], record[2], record[6]]
-    assert journal.events_of_decisions(row.id + 1, [identity]) == []
+    append_events(journal, row, added)
+    assert journal.events(row.id) == added
+    assert journal.events(row.id, after=6, limit=1) == added[6:7]
+    assert list(journal.all_events(row.id, after=2)) == added[2:]
+    assert journal.decisions_with_keys(row.id, ["k", "other"]) == [added[1]]
+    assert journal.events_of_decisions(row.id, [decision_id]) == [added[1], added[2], added[6]]
+    assert journal.events_of_decisions(row.id + 1, [decision_id]) == []
     assert journal.stream("one").version == 8
     assert journal.stream("one").arms == [("up", True), ("down", False)]
 
 
-@pytest.mark.parametrize("word", ['a\\\\b"c', "{1,NULL}", "NULL", "null", "'; --", "%s ? $1", "ünï…", "\\\\x41", " "])
-def test_words_come_back_whatever_they_are(journal, word):
-    row, identity = new_row(), next_ids(1, None, 1)[0]
-    row.arms = [(word, True), ("down", False)]
-    record = [
-        Event(1, 1001, None, events.ArmAdded(word), word.encode()),
-        decided(2, identity, key=word),
+@pytest.mark.parametrize("text", ['a\\\\b"c', "{1,NULL}", "NULL", "null", "'; --", "%s ? $1", "ünï…", "\\\\x41", " "])
+def test_any_text_is_read_as_it_was_written(journal, text):
+    row, decision_id = new_row(), next_ids(1, None, 1)[0]
+    row.arms = [(text, True), ("down", False)]
+    added = [
+        Event(1, 1001, None, events.ArmAdded(text), text.encode()),
+        decided(2, decision_id, key=text),
         decided(3, next_ids(2, None, 1)[0]),
     ]
-    written(journal, row, record)
-    assert journal.events(row.id) == record
-    assert journal.decisions_with_keys(row.id, [word]) == [record[1]]
-    assert journal.stream("one").arms == [(word, True), ("down", False)]
+    append_events(journal, row, added)
+    assert journal.events(row.id) == added
+    assert journal.decisions_with_keys(row.id, [text]) == [added[1]]
+    assert journal.stream("one").arms == [(text, True), ("down", False)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 1_000, 2_001])
-def test_any_number_of_events_is_written_at_once(journal, count):
+def test_any_number_of_events_is_written_in_one_call(journal, count):
     row = new_row()
-    record = [decided(seq, identity) for seq, identity in enumerate(next_ids(1, None, count), 1)]
-    written(journal, row, record)
-    assert journal.events(row.id) == record
+    added = [decided(seq, decision_id) for seq, decision_id in enumerate(next_ids(1, None, count), 1)]
+    append_events(journal, row, added)
+    assert journal.events(row.id) == added
     assert journal.stream("one").version == count
 
 
-def test_what_was_appended_is_read_in_the_same_transaction(journal):
+def test_appended_events_can_be_read_in_the_same_transaction(journal):
     row = new_row()
     with journal.transaction():
         assert journal.create_stream(row)
         row.version = 1
-        journal.append([row], [(row.id, record := decided(1, next_ids(1, None, 1)[0]))])
-        assert journal.events(row.id) == [record]
+        journal.append([row], [(row.id, event := decided(1, next_ids(1, None, 1)[0]))])
+        assert journal.events(row.id) == [event]
         assert journal.stream("one").version == 1
 
 
-def test_lines_come_back_exactly():
-    identity = next_ids(5, None, 1)[0]
-    for event in (decided(2, identity, "key"), Event(3, 7, None, events.ModelAccepted(2), b"\x00\x01")):
-        assert events.from_line(events.as_line("one", event)) == ("one", event, None)
+def test_lines_are_decoded_as_they_were_encoded():
+    decision_id = next_ids(5, None, 1)[0]
+    for event in (decided(2, decision_id, "key"), Event(3, 7, None, events.ModelAccepted(2), b"\x00\x01")):
+        assert events.from_line(events.to_line("one", event)) == ("one", event, None)
 
 
-def test_a_decision_and_a_key_are_there_once(journal):
-    row, identity = new_row(), next_ids(1, None, 1)[0]
-    written(journal, row, [decided(1, identity, "k")])
-    for again in (decided(2, identity), decided(2, next_ids(2, None, 1)[0], "k"), decided(1, next_ids(3, None, 1)[0])):
+def test_decision_ids_keys_and_event_numbers_are_unique(journal):
+    row, decision_id = new_row(), next_ids(1, None, 1)[0]
+    append_events(journal, row, [decided(1, decision_id, "k")])
+    for duplicate in (
+        decided(2, decision_id),
+        decided(2, next_ids(2, None, 1)[0], "k"),
+        decided(1, next_ids(3, None, 1)[0]),
+    ):
         with pytest.raises(JournalError):
-            written(journal, row, [again])
+            append_events(journal, row, [duplicate])
     assert [event.seq for event in journal.events(row.id)] == [1]
 
 
-def test_what_is_not_committed_has_not_happened(journal, database):
+def test_a_transaction_takes_effect_when_it_is_committed(journal, database):
     with pytest.raises(JournalError):
-        written(journal, new_row(), [decided(1, next_ids(1, None, 1)[0])] * 2)
+        append_events(journal, new_row(), [decided(1, next_ids(1, None, 1)[0])] * 2)
     assert journal.streams() == []
     other = open_journal(database)
     journal.begin()
@@ -126,7 +131,7 @@ def test_what_is_not_committed_has_not_happened(journal, database):
     other.close()
 
 
-def test_streams_are_listed_by_name_and_made_once(journal):
+def test_streams_are_listed_by_name_and_their_names_are_unique(journal):
     for name in ("b", "a", "c"):
         with journal.transaction():
             assert journal.create_stream(new_row(name))
@@ -138,13 +143,13 @@ def test_streams_are_listed_by_name_and_made_once(journal):
     assert journal.stream("d") is None
 
 
-def test_a_locked_stream_is_waited_for_and_then_given_up(journal, database):
+def test_waiting_for_a_locked_stream_ends_with_an_error(journal, database):
     with journal.transaction():
         journal.create_stream(new_row())
     other = open_journal(database, lock_seconds=0.2)
     journal.begin()
     journal.lock_streams(["one"])
-    with pytest.raises(JournalAway), other.transaction():
+    with pytest.raises(JournalUnavailable), other.transaction():
         other.lock_streams(["one"])
     journal.commit()
     with other.transaction():
@@ -152,7 +157,7 @@ def test_a_locked_stream_is_waited_for_and_then_given_up(journal, database):
     other.close()
 
 
-def test_a_claim_is_for_one_and_ends(journal):
+def test_a_claim_excludes_others_until_it_ends(journal):
     row = new_row()
     with journal.transaction():
         journal.create_stream(row)
@@ -162,7 +167,7 @@ def test_a_claim_is_for_one_and_ends(journal):
         assert journal.claim_identification(row.id, now=200, until=300)
 
 
-def test_snapshots_are_replaced_by_later_ones_only(journal):
+def test_a_snapshot_is_only_replaced_by_a_later_one_and_checked_for_damage(journal):
     row = new_row()
     with journal.transaction():
         journal.create_stream(row)
@@ -177,7 +182,7 @@ def test_snapshots_are_replaced_by_later_ones_only(journal):
     assert journal.snapshot(row.id) == (5, b"again")
 
 
-def test_tokens(journal):
+def test_tokens_are_stored_and_revoked(journal):
     token = Token("a", "for tests", b"\x01" * 32, ["read", "decide"], ["one"], 5, expires=9)
     with journal.transaction():
         journal.add_token(token)
@@ -191,32 +196,32 @@ def test_tokens(journal):
     assert journal.tokens()[0].revoked == 7
 
 
-def test_a_database_of_a_newer_version_is_refused_in_one_line(database, monkeypatch):
+def test_a_database_of_a_newer_version_is_refused(database, monkeypatch):
     newer = (*schema.MIGRATIONS, ("CREATE TABLE more (id {integer})",))
     for module in ("schema", "sqlite", "postgres"):
         monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", newer)
     open_journal(database).close()
     monkeypatch.undo()
-    with pytest.raises(JournalError, match="version 3; this halfseen knows versions up to 2") as refused:
+    with pytest.raises(JournalError, match="database: expected schema version 2 or older, got version 3") as refused:
         open_journal(database)
     assert "\n" not in str(refused.value)
 
 
-def test_an_older_database_is_brought_up_to_date_and_keeps_what_it_has(database, monkeypatch):
+def test_an_older_database_is_migrated_without_loss(database, monkeypatch):
     journal = open_journal(database)
-    written(journal, row := new_row(), [decided(1, next_ids(1, None, 1)[0])])
+    append_events(journal, row := new_row(), [decided(1, next_ids(1, None, 1)[0])])
     journal.close()
     newer = (*schema.MIGRATIONS, ("CREATE TABLE more (id {integer}, state {bytes})",))
     for module in ("schema", "sqlite", "postgres"):
         monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", newer)
-    for _ in range(2):  # the second time there is nothing to do
+    for _ in range(2):  # the second time no migration is left
         journal = open_journal(database)
         assert len(journal.events(row.id)) == 1
         journal._rows("SELECT id, state FROM more")
         journal.close()
 
 
-def test_streams_of_before_reward_waits_were_put_down_are_looked_at_once(database, monkeypatch):
+def test_migrated_streams_with_a_reward_wait_are_overdue(database, monkeypatch):
     older = schema.MIGRATIONS[:1]
     for module in ("schema", "sqlite", "postgres"):
         monkeypatch.setattr(f"halfseen.journal.{module}.MIGRATIONS", older)
@@ -236,40 +241,40 @@ def test_streams_of_before_reward_waits_were_put_down_are_looked_at_once(databas
     journal.close()
 
 
-def test_the_log_is_copied_beside_commits_and_does_not_grow(tmp_path):
+def test_checkpoints_between_commits_keep_the_write_ahead_log_small(tmp_path):
     journal, other = open_journal(tmp_path / "j.db"), open_journal(tmp_path / "j.db")
     ids = next_ids(1, None, 20_000)
-    written(journal, row := new_row(), [decided(1, ids[0])])
+    append_events(journal, row := new_row(), [decided(1, ids[0])])
     for start in range(1, 20_000, 200):
-        written(journal, row, [decided(seq + 1, ids[seq]) for seq in range(start, min(start + 200, 20_000))])
+        append_events(journal, row, [decided(seq + 1, ids[seq]) for seq in range(start, min(start + 200, 20_000))])
         before = (tmp_path / "j.db").stat().st_size
-        other.tidy()
+        other.checkpoint()
         assert (tmp_path / "j.db").stat().st_size > before
     assert (tmp_path / "j.db-wal").stat().st_size < 20e6
     assert len(list(other.all_events(row.id))) == 20_000
     journal.close(), other.close()
 
 
-def test_commits_are_synced(tmp_path):
+def test_commits_are_synced_to_the_disk(tmp_path):
     journal = open_journal(tmp_path / "j.db")
     assert journal._rows("PRAGMA journal_mode")[0][0] == "wal"
     assert journal._rows("PRAGMA synchronous")[0][0] == 2  # FULL
     journal.close()
 
 
-def test_addresses_that_are_no_database_are_refused(tmp_path):
+def test_invalid_addresses_are_refused(tmp_path):
     with pytest.raises(InvalidInput, match="mysql") as refused:
         open_journal("mysql://root:secret@host/db")
     assert "secret" not in str(refused.value)
-    with pytest.raises(JournalAway, match="cannot open"):
+    with pytest.raises(JournalUnavailable, match="Cannot open the database"):
         open_journal(tmp_path / "no" / "folder" / "j.db")
     (tmp_path / "text.db").write_text("this is no database, " * 100)
-    with pytest.raises(JournalAway, match="not a database"):
+    with pytest.raises(JournalUnavailable, match="not a database"):
         open_journal(tmp_path / "text.db")
-    with pytest.raises(JournalAway, match="PostgreSQL") as away:
+    with pytest.raises(JournalUnavailable, match="PostgreSQL") as away:
         open_journal(f"postgresql://someone:secret@/x?host={tmp_path}", lock_seconds=1.0)
     assert "secret" not in str(away.value)
-    with sqlite3.connect(tmp_path / "other.db") as other:  # a database of something else
+    with sqlite3.connect(tmp_path / "other.db") as other:  # a database of another program
         other.execute("CREATE TABLE events (a)")
-    with pytest.raises(JournalAway, match="already exists"):
+    with pytest.raises(JournalUnavailable, match="already exists"):
         open_journal(tmp_path / "other.db")

@@ -1,4 +1,4 @@
-"""Out of one database and into another: the same events, and the same state."""
+"""Export from one database and import into another give the same events and the same state."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from halfseen.service.schemas import DecisionRequest, RewardRequest
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory) -> str:
-    """Two streams with all kinds of events."""
+    """Return a database with two streams and all kinds of events."""
     url = str(tmp_path_factory.mktemp("played") / "j.db")
 
     async def scenario(engine):
         await engine.create_stream(spec("names", observed=["x", "y", "z"], reward_wait=0.001, default_reward=0.5))
         await engine.create_stream(spec("numbers", arms=3, agent="adaptive", options={"latent": 3}))
         for name in ("names", "numbers"):
-            made = [await engine.decide(name, DecisionRequest(observation(t), key=f"k{t}")) for t in range(12)]
-            for decision in made[:10]:
+            decisions = [await engine.decide(name, DecisionRequest(observation(t), key=f"k{t}")) for t in range(12)]
+            for decision in decisions[:10]:
                 await engine.reward(name, RewardRequest(decision.id, reward_from_id(decision.id)))
         await engine.add_arm("names", "d")
         await engine.retire_arm("names", "a")
@@ -50,7 +50,8 @@ def played(tmp_path_factory) -> str:
     return url
 
 
-def record_of(url: str) -> dict:
+def streams_and_events(url: str) -> dict:
+    """Return the columns and the events of every stream of a database."""
     journal = open_journal(url)
     try:
         return {row.name: (row.arms, row.decisions, row.rewards, row.version, row.created, row.updated, row.retired,
@@ -60,8 +61,8 @@ def record_of(url: str) -> dict:
 
 
 @pytest.mark.parametrize("ending", ["ndjson", "parquet"])
-def test_a_clock_that_was_ahead_travels_too(tmp_path, ending, monkeypatch):
-    clock, urls = [time.time_ns()], [str(tmp_path / f"{place}.db") for place in range(2)]
+def test_the_time_by_the_clock_is_exported(tmp_path, ending, monkeypatch):
+    clock, urls = [time.time_ns()], [str(tmp_path / f"{i}.db") for i in range(2)]
     monkeypatch.setattr(time, "time_ns", lambda: clock[0])
 
     async def scenario(engine):
@@ -75,7 +76,7 @@ def test_a_clock_that_was_ahead_travels_too(tmp_path, ending, monkeypatch):
     export(source, tmp_path / f"out.{ending}")
     import_streams(target, read_events(tmp_path / f"out.{ending}"), fold_imported_stream)
     source.close(), target.close()
-    assert record_of(urls[0]) == record_of(urls[1])
+    assert streams_and_events(urls[0]) == streams_and_events(urls[1])
     assert {one.waiting_since for one in fold_from_journal(urls[1], "one").open_decisions.values()} == {
         clock[0] // 1000
     }
@@ -83,32 +84,32 @@ def test_a_clock_that_was_ahead_travels_too(tmp_path, ending, monkeypatch):
 
 
 @pytest.mark.parametrize("ending", ["ndjson", "parquet"])
-def test_there_and_back(played, database, tmp_path, ending):
+def test_an_import_gives_the_same_events_and_the_same_state(played, database, tmp_path, ending):
     file = tmp_path / f"out.{ending}"
     source, target = open_journal(played), open_journal(database)
     assert export(source, file) == 2
-    found = import_streams(target, read_events(file), fold_imported_stream)
+    imported = import_streams(target, read_events(file), fold_imported_stream)
     source.close()
-    assert found == {name: part[3] for name, part in record_of(played).items()}
-    assert record_of(database) == record_of(played)
-    kinds = {event.kind for part in record_of(played).values() for event in part[-1]}
+    assert imported == {name: part[3] for name, part in streams_and_events(played).items()}
+    assert streams_and_events(database) == streams_and_events(played)
+    kinds = {event.kind for part in streams_and_events(played).values() for event in part[-1]}
     assert kinds >= {"created", "decided", "rewarded", "arm_added", "arm_retired", "retired", "model_accepted"}
     for name in ("names", "numbers"):
         assert same_state(fold_from_journal(played, name), fold_from_journal(database, name))
-        assert target.snapshot(target.stream(name).id)[0] == found[name]
-    with pytest.raises(JournalError, match="there is one of that name"):
+        assert target.snapshot(target.stream(name).id)[0] == imported[name]
+    with pytest.raises(JournalError, match="Stream 'names' exists already"):
         import_streams(target, read_events(file), fold_imported_stream)
     target.close()
 
 
 def test_a_parquet_file_is_a_table_of_decisions(played, tmp_path):
-    pandas_free = pytest.importorskip("pyarrow.parquet")
+    parquet = pytest.importorskip("pyarrow.parquet")
     journal = open_journal(played)
     export(journal, tmp_path / "names.parquet", ["names"])
     journal.close()
-    rows = pandas_free.read_table(tmp_path / "names.parquet").to_pylist()
-    record = record_of(played)["names"][-1]
-    decided = [event for event in record if event.kind == "decided"]
+    rows = parquet.read_table(tmp_path / "names.parquet").to_pylist()
+    stored = streams_and_events(played)["names"][-1]
+    decided = [event for event in stored if event.kind == "decided"]
     assert [row["id"] for row in rows] == [event.id for event in decided]
     assert rows[3]["observation"] == decided[3].content.observation
     assert rows[3]["propensities"] == decided[3].content.propensities
@@ -116,40 +117,40 @@ def test_a_parquet_file_is_a_table_of_decisions(played, tmp_path):
     assert rows[0]["reward"] == reward_from_id(rows[0]["id"])
 
 
-def damaged(lines: list[dict], how: str) -> list[dict]:
-    if how == "a gap":
+def damage(lines: list[dict], kind: str) -> list[dict]:
+    if kind == "missing event":
         return [line for line in lines if line["seq"] != 3]
-    if how == "no beginning":
+    if kind == "missing first event":
         return lines[1:]
     decided = [line for line in lines if line["kind"] == "decided"]
-    if how == "an arm that never was":
+    if kind == "unknown arm":
         decided[2]["arm"] = "nobody"
-    if how == "time goes back":
+    if kind == "decreasing time":
         lines[4]["time"] = "2001-01-01T00:00:00Z"
-    if how == "a name that is none":
+    if kind == "invalid stream name":
         return [line | {"stream": "../etc"} for line in lines]
-    if how == "an agent that is none":
+    if kind == "unknown agent":
         lines[0]["spec"]["agent"] = "nobody"
-    if how == "no specification":
+    if kind == "incomplete specification":
         lines[0]["spec"] = {"arms": 3}
-    if how == "a kind that is none":
+    if kind == "unknown kind":
         lines[4]["kind"] = "guessed"
-    if how == "numbers that are none":
+    if kind == "text instead of a number":
         decided[2]["propensity"] = "much"
     return lines
 
 
 @pytest.mark.parametrize(
-    "how",
-    ["a gap", "no beginning", "an arm that never was", "time goes back", "a name that is none", "an agent that is none",
-     "no specification", "a kind that is none", "numbers that are none"],
+    "kind",
+    ["missing event", "missing first event", "unknown arm", "decreasing time", "invalid stream name", "unknown agent",
+     "incomplete specification", "unknown kind", "text instead of a number"],
 )  # fmt: skip
-def test_a_damaged_record_is_refused_and_leaves_nothing(played, tmp_path, how):
+def test_a_damaged_export_is_refused_and_nothing_is_imported(played, tmp_path, kind):
     source, target = open_journal(played), open_journal(tmp_path / "target.db")
     export(source, tmp_path / "out.ndjson", ["names"])
     source.close()
     lines = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
-    (tmp_path / "bad.ndjson").write_text("\n".join(map(json.dumps, damaged(lines, how))))
+    (tmp_path / "bad.ndjson").write_text("\n".join(map(json.dumps, damage(lines, kind))))
     with pytest.raises(HalfseenError) as refused:
         import_streams(target, read_events(tmp_path / "bad.ndjson"), fold_imported_stream)
     assert "\n" not in str(refused.value)
@@ -157,27 +158,29 @@ def test_a_damaged_record_is_refused_and_leaves_nothing(played, tmp_path, how):
     target.close()
 
 
-class Cut(Exception):
+class Interrupted(Exception):
     pass
 
 
 @pytest.mark.parametrize("ending", ["ndjson", "parquet"])
-def test_an_export_that_is_interrupted_leaves_the_one_before(played, tmp_path, ending, monkeypatch):
+def test_an_interrupted_export_leaves_the_old_file(played, tmp_path, ending, monkeypatch):
     file, journal = tmp_path / f"out.{ending}", open_journal(played)
     export(journal, file)
-    before, whole = file.read_bytes(), journal.all_events
-    readings = iter(range(4))
-    last = {"ndjson": 1, "parquet": 3}[ending]  # of two streams: the second is read once, or twice
+    before, all_events = file.read_bytes(), journal.all_events
+    calls = iter(range(4))
+    last_call = {"ndjson": 1, "parquet": 3}[
+        ending
+    ]  # each of the two streams is read once for NDJSON, twice for Parquet
 
-    def interrupted(stream_id, after=0):
-        number = next(readings)
-        for event in whole(stream_id, after):
-            if number == last and event.seq == 5:
-                raise Cut
+    def interrupted_events(stream_id, after=0):
+        call = next(calls)
+        for event in all_events(stream_id, after):
+            if call == last_call and event.seq == 5:
+                raise Interrupted
             yield event
 
-    monkeypatch.setattr(journal, "all_events", interrupted)
-    with pytest.raises(Cut):
+    monkeypatch.setattr(journal, "all_events", interrupted_events)
+    with pytest.raises(Interrupted):
         export(journal, file)
     assert file.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == [file.name]
@@ -185,34 +188,39 @@ def test_an_export_that_is_interrupted_leaves_the_one_before(played, tmp_path, e
 
 
 @pytest.mark.parametrize(
-    ("left", "message"),
-    [(lambda lines: lines[:-1], "expected all, got ends after event .* of stream 'numbers'"),
-     (lambda lines: [line for line in lines if b'"stream":"names"' in line], "expected all, got has 1 of 2 streams")],
-    ids=["a line", "a stream"],
-)  # fmt: skip
-def test_a_file_whose_end_is_missing_is_refused_and_leaves_nothing(played, tmp_path, left, message):
+    ("truncate", "message"),
+    [
+        (lambda lines: lines[:-1], "expected all .* events of stream 'numbers', got .*, which ends after event"),
+        (
+            lambda lines: [line for line in lines if b'"stream":"names"' in line],
+            "expected all 2 exported streams, got .*, which has 1",
+        ),
+    ],
+    ids=["without the last line", "without the last stream"],
+)
+def test_a_truncated_export_is_refused_and_nothing_is_imported(played, tmp_path, truncate, message):
     source, target = open_journal(played), open_journal(tmp_path / "target.db")
     export(source, tmp_path / "out.ndjson")
     source.close()
     lines = (tmp_path / "out.ndjson").read_bytes().splitlines(keepends=True)
-    (tmp_path / "cut.ndjson").write_bytes(b"".join(left(lines)))
+    (tmp_path / "truncated.ndjson").write_bytes(b"".join(truncate(lines)))
     with pytest.raises(JournalError, match=message):
-        import_streams(target, read_events(tmp_path / "cut.ndjson"), fold_imported_stream)
+        import_streams(target, read_events(tmp_path / "truncated.ndjson"), fold_imported_stream)
     assert target.count_streams() == 0
-    of_before = [json.loads(line) for line in left(lines)]
-    for line in of_before:
+    without_extent = [json.loads(line) for line in truncate(lines)]
+    for line in without_extent:
         line.pop("exported", None)
-    (tmp_path / "before.ndjson").write_text("\n".join(map(json.dumps, of_before)))
-    import_streams(target, read_events(tmp_path / "before.ndjson"), fold_imported_stream)
-    assert target.count_streams() == len({line["stream"] for line in of_before})
+    (tmp_path / "without_extent.ndjson").write_text("\n".join(map(json.dumps, without_extent)))
+    import_streams(target, read_events(tmp_path / "without_extent.ndjson"), fold_imported_stream)
+    assert target.count_streams() == len({line["stream"] for line in without_extent})
     target.close()
 
 
-def test_files_that_are_something_else(played, tmp_path):
+def test_other_files_are_refused(played, tmp_path):
     journal = open_journal(played)
-    with pytest.raises(InvalidInput, match="ends in"):
+    with pytest.raises(InvalidInput, match="file: expected a name that ends in"):
         export(journal, tmp_path / "out.csv")
-    with pytest.raises(InvalidInput, match="stream: got 'none'"):
+    with pytest.raises(InvalidInput, match="stream: expected the name of a stream in this database, got 'none'"):
         export(journal, tmp_path / "out.ndjson", ["none"])
     journal.close()
     (tmp_path / "bad.ndjson").write_text("{not json\n")
@@ -222,47 +230,46 @@ def test_files_that_are_something_else(played, tmp_path):
             list(read_events(tmp_path / name))
 
 
-def test_the_commands(played, tmp_path, capsys):
+def test_the_commands_export_and_import(played, tmp_path, capsys):
     file, target = str(tmp_path / "out.ndjson"), str(tmp_path / "new.db")
     assert run_app(["export", file, "--database", played]) == 0
     assert "2 streams written" in capsys.readouterr().out
     assert run_app(["import", file, "--database", target]) == 0
     assert "names: " in capsys.readouterr().out
-    assert record_of(target) == record_of(played)
+    assert streams_and_events(target) == streams_and_events(played)
     assert run_app(["import", file, "--database", target]) == 2
-    assert "there is one of that name" in capsys.readouterr().err
+    assert "Stream 'names' exists already" in capsys.readouterr().err
     assert run_app(["export", file, "--database", str(tmp_path / "none.db")]) == 2
     assert not (tmp_path / "none.db").exists()
 
 
-def test_the_engine_exports_and_brings_in(played, tmp_path):
-    async def out(engine):
+def test_the_engine_exports_and_imports(played, tmp_path):
+    async def export_scenario(engine):
         assert await engine.export_streams(tmp_path / "out.parquet", ["numbers"]) == 1
 
-    async def back(engine):
-        found = await engine.import_streams(tmp_path / "out.parquet")
-        assert found == {"numbers": record_of(played)["numbers"][3]}
+    async def import_scenario(engine):
+        imported = await engine.import_streams(tmp_path / "out.parquet")
+        assert imported == {"numbers": streams_and_events(played)["numbers"][3]}
         assert (await engine.decide("numbers", DecisionRequest(observation(1), key="k3"))).repeated
         with pytest.raises(ServiceError) as raised:
             await engine.import_streams(tmp_path / "out.parquet")
         assert raised.value.status == 409
 
-    with_engine(played, out)
-    with_engine(str(tmp_path / "new.db"), back)
+    with_engine(played, export_scenario)
+    with_engine(str(tmp_path / "new.db"), import_scenario)
 
 
 @pytest.mark.parametrize("ending", ["ndjson", "parquet"])
-def test_a_stream_that_goes_on_while_it_is_read(tmp_path, ending, monkeypatch):
-    """What is chosen is read up to where it was chosen: later rewards, and later decisions, are left to the next."""
+def test_events_added_during_an_export_are_not_exported(tmp_path, ending, monkeypatch):
     url = str(tmp_path / "j.db")
 
     async def scenario(engine):
         await engine.create_stream(spec("busy"))
-        made = await engine.decide_all("busy", [DecisionRequest(observation(t)) for t in range(4)])
+        decisions = await engine.decide_all("busy", [DecisionRequest(observation(t)) for t in range(4)])
         journal = open_journal(url)
         rows = select_streams(journal, ["busy"])
         await engine.decide("busy", DecisionRequest(observation(5)))
-        await engine.reward("busy", RewardRequest(made[0].id, 1.0))
+        await engine.reward("busy", RewardRequest(decisions[0].id, 1.0))
         monkeypatch.setattr(transfer, "select_streams", lambda *_: rows)
         export(journal, tmp_path / f"out.{ending}")
         monkeypatch.undo()

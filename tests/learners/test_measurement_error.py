@@ -116,10 +116,10 @@ def test_fold_with_the_propensities_of_another_policy():
     ("propensities", "message"),
     [
         ([0.5], "propensities: expected 3 probabilities, one per round, got shape (1,)"),
-        ([0.5, 0.0, 0.5], "propensities: expected probabilities above 0, got 0.0"),
-        ([0.5, 1.5, 0.5], "propensities: expected probabilities above 0, got 1.5"),
-        ([0.5, np.nan, 0.5], "propensities: expected probabilities above 0, got nan"),
-        ("abc", "propensities: expected numbers, one per round, got 'abc'"),
+        ([0.5, 0.0, 0.5], "propensities: expected probabilities above 0 and at most 1, got 0.0"),
+        ([0.5, 1.5, 0.5], "propensities: expected probabilities above 0 and at most 1, got 1.5"),
+        ([0.5, np.nan, 0.5], "propensities: expected probabilities above 0 and at most 1, got nan"),
+        ("abc", "propensities: expected 3 probabilities, one per round, got 'abc'"),
     ],
 )
 def test_invalid_propensities_change_nothing(propensities, message):

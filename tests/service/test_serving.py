@@ -27,7 +27,7 @@ from service.served import environment, run_command, serving, until, worker_pids
 
 import halfseen as hs
 from halfseen.errors import HalfseenError
-from halfseen.journal.events import JournalAway
+from halfseen.journal.events import JournalUnavailable
 from halfseen.journal.journal import open_journal
 from halfseen.service import serving as serving_module
 from halfseen.service.app import ServeOptions, running_app
@@ -478,7 +478,7 @@ def test_the_driver_says_nothing_of_its_own_about_a_lost_connection(
         journal.lock_streams(["nobody"])
         lose()
         journal._deferred += [(b"SELECT 1", ())] * 20  # type: ignore[attr-defined]  # that go with the commit
-        with pytest.raises(JournalAway, match="cannot be used now"):
+        with pytest.raises(JournalUnavailable, match="cannot be used now"):
             journal.commit()
     finally:
         journal.close()

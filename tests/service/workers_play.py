@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 
 from halfseen.errors import HalfseenError
-from halfseen.journal.events import JournalAway
+from halfseen.journal.events import JournalUnavailable
 from halfseen.service.app import ServeOptions, create_app
 from halfseen.service.serving import Workers, server_settings
 
@@ -66,7 +66,7 @@ def waiting(folder: Path) -> Any:
     """The database is away for good."""
 
     async def away(*_: object) -> None:
-        raise JournalAway("database: away")
+        raise JournalUnavailable("database: away")
 
     import halfseen.service.app as module
 

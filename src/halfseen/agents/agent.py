@@ -1,4 +1,4 @@
-"""One stream of decisions: ask for an arm, reward it now, late, out of order or never."""
+"""The agent of one stream: it decides, and it learns from rewards that may be late, out of order or missing."""
 
 from __future__ import annotations
 
@@ -15,20 +15,32 @@ from halfseen import validation
 from halfseen.agents import saving
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.decision import Decision
-from halfseen.agents.pending import PROVISIONAL, HasProvisional, PendingDecisions, Provisional
+from halfseen.agents.pending import PROVISIONAL, HasProvisional, PendingDecisions, ProvisionalReward
 from halfseen.agents.policy import Policy
 from halfseen.diagnostics.examination_data import ExaminationSubject, first_examined_round, subject_of_adaptive
 from halfseen.diagnostics.findings import brief_findings
 from halfseen.diagnostics.health import LONG_SILENCE, Health, Verdict
-from halfseen.errors import DecisionError, HalfseenError, invalid
-from halfseen.kernels.checks import COMPLETE, EXCESSIVE, classify_values
+from halfseen.errors import DecisionError, HalfseenError, InvalidInput, invalid
+from halfseen.kernels.checks import EXCESSIVE, classify_values
 from halfseen.kernels.random import Floats, Ints
 from halfseen.reports.files import write_atomically
 from halfseen.validation import LIMIT
 
 
 class Agent:
-    """A catalogued agent on one stream. Make one with `halfseen.make`."""
+    """A catalogued agent that decides and learns on one stream.
+
+    Call `halfseen.make` to make an agent. If a method raises a `HalfseenError`, the state of the agent is unchanged.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> agent = hs.make("ts-pco", observed=2, arms=["low", "high"], seed=1)
+    >>> decision = agent.decide([0.5, -1.0])
+    >>> agent.learn(decision, 1.0)
+    >>> agent
+    <ts-pco: 2 observed, 2 arms, 1 rounds, 0 unrewarded>
+    """
 
     def __init__(
         self,
@@ -40,48 +52,48 @@ class Agent:
         added: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.policy = policy
-        self._observed, self._wants_context = policy.streams.observed, policy.estimator.reveals_context
+        self._observed, self._needs_context = policy.streams.observed, policy.estimator.reveals_context
         self._recipe = dict(recipe)
         self._arms = Arms(arms)
         self._added: list[dict[str, Any]] = []
         self._pending = PendingDecisions(max_pending, policy.estimator.dimension)
-        self._reward = np.empty(1)  # the one being learnt: nobody keeps it
+        self._reward = np.empty(1)  # reused by every call of `learn`, because no component stores this array
         for arm in added:
-            self._append(arm["name"], arm["params"], arm["round"])
+            self._append_arm(arm["name"], arm["params"], arm["round"])
 
     @property
     def name(self) -> str:
-        """Its name in the catalogue."""
+        """The name of the agent in the catalogue."""
         return str(self._recipe["name"])
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """What it was made of: the arguments of `halfseen.make`."""
+        """The arguments with which `halfseen.make` made the agent."""
         return dict(self._recipe)
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """All arms there have ever been, in order."""
+        """All arms in the order in which they were added, including retired arms."""
         return self._arms.names
 
     @property
     def active_arms(self) -> tuple[Arm, ...]:
-        """The arms that can be chosen: those not retired."""
+        """The arms that can be chosen, which are all arms that are not retired."""
         return tuple(arm for arm, active in zip(self.arms, self.policy.active[0], strict=True) if active)
 
     @property
     def rounds(self) -> int:
-        """Decisions made so far."""
-        return self._pending.decided
+        """The number of decisions made so far."""
+        return self._pending.decision_count
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """The ids of the decisions that may still be rewarded, oldest first."""
+        """The ids of the decisions that can still be rewarded, oldest first."""
         return tuple(self._pending.waiting)
 
     @property
     def unrewarded(self) -> int:
-        """How many decisions may still be rewarded."""
+        """The number of decisions that can still be rewarded."""
         return len(self._pending.waiting)
 
     def decide(
@@ -91,16 +103,40 @@ class Agent:
         context: ArrayLike | None = None,
         available: Iterable[Arm] | None = None,
     ) -> Decision:
-        """See y_t (NaN or None where not seen) and choose an arm, from `available` if given.
+        """Start the next round with an observation and choose an arm.
 
-        Agents named `oracle-…` also want the true `context`.
+        Parameters
+        ----------
+        observation : array_like of shape (k,)
+            The observed features. NaN or None marks a missing entry.
+        context : array_like of shape (d,), optional
+            The true context. Agents named ``oracle-...`` require it and all other agents refuse it.
+        available : iterable of arms, optional
+            The arms to choose from. All active arms by default.
+
+        Returns
+        -------
+        Decision
+            The chosen arm, its propensity and the id of the decision.
+
+        Raises
+        ------
+        HalfseenError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=["low", "mid", "high"], seed=1)
+        >>> agent.decide([0.5, None], available=["mid"]).arm
+        'mid'
         """
         policy = self.policy
         y = validation.row_vector("observation", observation, self._observed)
-        x = self._context(context) if context is not None or self._wants_context else None
+        x = self._context(context) if context is not None or self._needs_context else None
         mask = None if available is None else self._arms.mask(available, policy.active)
         choices = policy.decide(y, contexts=x, available=mask)
-        return Decision(self, choices, self._pending.open(choices))
+        return Decision(self, choices, self._pending.add(choices))
 
     def replay(
         self,
@@ -111,136 +147,284 @@ class Agent:
         available: Iterable[Arm] | None = None,
         propensity: float | None = None,
     ) -> Decision:
-        """A round in which `arm` was chosen by somebody else: the state is as if this agent had chosen it.
+        """Process a round in which another policy chose the arm.
 
-        The decision says what this agent would have done: `propensities` are its own. `propensity` is that of whoever
-        chose the arm; agents that learn from it (`meb`) take their own if it is not given. `fold` is many such rounds.
+        Afterwards the agent is in the state it would have if it had chosen this arm itself. `fold` replays many rounds.
+
+        Parameters
+        ----------
+        observation : array_like of shape (k,)
+            The observed features. NaN or None marks a missing entry.
+        arm : int or str
+            The arm that was played.
+        context : array_like of shape (d,), optional
+            The true context. Agents named ``oracle-...`` require it and all other agents refuse it.
+        available : iterable of arms, optional
+            The arms that were available. All active arms by default.
+        propensity : float, optional
+            The probability with which the other policy chose `arm`. Agents that learn from it, such as ``meb``, use
+            their own probability by default.
+
+        Returns
+        -------
+        Decision
+            The replayed decision. Its `propensities` and `expected` describe what this agent would have done.
+
+        Raises
+        ------
+        HalfseenError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=["low", "high"], seed=1)
+        >>> decision = agent.replay([0.5, -1.0], "high", propensity=0.5)
+        >>> agent.learn(decision, 1.0)
+        >>> decision.arm, agent.rounds
+        ('high', 1)
         """
-        y = validation.row_vector("observation", observation, self.policy.streams.observed)
+        y = validation.row_vector("observation", observation, self._observed)
         x = self._context(context)
         index = self._arms.index("arm", arm)
         mask = self.policy.active if available is None else self._arms.mask(available, self.policy.active)
-        chance = None if propensity is None else np.array([validation.number("propensity", propensity)])
-        if chance is not None and not 0.0 < chance[0] < 1.0 + 1e-6:
-            raise invalid("propensity", "a probability above 0", repr(propensity))
-        if chance is None and not mask[0, index]:
+        propensities = None
+        if propensity is not None:
+            propensities = np.array([validation.number("propensity", propensity)])
+            validation.check_propensities("propensity", propensities)
+        elif not mask[0, index]:
             mask = mask.copy()
             mask[0, index] = True
-        choices = self.policy.replay(y, np.array([index]), mask, contexts=x, propensities=chance)
-        return Decision(self, choices, self._pending.open(choices))
+        choices = self.policy.replay(y, np.array([index]), mask, contexts=x, propensities=propensities)
+        return Decision(self, choices, self._pending.add(choices))
 
     @property
     def takes_provisional(self) -> bool:
-        """Whether `learn` takes provisional rewards: whether all its parts can put another in the place of one."""
+        """Whether `learn` accepts provisional rewards. All agents of the catalogue do."""
         return self.policy.takes_provisional
 
     def learn(self, decision_id: int | Decision, reward: float, *, provisional: bool = False) -> None:
-        """Credit a reward to its decision (or the id of it), with the context of that decision's own round.
+        """Learn the reward of a decision.
 
-        A `provisional` one is learnt, and the decision stays open: the next reward that it gets is put in the place of
-        this one, as if it had come instead. Ids are numbers of this agent's rounds: they mean nothing to another agent.
+        The reward is learnt with the context of the round in which the decision was made, however late it arrives.
+
+        Parameters
+        ----------
+        decision_id : int or Decision
+            A decision of this agent, or its id. Ids count the rounds of an agent, so the same id means another
+            decision for another agent.
+        reward : float
+            The reward.
+        provisional : bool, default False
+            Whether a later reward may replace this one. The agent learns a provisional reward at once and keeps the
+            decision open. The next reward of the decision replaces it, as if only the next one had been received.
+
+        Raises
+        ------
+        DecisionError
+            If the decision is unknown, already rewarded, given up or too old.
+        HalfseenError
+            If the reward is not a finite number, or if the agent cannot learn from it.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=2, seed=1)
+        >>> first, second = agent.decide([0.5, -1.0]), agent.decide([0.1, 0.3])
+        >>> agent.learn(second, 1.0)
+        >>> agent.learn(first.id, 0.0, provisional=True)
+        >>> agent.pending
+        (1,)
+        >>> agent.learn(first, 0.5)
+        >>> agent.pending
+        ()
         """
         value = reward if isinstance(reward, float) else validation.number("reward", reward)
-        if not abs(value) <= LIMIT:  # NaN and ±inf alike
+        if not abs(value) <= LIMIT:  # also refuses NaN
             raise invalid("reward", f"a number within ±{LIMIT:g}", repr(reward))
         if isinstance(decision_id, Decision):
             decision_id = decision_id.id_for(self)
         try:
             rounds, arms, features = self._pending.find(decision_id)
         except HasProvisional:
-            self._replace(decision_id, value, provisional)
+            self._replace_reward(decision_id, value, provisional)
             return
         if provisional:
             self._learn_provisional(decision_id, value)
             return
         self._reward[0] = value
         self.policy.learn(rounds, features, arms, self._reward)
-        self._pending.close(decision_id)
+        self._pending.complete(decision_id)
 
-    def _learn_provisional(self, number: int, value: float) -> None:
+    def _learn_provisional(self, decision_id: int, value: float) -> None:
         if not self.policy.takes_provisional:
-            wanted = f"False: '{self.name}' cannot put another reward in the place of one that it has learnt"
-            raise invalid("provisional", wanted, "True")
-        made = rounds, arms, features = self._pending.find(number)
+            raise InvalidInput(
+                f"'{self.name}' takes no provisional rewards, because it cannot replace a learnt reward."
+            )
+        decision = rounds, arms, features = self._pending.find(decision_id)
         (credit,) = self.policy.learn_provisional(rounds, features, arms, np.array([value]))
-        self._pending.set_provisional(number, Provisional(made, value, *credit.tolist()))
+        self._pending.set_provisional(decision_id, ProvisionalReward(decision, value, *credit.tolist()))
 
-    def _replace(self, number: int, value: float, provisional: bool) -> None:
-        """Put a reward in the place of the provisional one; the decision stays open if it is `provisional` itself."""
-        held = self._pending.provisional[number]
-        rounds, arms, features = held.made
-        replacement_data = np.array([[held.variance, held.number]])
-        self.policy.replace_rewards(rounds, features, arms, np.array([held.value]), np.array([value]), replacement_data)
+    def _replace_reward(self, decision_id: int, value: float, provisional: bool) -> None:
+        """Replace the provisional reward of a decision. The decision stays open if the new one is `provisional` too."""
+        old = self._pending.provisional[decision_id]
+        rounds, arms, features = old.decision
+        replacement_data = np.array([[old.noise_variance, old.reward_number]])
+        self.policy.replace_rewards(rounds, features, arms, np.array([old.value]), np.array([value]), replacement_data)
         if provisional:
-            self._pending.set_provisional(number, held._replace(value=value))
+            self._pending.set_provisional(decision_id, old._replace(value=value))
         else:
-            self._pending.close_provisional(number)
+            self._pending.complete_provisional(decision_id)
 
     def learn_many(self, ids: Iterable[int | Decision], rewards: ArrayLike) -> None:
-        """Credit many rewards, in the order given: the same as one by one, but all of them or, if refused, none."""
-        given = validation.as_list("ids", ids, "a list of decisions or their ids")
-        numbers = [one.id_for(self) if isinstance(one, Decision) else one for one in given]
-        waiting = [self._pending.get(number) for number in numbers]
-        values = validation.numbers("rewards", rewards, "numbers, one per decision")
-        if values.shape != (len(numbers),):
-            raise invalid("rewards", f"{len(numbers)} numbers, one per decision", f"shape {values.shape}")
-        if not (fine := np.abs(values) <= LIMIT).all():
-            raise invalid("rewards", f"numbers within ±{LIMIT:g}", f"{values[~fine][0]}")
-        if not numbers:
-            return
-        often, times = Counter(numbers).most_common(1)[0]
-        if times > 1:
-            raise DecisionError(f"ids: expected distinct decisions, got {often} more than once")
-        if not self._pending.provisional.keys().isdisjoint(numbers):
-            self._learn_one_by_one(numbers, values.tolist())
-            return
-        rounds, arms, features = (np.concatenate(part) for part in zip(*waiting, strict=True))
-        self.policy.learn_many(np.zeros_like(rounds), rounds, features, arms, values)
-        for number in numbers:
-            self._pending.close(number)
+        """Learn the rewards of several decisions.
 
-    def _learn_one_by_one(self, numbers: Sequence[int], values: Sequence[float]) -> None:
+        The result equals calls of `learn` in the given order, except that either all rewards are learnt or none.
+
+        Parameters
+        ----------
+        ids : iterable of int or Decision
+            Different decisions of this agent, or their ids.
+        rewards : array_like of shape (n,)
+            One reward per decision.
+
+        Raises
+        ------
+        DecisionError
+            If a decision is unknown, already rewarded, given up, too old or named twice.
+        HalfseenError
+            If a reward is not a finite number, or if the agent cannot learn from it.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=2, seed=1)
+        >>> decisions = [agent.decide([0.5, -1.0]) for _ in range(3)]
+        >>> agent.learn_many(decisions[:2], [1.0, 0.0])
+        >>> agent.pending
+        (3,)
+        """
+        given = validation.as_list("ids", ids, "a list of decisions or their ids")
+        decision_ids = [one.id_for(self) if isinstance(one, Decision) else one for one in given]
+        decisions = [self._pending.get(decision_id) for decision_id in decision_ids]
+        values = validation.rewards_of_decisions(rewards, len(decision_ids))
+        if not decision_ids:
+            return
+        most_frequent, times = Counter(decision_ids).most_common(1)[0]
+        if times > 1:
+            raise DecisionError(f"ids: expected distinct decisions, got {most_frequent} more than once")
+        if not self._pending.provisional.keys().isdisjoint(decision_ids):
+            self._learn_one_by_one(decision_ids, values.tolist())
+            return
+        rounds, arms, features = (np.concatenate(part) for part in zip(*decisions, strict=True))
+        self.policy.learn_many(np.zeros_like(rounds), rounds, features, arms, values)
+        for decision_id in decision_ids:
+            self._pending.complete(decision_id)
+
+    def _learn_one_by_one(self, decision_ids: Sequence[int], values: Sequence[float]) -> None:
         before = self.state()
         try:
-            for number, value in zip(numbers, values, strict=True):
-                self.learn(number, value)
+            for decision_id, value in zip(decision_ids, values, strict=True):
+                self.learn(decision_id, value)
         except HalfseenError:
             self.restore(before)
             raise
 
     def give_up(self, decision_id: int | Decision) -> None:
-        """Expect no reward of a decision any more, and forget it; a provisional one stands."""
+        """Stop waiting for the reward of a decision.
+
+        The decision can no longer be rewarded. A provisional reward becomes final.
+
+        Parameters
+        ----------
+        decision_id : int or Decision
+            A decision of this agent that is in `pending`, or its id.
+
+        Raises
+        ------
+        DecisionError
+            If the decision is unknown, already rewarded, given up or too old.
+        """
         self._pending.give_up(decision_id.id_for(self) if isinstance(decision_id, Decision) else decision_id)
 
     def refit(self) -> None:
-        """Identify the model from the kept history now: what is due, or if nothing is, all of it all the same.
+        """Identify the model from the stored history now, even if no refit is due.
 
-        For agents made with refit="manual", whose decisions then never stop to learn a model: call it between them,
-        as often as the machine has time. Decisions that wait for a reward are credited in the new model. Only agents
-        that keep a history have something to identify; the others refuse.
+        Agents made with ``refit="manual"`` refit only when this method is called, so their decisions are never delayed
+        by a refit. Rewards of earlier decisions are learnt under the new model.
+
+        Raises
+        ------
+        HalfseenError
+            If the agent does not identify a model. Only `adaptive` and its variants identify one.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("adaptive", observed=1, arms=2, seed=1, refit="manual")
+        >>> for t in range(8):
+        ...     agent.learn(agent.decide([0.1 * t]), 1.0)
+        >>> agent.refit_due
+        True
+        >>> agent.refit()
+        >>> agent.refit_due
+        False
         """
         self._check_can_refit("refit")
         self.policy.refit()
 
     @property
     def refit_due(self) -> bool:
-        """Whether `refit` has something to do that made itself due."""
+        """Whether enough rounds or rewards have been added since the last refit that another one is due."""
         return self.policy.estimator.is_refit_due(0)
 
     def model(self) -> dict[str, Any]:
-        """What the last refit has found, as arrays by name: for `accept`, perhaps of a copy of this agent elsewhere."""
+        """Return the model that the last refit identified, for `accept`.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Everything that the last refit computed and that the history alone does not determine, by name.
+
+        Raises
+        ------
+        HalfseenError
+            If the agent does not identify a model. Only `adaptive` and its variants identify one.
+        """
         self._check_can_refit("model")
         return dict(self.policy.estimator.model(0))
 
     def accept(self, model: Mapping[str, Any]) -> None:
-        """Go on with the `model` that a copy of this agent has found, however many rounds ago it was copied.
+        """Continue with a model that a copy of this agent identified.
 
-        Identification can so run in another process: copy the agent there (`save`, or `state`), refit the copy, accept
-        its model here. The kept history is folded under it, which takes milliseconds where the search took seconds.
+        Identification takes seconds and can run in another process: copy the agent there (with `save` or `state`), call
+        `refit` on the copy, and give its `model()` to this agent. This agent may have made further decisions in the
+        meantime. It replays its stored history under the new model, which takes milliseconds.
+
+        Parameters
+        ----------
+        model : mapping of str to ndarray
+            The result of `model` of the copy.
+
+        Raises
+        ------
+        HalfseenError
+            If the model does not fit this agent, or if the agent identifies no model.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("adaptive", observed=1, arms=2, seed=1, refit="manual")
+        >>> copy = hs.make(**agent.recipe)
+        >>> for t in range(8):
+        ...     agent.learn(agent.decide([0.1 * t]), 1.0)
+        >>> copy.restore(agent.state())
+        >>> copy.refit()
+        >>> agent.accept(copy.model())
         """
         self._check_can_refit("accept")
         if not isinstance(model, Mapping):
-            raise invalid("model", "what agent.model() gives", repr(model))
+            raise invalid("model", "a result of agent.model()", repr(model))
         before = self.state()
         try:
             self.policy.estimator.accept(0, dict(model))
@@ -248,48 +432,106 @@ class Agent:
             self.restore(before)
             if isinstance(error, HalfseenError):
                 raise
-            raise invalid("model", "what agent.model() gives", "one that cannot be filtered with") from None
+            raise invalid("model", "a result of agent.model()", "a model for which the filter fails") from None
 
-    def _check_can_refit(self, asked: str) -> None:
+    def _check_can_refit(self, method: str) -> None:
         if not self.policy.can_refit:
             raise HalfseenError(
-                f"{asked}: expected an agent that identifies a model from its history, such as 'adaptive', got "
+                f"{method}: expected an agent that identifies a model from its history, such as 'adaptive', got "
                 f"'{self.name}'"
             )
 
     def add_arm(self, name: str | None = None, *, params: ArrayLike | None = None) -> Arm:
-        """One more arm, about which nothing is known yet; what it is called from now on.
+        """Add an arm, which starts from the prior.
 
-        Where arms have names it needs a new one; where they are numbers it gets the next. `params` is for agents that
-        are told what their arms pay (`bayes`).
+        Parameters
+        ----------
+        name : str, optional
+            The name of the arm, which no arm has had before. Required if the other arms have names. If arms are
+            numbered, the new arm gets the next number.
+        params : array_like, optional
+            The reward coefficients of the arm. Required by agents that are given the coefficients of all arms, such as
+            ``bayes``, and refused by agents that learn them.
+
+        Returns
+        -------
+        int or str
+            The number or the name of the new arm.
+
+        Raises
+        ------
+        HalfseenError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=2, seed=1)
+        >>> agent.add_arm()
+        2
         """
-        return self._append(name, params, self.rounds)
+        return self._append_arm(name, params, self.rounds)
 
     def retire_arm(self, arm: Arm) -> None:
-        """Never choose an arm again. Its name or number stays its own; earlier decisions may still be rewarded."""
+        """Never choose an arm again.
+
+        Earlier decisions for the arm can still be rewarded. Its name or number is not used again.
+
+        Parameters
+        ----------
+        arm : int or str
+            An active arm that is not the only one.
+
+        Raises
+        ------
+        HalfseenError
+            If the arm is unknown, retired or the last active arm.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=["low", "high"], seed=1)
+        >>> agent.retire_arm("low")
+        >>> agent.active_arms
+        ('high',)
+        """
         index = self._arms.index("arm", arm)
         if not self.policy.active[0, index]:
-            raise invalid("arm", "one of agent.active_arms", f"{arm!r}, which is retired")
+            raise invalid("arm", "an arm of agent.active_arms", f"{arm!r}, which is retired")
         if len(self.active_arms) == 1:
-            raise invalid("arm", "one that leaves another to be chosen", f"{arm!r}, the last active arm")
+            raise invalid("arm", "an arm that is not the only active one", f"{arm!r}, the last active arm")
         self.policy.retire_arm(index)
 
     def health(self) -> Health:
-        """How the stream is doing: facts, and a note for each thing that wants a look.
+        """Report the state of the stream, with a note for each problem.
 
-        An agent that keeps a history also examines its model and arms by it; `halfseen.examine` does more of that.
+        Agents that store a history also examine their model and their arms. `halfseen.examine` examines more.
+
+        Returns
+        -------
+        Health
+            Facts by name, notes and findings.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=2, seed=1)
+        >>> agent.learn(agent.decide([0.5, None]), 1.0)
+        >>> health = agent.health()
+        >>> health.ok, health.facts["share of entries not seen"]
+        (True, 0.5)
         """
         policy, arms, active = self.policy, self.arms, self.policy.active[0]
         facts, notes = self._pending.health()
         policy_facts, policy_notes = policy.health(0)
         facts |= {"arms": len(arms), "arms retired": len(arms) - int(active.sum())} | policy_facts
         notes += policy_notes
-        unrewarded = policy.learner.arms_without_reward(0)
-        if unrewarded is not None:
-            never = [index for index in unrewarded if active[index]]
-            facts["arms never rewarded"] = [arms[index] for index in never]
-            old = [arms[index] for index in never if self._age(index) >= max(LONG_SILENCE, 20 * len(arms))]
-            if old and self._pending.rewarded:
+        without_reward = policy.learner.arms_without_reward(0)
+        if without_reward is not None:
+            unrewarded = [index for index in without_reward if active[index]]
+            facts["arms never rewarded"] = [arms[index] for index in unrewarded]
+            old = [arms[index] for index in unrewarded if self._age(index) >= max(LONG_SILENCE, 20 * len(arms))]
+            if old and self._pending.reward_count:
                 notes.append(f"in many rounds these arms have never been rewarded: {', '.join(map(str, old))}")
         findings = brief_findings(self.subject())
         if (first := first_examined_round(policy.estimator, 0)) is not None:
@@ -298,7 +540,7 @@ class Agent:
         return Health(tuple(notes), facts, findings)
 
     def subject(self) -> ExaminationSubject | None:
-        """The model in force and the kept history, for an examination; None where there is no history or no model."""
+        """Return the current model and the stored history for an examination, or None if the agent has none."""
         retired = [index for index in range(len(self.arms)) if not self.policy.active[0, index]]
         names = [arm if isinstance(arm, str) else f"arm {arm}" for arm in self.arms]
         return subject_of_adaptive(self.policy.estimator, 0, names, retired)
@@ -312,70 +554,159 @@ class Agent:
         contexts: ArrayLike | None = None,
         propensities: ArrayLike | None = None,
     ) -> Agent:
-        """Replay a recorded history: observations (n, k), the arms played, their rewards (NaN: none came).
+        """Replay a recorded history.
 
-        The state afterwards is, bit for bit, that of an agent that made these decisions and was rewarded at once.
-        `propensities` (n,), `Decision.propensity` of each arm, matter to agents that learn from them (`meb`): if not
-        given, the arms count as chosen by this agent, with all its active arms available. Tables may be DataFrames and
-        vectors Series, of pandas or polars; columns are taken in order.
+        Afterwards the state equals, bit for bit, the state of an agent that made these decisions itself and received
+        each reward at once.
+
+        Parameters
+        ----------
+        observations : array_like of shape (n, k)
+            One observation per round, with NaN for missing entries.
+        arms : sequence of arms, of length n
+            The arms that were played.
+        rewards : array_like of shape (n,)
+            The rewards, with NaN for rewards that were never received.
+        contexts : array_like of shape (n, d), optional
+            The true contexts. Agents named ``oracle-...`` require them and all other agents refuse them.
+        propensities : array_like of shape (n,), optional
+            The probabilities with which the arms were chosen. Agents that learn from them, such as ``meb``, use their
+            own probabilities among all active arms by default.
+
+        Returns
+        -------
+        Agent
+            The agent itself.
+
+        Raises
+        ------
+        HalfseenError
+            If an argument is invalid, or if a reward cannot be learnt. No round is replayed then.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=2, seed=1)
+        >>> agent.fold([[0.5, -1.0], [0.1, 0.3]], arms=[0, 1], rewards=[1.0, float("nan")])
+        <ts-pco: 2 observed, 2 arms, 2 rounds, 1 unrewarded>
         """
-        history = RecordedRounds.checked(self.policy, self._arms, observations, arms, rewards, contexts, propensities)
+        history = RecordedRounds.checked(self, observations, arms, rewards, contexts, propensities)
         before = self.state()
         try:
             for y, index, context, propensity, reward in history:
                 choices = self.policy.replay(y, index, contexts=context, propensities=propensity, scored=False)
-                number = self._pending.open(choices)
+                decision_id = self._pending.add(choices)
                 if not np.isnan(reward):
-                    self.learn(number, reward)
+                    self.learn(decision_id, reward)
         except HalfseenError:
             self.restore(before)
             raise
         return self
 
     def save(self, path: str | Path) -> None:
-        """Write the whole agent to a file; `halfseen.load` gives it back and it goes on bit for bit."""
-        if not isinstance(path, str | Path):
-            raise invalid("path", "the path of a file", repr(path))
-        write_atomically(Path(path), self.packed())
+        """Write the agent to a file, from which `halfseen.load` restores it bit for bit.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file. An existing file is replaced only when the new one is complete.
+
+        Raises
+        ------
+        SaveFileError
+            If the file cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=2, seed=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     agent.save(f"{folder}/agent.hs")
+        ...     hs.load(f"{folder}/agent.hs")
+        <ts-pco: 2 observed, 2 arms, 0 rounds, 0 unrewarded>
+        """
+        write_atomically(validation.file_path("path", path), self.packed())
 
     def packed(self, *, small: bool = True) -> bytes:
-        """The whole agent as the content of such a file; not `small` is larger and quicker to make."""
+        """Return the content of a save file.
+
+        Parameters
+        ----------
+        small : bool, default True
+            Whether to compress the content, which takes longer.
+
+        Returns
+        -------
+        bytes
+            What `save` would write.
+        """
         added = {"added": self._added} if self._added else {}
         return saving.to_bytes(self._recipe | added, self.state(), small=small)
 
     def state(self) -> dict[str, Any]:
-        """A copy of every array the agent carries from round to round, by name."""
+        """Return a copy of the state.
+
+        Returns
+        -------
+        dict of str to ndarray
+            All arrays that the agent keeps from one round to the next, by name.
+        """
         return {name: array.copy() for name, array in self.policy.state().items()} | self._pending.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what `state()` described; a state of another shape, or of other arms, is refused."""
+        """Replace the state by one that `state` returned.
+
+        Parameters
+        ----------
+        state : mapping of str to ndarray
+            The state of an agent that was made with the same arguments and has the same arms.
+
+        Raises
+        ------
+        HalfseenError
+            If the state does not fit this agent.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=2, seed=1)
+        >>> before = agent.state()
+        >>> decision = agent.decide([0.5, -1.0])
+        >>> agent.restore(before)
+        >>> agent.rounds
+        0
+        """
         known = {name: array for name, array in self.state().items() if name != PROVISIONAL}
         if PROVISIONAL in state and not self.policy.takes_provisional:
-            raise invalid("state", f"one without: '{self.name}' does not take them", "one with provisional rewards")
+            expected = f"a state without provisional rewards, which '{self.name}' does not take"
+            raise invalid("state", expected, "a state with provisional rewards")
         if state.keys() - {PROVISIONAL} != known.keys():
-            raise invalid("state", f"the arrays {', '.join(known)}", f"{len(state)} arrays of other names")
+            raise invalid("state", f"the arrays {', '.join(known)}", f"{len(state)} arrays with other names")
         if np.shape(state["active"]) != known["active"].shape:
-            raise invalid("state", f"one of {len(self.arms)} arms", f"one of {np.size(state['active'])} arms")
+            raise invalid("state", f"a state of {len(self.arms)} arms", f"a state of {np.size(state['active'])} arms")
         self._pending.check(state, len(self.arms))
         self.policy.restore(dict(state))
         self._pending.restore(state, int(self.policy.rounds[0]))
 
     def __repr__(self) -> str:
-        k = self.policy.streams.observed
-        return f"<{self.name}: {k} observed, {len(self.arms)} arms, {self.rounds} rounds, {self.unrewarded} unrewarded>"
+        return (
+            f"<{self.name}: {self._observed} observed, {len(self.arms)} arms, {self.rounds} rounds, "
+            f"{self.unrewarded} unrewarded>"
+        )
 
-    def _append(self, name: str | None, params: ArrayLike | None, since: int) -> Arm:
+    def _append_arm(self, name: str | None, params: ArrayLike | None, added_in_round: int) -> Arm:
         arm = self._arms.next(name)
         self.policy.add_arm(params)
         self._arms.append(arm)
-        told = None if params is None else np.array(params, dtype=np.float64)
-        self._added.append({"name": name, "params": told, "round": since})
+        array = None if params is None else np.array(params, dtype=np.float64)
+        self._added.append({"name": name, "params": array, "round": added_in_round})
         return arm
 
     def _age(self, index: int) -> int:
-        """Rounds an arm has been there for."""
-        nth = index - (len(self.arms) - len(self._added))
-        return self.rounds - (int(self._added[nth]["round"]) if nth >= 0 else 0)
+        """Return the number of rounds since an arm was added."""
+        added_index = index - (len(self.arms) - len(self._added))
+        return self.rounds - (int(self._added[added_index]["round"]) if added_index >= 0 else 0)
 
     def _context(self, context: ArrayLike | None) -> Floats | None:
         return self.policy.check_contexts("context", context, 1, self.name)
@@ -383,59 +714,55 @@ class Agent:
 
 @dataclass(frozen=True)
 class RecordedRounds:
-    """The recorded history of one stream: n rounds, checked before any of them is replayed."""
+    """The recorded history of one stream, checked before any round is replayed."""
 
-    observations: Floats  # (n, k), NaN: not seen
-    indices: Ints  # (n,) of the arms played
-    rewards: Floats  # (n,), NaN: none came
-    contexts: Floats | None  # (n, d), for agents that decide on them
+    observations: Floats  # (n, k), NaN where missing
+    indices: Ints  # (n,), of the arms played
+    rewards: Floats  # (n,), NaN where no reward was received
+    contexts: Floats | None  # (n, d), for agents that decide on the true context
     propensities: Floats | None  # (n,)
 
     @classmethod
     def checked(
         cls,
-        policy: Policy,
-        known: Arms,
+        agent: Agent,
         observations: ArrayLike,
         arms: Iterable[Arm],
         rewards: ArrayLike,
         contexts: ArrayLike | None,
         propensities: ArrayLike | None,
     ) -> RecordedRounds:
-        """What users hand over, for an agent with this policy and the arms `known`."""
-        ys = validation.table("observations", observations, policy.streams.observed)
-        values = validation.numbers("rewards", rewards, "numbers, one per round")
-        played = validation.as_list("arms", arms, "a list of arms")
-        indices = np.array([known.index("arms", arm) for arm in played], dtype=np.int64)
+        """Check the arguments of `Agent.fold`."""
+        ys = validation.table("observations", observations, agent._observed)
         if classify_values(ys) == EXCESSIVE:
-            raise invalid("observations", f"numbers within ±{LIMIT:g}, NaN for what was not seen", "an entry too large")
-        if values.shape != (len(ys),) or classify_values(values[None]) == EXCESSIVE:
-            wanted = f"{len(ys)} numbers within ±{LIMIT:g}, one per round, NaN where none came"
-            raise invalid("rewards", wanted, f"shape {values.shape}")
-        if len(indices) != len(ys):
-            raise invalid("arms", f"{len(ys)}, one per round", f"{len(indices)} arms")
-        xs = None
-        if policy.estimator.reveals_context:
-            xs = validation.table("contexts", () if contexts is None else contexts, policy.estimator.dimension)
-            if len(xs) != len(ys) or classify_values(xs) != COMPLETE:
-                raise invalid("contexts", f"{len(ys)} rows of numbers within ±{LIMIT:g}", f"{len(xs)} rows")
-        return cls(ys, indices, values, xs, _chances(propensities, len(ys)))
+            raise validation.too_large("observations")
+        n = len(ys)
+        indices = [agent._arms.index("arms", arm) for arm in validation.as_list("arms", arms, "a list of arms")]
+        if len(indices) != n:
+            raise invalid("arms", f"{n} arms, one per round", f"{len(indices)} arms")
+        expected = f"{n} numbers within ±{LIMIT:g}, one per round, NaN where no reward was received"
+        values = validation.numbers("rewards", rewards, expected)
+        if values.shape != (n,):
+            raise invalid("rewards", expected, f"shape {values.shape}")
+        if classify_values(values[None]) == EXCESSIVE:
+            raise invalid("rewards", expected, "a number that is too large")
+        xs = agent.policy.check_contexts("contexts", contexts, n, agent.name, per="round")
+        probabilities = None
+        if propensities is not None:
+            expected = f"{n} probabilities, one per round"
+            probabilities = validation.numbers("propensities", propensities, expected)
+            if probabilities.shape != (n,):
+                raise invalid("propensities", expected, f"shape {probabilities.shape}")
+            validation.check_propensities("propensities", probabilities)
+        return cls(ys, np.array(indices, dtype=np.int64), values, xs, probabilities)
 
     def __iter__(self) -> Iterator[tuple[Floats, Ints, Floats | None, Floats | None, float]]:
-        """Observation, index, context, propensity and reward of one round after the other; all but the last (1, …)."""
+        """Yield the observation, arm index, context, propensity and reward of each round.
+
+        All of them except the reward have a leading axis of length 1.
+        """
         for t in range(len(self.rewards)):
             one = slice(t, t + 1)
             context = None if self.contexts is None else self.contexts[one]
             propensity = None if self.propensities is None else self.propensities[one]
             yield self.observations[one], self.indices[one], context, propensity, float(self.rewards[t])
-
-
-def _chances(propensities: ArrayLike | None, rounds: int) -> Floats | None:
-    if propensities is None:
-        return None
-    chances = validation.numbers("propensities", propensities, "numbers, one per round")
-    if chances.shape != (rounds,):
-        raise invalid("propensities", f"{rounds} probabilities, one per round", f"shape {chances.shape}")
-    if not (fine := (chances > 0.0) & (chances < 1.0 + 1e-6)).all():
-        raise invalid("propensities", "probabilities above 0", f"{chances[~fine][0]}")
-    return chances

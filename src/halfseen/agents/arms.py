@@ -1,4 +1,4 @@
-"""The arms of one stream: what they are called, and the indices that stand for them in arrays."""
+"""The names of the arms of one stream and their indices in arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Arm = int | str
 
 
 class Arms:
-    """All arms there have ever been, in order. Arms are named, or numbered from 0; an index is never reused."""
+    """All arms of a stream, also retired ones. Arms have names or are numbered from 0. Their indices never change."""
 
     def __init__(self, names: Sequence[Arm]) -> None:
         self.names = tuple(names)
@@ -32,7 +32,7 @@ class Arms:
             raise invalid(argument, f"arm numbers from 0 to {len(self.names) - 1}", repr(arm)) from None
 
     def mask(self, available: Iterable[Arm], active: Mask) -> Mask:
-        """Which arms are `available`, (1, K); every one of them must be active, (1, K)."""
+        """Return a mask (1, K) of the `available` arms, all of which must be `active` (1, K)."""
         mask = np.zeros((1, len(self.names)), dtype=np.bool_)
         for arm in as_list("available", available, "a list of arms"):
             index = self.index("available", arm)
@@ -44,13 +44,13 @@ class Arms:
         return mask
 
     def next(self, name: object) -> Arm:
-        """What one more arm would be called: `name`, or the next number where arms are numbered."""
+        """Return the name, or for numbered arms the number, that a new arm gets from `append`."""
         if not self._named:
             if name is not None:
-                raise invalid("name", f"nothing: arms are numbers here, and the next is {len(self.names)}", repr(name))
+                raise invalid("name", f"None, because arms are numbered and the next is {len(self.names)}", repr(name))
             return len(self.names)
         if not isinstance(name, str) or not name:
-            raise invalid("name", "a name, as the other arms have one", repr(name))
+            raise invalid("name", "a name, because the other arms have names", repr(name))
         if name in self._indices:
             raise invalid("name", "a name that no arm has had", repr(name))
         return name

@@ -1,4 +1,4 @@
-"""The named agents: a table, one row each."""
+"""The catalogue of named agents, and the functions that make them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from halfseen.choosers.thompson import Thompson
 from halfseen.choosers.ucb import Ucb
 from halfseen.choosers.uniform import Uniform
 from halfseen.components import Chooser, Estimator, Learner, StreamBatch
-from halfseen.errors import invalid, unknown
+from halfseen.errors import InvalidInput, invalid, unknown
 from halfseen.estimators.adaptive.estimator import Adaptive
 from halfseen.estimators.blup import Blup
 from halfseen.estimators.emkf import Emkf
@@ -42,12 +42,22 @@ from halfseen.learners.ridge import Ridge
 from halfseen.reports.tables import Table
 from halfseen.validation import at_least, seed_number
 
-_signature = cache(inspect.signature)  # of the parts: slow, and needed for every agent that is made
+_signature = cache(inspect.signature)  # cached, because it is slow and needed for every agent that is made
 
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """One row: a name, its three parts, where it comes from, and its own defaults for their options."""
+    """An agent of the catalogue: its name, its three components, its source and its defaults for their options.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> entry = hs.catalog()["kf-ts"]
+    >>> entry.summary
+    'Kalman filter with known model, Thompson sampling'
+    >>> entry.required
+    ('model',)
+    """
 
     name: str
     estimator: Callable[..., Estimator]
@@ -59,17 +69,17 @@ class CatalogueEntry:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """Every option of the three parts, by name."""
-        found: dict[str, inspect.Parameter] = {}
-        for part in (self.estimator, self.learner, self.chooser):
-            for name, parameter in _signature(part).parameters.items():
+        """All options of the three components, by name."""
+        options: dict[str, inspect.Parameter] = {}
+        for component in (self.estimator, self.learner, self.chooser):
+            for name, parameter in _signature(component).parameters.items():
                 if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-                    found[name] = parameter
-        return found
+                    options[name] = parameter
+        return options
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The options that have no default: what the agent must be told."""
+        """The options that have no default and must be given."""
         return tuple(
             name
             for name, parameter in self.options.items()
@@ -78,69 +88,115 @@ class CatalogueEntry:
 
     @property
     def reveals_context(self) -> bool:
-        """Whether `decide` wants the true context."""
+        """Whether the agent decides on the true context, which `decide` then requires."""
         return bool(getattr(self.estimator, "reveals_context", False))
 
     def check_options(self, options: Iterable[str]) -> None:
-        """Refuse the name of an option that none of the three parts has."""
+        """Refuse the name of an option that none of the three components has."""
         known = self.options
         for name in options:
             if name not in known:
                 raise unknown("option", name, known, f"'{self.name}'")
 
     def build(self, streams: StreamBatch, options: Mapping[str, Any]) -> Policy:
-        """The agent for a batch of streams."""
+        """Make the agent for a batch of streams."""
         self.check_options(options)
         for name in self.required:
             if name not in options:
-                raise invalid(name, f"a value: '{self.name}' must be told its {name}", "nothing")
-        chosen = dict(self.defaults) | dict(options)
+                raise InvalidInput(f"'{self.name}' requires the option '{name}'.")
+        values = dict(self.defaults) | dict(options)
 
-        def own(part: Callable[..., Any]) -> dict[str, Any]:
-            return {name: chosen[name] for name in _signature(part).parameters if name in chosen}
+        def options_of(component: Callable[..., Any]) -> dict[str, Any]:
+            return {name: values[name] for name in _signature(component).parameters if name in values}
 
-        estimator = self.estimator(streams, **own(self.estimator))
-        learner = self.learner(streams, estimator.dimension, **own(self.learner))
-        chooser = self.chooser(streams, estimator.dimension, **own(self.chooser))
+        estimator = self.estimator(streams, **options_of(self.estimator))
+        learner = self.learner(streams, estimator.dimension, **options_of(self.learner))
+        chooser = self.chooser(streams, estimator.dimension, **options_of(self.chooser))
         return Policy(streams, estimator, learner, chooser)
 
 
 _PAPER = "Zeng, Bhatt, Koppel & Ganesh 2024"
-_OWN = "ours: docs/mathematics.md"
-_TABLE = (
+_HALFSEEN = "halfseen, docs/mathematics.md"
+_ENTRIES = (
     CatalogueEntry(
         "adaptive",
         Adaptive,
         Calibrated,
         Optimistic,
-        "dynamics learnt, told nothing",
-        _OWN,
+        "model learnt from the stream, optimistic Thompson sampling",
+        _HALFSEEN,
         {"bonus": 1.4, "width": 0.15, "foresight": 0.25},
     ),
     CatalogueEntry(
-        "adaptive-ts", Adaptive, Calibrated, Thompson, "the same, Thompson sampling", _OWN, {"noise_std": 1.0}
+        "adaptive-ts",
+        Adaptive,
+        Calibrated,
+        Thompson,
+        "model learnt from the stream, Thompson sampling",
+        _HALFSEEN,
+        {"noise_std": 1.0},
     ),
-    CatalogueEntry("adaptive-ids", Adaptive, Calibrated, InformationDirected, "the same, information-directed", _OWN),
-    CatalogueEntry("emkf-ts", Emkf, Ridge, Thompson, "windowed EM on filtered means", f"{_PAPER}, Algorithm 1"),
-    CatalogueEntry("emkf-ucb", Emkf, Ridge, Ucb, "the same, LinUCB", f"{_PAPER}, section 4"),
     CatalogueEntry(
-        "em-rts-ts", SmoothedEm, Ridge, Thompson, "windowed full EM with the RTS smoother", "Liu et al. 2022"
+        "adaptive-ids",
+        Adaptive,
+        Calibrated,
+        InformationDirected,
+        "model learnt from the stream, information-directed sampling",
+        _HALFSEEN,
     ),
-    CatalogueEntry("kf-ts", Kalman, Ridge, Thompson, "Kalman filter, model known", f"{_PAPER}, section 2.1"),
-    CatalogueEntry("kf-ucb", Kalman, Ridge, Ucb, "the same, LinUCB", f"{_PAPER}, section 2.1"),
-    CatalogueEntry("oracle-ts", Revealed, Ridge, Thompson, "the true context", "Agrawal & Goyal 2013"),
-    CatalogueEntry("oracle-ucb", Revealed, Ridge, Ucb, "the true context, LinUCB", "Chu et al. 2011"),
-    CatalogueEntry("ts-pco", Observed, Ridge, Thompson, "the observation as the context", "Park & Faradonbeh 2024"),
     CatalogueEntry(
-        "blup-ts", Blup, Ridge, Thompson, "the context predicted from one observation", "Park & Faradonbeh 2021"
+        "emkf-ts",
+        Emkf,
+        Ridge,
+        Thompson,
+        "windowed EM on filtered means, Thompson sampling",
+        f"{_PAPER}, Algorithm 1",
     ),
-    CatalogueEntry("pco-greedy", Observed, Ridge, Greedy, "the observation, never explores", "Park & Faradonbeh 2022"),
+    CatalogueEntry("emkf-ucb", Emkf, Ridge, Ucb, "windowed EM on filtered means, LinUCB", f"{_PAPER}, section 4"),
+    CatalogueEntry(
+        "em-rts-ts",
+        SmoothedEm,
+        Ridge,
+        Thompson,
+        "windowed EM with the RTS smoother, Thompson sampling",
+        "Liu et al. 2022",
+    ),
+    CatalogueEntry(
+        "kf-ts", Kalman, Ridge, Thompson, "Kalman filter with known model, Thompson sampling", f"{_PAPER}, section 2.1"
+    ),
+    CatalogueEntry("kf-ucb", Kalman, Ridge, Ucb, "Kalman filter with known model, LinUCB", f"{_PAPER}, section 2.1"),
+    CatalogueEntry("oracle-ts", Revealed, Ridge, Thompson, "true context, Thompson sampling", "Agrawal & Goyal 2013"),
+    CatalogueEntry("oracle-ucb", Revealed, Ridge, Ucb, "true context, LinUCB", "Chu et al. 2011"),
+    CatalogueEntry(
+        "ts-pco",
+        Observed,
+        Ridge,
+        Thompson,
+        "observation used as the context, Thompson sampling",
+        "Park & Faradonbeh 2024",
+    ),
+    CatalogueEntry(
+        "blup-ts",
+        Blup,
+        Ridge,
+        Thompson,
+        "context predicted from one observation, Thompson sampling",
+        "Park & Faradonbeh 2021",
+    ),
+    CatalogueEntry(
+        "pco-greedy",
+        Observed,
+        Ridge,
+        Greedy,
+        "observation used as the context, no exploration",
+        "Park & Faradonbeh 2022",
+    ),
     CatalogueEntry(
         "pco-scaled",
         Observed,
         Ridge,
         Thompson,
-        "the observation, explores less or more",
+        "observation used as the context, scaled exploration",
         "Park & Faradonbeh 2022",
         {"width": 0.5},
     ),
@@ -149,26 +205,41 @@ _TABLE = (
         ObservedWithPropensity,
         MeasurementError,
         FlooredGreedy,
-        "the observation, its noise corrected for",
+        "observation corrected for measurement error",
         "Guo, Xu & Murphy 2024",
     ),
     CatalogueEntry(
-        "hmm-ts", Hmm, Ridge, Thompson, "the belief of a hidden Markov chain, learnt online", "Nelson et al. 2022"
+        "hmm-ts",
+        Hmm,
+        Ridge,
+        Thompson,
+        "belief of a learnt hidden Markov model, Thompson sampling",
+        "Nelson et al. 2022",
     ),
-    CatalogueEntry("hmm-ucb", Hmm, Ridge, Ucb, "the same, LinUCB", "Nelson et al. 2022"),
+    CatalogueEntry("hmm-ucb", Hmm, Ridge, Ucb, "belief of a learnt hidden Markov model, LinUCB", "Nelson et al. 2022"),
     CatalogueEntry(
-        "mts", LatentStates, KnownByState, StateSampling, "the state of a known chain, from rewards", "Hong et al. 2020"
+        "mts",
+        LatentStates,
+        KnownByState,
+        StateSampling,
+        "state of a known Markov chain, inferred from rewards",
+        "Hong et al. 2020",
     ),
     CatalogueEntry(
-        "lag-ts", Lagged, Ridge, Thompson, "the last observations side by side", "control: history, no model"
+        "lag-ts",
+        Lagged,
+        Ridge,
+        Thompson,
+        "last observations used as the context, Thompson sampling",
+        "baseline with history but without a model",
     ),
-    CatalogueEntry("bayes", Kalman, Known, Greedy, "model and arms known", "the attainable floor"),
-    CatalogueEntry("random", Observed, Ridge, Uniform, "any arm", "the other end"),
+    CatalogueEntry("bayes", Kalman, Known, Greedy, "known model and known arms", "best attainable expected reward"),
+    CatalogueEntry("random", Observed, Ridge, Uniform, "arms chosen uniformly at random", "baseline"),
 )
 
 
 class Catalog(Mapping[str, CatalogueEntry]):
-    """The named agents, by name. Printed, it is a table."""
+    """A mapping from names to agents of the catalogue, which is printed as a table."""
 
     def __init__(self, entries: tuple[CatalogueEntry, ...]) -> None:
         self._entries = {entry.name: entry for entry in entries}
@@ -188,15 +259,15 @@ class Catalog(Mapping[str, CatalogueEntry]):
         return len(self._entries)
 
     def table(self) -> Table:
-        """One row an agent: name, its parts, what it decides on, what it must be told, source."""
+        """Return the catalogue as a table with one row per agent."""
         rows = [
             {
                 "agent": entry.name,
                 "estimator": entry.estimator.__name__.lower(),
                 "learner": entry.learner.__name__.lower(),
                 "chooser": entry.chooser.__name__.lower(),
-                "context": entry.summary,
-                "told": ", ".join(entry.required) or "nothing",
+                "description": entry.summary,
+                "requires": ", ".join(entry.required) or "nothing",
                 "source": entry.source,
             }
             for entry in self._entries.values()
@@ -207,17 +278,47 @@ class Catalog(Mapping[str, CatalogueEntry]):
         return str(self.table())
 
 
-CATALOG = Catalog(_TABLE)
+CATALOG = Catalog(_ENTRIES)
 
 
 def catalog() -> Catalog:
-    """The table of named agents, with their sources."""
+    """Return the catalogue of named agents.
+
+    Returns
+    -------
+    Catalog
+        A mapping from the names of the agents to their descriptions, options and sources. Its `repr` is a table.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> "ts-pco" in hs.catalog()
+    True
+    >>> list(hs.catalog()["ts-pco"].options)
+    ['regularisation', 'width', 'noise_std', 'delta']
+    """
     return CATALOG
 
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """A catalogued agent with options of its own, under a label of its own."""
+    """A catalogued agent with options, for experiments.
+
+    Parameters
+    ----------
+    name : str
+        The name of the agent in the catalogue.
+    options : mapping, optional
+        Options of the agent.
+    label : str, optional
+        The name under which results are reported. By default the name followed by the options.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> hs.AgentSpec("ts-pco", {"width": 0.5}).label
+    'ts-pco:width=0.5'
+    """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -229,12 +330,12 @@ class AgentSpec:
             raise invalid("options", "a dictionary of options", repr(self.options))
         entry.check_options(self.options)
         if not self.label:
-            chosen = ",".join(f"{key}={value}" for key, value in self.options.items())
-            object.__setattr__(self, "label", f"{self.name}:{chosen}" if chosen else self.name)
+            options = ",".join(f"{key}={value}" for key, value in self.options.items())
+            object.__setattr__(self, "label", f"{self.name}:{options}" if options else self.name)
 
 
 def split_spec(text: str) -> tuple[str, dict[str, Any]]:
-    """'name:key=value,key=value' as a name and options; values are JSON where they can be, else text."""
+    """Split 'name:key=value,key=value' into the name and the options. Values that are not JSON are text."""
     name, _, rest = text.partition(":")
     options: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
@@ -249,9 +350,9 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def agent_spec(agent: str | AgentSpec) -> AgentSpec:
-    """An agent by name ('emkf-ts'), by name with options ('emkf-ts:window=400'), or ready-made."""
+    """Return the AgentSpec for a name ('emkf-ts'), a name with options ('emkf-ts:window=400') or an AgentSpec."""
     if not isinstance(agent, str | AgentSpec):
-        raise invalid("agents", "names of agents, or AgentSpecs", repr(agent))
+        raise invalid("agents", "names of agents or AgentSpecs", repr(agent))
     return AgentSpec(*split_spec(agent)) if isinstance(agent, str) else agent
 
 
@@ -264,11 +365,41 @@ def make(
     max_pending: int = 100_000,
     **options: Any,
 ) -> Agent:
-    """A catalogued agent on one stream.
+    """Make a catalogued agent for one stream.
 
-    `observed` is the number of observed features k, `arms` a count or a list of names. Decisions older than the last
-    `max_pending` unrewarded ones can no longer be rewarded. The other options are those of the agent's parts, such
-    as `latent`, `model`, `window` or `width`: `halfseen.catalog()[name].options` lists them.
+    Parameters
+    ----------
+    name : str
+        The name of the agent in the catalogue, such as ``"adaptive"``. See `halfseen.catalog`.
+    observed : int
+        The number k of observed features.
+    arms : int or sequence of str
+        The number of arms, or their names.
+    seed : int, default 0
+        The seed of all random draws, from 0 to 2**64 - 1. Agents with the same seed and the same history make the same
+        decisions.
+    max_pending : int, default 100_000
+        How many decisions can wait for their reward. If there are more, the oldest ones are dropped.
+    **options
+        Options of the agent, such as ``latent``, ``model``, ``window`` or ``width``.
+        ``halfseen.catalog()[name].options`` lists them.
+
+    Returns
+    -------
+    Agent
+        The new agent.
+
+    Raises
+    ------
+    HalfseenError
+        If the name or an option is unknown, or if a value is invalid.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> agent = hs.make("adaptive", observed=2, arms=["low", "high"], seed=1)
+    >>> decision = agent.decide([0.5, -1.0])
+    >>> agent.learn(decision, 1.0)
     """
     return make_with_arms(name, observed, arms, seed, max_pending, options)
 
@@ -282,7 +413,7 @@ def make_with_arms(
     options: Mapping[str, Any],
     added: Sequence[Mapping[str, Any]] = (),
 ) -> Agent:
-    """An agent as a save file describes it: with the arms `added` since it was made."""
+    """Make an agent, and then add the arms that were `added` to it before it was saved."""
     entry = CATALOG[name]
     names: list[Arm]
     if isinstance(arms, int | np.integer):

@@ -1,4 +1,4 @@
-"""What an agent or a fleet answers when it is asked for arms."""
+"""The decisions that agents and fleets return."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from halfseen.kernels.random import Floats, Ints
 
 
 class Owner(Protocol):
-    """The agent that decided."""
+    """The agent that made a decision."""
 
     policy: Policy
 
@@ -24,63 +24,80 @@ class Owner(Protocol):
     def arms(self) -> tuple[Arm, ...]: ...
 
 
-def summarise(decisions: Sequence[Decision]) -> list[tuple[int, list[float], list[float | None]]]:
-    """`index`, `propensities` and `expected` of decisions of one agent, all that have the same arms at once."""
-    by_arms: dict[int, list[int]] = {}
-    for number, decision in enumerate(decisions):
-        by_arms.setdefault(decision._choices.means.shape[1], []).append(number)
+def decision_rows(decisions: Sequence[Decision]) -> list[tuple[int, list[float], list[float | None]]]:
+    """Return `index`, `propensities` and `expected` of decisions of one agent.
+
+    Decisions with the same number of arms are computed together, which is faster than one by one.
+    """
+    by_arm_count: dict[int, list[int]] = {}
+    for position, decision in enumerate(decisions):
+        by_arm_count.setdefault(decision._choices.means.shape[1], []).append(position)
     rows: list[Any] = [None] * len(decisions)
-    for alike in by_arms.values():
-        parts = zip(*(decisions[number]._choices for number in alike), strict=True)
+    for positions in by_arm_count.values():
+        parts = zip(*(decisions[position]._choices for position in positions), strict=True)
         fields: list[Any] = [None if part[0] is None else np.concatenate(part) for part in parts]
         choices = Choices(*fields)
-        propensities = decisions[alike[0]]._agent.policy.propensities(choices)
+        propensities = decisions[positions[0]]._agent.policy.propensities(choices)
         columns = choices.arms.tolist(), propensities.tolist(), choices.means.tolist()
-        for number, row in zip(alike, zip(*columns, strict=True), strict=True):
-            rows[number] = row
+        for position, row in zip(positions, zip(*columns, strict=True), strict=True):
+            rows[position] = row
     return rows
 
 
 class Decision:
-    """An arm, and why. `id` is what a reward is credited to."""
+    """A decision of one agent.
+
+    Attributes
+    ----------
+    id : int
+        The id under which `Agent.learn` expects the reward. Ids count the rounds of an agent from 1.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> agent = hs.make("random", observed=2, arms=["low", "high"], seed=1)
+    >>> decision = agent.decide([0.5, -1.0])
+    >>> decision.id, decision.propensities.tolist()
+    (1, [0.5, 0.5])
+    """
 
     __slots__ = ("_agent", "_choices", "_propensities", "id")
 
-    def __init__(self, agent: Owner, choices: Choices, number: int) -> None:
-        self.id = number
+    def __init__(self, agent: Owner, choices: Choices, decision_id: int) -> None:
+        self.id = decision_id
         self._agent = agent
         self._choices = choices
         self._propensities: Floats | None = None
 
     def id_for(self, agent: Owner) -> int:
-        """The id, if the decision is that agent's own."""
+        """Return the id, or raise a `DecisionError` if another agent made the decision."""
         if agent is not self._agent:
-            raise DecisionError(f"decision_id: expected a decision of {agent!r}, got one of {self._agent!r}")
+            raise DecisionError(f"decision_id: expected a decision of {agent!r}, got a decision of {self._agent!r}")
         return self.id
 
     @property
     def index(self) -> int:
-        """The index of the arm in the agent's list of arms."""
+        """The index of the chosen arm in `Agent.arms`."""
         return int(self._choices.arms[0])
 
     @property
     def arm(self) -> Arm:
-        """The arm to play: its name, or its number where the arms have no names."""
+        """The chosen arm: its name, or its number if the arms have no names."""
         return self._agent.arms[self.index]
 
     @property
     def expected(self) -> Floats:
-        """The reward predicted for every arm there was, in the order of the agent's arms."""
+        """The predicted reward of every arm, in the order of `Agent.arms` when the decision was made."""
         return np.array(self._choices.means[0])
 
     @property
     def context(self) -> Floats:
-        """The context as the agent estimated it when it decided."""
+        """The agent's estimate of the context when it made the decision."""
         return np.array(self._choices.features[0])
 
     @property
     def propensities(self) -> Floats:
-        """The exact probability with which each arm was going to be chosen; worked out when first asked for."""
+        """The exact probability of choosing each arm. It is computed when it is first read."""
         if self._propensities is None:
             self._propensities = self._agent.policy.propensities(self._choices)[0]
             self._propensities.setflags(write=False)
@@ -88,7 +105,7 @@ class Decision:
 
     @property
     def propensity(self) -> float:
-        """The probability with which this arm was chosen."""
+        """The exact probability of choosing the arm that was chosen."""
         return float(self.propensities[self.index])
 
     def __repr__(self) -> str:
@@ -96,7 +113,26 @@ class Decision:
 
 
 class Decisions:
-    """Arrays with one row per stream, in the order asked for. `ids` are what rewards are credited to."""
+    """The decisions of a fleet for n streams, as arrays with one row per stream.
+
+    Attributes
+    ----------
+    ids : ndarray of shape (n,)
+        The ids under which `Fleet.learn` expects the rewards.
+    streams : ndarray of shape (n,)
+        The numbers of the streams.
+    indices : ndarray of shape (n,)
+        The indices of the chosen arms in `Fleet.arms`.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> fleet = hs.Fleet("random", observed=2, arms=["low", "high"])
+    >>> numbers = fleet.add(3)
+    >>> decisions = fleet.decide([[0.5, -1.0], [0.1, 0.3], [0.0, 0.2]])
+    >>> decisions.propensity.tolist()
+    [0.5, 0.5, 0.5]
+    """
 
     def __init__(
         self,
@@ -108,13 +144,13 @@ class Decisions:
         fleet: object,
     ) -> None:
         self.ids, self.streams = ids, streams
-        self.indices: Ints = _joined([part.arms for part in parts], (0,), np.int64)  # indices into the fleet's arms
+        self.indices: Ints = _concatenated([part.arms for part in parts], (0,), np.int64)
         self._arms, self._parts, self._probabilities, self._fleet = arms, parts, probabilities, fleet
         self._propensities: Floats | None = None
 
     def ids_for(self, fleet: object) -> Ints:
-        """The ids, if the decisions are that fleet's own: numbers of streams begin at 0 in every fleet."""
-        if fleet is not self._fleet:
+        """Return the ids, or raise a `DecisionError` if another fleet made the decisions."""
+        if fleet is not self._fleet:  # the ids alone do not show it, because every fleet numbers its streams from 0
             raise DecisionError(f"ids: expected decisions of {fleet!r}, got decisions of {self._fleet!r}")
         return self.ids
 
@@ -123,35 +159,37 @@ class Decisions:
 
     @property
     def arms(self) -> NDArray[Any]:
-        """The arms to play, (n,): their names, or their numbers where the arms have no names."""
+        """The chosen arms (n,): their names, or their numbers if the arms have no names."""
         return np.array(self._arms)[self.indices] if isinstance(self._arms[0], str) else self.indices.copy()
 
     @property
     def expected(self) -> Floats:
-        """The reward predicted for every arm, (n, K)."""
-        return _joined([part.means for part in self._parts], (0, len(self._arms)))
+        """The predicted reward of every arm, (n, K)."""
+        return _concatenated([part.means for part in self._parts], (0, len(self._arms)))
 
     @property
     def contexts(self) -> Floats:
-        """The contexts as they were estimated for the decision, (n, p)."""
-        return _joined([part.features for part in self._parts], (0, 0))
+        """The estimates of the contexts when the decisions were made, (n, p)."""
+        return _concatenated([part.features for part in self._parts], (0, 0))
 
     @property
     def propensities(self) -> Floats:
-        """The exact probability with which each arm was going to be chosen, (n, K); worked out when first asked for."""
+        """The exact probability of choosing each arm, (n, K). It is computed when it is first read."""
         if self._propensities is None:
-            self._propensities = _joined([self._probabilities(part) for part in self._parts], (0, len(self._arms)))
+            parts = [self._probabilities(part) for part in self._parts]
+            self._propensities = _concatenated(parts, (0, len(self._arms)))
             self._propensities.setflags(write=False)
         return self._propensities
 
     @property
     def propensity(self) -> Floats:
-        """The probability with which each of the arms played was chosen, (n,)."""
+        """The exact probabilities of choosing the arms that were chosen, (n,)."""
         return self.propensities[np.arange(len(self)), self.indices]
 
     def __repr__(self) -> str:
         return f"<{len(self)} decisions of {len(self._arms)} arms>"
 
 
-def _joined(parts: list[NDArray[Any]], shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
-    return np.concatenate(parts) if parts else np.empty(shape, dtype=dtype)
+def _concatenated(parts: list[NDArray[Any]], empty: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
+    """Concatenate arrays, or return an array of the shape `empty` if there are none."""
+    return np.concatenate(parts) if parts else np.empty(empty, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Thousands of independent streams of one agent, decided and learnt in one call."""
+"""Thousands of independent streams of one agent, which decide and learn in one call."""
 
 from __future__ import annotations
 
@@ -24,16 +24,45 @@ from halfseen.diagnostics.health import LONG_SILENCE, Health
 from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import EXCESSIVE, classify_values
 from halfseen.kernels.random import Ints, Keys, stream_keys
-from halfseen.validation import LIMIT, at_least, seed_number
+from halfseen.validation import at_least, seed_number
 
-SLICE = 512  # streams that are decided in one call of the policy: what is computed for them stays in the L2 cache
+SLICE = 512  # streams per call of the policy, so that their arrays fit into the L2 cache
 
 
 class Fleet:
-    """Streams of one catalogued agent, each of which decides as `halfseen.make(..., seed=its seed)` would, bit for bit.
+    """Many independent streams of one catalogued agent.
 
-    `observed`, `arms`, `max_pending` (decisions that may wait, a stream) and the options are those of `make`, and hold
-    for all streams.
+    Every stream decides, bit for bit, as an agent from `halfseen.make` with the seed of the stream would. If a method
+    raises a `HalfseenError`, the state of the fleet is unchanged.
+
+    Parameters
+    ----------
+    name : str
+        The name of the agent in the catalogue.
+    observed : int
+        The number k of observed features of every stream.
+    arms : int or sequence of str
+        The number of arms of every stream, or their names.
+    max_pending : int, default 100_000
+        How many decisions of a stream can wait for their reward. If there are more, its oldest ones are dropped.
+    **options
+        Options of the agent, as for `halfseen.make`.
+
+    Raises
+    ------
+    HalfseenError
+        If the name or an option is unknown, or if a value is invalid.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> fleet = hs.Fleet("ts-pco", observed=2, arms=["low", "high"])
+    >>> fleet.add(["anna", "ben"]).tolist()
+    [0, 1]
+    >>> decisions = fleet.decide([[0.5, -1.0], [0.1, 0.3]])
+    >>> fleet.learn(decisions, [1.0, 0.0])
+    >>> fleet
+    <Fleet of ts-pco: 2 streams, 2 observed, 2 arms, 2 rounds, 0 unrewarded>
     """
 
     def __init__(
@@ -45,19 +74,20 @@ class Fleet:
         max_pending: int = 100_000,
         **options: Any,
     ) -> None:
-        template = make(name, observed=observed, arms=arms, max_pending=max_pending, **options)  # refuses what is wrong
+        template = make(name, observed=observed, arms=arms, max_pending=max_pending, **options)  # checks the arguments
         self._options, self._max_pending = options, int(max_pending)
         self._recipe = {key: value for key, value in template.recipe.items() if key != "seed"}
         self._arms, self._observed = Arms(template.arms), int(observed)
-        self._policy = self._build(np.zeros((2, 2), dtype=np.uint64))  # rows that no stream has yet
+        self._policy = self._build(np.zeros((2, 2), dtype=np.uint64))  # two rows without streams
         self._registry = StreamRegistry()
         self._pending = FleetPending(self._max_pending, 2, self._policy.estimator.dimension)
-        self._rewarded: Ints = np.zeros((2, 2), dtype=np.int64)  # rewards of each row; its rounds when the last came
+        # The number of rewards of each row, and its number of rounds when the last reward was received.
+        self._reward_counts: Ints = np.zeros((2, 2), dtype=np.int64)
 
     def _build(self, keys: Keys) -> Policy:
         return CATALOG[self.name].build(StreamBatch(keys, self._observed, len(self.arms)), self._options)
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ properties
 
     @property
     def name(self) -> str:
@@ -66,21 +96,22 @@ class Fleet:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
+        """The arms of every stream."""
         return self._arms.names
 
     @property
     def streams(self) -> Ints:
-        """The numbers of all streams, oldest first: the order of a call that names none."""
+        """The numbers of all streams, oldest first. Calls without the argument `streams` use this order."""
         return self._registry.numbers.copy()
 
     @property
     def names(self) -> list[str | None]:
-        """The names of all streams in the same order, None for those without."""
+        """The names of all streams in the order of `streams`, or None for streams without a name."""
         return [self._registry.name(number) for number in self._registry.numbers.tolist()]
 
     @property
     def rounds(self) -> Ints:
-        """Decisions made so far by every stream, in the same order."""
+        """The number of decisions of every stream so far, in the order of `streams`."""
         return self._policy.rounds[self._registry.rows]
 
     def __len__(self) -> int:
@@ -100,16 +131,40 @@ class Fleet:
         )
 
     def _find(self, stream: Any) -> tuple[int, int]:
-        """The number and the row of a stream."""
-        at = self._registry.positions([stream])[0]
-        return int(self._registry.numbers[at]), int(self._registry.rows[at])
+        """Return the number and the row of a stream."""
+        position = self._registry.positions([stream])[0]
+        return int(self._registry.numbers[position]), int(self._registry.rows[position])
 
-    # ------------------------------------------------------------------ streams come and go
+    # ------------------------------------------------------------------ adding and removing streams
 
     def add(self, streams: int | Iterable[str], *, seeds: ArrayLike | None = None) -> Ints:
-        """So many new streams, or one for each name; their numbers, which are never used again.
+        """Add streams.
 
-        `seeds` are theirs, one each; left out, a stream's seed is its number.
+        Parameters
+        ----------
+        streams : int or iterable of str
+            The number of new streams, or their names.
+        seeds : array_like of int, optional
+            One seed per new stream. By default the seed of a stream is its number.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            The numbers of the new streams. Numbers are never used again, even if a stream is removed.
+
+        Raises
+        ------
+        HalfseenError
+            If a name exists already or a seed is invalid.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> fleet = hs.Fleet("ts-pco", observed=2, arms=2)
+        >>> fleet.add(2).tolist()
+        [0, 1]
+        >>> fleet.add(["anna"], seeds=[7]).tolist()
+        [2]
         """
         names: list[str] = []
         if isinstance(streams, int | np.integer):
@@ -124,7 +179,7 @@ class Fleet:
         self._reserve_rows(rows)
         for part in _slices(count):
             self._write_rows(rows[part], keys[part], self._build(keys[part]))
-        self._rewarded[rows] = 0
+        self._reward_counts[rows] = 0
         return self._registry.add(rows, names)
 
     def _reserve_rows(self, rows: Ints) -> None:
@@ -133,54 +188,123 @@ class Fleet:
             count = max(needed, int(old * ROW_GROWTH))
             keys = resized(self._policy.streams.keys, count)
             self._policy.resize(StreamBatch(keys, self._observed, len(self.arms)))
-            self._rewarded = resized(self._rewarded, count)
+            self._reward_counts = resized(self._reward_counts, count)
             self._pending.resize(count)
 
     def _write_rows(self, rows: Ints, keys: Keys, policy: Policy) -> None:
-        """Let `rows` be the streams of a policy made as this fleet's own."""
+        """Overwrite `rows` with the streams of a policy that was built with the same arguments."""
         self._policy.streams.keys[rows] = keys
         self._policy.restore(policy.state(), rows)
 
     def remove(self, streams: Iterable[Stream]) -> None:
-        """Forget streams, given by number or name, and all that waits in them. Their memory serves the next."""
+        """Remove streams and their pending decisions.
+
+        Parameters
+        ----------
+        streams : iterable of int or str
+            Numbers or names of streams.
+
+        Raises
+        ------
+        HalfseenError
+            If a stream is unknown or named twice.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> fleet = hs.Fleet("ts-pco", observed=2, arms=2)
+        >>> numbers = fleet.add(3)
+        >>> fleet.remove([1])
+        >>> fleet.streams.tolist()
+        [0, 2]
+        """
         positions = self._registry.positions(streams)
-        self._pending.forget(self._registry.rows[positions])
+        self._pending.drop_rows(self._registry.rows[positions])
         self._registry.remove(positions)
 
     def agent(self, stream: Stream) -> Agent:
-        """A single agent that goes on as the stream would, bit for bit. The stream stays as it is."""
+        """Copy a stream into a single agent.
+
+        Parameters
+        ----------
+        stream : int or str
+            The number or name of a stream.
+
+        Returns
+        -------
+        Agent
+            An agent that continues, bit for bit, as the stream would. The stream is unchanged.
+
+        Raises
+        ------
+        HalfseenError
+            If the stream is unknown.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> fleet = hs.Fleet("ts-pco", observed=2, arms=2)
+        >>> numbers = fleet.add(["anna"])
+        >>> fleet.agent("anna")
+        <ts-pco: 2 observed, 2 arms, 0 rounds, 0 unrewarded>
+        """
         number, row = self._find(stream)
-        waiting = self._pending.state(self._pending.of_stream(number))
+        waiting = self._pending.state(self._pending.indices_of_stream(number))
         state: dict[str, Any] = self._policy.state(np.array([row])) | waiting
-        state |= {"pending.ids": waiting["pending.ids"] & ROUND_MASK, "rewards": self._rewarded[row].copy()}
+        state |= {"pending.ids": waiting["pending.ids"] & ROUND_MASK, "reward_counts": self._reward_counts[row].copy()}
         agent = make(**self._recipe, seed=int(self._policy.streams.keys[row, 0]))
         agent.restore(state)
         return agent
 
     def adopt(self, agent: Agent, name: str | None = None) -> int:
-        """A new stream that goes on as a single agent would, which was made as those here are; its number.
+        """Add a stream that continues as a single agent would.
 
-        Decisions that wait can be rewarded here: `pending` gives their ids. The agent stays as it is.
+        Pending decisions of the agent can be rewarded in the fleet, under the ids that `pending` returns.
+
+        Parameters
+        ----------
+        agent : Agent
+            An agent that was made with the same name, arms and options as this fleet. It is unchanged.
+        name : str, optional
+            The name of the new stream.
+
+        Returns
+        -------
+        int
+            The number of the new stream.
+
+        Raises
+        ------
+        HalfseenError
+            If the agent was made with other arguments or has provisional rewards, or if the name exists already.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=2, seed=7)
+        >>> decision = agent.decide([0.5, -1.0])
+        >>> fleet = hs.Fleet("ts-pco", observed=2, arms=2)
+        >>> number = fleet.adopt(agent, "anna")
+        >>> fleet.learn(fleet.pending("anna"), [1.0])
         """
         if not isinstance(agent, Agent):
-            raise invalid("agent", "an agent, as made by halfseen.make", type(agent).__name__)
+            raise invalid("agent", "an agent from halfseen.make", type(agent).__name__)
         theirs = {key: value for key, value in agent.recipe.items() if key != "seed"}
         if not saving.same_recipe(theirs, self._recipe) or agent.arms != self.arms:
-            raise invalid("agent", f"one made with the options of {self!r}, and its arms", repr(agent))
+            raise invalid("agent", f"an agent with the options and arms of {self!r}", repr(agent))
         names = [] if name is None else [name]
         self._registry.check_new(names)
         state = agent.state()
         if PROVISIONAL in state:
-            raise invalid(
-                "agent", "none: learn them, or give them up", f"{len(state[PROVISIONAL])} provisional rewards"
-            )
+            got = f"an agent with {len(state[PROVISIONAL])}"
+            raise invalid("agent", "an agent without provisional rewards", got)
         row = self._registry.free_rows(1)
         self._reserve_rows(row)
         self._write_rows(row, stream_keys(agent.recipe["seed"]), agent.policy)
-        self._rewarded[row] = state["rewards"][:2]  # a fleet does not tell given up from dropped
+        self._reward_counts[row] = state["reward_counts"][:2]  # a fleet does not count decisions that were given up
         number = int(self._registry.add(row, names)[0])
         ids = (number << ROUND_BITS) | state["pending.ids"]
-        self._pending.open(ids, np.repeat(row, len(ids)), state["pending.arms"], state["pending.features"])
+        self._pending.add(ids, np.repeat(row, len(ids)), state["pending.arms"], state["pending.features"])
         return number
 
     # ------------------------------------------------------------------ rounds
@@ -193,18 +317,45 @@ class Fleet:
         contexts: ArrayLike | None = None,
         available: Mask | Iterable[Arm] | None = None,
     ) -> Decisions:
-        """See y (n, k), NaN where not seen, of the `streams` (all if not given) and choose an arm for each of them.
+        """Start the next round of streams and choose an arm for each of them.
 
-        `available` is a list of arms, for all alike, or a mask (n, K). Agents named `oracle-…` also want the true
-        `contexts` (n, d). Tables may be DataFrames of pandas or polars, whose columns are taken in order.
+        Parameters
+        ----------
+        observations : array_like of shape (n, k)
+            One observation per stream, with NaN for missing entries.
+        streams : iterable of int or str, optional
+            Numbers or names of n streams. All streams by default.
+        contexts : array_like of shape (n, d), optional
+            The true contexts. Agents named ``oracle-...`` require them and all other agents refuse them.
+        available : iterable of arms or boolean ndarray of shape (n, K), optional
+            The arms to choose from: a list that is valid for all streams, or a mask with one row per stream. All active
+            arms by default.
+
+        Returns
+        -------
+        Decisions
+            The chosen arms, in the order of `streams`.
+
+        Raises
+        ------
+        HalfseenError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> fleet = hs.Fleet("ts-pco", observed=2, arms=["low", "high"])
+        >>> numbers = fleet.add(["anna", "ben"])
+        >>> fleet.decide([[0.5, -1.0]], streams=["ben"], available=["low"]).arms.tolist()
+        ['low']
         """
         positions = slice(None) if streams is None else self._registry.positions(streams)
         rows, numbers = self._registry.rows[positions], self._registry.numbers[positions].copy()
         ys = validation.table("observations", observations, self._observed)
         if len(ys) != len(rows):
-            raise invalid("observations", f"{len(rows)}, one per stream", f"{len(ys)} rows")
+            raise invalid("observations", f"{len(rows)} rows, one per stream", f"{len(ys)} rows")
         if classify_values(ys) == EXCESSIVE:
-            raise invalid("observations", f"numbers within ±{LIMIT:g}, NaN for what was not seen", "an entry too large")
+            raise validation.too_large("observations")
         xs = self._policy.check_contexts("contexts", contexts, len(rows), self.name)
         mask = None if available is None else _mask(available, self._arms, self._policy.active[rows])
         choices = [
@@ -217,92 +368,161 @@ class Fleet:
             for part in _slices(len(rows))
         ]
         ids = (numbers << ROUND_BITS) | self._policy.rounds[rows]
-        for part, made in zip(_slices(len(rows)), choices, strict=True):
-            self._pending.open(ids[part], rows[part], made.arms, made.features)
+        for part, chosen in zip(_slices(len(rows)), choices, strict=True):
+            self._pending.add(ids[part], rows[part], chosen.arms, chosen.features)
         return Decisions(ids, numbers, self.arms, choices, self._policy.propensities, self)
 
     def learn(self, ids: Decisions | ArrayLike, rewards: ArrayLike) -> None:
-        """Credit rewards (n,) to decisions of any streams, given by their ids; all of them or, if refused, none.
+        """Learn the rewards of decisions of any streams.
 
-        Those of one stream are learnt in the order given.
+        Rewards of the same stream are learnt in the given order. Either all rewards are learnt or none.
+
+        Parameters
+        ----------
+        ids : Decisions or array_like of int
+            Different decisions of this fleet, or their ids.
+        rewards : array_like of shape (n,)
+            One reward per decision.
+
+        Raises
+        ------
+        DecisionError
+            If a decision is unknown, already rewarded, too old or named twice.
+        HalfseenError
+            If a reward is not a finite number, or if the agent cannot learn from it.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> fleet = hs.Fleet("ts-pco", observed=2, arms=2)
+        >>> numbers = fleet.add(3)
+        >>> decisions = fleet.decide([[0.5, -1.0], [0.1, 0.3], [0.0, 0.2]])
+        >>> fleet.learn(decisions.ids[:2], [1.0, 0.0])
+        >>> len(fleet.pending(2))
+        1
         """
-        numbers = ids.ids_for(self) if isinstance(ids, Decisions) else _ids(ids)
-        values = validation.numbers("rewards", rewards, "numbers, one per decision")
-        if values.shape != numbers.shape:
-            raise invalid("rewards", f"{len(numbers)} numbers, one per decision", f"shape {values.shape}")
-        if not (fine := np.abs(values) <= LIMIT).all():
-            raise invalid("rewards", f"numbers within ±{LIMIT:g}", f"{values[~fine][0]}")
+        decision_ids = ids.ids_for(self) if isinstance(ids, Decisions) else _ids(ids)
+        values = validation.rewards_of_decisions(rewards, len(decision_ids))
         pending = self._pending
-        slots = pending.take(numbers)
+        indices = pending.take(decision_ids)
         try:
-            if (slots < 0).any():
-                raise self._no_such_decision(numbers, int(np.argmax(slots < 0)))
-            rows = pending.rows[slots]
-            self._policy.learn_many(rows, numbers & ROUND_MASK, pending.features[slots], pending.arms[slots], values)
+            if (indices < 0).any():
+                raise self._no_such_decision(decision_ids, int(np.argmax(indices < 0)))
+            rows, rounds = pending.rows[indices], decision_ids & ROUND_MASK
+            self._policy.learn_many(rows, rounds, pending.features[indices], pending.arms[indices], values)
         except BaseException:
-            pending.put_back(slots[slots >= 0])
+            pending.put_back(indices[indices >= 0])
             raise
-        pending.free(slots)
-        np.add.at(self._rewarded[:, 0], rows, 1)
-        self._rewarded[rows, 1] = self._policy.rounds[rows]
+        pending.free(indices)
+        np.add.at(self._reward_counts[:, 0], rows, 1)
+        self._reward_counts[rows, 1] = self._policy.rounds[rows]
 
     def pending(self, stream: Stream) -> Ints:
-        """The ids of a stream's decisions that may still be rewarded, oldest first."""
-        return self._pending.ids[self._pending.of_stream(self._find(stream)[0])]
+        """Return the ids of the decisions of a stream that can still be rewarded, oldest first.
 
-    def _no_such_decision(self, ids: Ints, at: int) -> DecisionError:
-        number = int(ids[at])
-        if number in ids[:at]:
-            return DecisionError(f"ids: expected distinct decisions, got {number} more than once")
-        stream, round_ = number >> ROUND_BITS, number & ROUND_MASK
+        Parameters
+        ----------
+        stream : int or str
+            The number or name of a stream.
+
+        Returns
+        -------
+        ndarray of int
+            The ids for `learn`.
+
+        Raises
+        ------
+        HalfseenError
+            If the stream is unknown.
+        """
+        return self._pending.ids[self._pending.indices_of_stream(self._find(stream)[0])]
+
+    def _no_such_decision(self, ids: Ints, position: int) -> DecisionError:
+        decision_id = int(ids[position])
+        if decision_id in ids[:position]:
+            return DecisionError(f"ids: expected distinct decisions, got {decision_id} more than once")
+        stream, round_ = decision_id >> ROUND_BITS, decision_id & ROUND_MASK
+        expected = "ids: expected decisions of this fleet"
         if stream not in self:
-            return DecisionError(f"ids: expected decisions of this fleet, got {number}, whose stream does not exist")
+            return DecisionError(f"{expected}, got {decision_id}, whose stream does not exist")
         if not 1 <= round_ <= self._policy.rounds[self._find(stream)[1]]:
-            return DecisionError(f"ids: expected decisions of this fleet, got {number}, which was never made")
+            return DecisionError(f"{expected}, got {decision_id}, which was never made")
         return DecisionError(
-            f"ids: expected decisions of fleet.pending(stream), got {number}, which already has its reward or is older "
-            f"than the last {self._max_pending} unrewarded decisions of its stream"
+            f"ids: expected decisions of fleet.pending(stream), got {decision_id}, which already has its reward or is "
+            f"older than the last {self._max_pending} unrewarded decisions of its stream"
         )
 
-    # ------------------------------------------------------------------ how it is
+    # ------------------------------------------------------------------ memory and health
 
     @property
     def nbytes(self) -> int:
-        """All that is held in arrays now, room for more streams included."""
+        """The bytes of all arrays, including rows reserved for new streams."""
         return self._registry.nbytes + self._pending.nbytes + sum(array.nbytes for array in self._arrays().values())
 
     def memory(self) -> dict[str, float]:
-        """Bytes a stream takes, by part. What streams share is divided by their number; names are not counted."""
-        found = {"estimator": 0.0, "learner": 0.0, "books": 16.0, "shared": 0.0}
+        """Return the bytes of memory per stream.
+
+        Returns
+        -------
+        dict of str to float
+            Bytes per stream for ``"estimator"``, ``"learner"``, ``"bookkeeping"`` (such as rounds and reward counts),
+            ``"shared"`` (arrays that all streams share, divided by the number of streams), ``"pending"`` decisions and
+            the ``"total"``. Names of streams are not counted.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> fleet = hs.Fleet("ts-pco", observed=2, arms=2)
+        >>> numbers = fleet.add(1000)
+        >>> fleet.memory()["learner"]
+        96.0
+        """
+        found = {"estimator": 0.0, "learner": 0.0, "bookkeeping": 16.0, "shared": 0.0}
         for name, array in self._arrays().items():
             if len(array) == self._policy.streams.count:
-                found[name.partition(".")[0] if "." in name else "books"] += array.itemsize * math.prod(array.shape[1:])
+                part = name.partition(".")[0] if "." in name else "bookkeeping"
+                found[part] += array.itemsize * math.prod(array.shape[1:])
             else:
                 found["shared"] += array.nbytes / max(1, len(self))
-        found["waiting"] = self._pending.nbytes / max(1, len(self))
+        found["pending"] = self._pending.nbytes / max(1, len(self))
         return found | {"total": sum(found.values())}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        """Every array of the policy and its parts, by name, each once."""
+        """Return all arrays of the policy and its components by name, each of them once."""
         policy = self._policy
-        arrays = {"keys": policy.streams.keys, "rewarded": self._rewarded} | _arrays_of(policy)
+        arrays = {"keys": policy.streams.keys, "reward_counts": self._reward_counts} | _arrays_of(policy)
         arrays |= {"counts": self._pending.counts, "oldest": self._pending.oldest}
         for kind, part in (("estimator", policy.estimator), ("learner", policy.learner)):
             arrays |= {f"{kind}.{name}": array for name, array in _arrays_of(part).items()}
-        once = {id(array): name for name, array in reversed(arrays.items())}
-        return {name: arrays[name] for name in once.values()}
+        names = {id(array): name for name, array in reversed(arrays.items())}
+        return {name: arrays[name] for name in names.values()}
 
     def health(self) -> Health:
-        """How all streams are doing, counted; `fleet.agent(stream).health()` says more about one."""
+        """Report the state of all streams together.
+
+        `fleet.agent(stream).health()` reports on a single stream in more detail.
+
+        Returns
+        -------
+        Health
+            Facts by name, and a note for each problem.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> fleet = hs.Fleet("ts-pco", observed=2, arms=2)
+        >>> numbers = fleet.add(3)
+        >>> fleet.health().facts["streams"]
+        3
+        """
         rows = self._registry.rows
-        rounds, missed, silent = (
-            array[rows] for array in (self._policy.rounds, self._policy.missing_counts, self._policy.missing_streaks)
-        )
-        rewards, last_rewarded = self._rewarded[rows].T
+        rounds, missing = self._policy.rounds[rows], self._policy.missing_counts[rows]
+        rewards, last_rewarded = self._reward_counts[rows].T
         waiting = self._pending.counts[rows]
         dropped = rounds - rewards - waiting
-        quiet, losing = int((rounds - last_rewarded >= LONG_SILENCE).sum()), int((dropped > 0).sum())
-        blind = int((silent >= LONG_SILENCE).any(axis=1).sum())
+        without_reward = int((rounds - last_rewarded >= LONG_SILENCE).sum())
+        with_dropped = int((dropped > 0).sum())
+        with_missing = int((self._policy.missing_streaks[rows] >= LONG_SILENCE).any(axis=1).sum())
         facts: dict[str, object] = {
             "streams": len(rounds),
             "rounds": int(rounds.sum()),
@@ -312,49 +532,67 @@ class Fleet:
             "rewards": int(rewards.sum()),
             "decisions waiting": int(waiting.sum()),
             "decisions dropped": int(dropped.sum()),
-            "share of entries not seen": float(missed.sum() / max(1, int(rounds.sum()) * missed.shape[1])),
-            "streams without a reward in their last decisions": quiet,
-            "streams with an entry not seen for long": blind,
+            "share of entries not seen": float(missing.sum() / max(1, int(rounds.sum()) * missing.shape[1])),
+            "streams without a reward in their last decisions": without_reward,
+            "streams with an entry not seen for long": with_missing,
         }
         notes = []
-        if quiet:
+        if without_reward:
             notes.append(
-                f"in {quiet} of {len(rounds)} streams no reward has come in the last {LONG_SILENCE} decisions or more"
+                f"in {without_reward} of {len(rounds)} streams no reward has come in the last {LONG_SILENCE} "
+                "decisions or more"
             )
-        if losing:
+        if with_dropped:
             notes.append(
-                f"{int(dropped.sum())} decisions of {losing} streams can no longer be rewarded: more than "
+                f"{int(dropped.sum())} decisions of {with_dropped} streams can no longer be rewarded: more than "
                 f"{self._max_pending} were waiting"
             )
-        if blind:
+        if with_missing:
             notes.append(
-                f"in {blind} of {len(rounds)} streams an entry has not been seen in the last {LONG_SILENCE} rounds "
-                "or more"
+                f"in {with_missing} of {len(rounds)} streams an entry has not been seen in the last {LONG_SILENCE} "
+                "rounds or more"
             )
         return Health(tuple(notes), facts)
 
-    # ------------------------------------------------------------------ keeping it
+    # ------------------------------------------------------------------ saving and restoring
 
     def state(self) -> dict[str, Any]:
-        """A copy of every array that streams carry from round to round, by name; rows are in the order of `streams`."""
+        """Return a copy of the state.
+
+        Returns
+        -------
+        dict of str to ndarray
+            All arrays that the fleet keeps from one round to the next, by name. Rows are in the order of `streams`.
+        """
         rows = self._registry.rows
         own = {
             "streams": self.streams,
             "names": np.array([name or "" for name in self.names], dtype=np.str_),
-            "next": np.array([self._registry.next_number]),
+            "next_number": np.array([self._registry.next_number]),
             "keys": self._policy.streams.keys[rows],
-            "rewards": self._rewarded[rows],
+            "reward_counts": self._reward_counts[rows],
         }
-        return own | self._pending.state(self._pending.of_all()) | self._policy.state(rows)
+        return own | self._pending.state(self._pending.all_indices()) | self._policy.state(rows)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what `state()` of a fleet made alike described."""
+        """Replace the state by one that `state` returned.
+
+        Parameters
+        ----------
+        state : mapping of str to ndarray
+            The state of a fleet that was made with the same arguments.
+
+        Raises
+        ------
+        HalfseenError
+            If the state does not fit this fleet.
+        """
         fresh = Fleet(**self._recipe)
         fresh.restore_empty(state)
         self.__dict__.update(fresh.__dict__)
 
     def restore_empty(self, state: Mapping[str, Any]) -> None:
-        """The same, for a fleet without streams."""
+        """Restore a state in a fleet without streams."""
         self._check(state)
         numbers, ids = np.asarray(state["streams"]), np.asarray(state["pending.ids"])
         rows, waiting_in = np.arange(len(numbers)), np.searchsorted(numbers, ids >> ROUND_BITS)
@@ -362,43 +600,52 @@ class Fleet:
         self._policy.streams.keys[rows] = state["keys"]
         self._policy.restore(dict(state), rows)
         if not ((ids & ROUND_MASK >= 1) & (ids & ROUND_MASK <= self._policy.rounds[waiting_in])).all():
-            raise invalid("state", "the state of one fleet", "decisions of rounds that have not been")
-        self._rewarded[rows] = state["rewards"]
+            raise invalid("state", "decisions of past rounds", "decisions of rounds that were never played")
+        self._reward_counts[rows] = state["reward_counts"]
         self._registry.add(rows, np.asarray(state["names"]).tolist(), numbers)
-        self._registry.next_number = int(state["next"][0])
+        self._registry.next_number = int(state["next_number"][0])
         arms, features = np.asarray(state["pending.arms"]), np.ascontiguousarray(state["pending.features"])
-        self._pending.open(ids, waiting_in, arms, features)
+        self._pending.add(ids, waiting_in, arms, features)
 
     def _check(self, state: Mapping[str, Any]) -> None:
-        """Refuse a state that is not that of one fleet; the policy checks what is its own."""
+        """Refuse arrays that `state` cannot have returned. The policy checks its own arrays."""
         known = self.state()
         if state.keys() != known.keys():
-            raise invalid("state", f"the arrays {', '.join(known)}", f"{len(state)} arrays of other names")
+            raise invalid("state", f"the arrays {', '.join(known)}", f"{len(state)} arrays with other names")
         numbers, ids, played = (np.asarray(state[name]) for name in ("streams", "pending.ids", "pending.arms"))
-        lengths = dict.fromkeys(("streams", "names", "keys", "rewards"), numbers.size) | {"next": 1}
+        lengths = dict.fromkeys(("streams", "names", "keys", "reward_counts"), numbers.size) | {"next_number": 1}
         lengths |= dict.fromkeys(("pending.ids", "pending.arms", "pending.features"), ids.size)
         for name, length in lengths.items():
             mine, array = known[name], np.asarray(state[name])
             if array.dtype.kind != mine.dtype.kind or array.shape != (length, *mine.shape[1:]):
-                wanted = f"{mine.dtype} {(length, *mine.shape[1:])}"
-                raise invalid(f"state '{name}'", wanted, f"{array.dtype} {array.shape}")
-        rising = all((np.diff(array, prepend=-1) > 0).all() for array in (numbers, ids))
-        if not rising or int(state["next"][0]) <= numbers.max(initial=-1):
-            raise invalid("state", "the state of one fleet", "streams or decisions out of order")
+                expected = f"{mine.dtype} {(length, *mine.shape[1:])}"
+                raise invalid(f"state '{name}'", expected, f"{array.dtype} {array.shape}")
+        increasing = all((np.diff(array, prepend=-1) > 0).all() for array in (numbers, ids))
+        if not increasing or int(state["next_number"][0]) <= numbers.max(initial=-1):
+            raise invalid("state", "streams and decisions in increasing order", "another order")
         if not np.isin(ids >> ROUND_BITS, numbers).all():
-            raise invalid("state", "the state of one fleet", "decisions of streams that are not there")
+            raise invalid("state", "decisions of the streams in the state", "decisions of other streams")
         if ((played < 0) | (played >= len(self.arms))).any():
-            raise invalid("state", f"those of {len(self.arms)} arms", "arms that are not there")
+            raise invalid("state", f"indices of {len(self.arms)} arms", "other indices of arms")
 
     def save(self, path: str | Path) -> None:
-        """Write the whole fleet to a file; `halfseen.load` gives it back and it goes on bit for bit."""
-        if not isinstance(path, str | Path):
-            raise invalid("path", "the path of a file", repr(path))
-        saving.write(Path(path), self._recipe, self.state(), kind=saving.FLEET_KIND)
+        """Write the fleet to a file, from which `halfseen.load` restores it bit for bit.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file. An existing file is replaced only when the new one is complete.
+
+        Raises
+        ------
+        SaveFileError
+            If the file cannot be written.
+        """
+        saving.write(validation.file_path("path", path), self._recipe, self.state(), kind=saving.FLEET_KIND)
 
 
 def _slices(count: int) -> list[slice]:
-    return [slice(at, at + SLICE) for at in range(0, count, SLICE)]
+    return [slice(start, start + SLICE) for start in range(0, count, SLICE)]
 
 
 def _arrays_of(part: Stateful) -> dict[str, NDArray[Any]]:
@@ -409,12 +656,12 @@ def _arrays_of(part: Stateful) -> dict[str, NDArray[Any]]:
 
 
 def _seeds(given: Any, count: int) -> Any:
-    """One seed per stream, as integers."""
+    """Return one seed per stream."""
     if not (isinstance(given, np.ndarray) and given.dtype.kind in "iu" and given.ndim == 1 and (given >= 0).all()):
-        numbers = validation.as_list("seeds", given, "one seed a stream")
+        numbers = validation.as_list("seeds", given, f"{count} seeds, one per stream")
         given = np.array([seed_number("seeds", one) for one in numbers], dtype=np.uint64)
     if len(given) != count:
-        raise invalid("seeds", f"{count}, one per stream", f"{len(given)} of them")
+        raise invalid("seeds", f"{count} seeds, one per stream", f"{len(given)} seeds")
     return given
 
 
@@ -427,22 +674,22 @@ def _ids(given: ArrayLike) -> Ints:
             return numbers.astype(np.int64)
     except (TypeError, ValueError):
         pass
-    raise invalid("ids", "ids of decisions, as in decisions.ids", repr(given))
+    raise invalid("ids", "ids of decisions, such as decisions.ids", repr(given))
 
 
 def _mask(available: Mask | Iterable[Arm], arms: Arms, active: Mask) -> Mask:
-    """Which arms each stream may play, (n, K), from a list for all or a mask; all of them `active` (n, K)."""
+    """Return a mask (n, K) of the `available` arms of each stream, all of which must be `active` (n, K)."""
     if hasattr(validation.narwhals_frame("available", available), "columns"):
         available = validation.table("available", available, active.shape[1]) == 1.0  # type: ignore[arg-type]
     if isinstance(available, np.ndarray) and available.dtype == np.bool_:
         if available.shape != active.shape:
-            raise invalid("available", f"one of shape {active.shape}", f"a mask of shape {available.shape}")
+            raise invalid("available", f"a mask of shape {active.shape}", f"a mask of shape {available.shape}")
         allowed = available.copy()
         if not allowed.any(axis=1).all():
-            raise invalid("available", "at least one arm for each", "no arms for a stream")
+            raise invalid("available", "at least one arm per stream", "a stream without available arms")
     else:
-        everything = np.ones((1, active.shape[1]), dtype=np.bool_)
-        allowed = np.repeat(arms.mask(available, everything), len(active), axis=0)
+        all_arms = np.ones((1, active.shape[1]), dtype=np.bool_)
+        allowed = np.repeat(arms.mask(available, all_arms), len(active), axis=0)
     if (allowed & ~active).any():
-        raise invalid("available", "arms that are active", "an arm that its stream has retired")
+        raise invalid("available", "active arms", "an arm that is retired in its stream")
     return allowed

@@ -1,4 +1,4 @@
-"""An estimator, a learner and a chooser composed, for a batch of streams stepped together."""
+"""The composition of an estimator, a learner and a chooser, for a batch of streams."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from numpy.typing import ArrayLike
 from halfseen import validation
 from halfseen.components import Choices, Chooser, Estimator, Learner, Mask, Payoffs, State, Stateful, StreamBatch
 from halfseen.diagnostics.health import LONG_SILENCE
-from halfseen.errors import HalfseenError, invalid
+from halfseen.errors import HalfseenError, InvalidInput, invalid
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, classify_values
 from halfseen.kernels.random import Floats, Ints
 from halfseen.kernels.rounds import begin_round
 from halfseen.validation import LIMIT
 
-_INT64 = np.dtype(np.int64)  # made once: it takes longer than the array
+_INT64 = np.dtype(np.int64)  # a constant, because making it takes longer than making a small array
 _empty = np.empty
-_NOTHING = np.empty((0, 0))
-_OURS = f"{__name__.partition('.')[0]}."
+_NOT_SCORED = np.empty((0, 0))
+_PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 class Policy(Stateful):
-    """B streams of one agent. State = fold over (observation, arm, reward): no draw is remembered, none is hidden."""
+    """B streams of one agent.
+
+    The state follows from the observations, the arms and the rewards alone. Random draws are computed from the key of
+    the stream and the round, so the state contains no random generator.
+    """
 
     state_names = ("rounds", "active", "missing_counts", "missing_streaks")
 
@@ -36,67 +40,73 @@ class Policy(Stateful):
         # In how many rounds each entry of the observation was missing, in all and consecutively up to the last round.
         self.missing_counts: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
         self.missing_streaks: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
-        self._any_silent = False
+        self._any_missing = False
         self._keys = streams.keys
         self._updates_from_rewards = _overrides(estimator, "features_of", "update_from_rewards")
-        # Whether a reward can be learnt provisionally, and another be put in its place.
+        # Whether all components can replace a learnt reward by another one.
         self.takes_provisional = type(learner).replace_rewards is not Learner.replace_rewards and (
             not self._updates_from_rewards or _overrides(estimator, "replace_rewards")
         )
         self._refits = _overrides(estimator, "due_for_refit")
-        self.can_refit = _overrides(estimator, "refit_now")  # whether `refit` has anything to do
-        at_once = type(learner).score_and_pick is not Learner.score_and_pick and not (
+        self.can_refit = _overrides(estimator, "refit_now")  # whether `refit` does anything
+        fused = type(learner).score_and_pick is not Learner.score_and_pick and not (
             learner.weighs_propensity or chooser.weighs_noise or chooser.weighs_reuse
         )
-        self._distribution = chooser.draw_distribution if at_once else None  # None: scored and picked in two steps
-        # Features that depend on observations alone can be computed for many rounds before a reward comes.
-        features_alone = not (self._updates_from_rewards or self._refits or _overrides(estimator, "bind_learner"))
-        self._plays_many_rounds = (
-            self._distribution is not None and features_alone and type(learner).play_rounds is not Learner.play_rounds
+        self._distribution = chooser.draw_distribution if fused else None  # None: score and pick in two steps
+        # Features that do not depend on rewards can be computed for many rounds ahead.
+        features_ignore_rewards = not (
+            self._updates_from_rewards or self._refits or _overrides(estimator, "bind_learner")
         )
-        # Kernels do not check the arrays they are given. Parts from outside the package may return any layout.
-        self._checks_arrays = not all(type(part).__module__.startswith(_OURS) for part in (estimator, chooser))
+        self._plays_many_rounds = (
+            self._distribution is not None
+            and features_ignore_rewards
+            and type(learner).play_rounds is not Learner.play_rounds
+        )
+        # Kernels do not check their arrays, and components from outside of the package may return any memory layout.
+        self._checks_arrays = not all(type(part).__module__.startswith(_PACKAGE) for part in (estimator, chooser))
         estimator.bind_learner(learner)
 
-    def check_contexts(self, argument: str, given: ArrayLike | None, count: int, agent: str) -> Floats | None:
-        """The true contexts (n, d) as a user gives them, checked; None for an estimator that does not decide on them.
+    def check_contexts(
+        self, argument: str, given: ArrayLike | None, count: int, agent: str, per: str = "stream"
+    ) -> Floats | None:
+        """Check the true contexts that a user gives and return them as an array (n, d), or None if none are needed.
 
-        `argument` is "context", for one stream, or "contexts"; `agent` is the name that messages give.
+        `argument` is "context" for one vector, or "contexts" for a table with one row `per` stream or round. Error
+        messages call the agent `agent`.
         """
-        one = argument == "context"
         if not self.estimator.reveals_context:
             if given is not None:
-                wanted = f"nothing: '{agent}' decides without {'it' if one else 'them'}"
-                raise invalid(argument, wanted, f"the true {argument}")
+                raise InvalidInput(f"'{agent}' does not decide on the true context, so it takes no {argument}.")
             return None
         if given is None:
-            raise invalid(argument, f"the true {argument}: '{agent}' decides on {'it' if one else 'them'}", "nothing")
-        xs = (validation.row_vector if one else validation.table)(argument, given, self.estimator.dimension)
+            raise invalid(argument, f"the true {argument}, which '{agent}' needs", "none")
+        check = validation.row_vector if argument == "context" else validation.table
+        xs = check(argument, given, self.estimator.dimension)
         if len(xs) != count:
-            raise invalid(argument, f"{count}, one per stream", f"{len(xs)} rows")
+            raise invalid(argument, f"{count} rows, one per {per}", f"{len(xs)} rows")
         if classify_values(xs) != COMPLETE:
-            raise invalid(argument, f"numbers within ±{LIMIT:g}", "an entry missing or too large")
+            raise invalid(argument, f"numbers within ±{LIMIT:g}", "an entry that is missing or too large")
         return xs
 
     def observe(
         self, observations: Floats, *, contexts: Floats | None = None, rows: Ints | None = None
     ) -> tuple[Ints, Ints, Floats]:
-        """Open the next round of `rows` (all streams if not given) with y_t (n, k): rows, rounds and features."""
+        """Start the next round of `rows`, or of all streams, with y_t (n, k). Returns rows, rounds and features."""
         rows = self.all_rows if rows is None else rows
-        if contexts is None and self.estimator.reveals_context:  # nothing has changed yet
-            raise invalid("context", f"the true context, {self.estimator.dimension} numbers", "nothing")
+        if contexts is None and self.estimator.reveals_context:
+            raise invalid("context", f"the true context, {self.estimator.dimension} numbers", "none")
         rounds = _empty(len(rows), _INT64)
         found = begin_round(rows, observations, self.rounds, rounds)
         if found == EXCESSIVE:
-            raise invalid("observation", f"numbers within ±{LIMIT:g}, NaN for what was not seen", "an entry too large")
+            raise validation.too_large("observation")
         features = self.estimator.observe(rows, observations, rounds, found == COMPLETE, contexts)
-        if self._any_silent or found != COMPLETE:
-            self._count_gaps(rows, np.isnan(observations))
+        if self._any_missing or found != COMPLETE:
+            self._count_missing(rows, np.isnan(observations))
         if self._refits:
             due = self.estimator.due_for_refit(rows)
             if len(due):
                 self.estimator.refit(due, self.learner)
-                refitted = np.isin(rows, due)  # their learner is of the new model, so their features must be too
+                refitted = np.isin(rows, due)  # the learner now uses the new model, so the features must too
                 features[refitted] = self.estimator.features_of(rows[refitted], rounds[refitted], features[refitted])
         return rows, rounds, self._contiguous_features(features, len(rows)) if self._checks_arrays else features
 
@@ -108,7 +118,7 @@ class Policy(Stateful):
         available: Mask | None = None,
         rows: Ints | None = None,
     ) -> Choices:
-        """See y_t (n, k), choose an arm for every stream in `rows`."""
+        """Observe y_t (n, k) and choose an arm for every stream in `rows`."""
         rows, rounds, features = self.observe(observations, contexts=contexts, rows=rows)
         arms = _empty(len(rows), _INT64)
         if available is None:
@@ -132,10 +142,11 @@ class Policy(Stateful):
     def play_rounds(
         self, observations: Floats, payoffs: Payoffs, *, contexts: Floats | None = None
     ) -> tuple[Ints, Floats, Floats] | None:
-        """`decide` and `learn` of all streams in n rounds, each paid at once: arms, rewards (B, n), features (B, n, p).
+        """Play n rounds of all streams with immediate rewards: arms and rewards (B, n), features (B, n, p).
 
-        To the last bit what y_t (n, B, k), one after the other, would give. None, and nothing has changed, where only
-        that can be done: where a part looks at rewards before the next decision, or an observation will be refused.
+        The result equals, bit for bit, calls of `decide` and `learn` with one y_t of `observations` (n, B, k) after the
+        other. Returns None and changes nothing if only such calls are possible: if a component needs the rewards before
+        the next decision, or if an observation will be refused.
         """
         count, rounds = len(observations), self.rounds + 1
         if not self._plays_many_rounds or (contexts is None and self.estimator.reveals_context):
@@ -145,7 +156,7 @@ class Policy(Stateful):
         if found == EXCESSIVE or widths is None:
             return None
         features = np.empty((len(rounds), count, self.estimator.dimension))
-        if found == COMPLETE and not self._any_silent:
+        if found == COMPLETE and not self._any_missing:
             self.estimator.observe_rounds(observations, rounds, contexts, features)
             self.rounds += count
         else:
@@ -168,11 +179,12 @@ class Policy(Stateful):
         propensities: Floats | None = None,
         scored: bool = True,
     ) -> Choices:
-        """A round of all streams in which the `arms` (n,) were chosen by somebody else.
+        """Process a round of all streams in which another policy chose the `arms` (n,).
 
-        The state is as after `decide`, and the choices say what this policy would have done. With `scored` False they
-        do not, which is quicker: they hold rounds, arms and features only. `propensities` (n,) are the probabilities
-        with which the arms were chosen; where they are needed and not given, they are this policy's own.
+        The state afterwards is the same as after `decide`. The choices describe what this policy would have done. If
+        `scored` is False, they contain only rounds, arms and features, which is faster. `propensities` (n,) are the
+        probabilities with which the arms were chosen. If a learner needs them and they are not given, the
+        probabilities of this policy are used.
         """
         rows, rounds, features = self.observe(observations, contexts=contexts)
         if available is None:
@@ -184,7 +196,7 @@ class Policy(Stateful):
         if scored or own:
             choices = self._scored(rows, rounds, features, arms, available)
         else:
-            choices = Choices(rounds, arms, features, _NOTHING, _NOTHING, _NOTHING, available, None)
+            choices = Choices(rounds, arms, features, _NOT_SCORED, _NOT_SCORED, _NOT_SCORED, available, None)
         if own:
             self._record_propensity(choices)
         elif self.learner.weighs_propensity:
@@ -192,7 +204,7 @@ class Policy(Stateful):
         return choices
 
     def _scored(self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, available: Mask) -> Choices:
-        """All that the choice between the arms depends on; `arms` is for the chooser to fill."""
+        """Compute everything the choice depends on. The chooser later writes the chosen arms into `arms`."""
         means, variances = self.learner.score(rows, features)
         widths = self.chooser.widths(rows, rounds, self.learner)
         noise_variances = self.learner.noise(rows, features) if self.chooser.weighs_noise else None
@@ -200,29 +212,29 @@ class Policy(Stateful):
         return Choices(rounds, arms, features, means, variances, widths, available, noise_variances, reuse)
 
     def _record_propensity(self, choices: Choices) -> None:
-        """Let the features carry the probability of the arm played to the time when its reward comes."""
-        shares = self.propensities(choices)
-        choices.features[:, -1] = shares[np.arange(len(shares)), choices.arms]
+        """Store the probability of the arm played in the last feature, where `learn` finds it later."""
+        propensities = self.propensities(choices)
+        choices.features[:, -1] = propensities[np.arange(len(propensities)), choices.arms]
 
     def propensities(self, choices: Choices) -> Floats:
-        """The exact probability with which each arm was going to be chosen, (n, K)."""
+        """Return the exact probability of choosing each arm, (n, K)."""
         return self.chooser.probabilities(choices)
 
     def learn(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None) -> None:
-        """Credit rewards (n,) to the arms (n,) played in `rounds` (n,) on features (n, p), whenever they come."""
+        """Learn rewards (n,) of the arms (n,) played in `rounds` (n,) on features (n, p). They may be late."""
         rows = self.all_rows if rows is None else rows
         if not self._updates_from_rewards:
             self.learner.learn(rows, features, arms, rewards)
             return
-        now = self.estimator.features_of(rows, rounds, features)
-        now = self._contiguous_features(now, len(rows)) if self._checks_arrays else now
-        self.learner.learn(rows, now, arms, rewards)
+        current = self.estimator.features_of(rows, rounds, features)
+        current = self._contiguous_features(current, len(rows)) if self._checks_arrays else current
+        self.learner.learn(rows, current, arms, rewards)
         self.estimator.update_from_rewards(rows, rounds, arms, rewards, self.learner)
 
     def learn_many(self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Credit many rewards, of which a stream may have several, all or none.
+        """Learn either all of the rewards or, if one is refused, none. A stream may have several rewards.
 
-        The state is that of one call of `learn` per reward, in the order given.
+        The result equals one call of `learn` per reward, in the given order.
         """
         touched = np.unique(rows) if self.learner.may_refuse(features) else None
         before = None if touched is None else self.state(touched)
@@ -235,19 +247,22 @@ class Policy(Stateful):
             raise
 
     def _batches(self, rows: Ints) -> list[Any]:
-        """Indices of the rewards that may be learnt at once: a reward may change what the next of its stream means."""
+        """Split rewards into batches, given by their indices, that can be learnt in one call.
+
+        If the estimator updates its belief from rewards, a batch contains at most one reward per stream.
+        """
         if not self._updates_from_rewards:
             return [slice(None)]
         order = np.argsort(rows, kind="stable")
         starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
         nth = np.empty(len(rows), dtype=np.int64)
         nth[order] = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
-        return [np.flatnonzero(nth == turn) for turn in range(int(nth.max(initial=-1)) + 1)]
+        return [np.flatnonzero(nth == n) for n in range(int(nth.max(initial=-1)) + 1)]
 
     def learn_provisional(
         self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None
     ) -> Floats:
-        """`learn`, for a policy that `takes_provisional`; what `replace_rewards` needs to know of it later, (n, 2)."""
+        """Learn rewards that `replace_rewards` may replace. Return the data (n, 2) that it needs for that."""
         replacement_data = self.learner.replacement_data(self.all_rows if rows is None else rows, arms)
         self.learn(rounds, features, arms, rewards, rows=rows)
         return replacement_data
@@ -257,41 +272,41 @@ class Policy(Stateful):
         rounds: Ints,
         features: Floats,
         arms: Ints,
-        before: Floats,
+        old_rewards: Floats,
         rewards: Floats,
         replacement_data: Floats,
         *,
         rows: Ints | None = None,
     ) -> None:
-        """Replace the rewards `before` (n,) by `rewards` (n,). `learn_provisional` returned `replacement_data`."""
+        """Replace `old_rewards` (n,), whose provisional learning returned `replacement_data`, by `rewards` (n,)."""
         rows = self.all_rows if rows is None else rows
         if self._updates_from_rewards:
             features = self.estimator.replace_rewards(rows, rounds, features, arms, rewards, self.learner)
-        self.learner.replace_rewards(rows, features, arms, rewards - before, replacement_data)
+        self.learner.replace_rewards(rows, features, arms, rewards - old_rewards, replacement_data)
 
     def refit(self, row: int = 0) -> None:
-        """Refit the model of stream `row` now, due or not; nothing for a policy that cannot (`can_refit`).
+        """Refit the model of stream `row` now, even if it is not due. Does nothing unless `can_refit`.
 
-        Features of rounds decided before are of the old model; `learn` looks up what they are in the new one.
+        Features of earlier rounds belong to the old model. `learn` converts them to the new one.
         """
         self.estimator.refit_now(row)
 
     def add_arm(self, params: ArrayLike | None = None) -> None:
-        """One more arm for every stream, after the others and at its prior; `params` where arms must be told."""
+        """Add an arm to every stream. It starts from the prior. Some learners require its `params`."""
         self.learner.add_arm(params)
         self.streams = replace(self.streams, arms=self.streams.arms + 1)
         self.active = np.pad(self.active, ((0, 0), (0, 1)), constant_values=True)
 
     def retire_arm(self, arm: int, *, rows: Ints | None = None) -> None:
-        """Never choose an arm again. Its place stays its own, and its earlier decisions may still be rewarded."""
-        active = self.active.copy()  # a new array: choices made before keep what was available to them
+        """Never choose an arm again. Its index is not reused, and earlier decisions can still be rewarded."""
+        active = self.active.copy()  # a copy, because earlier choices refer to the old array
         active[self.all_rows if rows is None else rows, arm] = False
         if not active.any(axis=1).all():
-            raise invalid("arm", "at least one arm left active", f"{arm}, the last active one")
+            raise invalid("arm", "an arm that is not the only active one", f"{arm}, the last active arm")
         self.active = active
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
-        """What all parts have to say of stream `row`."""
+        """Return facts by name and notes about stream `row` from all components."""
         entries = int(self.rounds[row]) * self.streams.observed
         facts: dict[str, object] = {
             "share of entries not seen": float(self.missing_counts[row].sum() / max(1, entries)),
@@ -303,43 +318,44 @@ class Policy(Stateful):
             if rounds >= LONG_SILENCE
         ]
         for part in (self.estimator, self.learner):
-            more, remarks = part.health(row)
-            facts |= more
-            notes += remarks
+            part_facts, part_notes = part.health(row)
+            facts |= part_facts
+            notes += part_notes
         return facts, notes
 
     def _contiguous_features(self, features: ArrayLike, count: int) -> Floats:
         return _contiguous("features", features, (count, self.estimator.dimension))
 
-    def _count_gaps(self, rows: Ints, missing: Mask) -> None:
+    def _count_missing(self, rows: Ints, missing: Mask) -> None:
         self.missing_counts[rows] += missing
         self.missing_streaks[rows] = np.where(missing, self.missing_streaks[rows] + 1, 0)
-        self._any_silent = bool(missing.any()) or bool(self.missing_streaks.any())
+        self._any_missing = bool(missing.any()) or bool(self.missing_streaks.any())
 
     def state(self, rows: Ints | None = None) -> State:
-        parts = {"estimator": self.estimator, "learner": self.learner}
-        named = {f"{part}.{name}": value for part, one in parts.items() for name, value in one.state(rows).items()}
-        return super().state(rows) | named
+        state = super().state(rows)
+        for prefix, part in (("estimator", self.estimator), ("learner", self.learner)):
+            state |= {f"{prefix}.{name}": array for name, array in part.state(rows).items()}
+        return state
 
     def restore(self, state: State, rows: Ints | None = None) -> None:
-        """Become what `state()` described, or let `rows` become it; nothing changes unless all of it fits."""
+        """Replace the state of all streams or of `rows`. Nothing changes if any part of `state` does not fit."""
         count = self.streams.count if rows is None else len(rows)
         self.check(state, count)
-        self.estimator.check(_of_part("estimator", state) | {"rounds": state["rounds"]}, count)
-        self.learner.check(_of_part("learner", state), count)
+        self.estimator.check(_part_of_state("estimator", state) | {"rounds": state["rounds"]}, count)
+        self.learner.check(_part_of_state("learner", state), count)
         self._write(state, rows)
 
     def _write(self, state: State, rows: Ints | None) -> None:
         super().restore(state, rows)
-        self.estimator.restore(_of_part("estimator", state), rows)
-        self.learner.restore(_of_part("learner", state), rows)
+        self.estimator.restore(_part_of_state("estimator", state), rows)
+        self.learner.restore(_part_of_state("learner", state), rows)
 
     def check_consistency(self, state: State) -> None:
         if not np.asarray(state["active"]).any(axis=1).all():
-            raise invalid("state", "one with an arm to choose", "one without an active arm")
+            raise invalid("state", "at least one active arm per stream", "a stream without an active arm")
 
     def rebuild_caches(self, rows: Ints | None = None) -> None:
-        self._any_silent = bool(self.missing_streaks.any())
+        self._any_missing = bool(self.missing_streaks.any())
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)
@@ -348,17 +364,17 @@ class Policy(Stateful):
         self.streams, self._keys, self.all_rows = streams, streams.keys, np.arange(streams.count)
 
 
-def _of_part(part: str, state: State) -> State:
+def _part_of_state(part: str, state: State) -> State:
     prefix = f"{part}."
     return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
 
 
 def _contiguous(name: str, array: ArrayLike, shape: tuple[int, ...]) -> Floats:
-    """As kernels are compiled for: doubles, row after row."""
-    plain = np.ascontiguousarray(array, dtype=np.float64)
-    if plain.shape != shape:
-        raise invalid(name, f"one of shape {shape}", f"an array of shape {plain.shape} from a part")
-    return plain
+    """Convert an array to the memory layout that the kernels are compiled for: float64 in C order."""
+    contiguous = np.ascontiguousarray(array, dtype=np.float64)
+    if contiguous.shape != shape:
+        raise invalid(name, f"an array of shape {shape} from the component", f"shape {contiguous.shape}")
+    return contiguous
 
 
 def _overrides(estimator: Estimator, *names: str) -> bool:

@@ -1,7 +1,7 @@
-"""Save files: a zip of one JSON header and plain NumPy arrays. No pickle, so loading a file runs no code.
+"""The format of save files: a zip archive of a JSON header and NumPy arrays.
 
-Written to a temporary file beside the target, flushed to disk and moved into place: at any moment the target
-is either the old file or the whole new one.
+The arrays contain no pickled objects, so loading a file runs no code. A file is written under a temporary name, flushed
+to the disk and then renamed, so at any moment the target is either the old file or the complete new one.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", 
 
 
 def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, kind: str = AGENT_KIND) -> None:
-    """Save how an agent or a fleet is made (`recipe`) and what it has become (`state`, arrays by name).
+    """Save the arguments of an agent or a fleet (`recipe`) and its arrays by name (`state`).
 
-    A fleet is written as it is, without compression and straight to the disk: it may be most of the memory.
+    A fleet may fill most of the memory, so it is written to the disk directly and without compression.
     """
     write_atomically(path, lambda file: _write_archive(file, recipe, state, kind, small=kind == AGENT_KIND))
 
 
 def to_bytes(recipe: Mapping[str, Any], state: Mapping[str, Any], *, small: bool = True) -> bytes:
-    """The content of a save file; not `small` is larger and quicker."""
+    """Return the content of a save file. It is compressed if `small`, which takes longer."""
     buffer = io.BytesIO()
     _write_archive(buffer, recipe, state, AGENT_KIND, small=small)
     return buffer.getvalue()
@@ -59,7 +59,7 @@ def _write_archive(
 
 
 def kind_of(path: Path) -> str | None:
-    """AGENT_KIND, FLEET_KIND or whatever else a file says it is; None where it says nothing."""
+    """Return the format that the header of a file names, such as AGENT_KIND, or None if it cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive:
             return str(json.loads(archive.read(_HEADER)).get("format"))
@@ -68,14 +68,14 @@ def kind_of(path: Path) -> str | None:
 
 
 def same_recipe(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two recipes would be saved as the same."""
+    """Whether the save files of two recipes would be equal."""
     arrays: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     same = _to_json(one, arrays[0]) == _to_json(other, arrays[1])
     return same and all(np.array_equal(array, arrays[1][name]) for name, array in arrays[0].items())
 
 
 def read(path: Path, *, kind: str = AGENT_KIND) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The recipe and state of a save file."""
+    """Return the recipe and the state from a save file."""
     try:
         with path.open("rb") as file:
             return _read(file, str(path), kind)
@@ -86,7 +86,7 @@ def read(path: Path, *, kind: str = AGENT_KIND) -> tuple[dict[str, Any], dict[st
 
 
 def from_bytes(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The recipe and state in the content of a save file; `path` is what errors call it."""
+    """Return the recipe and the state from the content of a save file. Error messages call the content `path`."""
     return _read(io.BytesIO(content), path, AGENT_KIND)
 
 
@@ -124,7 +124,7 @@ def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[s
 
 
 def _to_json(value: Any, arrays: dict[str, Any]) -> Any:
-    """`value` as JSON, its arrays put aside under names of their own."""
+    """Convert `value` to JSON. Arrays are added to `arrays` and replaced by their names."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -139,7 +139,7 @@ def _to_json(value: Any, arrays: dict[str, Any]) -> Any:
         return {str(key): _to_json(item, arrays) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(item, arrays) for item in value]
-    raise invalid("option", "numbers, text, arrays or models, which can be saved", repr(value))
+    raise invalid("option", "a number, text, an array or a model, which can be saved", repr(value))
 
 
 def _from_json(value: Any, array: Any) -> Any:

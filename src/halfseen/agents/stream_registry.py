@@ -1,4 +1,4 @@
-"""The streams of a fleet: their numbers, the names some of them have, and their rows in the arrays."""
+"""The streams of a fleet: their numbers, their names and their rows in the arrays."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from halfseen.kernels.random import Ints
 from halfseen.validation import as_list
 
 Stream = int | str
-MOST_SUGGESTED = 20  # names that an error message chooses a suggestion from
+MOST_SUGGESTED = 20  # an error message suggests a name only if there are at most this many
 
 
 class StreamRegistry:
-    """Maps numbers and names of streams to rows. Rows are reused, numbers are not, so numbers are always in order."""
+    """Maps numbers and names of streams to rows.
+
+    Rows are reused and numbers are not, so `numbers` is always increasing.
+    """
 
     def __init__(self) -> None:
         self._numbers: Ints = np.zeros(0, dtype=np.int64)
@@ -47,22 +50,26 @@ class StreamRegistry:
         return self._name_of.get(number)
 
     def check_new(self, names: Sequence[Any]) -> None:
+        """Refuse names that a new stream cannot have."""
         for name in names:
             if not isinstance(name, str) or not name:
                 raise invalid("streams", "a count of at least 1, or names of streams", repr(name))
             if name in self._by_name:
-                raise invalid("streams", "names that no stream has", f"'{name}', which is there already")
+                raise invalid("streams", "names that no stream has", f"'{name}', which exists already")
         if len(set(names)) < len(names):
             raise invalid("streams", "names that differ from each other", "a name more than once")
 
     def free_rows(self, count: int) -> Ints:
-        """Rows for `count` more streams, those of removed streams first; `add` takes them."""
-        old = self._free[len(self._free) - min(count, len(self._free)) :][::-1]
+        """Return rows for `count` new streams. Rows of removed streams come first. `add` then occupies the rows."""
+        reused = self._free[len(self._free) - min(count, len(self._free)) :][::-1]
         end = self._count + len(self._free)
-        return np.array([*old, *range(end, end + count - len(old))], dtype=np.int64)
+        return np.array([*reused, *range(end, end + count - len(reused))], dtype=np.int64)
 
     def add(self, rows: Ints, names: Sequence[str], numbers: Ints | None = None) -> Ints:
-        """Add streams in `rows`, which `free_rows` gave, with names or none of them; their numbers."""
+        """Add streams at `rows`, which `free_rows` returned, and return their numbers.
+
+        `names` is empty or has one entry per stream, which is empty for a stream without a name.
+        """
         count, size = self._count, self._count + len(rows)
         if numbers is None:
             numbers = np.arange(self.next_number, self.next_number + len(rows))
@@ -84,14 +91,14 @@ class StreamRegistry:
         for number in self.numbers[positions].tolist():
             if (name := self._name_of.pop(number, None)) is not None:
                 del self._by_name[name]
-        left = np.ones(self._count, dtype=np.bool_)
-        left[positions] = False
-        remaining = int(left.sum())
-        self._numbers[:remaining], self._rows[:remaining] = self.numbers[left], self.rows[left]
-        self._count = remaining
+        remaining = np.ones(self._count, dtype=np.bool_)
+        remaining[positions] = False
+        count = int(remaining.sum())
+        self._numbers[:count], self._rows[:count] = self.numbers[remaining], self.rows[remaining]
+        self._count = count
 
     def number(self, stream: object) -> int:
-        """The number of one stream, given by number or name."""
+        """Return the number of a stream that is given by number or name."""
         if isinstance(stream, str):
             if stream not in self._by_name:
                 raise self._unknown(stream)
@@ -101,7 +108,7 @@ class StreamRegistry:
         return int(stream)
 
     def positions(self, streams: Iterable[Stream] | Ints) -> Ints:
-        """The positions of streams in `numbers` and `rows`, all different."""
+        """Return the positions of distinct streams in `numbers` and `rows`."""
         if isinstance(streams, np.ndarray) and streams.dtype.kind in "iu" and streams.ndim == 1:
             wanted = streams.astype(np.int64)
         else:
@@ -115,11 +122,11 @@ class StreamRegistry:
             raise self._unknown(int(wanted[~found][0]))
         if len(np.unique(positions)) < len(positions):
             values, times = np.unique(wanted, return_counts=True)
-            twice = int(values[times > 1][0])
-            raise invalid("streams", "every stream once", f"{self.name(twice) or twice!r} more than once")
+            repeated = int(values[times > 1][0])
+            raise invalid("streams", "distinct streams", f"{self.name(repeated) or repeated!r} more than once")
         return positions
 
     def _unknown(self, stream: Stream) -> InvalidInput | Exception:
         if isinstance(stream, str) and len(self._by_name) <= MOST_SUGGESTED:
             return unknown("stream", stream, self._by_name)
-        return invalid("streams", f"streams of this fleet, which has {self._count}", f"{stream!r}, which is not there")
+        return invalid("streams", f"one of the {self._count} streams of this fleet", f"{stream!r}")

@@ -9,7 +9,7 @@ def agents() -> None:
     """List the agents."""
     from halfseen.agents.catalogue import CATALOG
 
-    print_table(CATALOG.table(), "Agents", least_worth=("learner", "estimator", "chooser", "told"))
+    print_table(CATALOG.table(), "Agents", least_worth=("learner", "estimator", "chooser", "requires"))
 
 
 def worlds() -> None:

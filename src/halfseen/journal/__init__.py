@@ -1,1 +1,1 @@
-"""The durable record of streams: append-only events in one schema, on SQLite or PostgreSQL."""
+"""The journal: the events of all streams, stored durably in SQLite or PostgreSQL."""

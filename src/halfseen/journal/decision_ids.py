@@ -1,28 +1,29 @@
-"""Ids of decisions: UUIDv7, increasing strictly within a stream."""
+"""Ids of decisions: UUIDs of version 7 that increase strictly within a stream."""
 
 from __future__ import annotations
 
 import os
 
-_COUNTER_BITS, _TAIL_BITS = 12, 62  # of a UUIDv7
+_COUNTER_BITS, _RANDOM_BITS = 12, 62
 _VERSION, _VARIANT = 7, 2
-_LOW = _VARIANT << _TAIL_BITS
+_LOW = _VARIANT << _RANDOM_BITS
 
 
 def next_ids(milliseconds: int, previous: str | None, count: int) -> list[str]:
-    """`count` ids of decisions: UUIDv7 of that time or, if `previous` is not before it, right after `previous`.
+    """Make `count` ids for a time in milliseconds, all of them greater than the id `previous`.
 
-    The 12 bits after the milliseconds count within them (and run over into the next); the other 62 are random. So
-    within a stream ids increase strictly, whatever the clock does.
+    An id consists of the milliseconds, a counter of 12 bits and 62 random bits. If the clock has not advanced since
+    `previous`, the counter continues from it, and it overflows into the milliseconds. So ids increase strictly within a
+    stream even if the clock stops or is set back.
     """
     stamp = milliseconds << _COUNTER_BITS
     if previous is not None:
         stamp = max(stamp, stamp_of(previous) + 1)
-    drawn = os.urandom(8 * count)
+    random_bytes = os.urandom(8 * count)
     ids = []
-    for place in range(count):
+    for i in range(count):
         high = (stamp >> _COUNTER_BITS << 16) | (_VERSION << 12) | (stamp & (1 << _COUNTER_BITS) - 1)
-        low = _LOW | (int.from_bytes(drawn[8 * place : 8 * place + 8], "big") >> 2)
+        low = _LOW | (int.from_bytes(random_bytes[8 * i : 8 * i + 8], "big") >> 2)
         text = f"{high:016x}{low:016x}"
         ids.append("-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])))
         stamp += 1
@@ -30,5 +31,5 @@ def next_ids(milliseconds: int, previous: str | None, count: int) -> list[str]:
 
 
 def stamp_of(decision_id: str) -> int:
-    """Milliseconds and counter of an id, as one number."""
+    """Return the milliseconds and the counter of an id as one number."""
     return (int(decision_id[:8] + decision_id[9:13], 16) << _COUNTER_BITS) | int(decision_id[15:18], 16)

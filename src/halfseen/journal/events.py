@@ -1,4 +1,4 @@
-"""What can happen to a stream. The state of a stream is a fold over its events."""
+"""The events of a stream, from which its state can be computed at any time."""
 
 from __future__ import annotations
 
@@ -13,46 +13,49 @@ from msgspec import Struct
 from halfseen.errors import HalfseenError
 
 Arm = int | str
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a stream
+STREAM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class JournalError(HalfseenError):
-    """A database that is not what this version reads, or a record that does not fit together."""
+    """The database has another format, or its events contradict each other."""
 
 
 class StreamExists(JournalError):
-    """A stream to be imported has the name of one that exists."""
+    """An imported stream has the name of an existing stream."""
 
 
-class JournalAway(HalfseenError):
-    """The database cannot be reached or written to now; trying again later may help."""
+class JournalUnavailable(HalfseenError):
+    """The database cannot be reached or written at the moment. A later attempt may succeed."""
 
 
 class Created(Struct, frozen=True):
-    """The stream began, with its specification."""
+    """The stream was created with a specification."""
 
     spec: dict[str, Any]
 
 
 class ArmAdded(Struct, frozen=True, omit_defaults=True):
-    """One more arm; `params` are its reward coefficients, for agents that are given those of all arms."""
+    """An arm was added. `params` are its reward coefficients, for agents that are given them for all arms."""
 
     arm: Arm
     params: list[float] | None = None
 
 
 class ArmRetired(Struct, frozen=True):
-    """An arm that is never chosen again."""
+    """An arm was retired and is never chosen again."""
 
     arm: Arm
 
 
 class Retired(Struct, frozen=True):
-    """The stream ended."""
+    """The stream was retired."""
 
 
 class Decided(Struct, frozen=True, omit_defaults=True):
-    """A decision, with all that was known about it. Lists are by arm; None is what was not seen, or is no number."""
+    """A decision was made. `propensities` and `expected` have one entry per arm.
+
+    None stands for a missing entry of the observation or for an expected reward that is not finite.
+    """
 
     round: int
     observation: list[float | None]
@@ -62,30 +65,34 @@ class Decided(Struct, frozen=True, omit_defaults=True):
     expected: list[float | None]
     available: list[Arm] | None = None
     key: str | None = None
-    clock: int | None = None  # what it said, if that was well before the time of the event, which never falls
+    clock: int | None = None  # the time by the clock, if it was well before the time of the event
 
 
 class Rewarded(Struct, frozen=True):
-    """A reward: given in time, the default after the wait, or late. `folded`: the agent has learnt from it.
+    """A decision got a reward. `folded` says whether the agent has learnt from it.
 
-    After a default that was folded, a late one that is has taken its place.
+    A reward is "given" in time, the "default" reward after the wait for a reward is over, or "late". A late reward that
+    is folded replaces a default reward that was folded.
     """
 
     decision: str
-    round: int  # of the decision
+    round: int  # the round of the decision
     value: float
     how: Literal["given", "default", "late"]
     folded: bool
 
 
 class Expired(Struct, frozen=True):
-    """The wait for a reward is over, and there is no default."""
+    """The wait for a reward is over and the stream has no default reward."""
 
     decision: str
 
 
 class ModelAccepted(Struct, frozen=True):
-    """The agent continues with a model identified from the events up to `seen`; its arrays are the blob."""
+    """The agent accepted a model that was identified from the events up to number `seen`.
+
+    The arrays of the model are stored in `Event.blob`.
+    """
 
     seen: int
 
@@ -111,10 +118,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Event(Struct, frozen=True):
-    """One thing that happened to a stream. `id` is the decision it is about, if it is about one."""
+    """An event of a stream. `id` is the id of the decision that the event belongs to, if there is one."""
 
-    seq: int  # from 1, without gaps
-    time: int  # microseconds since 1970, UTC; never less than that of the event before
+    seq: int  # 1, 2, 3, ... within the stream
+    time: int  # microseconds since 1970, UTC; never less than the time of the previous event
     id: str | None
     content: Content
     blob: bytes | None = None
@@ -125,12 +132,12 @@ class Event(Struct, frozen=True):
 
     @property
     def key(self) -> str | None:
-        """The caller's idempotency key."""
+        """The idempotency key of a decision."""
         return self.content.key if isinstance(self.content, Decided) else None
 
 
 def encode(content: Content) -> str:
-    """The payload of an event as JSON; floats come back exactly."""
+    """Encode the content of an event as JSON, from which `decode` restores it exactly."""
     return _ENCODER.encode(content).decode()
 
 
@@ -138,18 +145,18 @@ def decode(kind: str, payload: str | bytes) -> Content:
     try:
         return _DECODERS[kind].decode(payload)
     except (KeyError, msgspec.MsgspecError) as error:
-        raise JournalError(f"Cannot read an event '{kind}' of the journal: {error}") from None
+        raise JournalError(f"Cannot read an event of kind '{kind}' from the journal: {error}") from None
 
 
 class ExportExtent(Struct, frozen=True):
-    """What an export holds, written where a stream begins: tells a file that was cut off from one of an earlier day."""
+    """The size of an export, written with the first event of each stream so that a truncated file can be detected."""
 
-    events: int  # of this stream, at least
-    streams: int  # in all
+    events: int  # events of this stream
+    streams: int  # streams in the file
 
 
-def as_line(stream: str, event: Event, extent: ExportExtent | None = None) -> bytes:
-    """The event as a line of NDJSON."""
+def to_line(stream: str, event: Event, extent: ExportExtent | None = None) -> bytes:
+    """Encode an event as a line of NDJSON."""
     line: dict[str, Any] = {
         "stream": stream,
         "seq": event.seq,
@@ -166,7 +173,7 @@ def as_line(stream: str, event: Event, extent: ExportExtent | None = None) -> by
 
 
 def from_line(text: bytes) -> tuple[str, Event, ExportExtent | None]:
-    """The stream and the event of a line, and what it says of the export, if it does."""
+    """Decode a line into the name of the stream, the event and, if present, the size of the export."""
     try:
         line = msgspec.json.decode(text)
         kind = line["kind"]
@@ -177,7 +184,5 @@ def from_line(text: bytes) -> tuple[str, Event, ExportExtent | None]:
         extent = msgspec.convert(line.get("exported"), ExportExtent | None)
         return str(line["stream"]), Event(int(line["seq"]), time, line.get("id"), content, blob), extent
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
-        shown = text[:60].decode(errors="replace")
-        raise JournalError(
-            f"line: expected an event as written by `halfseen export`, got {shown!r} ({error})"
-        ) from None
+        start = text[:60].decode(errors="replace")
+        raise JournalError(f"line: expected an event from `halfseen export`, got {start!r} ({error})") from None

@@ -1,6 +1,7 @@
-"""The journal: what the engine reads from and writes to a database. sqlite.py and postgres.py implement it.
+"""The interface of a journal, which sqlite.py and postgres.py implement.
 
-A journal is one connection, used by one thread at a time. All that changes it happens between `begin` and `commit`.
+A journal is one connection to the database and is used by one thread at a time. Changes are made between `begin` and
+`commit`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from msgspec import Struct
 from halfseen.errors import invalid, missing_extra
 from halfseen.journal.events import Arm, Event, decode, encode
 
-PAGE = 5_000  # events read at a time
+PAGE = 5_000  # events per query
 LOCK_SECONDS = 10.0
 _EVENT_COLUMNS = "seq, time, kind, id, payload, blob"
 STREAM_COLUMNS = "id, name, spec, arms, version, decisions, rewards, created, updated, identifying, retired, due"
@@ -26,24 +27,24 @@ _TOKEN_COLUMNS = "id, name, sha256, scopes, streams, created, expires, revoked"
 
 
 class StreamRow(Struct):
-    """A stream as the journal lists it."""
+    """A stream in the table of streams. Times are microseconds since 1970, UTC."""
 
     id: int
     name: str
     spec: str  # JSON
-    arms: list[tuple[Arm, bool]]  # all there have ever been, and whether each is active
-    version: int
+    arms: list[tuple[Arm, bool]]  # every arm, and whether it is active
+    version: int  # the number of its last event
     decisions: int
     rewards: int
     created: int
     updated: int
-    identifying: int = 0  # until when a process is looking for a model of it
+    identifying: int = 0  # until when a process has claimed the identification of its model
     retired: bool = False
-    due: int = 0  # when the wait for the reward of its oldest decision is over; 0 if for none
+    due: int = 0  # when the wait for the reward of its oldest open decision is over; 0 if there is none
 
 
 class Token(Struct, frozen=True):
-    """A bearer token as it is stored. `streams` None means all of them; times are microseconds since 1970, UTC."""
+    """A stored bearer token. `streams` is None if it is valid for all streams. Times are microseconds since 1970."""
 
     id: str
     name: str
@@ -56,13 +57,13 @@ class Token(Struct, frozen=True):
 
 
 class Journal(ABC):
-    """One connection to the record."""
+    """A connection to the database with the events of all streams."""
 
-    # ------------------------------------------------------------------ what dialects supply
+    # ------------------------------------------------------------------ implemented per database
 
     @abstractmethod
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """Run a statement; its rows. Parameters are written `?`."""
+        """Run a statement and return its rows. Parameters are written `?`."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -70,15 +71,15 @@ class Journal(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Make it durable: on return it survives a power cut."""
+        """Commit the transaction. After that it survives a power failure."""
 
     @abstractmethod
     def rollback(self) -> None:
-        """Undo it; never raises."""
+        """Undo the transaction. Never raises."""
 
     @abstractmethod
     def _lock(self, names: Sequence[str]) -> list[Any]:
-        """The rows of those streams, which no other connection can change before the transaction ends."""
+        """Lock streams until the transaction ends, and return their rows."""
 
     @abstractmethod
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
@@ -86,22 +87,22 @@ class Journal(ABC):
 
     @abstractmethod
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
-        """Update streams: arms, version, decisions, rewards, updated, identifying, retired, due, id."""
+        """Update streams. A row is arms, version, decisions, rewards, updated, identifying, retired, due, id."""
 
     @abstractmethod
     def _is_among(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
-        """A condition that `column` is among the values, and its parameters."""
+        """Return an SQL condition that `column` is one of the values, and its parameters."""
 
     @abstractmethod
     def ping(self) -> None:
-        """Raise JournalAway unless the database answers. A lost connection is made again."""
+        """Raise JournalUnavailable unless the database answers. A lost connection is opened again."""
 
-    def tidy(self) -> None:  # noqa: B027  (most databases look after themselves)
-        """Do housekeeping that would slow down a later commit, on a connection that no request waits for."""
+    def checkpoint(self) -> None:  # noqa: B027  (only SQLite needs it)
+        """Move committed changes to their final location, which a later commit would otherwise have to do."""
 
     @abstractmethod
     def new_connection(self) -> Journal:
-        """One more connection to the same database."""
+        """Open another connection to the same database."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -110,7 +111,7 @@ class Journal(ABC):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Begin; commit at the end, or undo everything."""
+        """Run the body in a transaction, which is undone if the body raises."""
         self.begin()
         try:
             yield
@@ -120,19 +121,19 @@ class Journal(ABC):
             raise
 
     def create_stream(self, row: StreamRow) -> bool:
-        """Add a stream and set the `id` of its row; False if there is one of that name."""
+        """Add a stream and set the `id` of `row`. Returns False if the name exists already."""
         sql = (
             "INSERT INTO streams (name, spec, arms, version, decisions, rewards, created, updated, identifying,"
             " retired, due) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING id"
         )
         counts = (row.version, row.decisions, row.rewards, row.created, row.updated, row.identifying)
-        made = self._rows(sql, (row.name, row.spec, _json(row.arms), *counts, int(row.retired), row.due))
-        if made:
-            row.id = made[0][0]
-        return bool(made)
+        inserted = self._rows(sql, (row.name, row.spec, _json(row.arms), *counts, int(row.retired), row.due))
+        if inserted:
+            row.id = inserted[0][0]
+        return bool(inserted)
 
     def lock_streams(self, names: Iterable[str]) -> dict[str, StreamRow]:
-        """Lock those of the streams that exist until the transaction ends, and return their rows by name."""
+        """Lock the existing ones of these streams until the transaction ends, and return their rows by name."""
         return {row[1]: _to_stream_row(row) for row in self._lock(sorted(set(names)))}
 
     def stream(self, name: str) -> StreamRow | None:
@@ -140,12 +141,12 @@ class Journal(ABC):
         return _to_stream_row(rows[0]) if rows else None
 
     def streams(self, after: str = "", limit: int = 100) -> list[StreamRow]:
-        """Streams by name, those after `after`."""
+        """Return the streams whose names follow `after`, ordered by name."""
         sql = f"SELECT {STREAM_COLUMNS} FROM streams WHERE name > ? ORDER BY name LIMIT ?"
         return [_to_stream_row(row) for row in self._rows(sql, (after, limit))]
 
     def overdue_streams(self, now: int, limit: int) -> list[str]:
-        """Streams with a decision whose reward wait is over, the longest first."""
+        """Return the names of streams with a decision whose wait for a reward is over, the most overdue first."""
         sql = "SELECT name FROM streams WHERE due > 0 AND due <= ? ORDER BY due LIMIT ?"
         return [row[0] for row in self._rows(sql, (now, limit))]
 
@@ -153,14 +154,17 @@ class Journal(ABC):
         return int(self._rows("SELECT count(*) FROM streams")[0][0])
 
     def claim_identification(self, stream_id: int, now: int, until: int) -> bool:
-        """Claim the identification of a stream's model, unless another process has; it ends by itself at `until`."""
+        """Claim the identification of the model of a stream until the time `until`.
+
+        Returns False if another process has claimed it and its claim has not ended.
+        """
         sql = "UPDATE streams SET identifying = ? WHERE id = ? AND identifying <= ? RETURNING id"
         return bool(self._rows(sql, (until, stream_id, now)))
 
     # ------------------------------------------------------------------ events
 
     def append(self, streams: Sequence[StreamRow], events: Sequence[tuple[int, Event]]) -> None:
-        """Add events (with the ids of their streams), and update the rows of the streams."""
+        """Add events, each with the id of its stream, and update the rows of the streams."""
         if events:
             self._insert(
                 [(stream, e.seq, e.time, e.kind, e.id, e.key, encode(e.content), e.blob) for stream, e in events]
@@ -173,18 +177,18 @@ class Journal(ABC):
             self._update(updates)
 
     def events(self, stream_id: int, after: int = 0, limit: int = PAGE) -> list[Event]:
-        """The next events of a stream, in order."""
+        """Return the events of a stream with numbers above `after`, in order."""
         sql = f"SELECT {_EVENT_COLUMNS} FROM events WHERE stream_id = ? AND seq > ? ORDER BY seq LIMIT ?"
         return [_to_event(row) for row in self._rows(sql, (stream_id, after, limit))]
 
     def all_events(self, stream_id: int, after: int = 0) -> Iterator[Event]:
-        """All events from there on, read page by page."""
+        """Yield all events of a stream with numbers above `after`, reading them page by page."""
         while page := self.events(stream_id, after):
             yield from page
             after = page[-1].seq
 
     def decisions_with_keys(self, stream_id: int, keys: Sequence[str]) -> list[Event]:
-        """The decisions made under those idempotency keys."""
+        """Return the decisions with these idempotency keys."""
         if not keys:
             return []
         condition, values = self._is_among("key", keys)
@@ -192,12 +196,12 @@ class Journal(ABC):
         return [_to_event(row) for row in self._rows(sql, [stream_id, *values])]
 
     def events_of_decisions(self, stream_id: int, decision_ids: Sequence[str]) -> list[Event]:
-        """The events of those decisions: first all that were made, then all rewards and expirations, each in order."""
+        """Return the events of these decisions: first the decisions in order, then rewards and expirations in order."""
         if not decision_ids:
             return []
         condition, values = self._is_among("id", decision_ids)
         found: list[Event] = []
-        for kinds in ("kind = 'decided'", "kind IN ('rewarded', 'expired')"):  # as the indexes have it
+        for kinds in ("kind = 'decided'", "kind IN ('rewarded', 'expired')"):  # the conditions of the indexes
             sql = f"SELECT {_EVENT_COLUMNS} FROM events WHERE stream_id = ? AND {kinds} AND {condition} ORDER BY seq"
             found += [_to_event(row) for row in self._rows(sql, [stream_id, *values])]
         return found
@@ -205,7 +209,7 @@ class Journal(ABC):
     # ------------------------------------------------------------------ snapshots
 
     def save_snapshot(self, stream_id: int, seq: int, state: bytes) -> None:
-        """Replace the snapshot of a stream, unless there is a later one."""
+        """Save the snapshot of a stream, unless a later one is stored."""
         self._rows(
             "INSERT INTO snapshots (stream_id, seq, state, sha256) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (stream_id) DO UPDATE SET seq = excluded.seq, state = excluded.state,"
@@ -214,7 +218,7 @@ class Journal(ABC):
         )
 
     def snapshot(self, stream_id: int) -> tuple[int, bytes] | None:
-        """The last snapshot of a stream; None if there is none, or if it is not what was written."""
+        """Return the number of the last event and the state of a snapshot, or None if it is missing or damaged."""
         rows = self._rows("SELECT seq, state, sha256 FROM snapshots WHERE stream_id = ?", (stream_id,))
         if not rows or hashlib.sha256(rows[0][1]).digest() != bytes(rows[0][2]):
             return None
@@ -223,7 +227,7 @@ class Journal(ABC):
     # ------------------------------------------------------------------ tokens
 
     def tokens(self) -> list[Token]:
-        """All tokens, also those that are revoked or expired, oldest first."""
+        """Return all tokens, including revoked and expired ones, oldest first."""
         return [_to_token(row) for row in self._rows(f"SELECT {_TOKEN_COLUMNS} FROM tokens ORDER BY created, id")]
 
     def add_token(self, token: Token) -> None:
@@ -235,23 +239,23 @@ class Journal(ABC):
         )  # fmt: skip
 
     def revoke_token(self, token_id: str, now: int) -> bool:
-        """Revoke a token; False if there is none with that id that is still valid."""
+        """Revoke a token. Returns False if there is no such token or it is already revoked."""
         sql = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL RETURNING id"
         return bool(self._rows(sql, (now, token_id)))
 
 
 def open_journal(url: str | Path, *, lock_seconds: float = LOCK_SECONDS) -> Journal:
-    """The journal at `url`: the path of an SQLite file, or postgresql://…; tables are made or brought up to date."""
+    """Open the journal at `url`, the path of an SQLite file or postgresql://..., and create or migrate its tables."""
     address = str(url)
     if address.startswith(("postgresql://", "postgres://")):
         try:
             from halfseen.journal.postgres import PostgresJournal
         except ImportError as error:
-            raise missing_extra(error.name or "psycopg", "postgres", "a journal in PostgreSQL") from None
+            raise missing_extra(error.name or "psycopg", "postgres", "A journal in PostgreSQL") from None
         return PostgresJournal(address, lock_seconds=lock_seconds)
     if "://" in address:
-        scheme = address.partition("://")[0]  # the rest may hold a password
-        raise invalid("database", "the path of a file, or postgresql://user@host/name", f"'{scheme}://…'")
+        scheme = address.partition("://")[0]  # the other parts may contain a password
+        raise invalid("database", "the path of a file or postgresql://user@host/name", f"'{scheme}://…'")
     from halfseen.journal.sqlite import SqliteJournal
 
     return SqliteJournal(Path(address), lock_seconds=lock_seconds)

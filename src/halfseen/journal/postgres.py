@@ -1,4 +1,4 @@
-"""The journal in PostgreSQL: many processes, each stream locked by the one that is writing to it."""
+"""The journal in PostgreSQL. Many processes can use it, and each locks the streams to which it writes."""
 
 from __future__ import annotations
 
@@ -12,89 +12,89 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from halfseen.journal.events import JournalAway, JournalError
+from halfseen.journal.events import JournalError, JournalUnavailable
 from halfseen.journal.journal import STREAM_COLUMNS, Journal
 from halfseen.journal.schema import MIGRATIONS, pending_migrations
 
 _TYPES = {"serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "integer": "BIGINT", "bytes": "BYTEA"}
-_MIGRATION_LOCK = 7_309_940_213_865_423_457  # the advisory lock under which tables are made
-_MAX_DEFERRED = 2_000  # rows
+_MIGRATION_LOCK = 7_309_940_213_865_423_457  # the advisory lock that is held during migrations
+_MAX_DEFERRED = 2_000  # rows per deferred statement
 _EVENT_TYPES = ("bigint", "bigint", "bigint", "text", "text", "text", "text", "bytea")
 _STREAM_TYPES = ("text", *["bigint"] * 8)
-_ANSWER_SECONDS = 5.0  # seconds that an answer may take beyond the wait for a lock
-_TCP = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}  # a host that is gone
+_ANSWER_SECONDS = 5.0  # how long an answer may take in addition to the wait for a lock
+_TCP = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}  # detects a dead host
 
 
 class _Connection(psycopg.Connection[Any]):
-    """A connection that is closed when the server does not answer within `patience` seconds."""
+    """A connection that is closed when the server does not answer within `timeout` seconds."""
 
-    patience = math.inf
+    timeout = math.inf
 
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
-        if self.patience == math.inf:
+        if self.timeout == math.inf:
             return super().wait(gen, *arguments, **options)
         return super().wait(self._bounded(gen), *arguments, **options)
 
     def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Run `gen` with a time limit. The driver resumes it a few times a second while the server sends nothing."""
-        end = time.monotonic() + self.patience
+        """Run `gen` with a time limit. psycopg resumes it a few times per second while the server sends nothing."""
+        deadline = time.monotonic() + self.timeout
         try:
             wanted = next(gen)
             while True:
                 ready = yield wanted
-                if not ready and time.monotonic() > end:
+                if not ready and time.monotonic() > deadline:
                     self.close()
-                    raise psycopg.OperationalError(f"no answer within {self.patience:g} seconds")
+                    raise psycopg.OperationalError(f"no answer within {self.timeout:g} seconds")
                 wanted = gen.send(ready)
         except StopIteration as done:
             return done.value
 
 
 class PostgresJournal(Journal):
-    """A journal in the database at `url`. A connection that was lost is made again by the next `begin` or read."""
+    """A journal in the database at `url`. A lost connection is opened again by the next transaction or query."""
 
     def __init__(self, url: str, *, lock_seconds: float) -> None:
         self._url, self._lock_seconds = url, lock_seconds
         self._connection: _Connection | None = None
-        self._deferred: list[tuple[bytes, Sequence[Any]]] = []  # statements sent with the next one, in one round trip
+        self._deferred: list[tuple[bytes, Sequence[Any]]] = []  # statements that are sent together with the next one
         self._begun = False  # whether the server has answered inside the transaction
-        self._patience = math.inf  # tables may take long to be brought up to date
+        self._timeout = math.inf  # migrations may take long
         try:
             self._migrate()
-            self._patience = lock_seconds + _ANSWER_SECONDS
+            self._timeout = lock_seconds + _ANSWER_SECONDS
             if self._connection is not None:
-                self._connection.patience = self._patience
+                self._connection.timeout = self._timeout
         except BaseException:
             self.close()
             raise
 
     def _connected(self) -> _Connection:
         if self._connection is None or self._connection.closed:
-            if self._begun:  # what was locked is locked no more
+            if self._begun:  # the locks of the transaction are lost
                 raise psycopg.OperationalError("the connection was lost in the middle of a transaction")
             milliseconds = int(1000 * self._lock_seconds)
             given = conninfo_to_dict(self._url)
-            lost: dict[str, Any] = _TCP | {"tcp_user_timeout": int(1000 * (self._lock_seconds + _ANSWER_SECONDS))}
+            keepalive: dict[str, Any] = _TCP | {"tcp_user_timeout": int(1000 * (self._lock_seconds + _ANSWER_SECONDS))}
             self._connection = _Connection.connect(
                 self._url,
                 autocommit=True,
                 connect_timeout=max(2, round(self._lock_seconds)),
                 application_name="halfseen",
                 options=f"-c lock_timeout={milliseconds} -c synchronous_commit=on",
-                **{name: value for name, value in lost.items() if name not in given},
+                **{name: value for name, value in keepalive.items() if name not in given},
             )
-            self._connection.patience = self._patience
+            self._connection.timeout = self._timeout
         return self._connection
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Raise errors of the driver as errors of the journal, without what the address may hold."""
+        """Raise errors of psycopg as errors of the journal, without the address, which may contain a password."""
         try:
             yield
         except (psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.DataError) as error:
             raise JournalError(f"journal: {_first_line(error)}") from None
         except psycopg.Error as error:
-            raise JournalAway(f"database: PostgreSQL cannot be used now: {_first_line(error)}") from None
+            raise JournalUnavailable(f"database: PostgreSQL cannot be used now: {_first_line(error)}") from None
 
     def _migrate(self) -> None:
         with self.transaction():
@@ -121,15 +121,15 @@ class PostgresJournal(Journal):
                 lost = self._connection is not None and self._connection.closed
                 if self._begun or not lost:
                     raise
-                return self._fetch(statement, parameters)  # a server that was restarted since the last time
+                return self._fetch(statement, parameters)  # the server may have been restarted since the last query
 
     def _fetch(self, statement: bytes, parameters: Sequence[Any] = ()) -> list[Any]:
-        """Run the deferred statements and this one, and return its rows."""
+        """Run the deferred statements and then this one, and return its rows."""
         connection = self._connected()
         if self._deferred:
             cursor = self._run_pipelined(connection, statement, parameters)
             self._deferred.clear()
-            self._begun = True  # only what is inside a transaction is deferred
+            self._begun = True  # statements are deferred only inside a transaction
         else:
             cursor = connection.execute(statement, parameters, binary=True)
         return cursor.fetchall() if cursor.description else []
@@ -137,13 +137,17 @@ class PostgresJournal(Journal):
     def _run_pipelined(
         self, connection: _Connection, statement: bytes, parameters: Sequence[Any]
     ) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Left by an error, a pipeline on a connection that was lost would log another: so it is left without one."""
+        """Run the deferred statements and this one in one round trip.
+
+        Errors are raised after the pipeline has ended. If they were raised inside of it, psycopg would log a second
+        error when the connection is lost.
+        """
         first: psycopg.Error | None = None
         try:
             with connection.pipeline():
                 try:
-                    for earlier, given in self._deferred:
-                        connection.execute(earlier, given)
+                    for deferred, values in self._deferred:
+                        connection.execute(deferred, values)
                     cursor = connection.execute(statement, parameters, binary=True)
                 except psycopg.Error as error:
                     first = error
@@ -158,7 +162,7 @@ class PostgresJournal(Journal):
 
     def commit(self) -> None:
         with self._translated_errors():
-            self._fetch(b"COMMIT")  # once: whether one that was lost on its way has happened is not known
+            self._fetch(b"COMMIT")  # not repeated: if the connection is lost, the commit may have happened
         self._begun = False
 
     def rollback(self) -> None:
@@ -181,7 +185,7 @@ class PostgresJournal(Journal):
         self._defer(_UPDATE, rows)
 
     def _defer(self, statement: bytes, rows: list[tuple[Any, ...]]) -> None:
-        """Send it with the next statement, at the latest the commit, unless it has many rows."""
+        """Send a statement with the next one, at the latest with the commit. Large statements are sent at once."""
         columns = [_array(column) for column in zip(*rows, strict=True)]
         if len(rows) > _MAX_DEFERRED:
             self._run(statement, columns)
@@ -208,7 +212,7 @@ def _unnest(types: Sequence[str]) -> str:
 
 @functools.cache
 def _statement(sql: str) -> bytes:
-    """The SQL with the driver's placeholders, %s."""
+    """Convert SQL to the placeholders of psycopg, %s."""
     return sql.replace("?", "%s").encode()
 
 
@@ -224,7 +228,7 @@ _UPDATE = _statement(
 
 
 def _array(column: Sequence[Any]) -> str:
-    """A parameter that is an array, as PostgreSQL writes it; the driver's own way is many times slower."""
+    """Format an array parameter as text, which is many times faster than the conversion of psycopg."""
     return f"{{{','.join(map(_array_entry, column))}}}"
 
 

@@ -1,10 +1,10 @@
-"""The tables, as a list of migrations. A database says how many of them it has had."""
+"""The tables of the database, as a list of migrations. A database stores how many of them it has had."""
 
 from __future__ import annotations
 
 from halfseen.journal.events import JournalError
 
-# The SQL is the same for both databases, except for the types in braces. A migration that was released never changes.
+# The SQL is the same for both databases, except for the types in braces. A released migration must never change.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """
@@ -61,7 +61,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "ALTER TABLE streams ADD COLUMN due {integer} NOT NULL DEFAULT 0",
-        # The first transaction of such a stream writes when it really is due. (One driver reads %% as %.)
+        # The next transaction of such a stream writes the correct time. (psycopg replaces %% by %.)
         """
         UPDATE streams SET due = 1
         WHERE spec LIKE '%%"reward_wait":%%' AND spec NOT LIKE '%%"reward_wait":null%%'
@@ -72,7 +72,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def pending_migrations(version: int) -> tuple[tuple[str, ...], ...]:
-    """The migrations that a database of `version` still needs; a database of a later version is refused."""
+    """Return the migrations that a database of `version` needs. A database of a later version is refused."""
     if version > len(MIGRATIONS):
         raise JournalError(
             f"database: expected schema version {len(MIGRATIONS)} or older, got version {version}. Upgrade halfseen."

@@ -1,4 +1,4 @@
-"""The journal in a file, written ahead (WAL) and synced at every commit: a power cut loses no commit."""
+"""The journal in an SQLite file. Every commit is synced to the disk, so a power failure loses no commit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from halfseen.journal.events import JournalAway, JournalError
+from halfseen.journal.events import JournalError, JournalUnavailable
 from halfseen.journal.journal import STREAM_COLUMNS, Journal
 from halfseen.journal.schema import MIGRATIONS, pending_migrations
 
 _TYPES = {"serial": "INTEGER PRIMARY KEY", "integer": "INTEGER", "bytes": "BLOB"}
-_MAX_PARAMETERS = 30_000  # SQLite takes 32,766
-_MAX_ROWS = 256  # of one INSERT
-_CHECKPOINT_PAGES = 4_000  # of the WAL, 16 MB, before it is copied into the file
+_MAX_PARAMETERS = 30_000  # SQLite allows 32,766
+_MAX_ROWS = 256  # per INSERT
+_CHECKPOINT_PAGES = 4_000  # size of the write-ahead log, 16 MB, at which a commit copies it into the file
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def _insert_statement(rows: int) -> str:
 
 
 class SqliteJournal(Journal):
-    """A journal in the file `path`, made if it is not there."""
+    """A journal in the file `path`, which is created if it does not exist."""
 
     def __init__(self, path: Path, *, lock_seconds: float) -> None:
         self._path, self._lock_seconds = path, lock_seconds
@@ -37,7 +37,7 @@ class SqliteJournal(Journal):
                 path, timeout=0.0, isolation_level=None, check_same_thread=False, cached_statements=64
             )
         except sqlite3.Error as error:
-            raise JournalAway(f"Cannot open the database '{path}': {error}") from None
+            raise JournalUnavailable(f"Cannot open the database '{path}': {error}") from None
         try:
             with self._translated_errors():
                 for pragma in (
@@ -66,28 +66,29 @@ class SqliteJournal(Journal):
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Raise errors of the driver as errors of the journal."""
+        """Raise errors of sqlite3 as errors of the journal."""
         try:
             yield
         except sqlite3.IntegrityError as error:
             raise JournalError(f"journal: {error}") from None
         except sqlite3.Error as error:
-            raise JournalAway(f"database: '{self._path}' cannot be used now: {error}") from None
+            raise JournalUnavailable(f"database: '{self._path}' cannot be used now: {error}") from None
 
     def _execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """Run a statement, waiting for others that write.
+        """Run a statement, waiting while another connection writes.
 
-        SQLite's own way to wait looks up to ten times a second: beside a busy process it would wait for ever.
+        SQLite's own busy handler retries at most ten times per second, and might never find the database unlocked while
+        another process commits often.
         """
-        end = None
+        deadline = None
         while True:
             try:
                 return self._connection.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                     raise
-                end = time.monotonic() + self._lock_seconds if end is None else end
-                if time.monotonic() > end:
+                deadline = time.monotonic() + self._lock_seconds if deadline is None else deadline
+                if time.monotonic() > deadline:
                     raise
             time.sleep(random.uniform(0.0002, 0.002))
 
@@ -107,16 +108,16 @@ class SqliteJournal(Journal):
                 self._connection.execute("ROLLBACK")
 
     def _lock(self, names: Sequence[str]) -> list[Any]:
-        condition, values = self._is_among("name", names)  # BEGIN IMMEDIATE has locked everything
+        condition, values = self._is_among("name", names)  # BEGIN IMMEDIATE has locked the whole database
         return self._rows(f"SELECT {STREAM_COLUMNS} FROM streams WHERE {condition}", values)
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
-        """Many rows a statement: between two of them other threads take their turn, and it is long."""
+        """Insert many rows per statement, because other threads may run for long between two statements."""
         with self._translated_errors():
             start, most = 0, _MAX_ROWS
             while start < len(rows):
                 while most > len(rows) - start:
-                    most //= 2  # powers of two: few statements, each prepared once
+                    most //= 2  # powers of two, so that few different statements are prepared
                 part = itertools.chain.from_iterable(rows[start : start + most])
                 self._execute(_insert_statement(most), list(part))
                 start += most
@@ -131,15 +132,15 @@ class SqliteJournal(Journal):
 
     def _is_among(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
         if len(values) > _MAX_PARAMETERS:
-            raise JournalError(f"journal: expected at most {_MAX_PARAMETERS} values to look up, got {len(values)}")
+            raise JournalError(f"query: expected at most {_MAX_PARAMETERS} values, got {len(values)}")
         return f"{column} IN ({', '.join('?' * len(values))})", list(values)
 
     def ping(self) -> None:
-        with self.transaction():  # a full disk can be read, and locked: only a commit shows that there is room
+        with self.transaction():  # a full disk can still be read and locked, but not committed to
             self._rows(f"PRAGMA user_version = {self._version()}")
 
-    def tidy(self) -> None:
-        """Copy what is in the WAL into the file while others write: the commit that would have to finds it done."""
+    def checkpoint(self) -> None:
+        """Copy the write-ahead log into the file, so that commits of other connections need not do it."""
         self._rows("PRAGMA wal_checkpoint(PASSIVE)")
 
     def new_connection(self) -> SqliteJournal:

@@ -1,7 +1,7 @@
-"""Journals to files and back: NDJSON, one event per line, and Parquet, one decision per row.
+"""Export and import of journals as NDJSON, with one event per line, or Parquet, with one decision per row.
 
-A Parquet row is a decision with its last reward. All other events are in the file's metadata, as NDJSON: the file can
-be read by anything that reads tables, and imported without loss.
+A row of a Parquet file is a decision with its last reward. The other events are stored in the metadata of the file as
+NDJSON. So any program that reads tables can read the file, and it can be imported without loss.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ import msgspec
 from halfseen.errors import SaveFileError, invalid, missing_extra
 from halfseen.journal import events
 from halfseen.journal.events import (
-    NAME,
+    STREAM_NAME,
     Arm,
     Event,
     ExportExtent,
     JournalError,
     StreamExists,
-    as_line,
     from_line,
+    to_line,
 )
 from halfseen.journal.journal import PAGE, Journal, StreamRow
 from halfseen.reports.files import write_atomically
 
 ENDINGS = (".ndjson", ".jsonl", ".parquet")
-_OTHER_EVENTS = b"halfseen.events"  # metadata of a Parquet file
-_ROWS = 20_000  # of a Parquet file in memory at a time
+_OTHER_EVENTS = b"halfseen.events"  # key in the metadata of a Parquet file
+_ROWS = 20_000  # rows of a Parquet file that are in memory at a time
 
 
 # ---------------------------------------------------------------------- export
 
 
 def export(journal: Journal, path: Path, names: Sequence[str] = ()) -> int:
-    """Write streams, all of them without `names`, to a file in the format of its ending; return how many.
+    """Write the streams with these names, or all streams, to a file, and return their number.
 
-    A file that is there already stays until the new one is complete.
+    The ending of the path determines the format. An existing file is replaced when the new one is complete.
     """
     _check_ending(path)
     rows = select_streams(journal, names)
     if path.suffix == ".parquet":
-        _pyarrow()  # or it is missing, before anything is touched
+        _pyarrow()  # fails here if it is not installed, before any file is written
         write_atomically(path, lambda file: _write_parquet(journal, rows, file))
     else:
         write_atomically(path, lambda file: file.writelines(_ndjson_lines(journal, rows)))
@@ -51,7 +51,7 @@ def export(journal: Journal, path: Path, names: Sequence[str] = ()) -> int:
 
 
 def select_streams(journal: Journal, names: Sequence[str] = ()) -> list[StreamRow]:
-    """The streams of those names, or all of them."""
+    """Return the streams with these names, or all streams."""
     if not names:
         found: list[StreamRow] = []
         while page := journal.streams(found[-1].name if found else "", PAGE):
@@ -60,7 +60,7 @@ def select_streams(journal: Journal, names: Sequence[str] = ()) -> list[StreamRo
     rows = [(name, journal.stream(name)) for name in names]
     for name, row in rows:
         if row is None:
-            raise invalid("stream", "the name of a stream of this database", f"'{name}'")
+            raise invalid("stream", "the name of a stream in this database", f"'{name}'")
     return [row for _, row in rows if row is not None]
 
 
@@ -68,11 +68,11 @@ def _ndjson_lines(journal: Journal, rows: Sequence[StreamRow]) -> Iterator[bytes
     for row in rows:
         extent = ExportExtent(row.version, len(rows))
         for event in _events_up_to_version(journal, row):
-            yield as_line(row.name, event, extent if event.seq == 1 else None) + b"\n"
+            yield to_line(row.name, event, extent if event.seq == 1 else None) + b"\n"
 
 
 def _events_up_to_version(journal: Journal, row: StreamRow) -> Iterator[Event]:
-    """The events of a stream up to where it was selected: others may have come since."""
+    """Yield the events of a stream up to the version in `row`, because more may have been added since."""
     for event in journal.all_events(row.id):
         if event.seq > row.version:
             break
@@ -80,8 +80,10 @@ def _events_up_to_version(journal: Journal, row: StreamRow) -> Iterator[Event]:
 
 
 def _write_parquet(journal: Journal, rows: Sequence[StreamRow], file: IO[bytes]) -> None:
-    """Columns: stream, seq, id, round, time, observation, available, arm, propensity, propensities, expected, key, and
-    of the last reward that came reward, reward_time, reward_seq, how and folded; clock, if it was behind the time.
+    """Write one row per decision.
+
+    The columns reward, reward_time, reward_seq, how and folded describe the last reward of the decision. The other
+    columns are the fields of the event.
     """
     pa, parquet = _pyarrow()
     numbered = all(isinstance(arm, int) for row in rows for arm, _ in row.arms)
@@ -93,17 +95,17 @@ def _write_parquet(journal: Journal, rows: Sequence[StreamRow], file: IO[bytes])
         "expected": numbers, "key": text, "reward": pa.float64(), "reward_time": moment, "reward_seq": pa.int64(),
         "how": text, "folded": pa.bool_(), "clock": moment,
     }  # fmt: skip
-    rewards: dict[int, dict[str, Event]] = {}  # the last one by stream and decision
+    rewards: dict[int, dict[str, Event]] = {}  # the last reward, by stream and decision
     others: list[bytes] = []
     for row in rows:
         last = rewards[row.id] = {}
         for event in _events_up_to_version(journal, row):
             if isinstance(event.content, events.Rewarded):
-                if event.content.decision in last:  # a default that a late reward came after
-                    others.append(as_line(row.name, last[event.content.decision]))
+                if event.content.decision in last:  # a late reward follows a default reward
+                    others.append(to_line(row.name, last[event.content.decision]))
                 last[event.content.decision] = event
             elif not isinstance(event.content, events.Decided):
-                others.append(as_line(row.name, event))
+                others.append(to_line(row.name, event))
     schema = pa.schema(types, metadata={_OTHER_EVENTS: b"\n".join(others)})
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         batch: list[dict[str, Any]] = []
@@ -118,16 +120,17 @@ def _write_parquet(journal: Journal, rows: Sequence[StreamRow], file: IO[bytes])
 
 
 def _parquet_row(
-    stream: str, event: Event, made: events.Decided, rewards: dict[str, Event], numbered: bool
+    stream: str, event: Event, decided: events.Decided, rewards: dict[str, Event], numbered: bool
 ) -> dict[str, Any]:
-    named = (lambda arm: arm) if numbered else str
-    cells = {"stream": stream, "seq": event.seq, "id": event.id, "time": event.time} | msgspec.structs.asdict(made)
-    cells |= {"arm": named(made.arm), "available": made.available and [named(arm) for arm in made.available]}
-    came = rewards.get(event.id or "")
-    if came is not None and isinstance(came.content, events.Rewarded):
-        reward = came.content
-        cells |= {"reward": reward.value, "reward_time": came.time, "reward_seq": came.seq, "how": reward.how}
-        cells["folded"] = reward.folded
+    to_column = (lambda arm: arm) if numbered else str
+    cells = {"stream": stream, "seq": event.seq, "id": event.id, "time": event.time} | msgspec.structs.asdict(decided)
+    cells |= {"arm": to_column(decided.arm)}
+    cells |= {"available": decided.available and [to_column(arm) for arm in decided.available]}
+    rewarded = rewards.get(event.id or "")
+    if rewarded is not None and isinstance(rewarded.content, events.Rewarded):
+        reward = rewarded.content
+        cells |= {"reward": reward.value, "reward_time": rewarded.time, "reward_seq": rewarded.seq}
+        cells |= {"how": reward.how, "folded": reward.folded}
     return cells
 
 
@@ -135,9 +138,10 @@ def _parquet_row(
 
 
 def read_events(path: Path) -> Iterator[tuple[str, Event]]:
-    """The streams and events of a file that `export` wrote; those of one stream are in order.
+    """Yield the events of a file that `export` wrote, each with the name of its stream.
 
-    A file whose end is missing is refused when that is reached. One that does not say what it holds is taken as it is.
+    The events of a stream are in order. A truncated file is refused when its end is reached, unless the file does not
+    state its size.
     """
     _check_ending(path)
     if path.suffix == ".parquet":
@@ -182,37 +186,37 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Event]]:
         if isinstance(event.content, events.Created):
             numbered[stream] = isinstance(event.content.spec.get("arms"), int)
     for column in {"time", "reward_time", "clock"}.intersection(table.column_names):
-        place = table.schema.get_field_index(column)
-        table = table.set_column(place, column, table[column].cast(pa.int64()))
+        index = table.schema.get_field_index(column)
+        table = table.set_column(index, column, table[column].cast(pa.int64()))
     for batch in table.to_batches(_ROWS):
         for row in batch.to_pylist():
-            record = streams.setdefault(row["stream"], [])
-            arm_of = int if numbered.get(row["stream"]) else str
-            row["arm"] = arm_of(row["arm"])
-            row["available"] = row["available"] and [arm_of(arm) for arm in row["available"]]
+            stream_events = streams.setdefault(row["stream"], [])
+            to_arm = int if numbered.get(row["stream"]) else str
+            row["arm"] = to_arm(row["arm"])
+            row["available"] = row["available"] and [to_arm(arm) for arm in row["available"]]
             try:
-                made = msgspec.convert(row, events.Decided)
+                decided = msgspec.convert(row, events.Decided)
             except msgspec.ValidationError as error:
                 raise JournalError(f"Cannot read decision '{row['id']}' of '{path}': {error}") from None
-            record.append(Event(row["seq"], row["time"], row["id"], made))
+            stream_events.append(Event(row["seq"], row["time"], row["id"], decided))
             if row["reward_seq"] is not None:
                 content = events.Rewarded(row["id"], row["round"], row["reward"], row["how"], row["folded"])
-                record.append(Event(row["reward_seq"], row["reward_time"], row["id"], content))
-    for stream, record in streams.items():
-        yield from ((stream, event) for event in sorted(record, key=lambda event: event.seq))
+                stream_events.append(Event(row["reward_seq"], row["reward_time"], row["id"], content))
+    for stream, stream_events in streams.items():
+        yield from ((stream, event) for event in sorted(stream_events, key=lambda event: event.seq))
 
 
 def import_streams(
-    journal: Journal, record: Iterable[tuple[str, Event]], verify: Callable[[Journal, StreamRow], None]
+    journal: Journal, source: Iterable[tuple[str, Event]], verify: Callable[[Journal, StreamRow], None]
 ) -> dict[str, int]:
-    """Add the streams of a record and return the number of events of each.
+    """Add the streams of an export to the journal and return the number of events of each.
 
-    All streams are added or, if one is there already or does not fold, none. `verify` is called with each stream before
-    the commit, and raises if it is not as it should be.
+    `verify` is called for each stream before the commit and raises an error if the stream is invalid. Either all
+    streams are added or, if one is invalid or exists already, none.
     """
     imports: dict[str, _StreamImport] = {}
     with journal.transaction():
-        for name, event in record:
+        for name, event in source:
             if name not in imports:
                 imports[name] = _StreamImport(journal, name, event)
             imports[name].add(event)
@@ -223,12 +227,12 @@ def import_streams(
 
 
 class _StreamImport:
-    """A stream that is being imported, and its events that are not written yet."""
+    """A stream that is being imported, with the events that are not written yet."""
 
     def __init__(self, journal: Journal, name: str, first: Event) -> None:
         self._journal = journal
         self._events: list[Event] = []
-        if not NAME.fullmatch(name):
+        if not STREAM_NAME.fullmatch(name):
             raise JournalError(f"stream: expected the name of a stream, got {name[:100]!r}")
         if not isinstance(first.content, events.Created):
             raise JournalError(f"stream '{name}': expected 'created' as the first event, got '{first.kind}'")
@@ -237,7 +241,9 @@ class _StreamImport:
         names: list[Arm] = list(range(arms)) if isinstance(arms, int) else list(arms)
         text = msgspec.json.encode(spec | {"name": name}).decode()
         self.row = StreamRow(0, name, text, [(arm, True) for arm in names], 0, 0, 0, first.time, first.time)
-        self.row.due = int(spec.get("reward_wait") is not None)  # at once: the first transaction writes the real time
+        self.row.due = int(
+            spec.get("reward_wait") is not None
+        )  # overdue, so that the next transaction writes the correct time
         if not journal.create_stream(self.row):
             raise StreamExists(f"Stream '{name}' exists already in this database.")
 
@@ -245,7 +251,7 @@ class _StreamImport:
         row, content = self.row, event.content
         if event.seq != row.version + 1 or event.time < row.updated:
             raise JournalError(
-                f"stream '{row.name}': expected events in order of number and time, got event "
+                f"stream '{row.name}': expected events in the order of their numbers and times, got event "
                 f"{event.seq} after event {row.version}"
             )
         row.version, row.updated = event.seq, event.time

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from halfseen.errors import invalid
-from halfseen.journal.events import NAME
+from halfseen.journal.events import STREAM_NAME
 from halfseen.journal.journal import Token
 from halfseen.service.errors import ServiceError, refusal
 
@@ -51,7 +51,7 @@ def new_token(
     if not scopes:
         raise invalid("scope", f"at least one of: {', '.join(SCOPES)}", "none")
     for stream in streams:
-        if not NAME.fullmatch(stream):
+        if not STREAM_NAME.fullmatch(stream):
             raise invalid("stream", "the name of a stream", f"'{stream}'")
     if days is not None and not 0 < days <= 36_500:
         raise invalid("expires", "days, more than 0 and at most 36500", days)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, field
 
 from halfseen.errors import invalid
-from halfseen.journal.events import NAME
+from halfseen.journal.events import STREAM_NAME
 from halfseen.journal.events import Arm as Arm
 from halfseen.service.errors import ServiceError, refusal
 from halfseen.validation import LIMIT
@@ -61,7 +61,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def check(self) -> None:
         """Raise InvalidInput for what the agent does not check itself when it is made."""
-        if not NAME.fullmatch(self.name):
+        if not STREAM_NAME.fullmatch(self.name):
             raise invalid(
                 "name", "up to 100 letters, digits, '.', '_' and '-', a letter or digit first", repr(self.name)
             )

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from halfseen.errors import HalfseenError
-from halfseen.journal.events import JournalAway
+from halfseen.journal.events import JournalUnavailable
 from halfseen.service.engine.store import StreamStore
 from halfseen.service.engine.transaction import Operation
 from halfseen.service.errors import ServiceError, as_service_error, refusal
@@ -157,7 +157,7 @@ class CommitQueue:
 
         If the database could not be used, it counts as unavailable from now on.
         """
-        if isinstance(error, JournalAway):
+        if isinstance(error, JournalUnavailable):
             self._mark_away(str(error))
             return refusal("unavailable", str(error))
         return as_service_error(error, "internal" if isinstance(error, HalfseenError) else None)

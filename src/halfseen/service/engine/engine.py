@@ -21,7 +21,7 @@ from halfseen.agents.loading import from_bytes
 from halfseen.diagnostics.health import Health
 from halfseen.errors import HalfseenError
 from halfseen.journal import transfer
-from halfseen.journal.events import Event, JournalAway, StreamExists
+from halfseen.journal.events import Event, JournalUnavailable, StreamExists
 from halfseen.journal.journal import Journal, StreamRow, Token, open_journal
 from halfseen.service.engine.commit_queue import CommitQueue
 from halfseen.service.engine.identification import IdentificationProcess
@@ -166,7 +166,7 @@ class Engine:
         def add(journal: Journal) -> dict[str, int]:
             try:
                 return transfer.import_streams(journal, transfer.read_events(path), fold_imported_stream)
-            except JournalAway:
+            except JournalUnavailable:
                 raise
             except StreamExists as error:
                 raise refusal("conflict", str(error)) from None
@@ -249,7 +249,7 @@ class Engine:
             if (commits := self._queue.counts["commits"]) != seen:
                 seen = commits
                 try:
-                    await self._read(Journal.tidy)
+                    await self._read(Journal.checkpoint)
                 except Exception as error:
                     self._report("tidy", error)
 

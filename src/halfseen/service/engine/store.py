@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from halfseen.errors import HalfseenError
-from halfseen.journal.events import JournalAway, JournalError
+from halfseen.journal.events import JournalError, JournalUnavailable
 from halfseen.journal.journal import Journal, StreamRow
 from halfseen.service.engine.loaded_stream import LoadedStream, compress_snapshot, read_spec
 from halfseen.service.engine.transaction import Operation, StreamTransaction, UnrecordedDecision
@@ -74,7 +74,7 @@ class StreamStore:
                     operations = [batch[index] for index in indices]
                     try:
                         answers = self._run(name, rows.get(name), created.get(name), operations, transactions, now)
-                    except JournalAway:
+                    except JournalUnavailable:
                         raise
                     except Exception as error:  # of this stream only: the others of the batch are not affected
                         self._unload(name)
@@ -248,7 +248,7 @@ class StreamStore:
         try:
             row, stream = self._find(name)
             self.save_snapshot(name, row.id, stream.version, compress_snapshot(stream.to_bytes()))
-        except JournalAway:
+        except JournalUnavailable:
             return False
         except Exception as error:
             self.counts["snapshot_errors"] += 1

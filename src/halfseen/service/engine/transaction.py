@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from halfseen.agents.decision import Decision, summarise
+from halfseen.agents.decision import Decision, decision_rows
 from halfseen.errors import HalfseenError
 from halfseen.errors import unknown as unknown_name
 from halfseen.journal import events
@@ -172,7 +172,7 @@ class StreamTransaction:
             return
         arms = self.stream.agent.arms
         ids = next_ids(self.now // 1000, self.stream.last_id, len(unrecorded))
-        weights = summarise([one.decision for one in unrecorded])
+        weights = decision_rows([one.decision for one in unrecorded])
         observations = np.array([one.observation for one in unrecorded]).tolist()  # NaN becomes null when encoded
         for decision_id, one, y, (index, propensities, expected) in zip(
             ids, unrecorded, observations, weights, strict=True

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
-from halfseen.journal.events import JournalAway
+from halfseen.journal.events import JournalUnavailable
 from halfseen.service.errors import ServiceError
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ async def wait_for_database(attempt: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
                 return await attempt()
-            except (JournalAway, ServiceError) as error:
+            except (JournalUnavailable, ServiceError) as error:
                 if isinstance(error, ServiceError) and error.code != "unavailable":
                     raise
                 if not logged and not received:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import FileResponse, Response, StreamingResponse
 from starlette.background import BackgroundTask
 
-from halfseen.journal.events import as_line
+from halfseen.journal.events import to_line
 from halfseen.service.asgi import body_too_large, json_response
 from halfseen.service.auth import Authorizer
 from halfseen.service.engine.engine import Engine
@@ -51,7 +51,7 @@ def journal_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> AP
         async def lines() -> AsyncIterator[bytes]:
             page = first
             while page:
-                yield b"".join(as_line(name, event) + b"\n" for event in page)
+                yield b"".join(to_line(name, event) + b"\n" for event in page)
                 page = await engine.events(name, page[-1].seq, _PAGE)
 
         return StreamingResponse(lines(), media_type=NDJSON)
