@@ -154,7 +154,7 @@ def test_few_rounds_say_little(record):
     told = {name: value[:5] for name, value in played(record).items()}
     found = hs.examine(model=truth(), **told)
     assert found.ok
-    assert {"spectral radius", "trace of the hidden block"} == set(verdicts(found))
+    assert {"spectral radius", "observability of the hidden block"} == set(verdicts(found))
 
 
 def test_equal_rewards_and_constant_sensors(record):

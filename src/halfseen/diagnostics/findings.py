@@ -136,7 +136,7 @@ def _observability(measured: Measurements) -> Finding:
     count = len(shares)
     if count == 0:
         return Finding(
-            "trace of the hidden block", 0.0, "none hidden", ANY, Verdict.FINE, "the model has no hidden coordinates"
+            "observability of the hidden block", 0.0, "none hidden", ANY, Verdict.FINE, "the model has no hidden coordinates"
         )
     mean = float(shares.mean())
     well = int((shares >= 0.5).sum())
@@ -153,7 +153,7 @@ def _observability(measured: Measurements) -> Finding:
             f"direction{'s' * (count != 1)} on average, {percent(float(shares.max()))} for the best known and "
             f"{percent(float(shares.min()))} for the least known; at least half for {well} of them"
         )
-    return Finding("trace of the hidden block", mean, percent(mean), f"above {percent(TRACE)}", verdict, sentence)
+    return Finding("observability of the hidden block", mean, percent(mean), f"above {percent(TRACE)}", verdict, sentence)
 
 
 def _dimension(measured: Measurements) -> Finding | None:
