@@ -114,7 +114,7 @@ def test_run_on_real_data(tmp_path: Path, world: str) -> None:
     summary = json.loads((tmp_path / "o" / "summary.json").read_text())
     assert list(summary["agents"]) == ["oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"]
     assert all(agent in done.stdout for agent in summary["agents"])
-    assert "Nothing here is a tradable profit" in (tmp_path / "o" / "report.html").read_text()
+    assert "The rewards are not tradable profits" in (tmp_path / "o" / "report.html").read_text()
 
 
 STEPS = {"a": 3, "b": 5, "c": 7, "r": 2, "s": 11}
@@ -180,7 +180,7 @@ def test_run_fits_the_terminal_and_cuts_no_number(tmp_path: Path, columns: int) 
         (["run", "voltrade", "power"], "rounds: got nothing, with 3968 in 'voltrade', 12720 in 'power'"),
         (
             ["run", "none.csv", "--observed", "a", "--rewards", "r,s"],
-            "expected a file that is there, got 'none.csv'",
+            "expected an existing file, got 'none.csv'",
         ),
         (["run", "none.csv", "--rewards", "r,s"], "observed: got nothing, with 'none.csv'"),
         (["run", "none.csv", "--observed", "a"], "rewards: got nothing, with 'none.csv'"),

@@ -80,11 +80,11 @@ ROLES = ["--observed", "a", "--rewards", "r,s"]
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("data.csv", "a,r,größe\n1,2,3\n".encode("latin-1"), "table: expected a table saved as UTF-8, got 'data.csv'"),
+        ("data.csv", "a,r,größe\n1,2,3\n".encode("latin-1"), "table: expected a file in UTF-8, got 'data.csv' in another encoding"),
         (
             "data.csv",
             b"a;r;s\n1,5;2;3\n",
-            "table: got 'data.csv', one column only; XX",
+            "table: expected columns separated by commas, got 'data.csv', which seems to be",
         ),
         (
             "data.txt",

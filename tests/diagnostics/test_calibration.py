@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from halfseen.diagnostics.calibration import arm_uncertainty, coverage, measure_calibration, predict_in_turn
+from halfseen.diagnostics.calibration import arm_uncertainty, coverage, measure_calibration, predict_sequentially
 from halfseen.diagnostics.examination_data import ExaminationData
 from halfseen.diagnostics.explained_rewards import cross_validate
 
@@ -16,7 +16,7 @@ def test_predictions_are_conditional_moments_of_the_joint_gaussian():
     rewards[4] = np.nan
     root = rng.normal(size=(p, p))
     prior, baseline = root @ root.T + 0.3 * np.eye(p), 0.6
-    means, variances = predict_in_turn(c, arms, rewards, noise, prior, baseline)
+    means, variances = predict_sequentially(c, arms, rewards, noise, prior, baseline)
     cov = np.where(arms[:, None] == arms, c @ prior @ c.T, 0.0) + np.diag(noise[arms])
     mean = baseline * c[:, 0]
     for t in range(n):

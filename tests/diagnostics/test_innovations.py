@@ -22,10 +22,10 @@ from halfseen.diagnostics.innovations import (
 def test_standardised_innovations_follow_from_the_joint_gaussian(canonical, gaps):
     system, y = random_series(3, 4, 2, 30, gaps={} if gaps else None, canonical=canonical)
     x_mean, x_cov, H, noise = joint(*system, len(y))
-    seen = ~np.isnan(y.ravel())
-    cov = (H @ x_cov @ H.T + noise)[np.ix_(seen, seen)]
+    present = ~np.isnan(y.ravel())
+    cov = (H @ x_cov @ H.T + noise)[np.ix_(present, present)]
     expected = np.full(y.size, np.nan)
-    expected[seen] = np.linalg.solve(np.linalg.cholesky(cov), y.ravel()[seen] - (H @ x_mean)[seen])
+    expected[present] = np.linalg.solve(np.linalg.cholesky(cov), y.ravel()[present] - (H @ x_mean)[present])
     found = innovations(model_of(*system), y)
     np.testing.assert_allclose(found.standardised, expected.reshape(y.shape), atol=1e-8)
 
@@ -122,8 +122,8 @@ def test_wrong_noise_variances_change_the_size_of_innovations(simulated, factor,
 
 def test_an_offset_is_attributed_to_its_sensor(simulated):
     system, y = simulated
-    seen = innovations(model_of(*system), y + np.array([0.0, 3.0]))
-    found = bias_test(seen.standardised, seen.by_sensor)
+    errors = innovations(model_of(*system), y + np.array([0.0, 3.0]))
+    found = bias_test(errors.standardised, errors.by_sensor)
     assert found.sensor == 1
     assert found.p_value < 1e-6
 
@@ -160,8 +160,8 @@ def test_a_bias_is_attributed_to_its_sensor_although_errors_are_correlated():
     noise = np.array([[1.0, 0.9], [0.9, 1.0]])
     model = hs.LinearGaussianModel(transition=np.zeros((2, 2)), process_cov=1e-6 * np.eye(2), observation_cov=noise)
     y = rng.multivariate_normal([0.5, 0.0], noise, size=800)
-    seen = innovations(model, y)
-    found = bias_test(seen.standardised, seen.by_sensor)
+    errors = innovations(model, y)
+    found = bias_test(errors.standardised, errors.by_sensor)
     assert found.sensor == 0
     assert found.largest == pytest.approx(0.5, abs=0.12)
     assert found.p_value < 1e-6

@@ -133,11 +133,11 @@ def test_a_function_cannot_change_the_log():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (lambda seen: [0.5, 0.5], r"policy 'f', round 1: expected 3 probabilities, one per arm, got shape \(2,\)"),
-        (lambda seen: [0.5, 0.5, 0.5], "policy 'f', round 1: expected probabilities that sum to 1, got .*"),
-        (lambda seen: [1.5, -0.5, 0.0], "policy 'f', round 1: expected probabilities that sum to 1, got .*"),
-        (lambda seen: [np.nan, 0.5, 0.5], "policy 'f', round 1: expected probabilities that sum to 1, got .*"),
-        (lambda seen: "red", "policy 'f', round 1: expected probabilities, got ValueError: .*"),
+        (lambda y: [0.5, 0.5], r"policy 'f', round 1: expected 3 probabilities, one per arm, got shape \(2,\)"),
+        (lambda y: [0.5, 0.5, 0.5], "policy 'f', round 1: expected probabilities that sum to 1, got .*"),
+        (lambda y: [1.5, -0.5, 0.0], "policy 'f', round 1: expected probabilities that sum to 1, got .*"),
+        (lambda y: [np.nan, 0.5, 0.5], "policy 'f', round 1: expected probabilities that sum to 1, got .*"),
+        (lambda y: "red", "policy 'f', round 1: expected probabilities, got ValueError: .*"),
     ],
 )
 def test_a_function_that_does_not_return_probabilities(given, message):

@@ -154,7 +154,7 @@ def test_few_rounds_say_little(record):
     told = {name: value[:5] for name, value in played(record).items()}
     found = hs.examine(model=truth(), **told)
     assert found.ok
-    assert {"spectral radius", "trace of the hidden block"} == set(verdicts(found))
+    assert {"spectral radius", "observability of the hidden block"} == set(verdicts(found))
 
 
 def test_equal_rewards_and_constant_sensors(record):
@@ -190,22 +190,22 @@ def test_what_is_written(record, tmp_path):
     [
         ({"model": None}, "agent: expected one of the two, got neither agent nor model"),
         ({"model": 3}, "model: expected a LinearGaussianModel, got int"),
-        ({"observations": None}, "observations: expected a table of 3 columns, got nothing"),
+        ({"observations": None}, "observations: expected a table of 3 columns, .*, got nothing"),
         ({"observations": np.zeros((10, 2))}, r"observations: expected a table of 3 columns, got shape \(10, 2\)"),
-        ({"observations": np.zeros((0, 3)), "rewards": None}, "observations: expected at least one, got no rounds"),
-        ({"rewards": np.zeros(7)}, r"rewards: expected \(1200,\), got shape \(7,\)"),
-        ({"rewards": np.full(ROUNDS, np.inf)}, "rewards: got an entry too large"),
-        ({"arms": None}, "arms: expected the arm played in each round, got nothing"),
+        ({"observations": np.zeros((0, 3)), "rewards": None}, "observations: expected at least one row, got none"),
+        ({"rewards": np.zeros(7)}, r"rewards: expected shape \(1200,\), .*, got shape \(7,\)"),
+        ({"rewards": np.full(ROUNDS, np.inf)}, "rewards: expected numbers within ±1e.100 or NaN, got a larger number"),
+        ({"arms": None}, "arms: expected the arm played in each round, .*, got nothing"),
         (
             {"arms": np.full(ROUNDS, -1)},
-            r"arms: expected 1200 numbers of arms, from 0 on, got int64 of shape \(1200,\)",
+            r"arms: expected 1200 indices of arms, got int64 values of shape \(1200,\)",
         ),
-        ({"arms": np.full(ROUNDS, 0.5)}, r"arms: got float64 of shape \(1200,\)"),
-        ({"contexts": np.zeros((5, 4))}, "contexts: expected 1200, one per round, got 5 rows"),
-        ({"contexts": np.full((ROUNDS, 4), np.nan)}, "contexts: got an entry that is NaN"),
-        ({"hidden": np.zeros(ROUNDS)}, r"hidden: expected a table, one row a round, got shape \(1200,\)"),
-        ({"sensors": ["a", "a", "b"]}, r"sensors: expected 3 different names, got \['a', 'a', 'b'\]"),
-        ({"arm_names": ["a"]}, "arm_names: expected at least 3, one per arm, got 1 names"),
+        ({"arms": np.full(ROUNDS, 0.5)}, r"arms: expected 1200 indices of arms, got float64 values of shape \(1200,\)"),
+        ({"contexts": np.zeros((5, 4))}, "contexts: expected 1200 rows, one per round, got 5"),
+        ({"contexts": np.full((ROUNDS, 4), np.nan)}, "contexts: expected numbers without NaN, got an entry that is NaN"),
+        ({"hidden": np.zeros(ROUNDS)}, r"hidden: expected a table with one row per round, got shape \(1200,\)"),
+        ({"sensors": ["a", "a", "b"]}, r"sensors: expected 3 distinct names, got \['a', 'a', 'b'\]"),
+        ({"arm_names": ["a"]}, "arm_names: expected at least 3 names, one per arm, got 1"),
         ({"alternatives": [3]}, "alternatives: expected models of 3 observed features, got 3"),
     ],
 )
@@ -281,7 +281,7 @@ def test_findings_come_with_a_history_that_is_long_enough():
     for _ in range(49):
         agent.learn(agent.decide(rng.normal(size=2)), float(rng.normal()))
     assert "findings: from round 50 on" in str(agent.health())
-    with pytest.raises(HalfseenError, match=r"finding: got 'dimension' .* of at least 50 rounds"):
+    with pytest.raises(HalfseenError, match=r"finding: expected .* of at least 50 rounds, .*, got 'dimension' without"):
         agent.health().finding("dimension")
     with pytest.raises(HalfseenError, match="agent: expected at least 50, got 'adaptive' after 49 rounds"):
         hs.examine(agent)
@@ -293,7 +293,7 @@ def test_agents_without_a_history_never_have_findings():
     agent = hs.make("ts-pco", observed=2, arms=2, seed=3)
     agent.learn(agent.decide([0.3, 0.4]), 1.0)
     assert "findings" not in agent.health().facts
-    with pytest.raises(HalfseenError, match=r"expected an agent with a model and a kept history \(adaptive\)"):
+    with pytest.raises(HalfseenError, match="expected an agent with a model and a history"):
         agent.health().finding("dimension")
     with pytest.raises(HalfseenError, match="after 1 rounds, which has no kept history with a model"):
         hs.examine(agent)

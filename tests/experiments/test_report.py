@@ -44,7 +44,7 @@ def test_everything_is_written(folder):
     mean = summary["worlds"]["mine & yours"]["rewards"]["agents"]["adaptive"]["reward_mean"]
     text = (folder / "table.md").read_text()
     assert f"| adaptive | {mean:.{common_decimals([mean])}f} |" in text
-    assert "no number here can tell" in text
+    assert "The results assume that playing an arm does not change other rows" in text
     assert (folder / "reward.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -71,7 +71,7 @@ def test_the_page_is_whole_and_needs_nothing(result, folder):
 def test_the_page_of_real_data_says_what_it_is_not(tmp_path):
     hs.run(["ts-pco", "random"], world="voltrade", rounds=60, seeds=1).save(tmp_path)
     page = (tmp_path / "report.html").read_text()
-    assert "Nothing here is a tradable profit: there are no costs, and nobody sells the strike" in page
+    assert "The rewards are not tradable profits: there are no transaction costs, and nobody trades at the strike" in page
     assert "from the package arch" in page
     assert "halfseen run voltrade --rounds 60 --seeds 1 --agents ts-pco,random" in page
 

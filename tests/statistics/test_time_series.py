@@ -65,7 +65,7 @@ def test_hac_intervals_of_an_autoregression_cover_and_naive_intervals_do_not():
     assert naive / 400 < 0.75
 
 
-def test_constant_series():
+def test_hac_mean_and_block_length_of_constant_series():
     assert hac_mean(np.zeros(50)).p_value == 1.0
     constant = hac_mean(np.full(50, 2.0))
     assert (constant.value, constant.standard_error, constant.lags) == (2.0, 0.0, 0)

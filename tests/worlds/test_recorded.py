@@ -92,15 +92,15 @@ def test_rewards_of_a_batch_are_learnt_together(every):
     for name in ("ts-pco", "lag-ts", "adaptive"):
         result = hs.run(name, world=world, seeds=[5])
         agent = hs.make(name, observed=3, arms=3, seed=5)
-        waiting, arms = [], []
+        pending, arms = [], []
         for t in range(world.length):
             decision = agent.decide(world.observations[t])
             arms.append(decision.index)
-            waiting.append((decision.id, world.rewards[t, decision.index] / world.reward_unit))
-            if len(waiting) == every:
-                for decision_id, reward in waiting:
+            pending.append((decision.id, world.rewards[t, decision.index] / world.reward_unit))
+            if len(pending) == every:
+                for decision_id, reward in pending:
                     agent.learn(decision_id, reward)
-                waiting = []
+                pending = []
         np.testing.assert_array_equal(result.tracks["recorded", name].arm[0], arms, err_msg=name)
 
 

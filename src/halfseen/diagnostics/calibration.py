@@ -47,7 +47,7 @@ def measure_calibration(contexts: Floats, observed: ObservedRewards, fit: ArmFit
     """Predict every reward from earlier ones, starting from the prior of `fit`, and measure the coverage."""
     features = np.ascontiguousarray(with_intercept(contexts)[observed.rounds])
     rewards = observed.rewards - fit.origin
-    means, variances = predict_in_turn(features, observed.arms, rewards, fit.noise, fit.prior, fit.baseline)
+    means, variances = predict_sequentially(features, observed.arms, rewards, fit.noise, fit.prior, fit.baseline)
     transform = normal_cdf((rewards - means) / np.sqrt(variances))
     return Calibration(np.asarray(transform), tuple(coverage(transform, level, observed.rounds) for level in LEVELS))
 
@@ -95,7 +95,7 @@ def arm_uncertainty(
     return ArmUncertainty(counts, unknown, could_be_best.mean(axis=0))
 
 
-def predict_in_turn(
+def predict_sequentially(
     features: Floats, arms: Ints, rewards: Floats, noise: Floats, prior: Floats, baseline: float
 ) -> tuple[Floats, Floats]:
     """Return the mean and the variance (n,) of every reward given the rewards of earlier rows.

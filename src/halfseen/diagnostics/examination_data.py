@@ -122,7 +122,7 @@ class ExaminationData:
 def _columns(argument: str, value: ArrayLike, columns: int | None, rows: int | None = None) -> Floats:
     array = validation.numbers(argument, value, "a table of numbers")
     if array.ndim != 2 or (columns is not None and array.shape[1] != columns) or array.shape[1] == 0:
-        expected = "a table with one row per round" if columns is None else f"a table with {columns} columns"
+        expected = "a table with one row per round" if columns is None else f"a table of {columns} columns"
         raise invalid(argument, expected, f"shape {array.shape}")
     if rows is not None and len(array) != rows:
         raise invalid(argument, f"{rows} rows, one per round", str(len(array)))

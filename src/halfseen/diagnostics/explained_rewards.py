@@ -134,7 +134,10 @@ class ExplainedRewards(NamedTuple):
 
     @property
     def context_matters(self) -> bool:
-        """Whether contexts explain rewards: three standard errors, because the best of several was selected."""
+        """Whether contexts explain rewards significantly.
+
+        The bound is three standard errors, because the best of several descriptions was selected.
+        """
         return self.context.value > 3.0 * self.context.error
 
     @property
@@ -187,10 +190,10 @@ def explain_rewards(data: ExaminationData, contexts: Floats, predicted: Floats) 
 
 def fill_with_means(ys: Floats) -> Floats:
     """Return y with every missing entry replaced by the mean of its feature."""
-    seen = ~np.isnan(ys)
-    counts = np.maximum(seen.sum(axis=0), 1)
-    means = np.where(seen, ys, 0.0).sum(axis=0) / counts
-    return np.where(seen, ys, means)
+    present = ~np.isnan(ys)
+    counts = np.maximum(present.sum(axis=0), 1)
+    means = np.where(present, ys, 0.0).sum(axis=0) / counts
+    return np.where(present, ys, means)
 
 
 def observed_block(filtered: Floats, predicted: Floats, ys: Floats) -> Floats:

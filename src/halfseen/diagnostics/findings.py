@@ -79,11 +79,11 @@ def _nis_by_block(measured: Measurements) -> Finding | None:
     amount, limit = float(relative[worst]), float(parts.high[worst])
     verdict = _verdict(amount > limit, amount, BLOCK_LOOK, BLOCK_BAD)
     start = int(parts.starts[worst]) + 1
-    sentence = "the size of surprises does not change over time"
+    sentence = "the size of prediction errors does not change over time"
     if verdict is not Verdict.FINE:
         sentence = (
-            f"for some time from round {start} of the data on, the mean square of surprises was {amount:.1f} times its "
-            "median: the dynamics changed there, or sensors failed"
+            f"for some time from round {start} of the data on, the mean square of prediction errors was {amount:.1f} "
+            "times its median: the dynamics changed there, or sensors failed"
         )
     return Finding("worst stretch of surprises", amount, f"{amount:.2f}", f"below {limit:.2f}", verdict, sentence)
 
@@ -107,11 +107,11 @@ def _whiteness(measured: Measurements) -> Finding | None:
     if test is None:
         return None
     verdict = _verdict(test.p_value < SIGNIFICANCE, test.predictable, MEMORY_LOOK, MEMORY_BAD)
-    sentence = "surprises are hardly autocorrelated: the model uses what past observations tell"
+    sentence = "prediction errors are hardly autocorrelated: the model uses the information in past observations"
     if verdict is not Verdict.FINE:
         sentence = (
-            f"{percent(test.predictable)} of the variance of surprises could have been predicted from earlier ones: "
-            "the dynamics of the model are wrong, or it has too few dimensions"
+            f"{percent(test.predictable)} of the variance of prediction errors could have been predicted from earlier "
+            "ones: the dynamics of the model are wrong, or it has too few dimensions"
         )
     p_value = "< 0.001" if test.p_value < 0.001 else f"= {test.p_value:.3f}"
     shown = f"{percent(test.predictable, 1)} (p {p_value})"
@@ -136,7 +136,7 @@ def _observability(measured: Measurements) -> Finding:
     count = len(shares)
     if count == 0:
         return Finding(
-            "trace of the hidden block", 0.0, "none hidden", ANY, Verdict.FINE, "the model has no hidden coordinates"
+            "observability of the hidden block", 0.0, "none hidden", ANY, Verdict.FINE, "the model has no hidden coordinates"
         )
     mean = float(shares.mean())
     well = int((shares >= 0.5).sum())
@@ -153,7 +153,7 @@ def _observability(measured: Measurements) -> Finding:
             f"direction{'s' * (count != 1)} on average, {percent(float(shares.max()))} for the best known and "
             f"{percent(float(shares.min()))} for the least known; at least half for {well} of them"
         )
-    return Finding("trace of the hidden block", mean, percent(mean), f"above {percent(TRACE)}", verdict, sentence)
+    return Finding("observability of the hidden block", mean, percent(mean), f"above {percent(TRACE)}", verdict, sentence)
 
 
 def _dimension(measured: Measurements) -> Finding | None:
@@ -168,7 +168,10 @@ def _dimension(measured: Measurements) -> Finding | None:
     if best == own:
         ahead = measured.scores[own] - others[second]
         word = "clearly" if ahead > LEAST_GAIN else "slightly"
-        sentence = f"of {len(measured.scores)} dimensions, {own} fits best, {word}: {ahead:.0f} nats ahead of {second}"
+        sentence = (
+            f"of {len(measured.scores)} numbers of dimensions, {own} fits {word} better than the others: {ahead:.0f} "
+            f"nats ahead of {second}"
+        )
     else:
         sentence = f"{best} dimensions fit the observations better than {own}, by {behind:.0f} nats" + (
             "" if verdict is Verdict.LOOK else ", a difference small enough to let the rewards decide"

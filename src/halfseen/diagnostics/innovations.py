@@ -36,8 +36,8 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     distinct, where = np.unique(rows[0, 1:], return_inverse=True)
     first = np.full(len(distinct), len(ys))
     np.minimum.at(first, where, np.arange(len(ys)))
-    seen = ~np.isnan(ys)
-    pattern = seen[first]  # rounds that share a covariance also share the pattern of observed entries
+    present = ~np.isnan(ys)
+    pattern = present[first]  # rounds that share a covariance also share the pattern of observed entries
     S = P_pred[distinct][:, :k, :k] + R
     variances = np.diagonal(S, axis1=1, axis2=2)
     lift = np.where(np.diag(R) == 0.0, NOISE_FLOOR, ROUNDING) * variances
@@ -45,8 +45,8 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     S = np.where(pattern[:, :, None] & pattern[:, None, :], S, 0.0)
     S[:, np.arange(k), np.arange(k)] = np.where(pattern, variances + lift, 1.0)
     factors = np.linalg.cholesky(S)
-    white = np.linalg.solve(factors[where], np.where(seen, errors, 0.0)[:, :, None])[:, :, 0]
-    white[~seen] = np.nan
+    white = np.linalg.solve(factors[where], np.where(present, errors, 0.0)[:, :, None])[:, :, 0]
+    white[~present] = np.nan
     alone = errors / np.sqrt(variances + lift)[where]
     return Innovations(np.asarray(white, dtype=np.float64), alone, x[0, 1:], predicted, P_filt[rows[0, -1]])
 
@@ -118,23 +118,23 @@ def whiteness_test(white: Floats, lags: int, fitted_parameters: int = 0) -> Whit
     `nis_test` tests. If entries are missing, some pairs of sensors are rarely observed together, so only the diagonal
     of C_0 is used.
     """
-    seen = ~np.isnan(white)
-    used = (seen.sum(axis=0) > 4 * lags) & (np.nan_to_num(white) != 0.0).any(axis=0)
-    white, seen = white[:, used], seen[:, used].astype(np.float64)
+    present = ~np.isnan(white)
+    used = (present.sum(axis=0) > 4 * lags) & (np.nan_to_num(white) != 0.0).any(axis=0)
+    white, present = white[:, used], present[:, used].astype(np.float64)
     n, k = white.shape
     dof = k * k * lags - fitted_parameters
     if k == 0 or n <= 4 * lags or dof <= 0:
         return None
     filled = np.nan_to_num(white)
-    together = seen.T @ seen
+    together = present.T @ present
     C0 = filled.T @ filled / np.maximum(together, 1.0)
-    if not seen.all():
+    if not present.all():
         C0 = np.diag(np.diag(C0))
     values, vectors = np.linalg.eigh(0.5 * (C0 + C0.T))
     root = (vectors / np.sqrt(np.maximum(values, 1e-12 * values[-1]))) @ vectors.T  # C_0^(−1/2)
     total, sizes, counts = 0.0, np.empty(lags), np.empty(lags)
     for lag in range(1, lags + 1):
-        pairs = np.maximum(seen[lag:].T @ seen[:-lag], 1.0)
+        pairs = np.maximum(present[lag:].T @ present[:-lag], 1.0)
         M = root @ (filled[lag:].T @ filled[:-lag] / np.sqrt(pairs)) @ root
         sizes[lag - 1] = np.sqrt((M**2 / pairs).mean())
         counts[lag - 1] = pairs.mean()

@@ -67,17 +67,17 @@ def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements
     """Compute all measurements. A `brief` examination is fast: it omits sensors and distant dimensions."""
     model, data = subject.model, subject.data
     ys = data.observations
-    seen = innovations(model, ys)
+    errors = innovations(model, ys)
     entries = int((~np.isnan(ys)).sum())
-    white = seen.standardised[~np.isnan(ys)]
+    white = errors.standardised[~np.isnan(ys)]
     enough = entries >= LEAST_ENTRIES and bool(np.isfinite(white).all() and white.any())
     fitted_parameters = 2 * model.observed * model.latent if subject.fitted else 0
     reliable = enough and entries >= ENTRIES_PER_PARAMETER * fitted_parameters
     observed = data.observed_rewards()
     explained = calibration = arms = sensors = None
     if len(observed.rewards) >= LEAST_REWARDS and np.ptp(observed.rewards) > 0.0:
-        explained = explain_rewards(data, seen.contexts, seen.predicted)
-        used = fill_with_means(ys) if subject.plain else seen.contexts
+        explained = explain_rewards(data, errors.contexts, errors.predicted)
+        used = fill_with_means(ys) if subject.plain else errors.contexts
         fit = explained.predictions["seen" if subject.plain else "filtered context"].fit
         played = data.rewards_of_played()
         if len(played.rewards) < len(observed.rewards):
@@ -86,15 +86,15 @@ def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements
             calibration = measure_calibration(used, played, fit)
             arms = arm_uncertainty(used, played, fit, subject.retired)
         if not brief:
-            sensors = sensor_values(data, model, seen.contexts, explained)
+            sensors = sensor_values(data, model, errors.contexts, explained)
     return Measurements(
         subject=subject,
         spectral_radius=model.spectral_radius,
-        hidden_variance_explained=hidden_variance_explained(model, seen.end_cov, data.rounds),
-        nis=nis_test(seen.standardised) if enough else None,
-        bias=bias_test(seen.standardised, seen.by_sensor) if enough else None,
-        whiteness=whiteness_test(seen.standardised, whiteness_lags(model), fitted_parameters) if reliable else None,
-        nis_by_block=nis_by_block(seen.standardised) if enough else None,
+        hidden_variance_explained=hidden_variance_explained(model, errors.end_cov, data.rounds),
+        nis=nis_test(errors.standardised) if enough else None,
+        bias=bias_test(errors.standardised, errors.by_sensor) if enough else None,
+        whiteness=whiteness_test(errors.standardised, whiteness_lags(model), fitted_parameters) if reliable else None,
+        nis_by_block=nis_by_block(errors.standardised) if enough else None,
         scores=_scores(subject, brief),
         explained=explained,
         calibration=calibration,

@@ -108,11 +108,11 @@ def rewarded_rounds(log: Log, rewards: Floats, predicted: Floats) -> RewardedRou
         covered = np.broadcast_to(one_hot.any(axis=0), one_hot.shape)
     else:
         covered = (log.propensities[rows] >= NEGLIGIBLE_PROPENSITY) | (one_hot > 0)
-    paid = rewards[rows]
+    rewarded = rewards[rows]
     expected = (log.logged_probabilities[rows] * predicted).sum(axis=1)
-    terms = expected + paid - predicted[np.arange(len(paid)), played]
+    terms = expected + rewarded - predicted[np.arange(len(rewarded)), played]
     return RewardedRounds(
-        paid, played, log.propensity[rows], covered, log.propensities is not None, predicted, logged_terms=terms
+        rewarded, played, log.propensity[rows], covered, log.propensities is not None, predicted, logged_terms=terms
     )
 
 

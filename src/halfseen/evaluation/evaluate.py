@@ -57,9 +57,15 @@ class Evaluation:
     notes : tuple of str
         Remarks about the log. Each policy has its own notes.
 
-    See Also
+    Examples
     --------
-    evaluate : Has an example.
+    >>> import halfseen as hs
+    >>> log = {"observation": [0.1, 0.7, -0.2, 0.4], "arm": [0, 1, 1, 0], "propensity": [0.5] * 4}
+    >>> result = hs.evaluate(log | {"reward": [1.0, 0.0, 1.0, 1.0]}, "always:0")
+    >>> list(result.policies)
+    ['logged', 'always:0']
+    >>> result.policies["always:0"].values["ips"].value
+    1.0
     """
 
     log: Log

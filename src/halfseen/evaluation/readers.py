@@ -86,7 +86,7 @@ def _ndjson_events(path: Path) -> Iterator[Event]:
 
 def _parse_event(where: str, line: bytes) -> dict[str, Any]:
     try:
-        event = json.loads(line, parse_constant=_refuse_constant)
+        event = json.loads(line, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:  # broken JSON, broken UTF-8, NaN
         got = line.decode("utf-8", "replace").strip()
         why = " ".join(str(error).split())
@@ -97,7 +97,7 @@ def _parse_event(where: str, line: bytes) -> dict[str, Any]:
     return event
 
 
-def _refuse_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 

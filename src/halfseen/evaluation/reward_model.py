@@ -47,11 +47,11 @@ def predicted_rewards(
 
 def _features(observations: Floats) -> Floats:
     """Return the features (1, standardised y). Rewards are not used."""
-    seen = ~np.isnan(observations)
-    count = np.maximum(seen.sum(axis=0), 1)
-    centred = np.where(seen, observations, 0.0)
+    present = ~np.isnan(observations)
+    count = np.maximum(present.sum(axis=0), 1)
+    centred = np.where(present, observations, 0.0)
     mean = centred.sum(axis=0) / count
-    centred = np.where(seen, observations - mean, 0.0)
+    centred = np.where(present, observations - mean, 0.0)
     spread = np.sqrt((centred**2).sum(axis=0) / count)
     varies = spread > 1e-12 * np.abs(mean)  # a constant entry is replaced by 0
     scaled = centred / np.where(varies, spread, np.inf)

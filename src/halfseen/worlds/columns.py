@@ -62,7 +62,7 @@ def _read_file(path: Path) -> Columns:
         raise invalid("table", "an existing file", f"'{path}'")
     try:
         if kind == ".csv":
-            _refuse_semicolons(path)
+            _check_separator(path)
             # With one thread, error messages contain the line number. An empty text is an empty cell.
             table = csv.read_csv(
                 path,
@@ -78,7 +78,7 @@ def _read_file(path: Path) -> Columns:
         raise invalid("table", "a readable file", f"'{path}' ({_first_line(error)})") from None
 
 
-def _refuse_semicolons(path: Path) -> None:
+def _check_separator(path: Path) -> None:
     """Raise if the header is separated by semicolons.
 
     Only the header is checked, because decimal commas in other lines look like separators.

@@ -67,7 +67,7 @@ def fog() -> RandomWorld:
 
 
 def switch(*, at: int = 1500) -> RandomWorld:
-    """`orbit` whose D changes after round `at`. Agents are not told."""
+    """`orbit` with a change of D after round `at`, about which agents are not informed."""
     last = at_least("at", at, 1)
     name = "switch" if last == 1500 else f"switch at={last}"
     return dataclasses.replace(orbit(), name=name, changes_after=last)
@@ -120,7 +120,7 @@ _ALL: dict[str, Callable[..., World]] = {**NAMED, **RECORDED}
 
 
 def named(name: str, **options: Any) -> World:
-    """Return a world of the catalogue.
+    """Return a named world.
 
     Parameters
     ----------

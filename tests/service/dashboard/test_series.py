@@ -226,7 +226,7 @@ def test_arms_that_had_hardly_a_chance_are_said():
     found = rewards_of(paid_rows(3000, policy=(0.7 - 1e-5, 0.3, 1e-5)))
     assert found.uniform.uncovered == 0.0
     assert not found.uniform.told
-    assert "average 0.6" in found.uniform.note
+    assert "should be 1 and is 0.6" in found.uniform.note
 
 
 def test_few_effective_rewards_are_said():
