@@ -20,7 +20,7 @@ BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, in its standard devia
 MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the variance of innovations that earlier innovations explain
 BLOCK_LOOK, BLOCK_BAD = 1.5, 3.0  # mean square of innovations in the worst block, relative to the median
 RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02  # excess of the spectral radius over 1; "look" above RADIUS_ROOM / rounds
-TRACE = 0.10  # mean share of the hidden variance that the history should explain
+OBSERVABLE = 0.10  # mean share of the hidden variance that the history should explain
 COVERAGE_ROOM, COVERAGE_BAD = 0.03, 0.10  # deviation of the coverage of an interval from its level
 USELESS = 0.01  # a sensor that explains less than this share of the explained variance does not matter
 ANY = "–"  # the expected range where every value is acceptable
@@ -136,11 +136,16 @@ def _observability(measured: Measurements) -> Finding:
     count = len(shares)
     if count == 0:
         return Finding(
-            "observability of the hidden block", 0.0, "none hidden", ANY, Verdict.FINE, "the model has no hidden coordinates"
+            "observability of the hidden block",
+            0.0,
+            "none hidden",
+            ANY,
+            Verdict.FINE,
+            "the model has no hidden coordinates",
         )
     mean = float(shares.mean())
     well = int((shares >= 0.5).sum())
-    if mean < TRACE:
+    if mean < OBSERVABLE:
         verdict = Verdict.LOOK
         sentence = (
             f"past observations tell almost nothing about the hidden coordinates: they explain {percent(mean)} of the "
@@ -153,7 +158,9 @@ def _observability(measured: Measurements) -> Finding:
             f"direction{'s' * (count != 1)} on average, {percent(float(shares.max()))} for the best known and "
             f"{percent(float(shares.min()))} for the least known; at least half for {well} of them"
         )
-    return Finding("observability of the hidden block", mean, percent(mean), f"above {percent(TRACE)}", verdict, sentence)
+    return Finding(
+        "observability of the hidden block", mean, percent(mean), f"above {percent(OBSERVABLE)}", verdict, sentence
+    )
 
 
 def _dimension(measured: Measurements) -> Finding | None:
