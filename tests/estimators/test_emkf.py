@@ -136,7 +136,7 @@ def test_with_large_noise_the_gain_of_emkf_vanishes_and_that_of_smoothed_em_does
         ),
         ({"latent": 5, "observation_cov": np.eye(2)}, "observation_cov: expected shape (3, 3), got shape (2, 2)"),
         ({"latent": 5, "initial_process_var": 0}, "initial_process_var: expected a finite number above 0, got 0"),
-        ({}, "latent: expected a value: 'emkf-ts' must be told its latent, got nothing"),
+        ({}, "'emkf-ts' requires the option 'latent'."),
         ({"latent": 5, "windw": 3}, "'emkf-ts' has no option 'windw'. Did you mean 'window'?"),
     ],
 )

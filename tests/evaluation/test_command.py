@@ -95,7 +95,7 @@ def test_an_agent_spec_is_a_policy(journal):
         (["nowhere.ndjson"], "log: expected an existing file, got 'nowhere.ndjson'"),
         (["shop.ndjson", "--policy", "nobody"], "There is no agent 'nobody'"),
         (["shop.ndjson", "--policy", "always:pink"], "There is no arm 'pink'. The arms are: blue, green, red"),
-        (["shop.ndjson", "--policy", "kf-ts"], "model: expected a"),
+        (["shop.ndjson", "--policy", "kf-ts"], "'kf-ts' requires the option 'model'."),
         (
             ["shop.ndjson", "--policy", "oracle-ts"],
             "policy: expected an agent that does not need the true context, got 'oracle-ts'",
