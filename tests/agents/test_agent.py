@@ -139,7 +139,7 @@ def test_a_history_with_a_reward_that_cannot_be_learnt_is_not_folded_at_all():
     agent.learn(agent.decide(ys[0]).id, 1.0)
     before = state_bytes(agent)
     ys[7] = 1e50
-    with pytest.raises(hs.HalfseenError, match=r"^context: .* got entries as large as 1e\+50"):
+    with pytest.raises(hs.HalfseenError, match=r"^context: expected smaller entries .*, got 1e\+50$"):
         agent.fold(ys, [0] * 9, np.ones(9))
     assert state_bytes(agent) == before
 
@@ -241,7 +241,7 @@ def test_a_state_with_sizes_beyond_its_arrays_is_refused(name, value):
     agent = make_small("adaptive")
     agent.decide([0.0, 1.0, 2.0])
     before = state_bytes(agent)
-    with pytest.raises(hs.HalfseenError, match=r"^state '(sizes|count)'"):
+    with pytest.raises(hs.HalfseenError, match=r"^state '(latent_dims|stored_rounds)'"):
         agent.restore({**agent.state(), name: np.array([value])})
     assert state_bytes(agent) == before
 
@@ -372,7 +372,7 @@ def test_learn_many_with_a_reward_that_cannot_be_learnt_changes_nothing():
     agent = make_small("ts-pco")
     ids = [agent.decide(y).id for y in ([1.0, 0.0, 0.0], [1e50, 0.0, 0.0], [0.0, 2.0, 0.0])]
     before = state_bytes(agent)
-    with pytest.raises(hs.HalfseenError, match=r"^context: .* got entries as large as 1e\+50"):
+    with pytest.raises(hs.HalfseenError, match=r"^context: expected smaller entries .*, got 1e\+50$"):
         agent.learn_many(ids, [1.0, 2.0, 3.0])
     assert state_bytes(agent) == before
 
