@@ -202,7 +202,7 @@ def test_if_one_reward_cannot_be_learnt_no_stream_learns(name):
             refused = True
     before = {key: value.tobytes() for key, value in fleet.state().items()}
     if refused:
-        with pytest.raises(hs.HalfseenError, match="^context: expected smaller entries "):
+        with pytest.raises(hs.HalfseenError, match=r"^context: expected smaller entries "):
             fleet.learn(decisions.ids, [2.0, 2.0, 2.0])
         assert {key: value.tobytes() for key, value in fleet.state().items()} == before
         fleet.learn(decisions.ids[[0, 2]], [2.0, 2.0])
