@@ -417,7 +417,10 @@ def test_a_state_with_indices_out_of_range_is_refused(changed, line):
     assert fleet_bytes(fleet) == before
 
 
-@pytest.mark.parametrize(("name", "value"), [("chosen_candidate", 99), ("stored_rounds", 99), ("arms", ARMS), ("latent_dims", 99), ("dropped_rounds", -1)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("chosen_candidate", 99), ("stored_rounds", 99), ("arms", ARMS), ("latent_dims", 99), ("dropped_rounds", -1)],
+)
 def test_integers_in_the_state_of_an_estimator_are_checked(name, value):
     fleet = small_fleet("adaptive", count=2)
     play(fleet, 3)

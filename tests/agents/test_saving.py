@@ -57,10 +57,11 @@ def test_a_damaged_byte_is_refused_or_harmless(saved):
     assert refused > 50
 
 
-def test_a_file_of_a_newer_version_is_refused(saved):
+@pytest.mark.parametrize("version", [1, VERSION + 1])
+def test_a_file_of_another_save_version_is_refused(saved, version):
     _, path = saved
-    rewrite_header(path, version=VERSION + 1)
-    with pytest.raises(SaveFileError, match=f"expected save version {VERSION}, got .* of save version {VERSION + 1}"):
+    rewrite_header(path, version=version)
+    with pytest.raises(SaveFileError, match=f"expected save version {VERSION}, got .* of save version {version}"):
         hs.load(path)
 
 
