@@ -1,6 +1,6 @@
 """Endpoints that do nothing, under the server and the settings of `halfseen serve`: what decisions are measured by.
 
-python -m benchmarks.empty_services fastapi|plain PORT
+python -m benchmarks.empty_services fastapi|litestar|plain PORT
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from starlette.routing import Route, Router
 
 from halfseen.service.asgi import read_body, send_json
-from halfseen.service.schemas import decode_decision, parse
+from halfseen.service.schemas import DecisionRequest, decode_decision, parse
 from halfseen.service.serving import server_settings
 
 
@@ -39,6 +39,17 @@ def fastapi_empty() -> Any:
     return app
 
 
+def litestar_empty() -> Any:
+    """Litestar's own way: msgspec in, msgspec out."""
+    from litestar import Litestar, post
+
+    @post("/v1/streams/{name:str}/decisions", status_code=200)
+    async def decide(name: str, data: DecisionRequest) -> dict[str, bool]:
+        return {"ok": True}
+
+    return Litestar([decide], logging_config=None)
+
+
 def plain_empty() -> Any:
     """A plain route with msgspec, as the service reads and writes JSON, and nothing behind it."""
 
@@ -52,6 +63,6 @@ def plain_empty() -> Any:
 
 if __name__ == "__main__":
     kind, port = sys.argv[1], int(sys.argv[2])
-    app = {"fastapi": fastapi_empty, "plain": plain_empty}[kind]()
+    app = {"fastapi": fastapi_empty, "litestar": litestar_empty, "plain": plain_empty}[kind]()
     settings = server_settings() | {"http": "auto"}  # uvicorn's own protocol
     uvicorn.run(app, host="127.0.0.1", port=port, lifespan="off", **settings)

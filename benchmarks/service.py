@@ -59,8 +59,8 @@ class _Connection(asyncio.Protocol):
     A raw socket on one event loop, so that the load generator is not the bottleneck.
     """
 
-    def __init__(self, requests: list[bytes], load: Load, until: float, over: asyncio.Future[None]) -> None:
-        self._requests, self._load, self._until, self._over = requests, load, until, over
+    def __init__(self, requests: list[bytes], load: Load, until: float, over: asyncio.Future[None], once: bool) -> None:
+        self._requests, self._load, self._until, self._over, self._once = requests, load, until, over, once
         self._next, self._head, self._want, self._got = 0, b"", -1, 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,7 +92,7 @@ class _Connection(asyncio.Protocol):
         else:
             self._load.refused += 1
         self._head, self._want = b"", -1
-        if now < self._until:
+        if now < self._until and (self._next > 0 or not self._once):
             self._send()
         else:
             self._transport.close()
@@ -102,13 +102,14 @@ class _Connection(asyncio.Protocol):
             self._over.set_result(None)
 
 
-def request(path: str, body: bytes) -> bytes:
+def request(path: str, value: object) -> bytes:
+    body = json.dumps(value).encode()
     fields = ("Host: 127.0.0.1", "Content-Type: application/json", f"Content-Length: {len(body)}")
     return "\r\n".join((f"POST {path} HTTP/1.1", *fields, "", "")).encode() + body
 
 
-def drive(port: int, requests: list[bytes], *, connections: int, seconds: float) -> Load:
-    """All connections for so many seconds."""
+def drive(port: int, requests: list[bytes], *, connections: int, seconds: float, once: bool = False) -> Load:
+    """Send requests over all connections for that many seconds; with `once`, until each request was sent once."""
 
     async def main() -> Load:
         loop, load = asyncio.get_running_loop(), Load()
@@ -117,11 +118,13 @@ def drive(port: int, requests: list[bytes], *, connections: int, seconds: float)
         for number in range(connections):
             over = loop.create_future()
             own = requests[number % len(requests) :] + requests[: number % len(requests)]
+            if once:
+                own = requests[number::connections]
             plug = socket.create_connection(("127.0.0.1", port))
             plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plug.setblocking(False)
             until = began + seconds
-            await loop.create_connection(lambda o=over, r=own, u=until: _Connection(r, load, u, o), sock=plug)
+            await loop.create_connection(lambda o=over, r=own, u=until: _Connection(r, load, u, o, once), sock=plug)
             waiting.append(over)
         await asyncio.gather(*waiting)
         load.seconds = time.perf_counter() - began
@@ -136,10 +139,9 @@ def drive(port: int, requests: list[bytes], *, connections: int, seconds: float)
         gc.enable()
 
 
-def bodies() -> list[bytes]:
+def decision_requests() -> list[dict[str, list[float]]]:
     draw = random.Random(0)
-    seen = [[round(draw.gauss(0, 1), 6) for _ in range(OBSERVED)] for _ in range(256)]
-    return [request(PATH, json.dumps({"observation": row}).encode()) for row in seen]
+    return [{"observation": [round(draw.gauss(0, 1), 6) for _ in range(OBSERVED)]} for _ in range(256)]
 
 
 @contextlib.contextmanager
@@ -218,7 +220,7 @@ def measure(seconds: float, repeats: int) -> dict[str, list[Load]]:
         database = stack.enter_context(postgres())
         if database:
             ports[POSTGRES] = stack.enter_context(served(database))
-        asked = bodies()
+        asked = [request(PATH, one) for one in decision_requests()]
         for port in ports.values():
             drive(port, asked, connections=CONNECTIONS, seconds=min(1.0, seconds))  # warm
         loads: dict[str, list[Load]] = {name: [] for name in ports}
