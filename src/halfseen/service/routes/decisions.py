@@ -36,6 +36,7 @@ _LOG = logging.getLogger("halfseen.service")
 
 def decision_app(engine: Engine, authorizer: Authorizer, limits: Limits, other_routes: ASGIApp) -> ASGIApp:
     """The ASGI application that answers requests for decisions and rewards, and passes the others on."""
+    metrics = engine.metrics
 
     async def decide_all(name: str, body: bytes) -> object:
         rows, errors = _parse_rows(parse(decode_decisions, body).decisions, decode_decision, limits)
@@ -70,8 +71,8 @@ def decision_app(engine: Engine, authorizer: Authorizer, limits: Limits, other_r
             _LOG.exception("a request to %s failed", route)  # the traceback, and nothing of the request
             error = internal_error()
         # Before the reply, so that whoever has it finds it counted, whichever worker is asked.
-        engine.metrics.requests(route, 200 if error is None else error.status).inc()
-        engine.metrics.request_seconds(route).observe(perf_counter() - began)
+        metrics.requests(route, 200 if error is None else error.status).inc()
+        metrics.request_seconds(route).observe(perf_counter() - began)
         if error is None:
             await send_json(send, body)
         else:
