@@ -116,6 +116,14 @@ async def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> No
             await asyncio.sleep(0.01)
 
 
+def metric(engine: Engine, name: str) -> float:
+    """Return the current value of a counter or a gauge."""
+    engine.update_gauges()
+    value = engine.metrics.registry.get_sample_value(f"halfseen_{name}")
+    assert value is not None, name
+    return value
+
+
 def to_json_value(value: Any) -> Any:
     """Convert an option of an agent to what JSON can represent."""
     if isinstance(value, hs.LinearGaussianModel):

@@ -80,7 +80,11 @@ ROLES = ["--observed", "a", "--rewards", "r,s"]
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("data.csv", "a,r,größe\n1,2,3\n".encode("latin-1"), "table: expected a file in UTF-8, got 'data.csv' in another encoding"),
+        (
+            "data.csv",
+            "a,r,größe\n1,2,3\n".encode("latin-1"),
+            "table: expected a file in UTF-8, got 'data.csv' in another encoding",
+        ),
         (
             "data.csv",
             b"a;r;s\n1,5;2;3\n",

@@ -71,7 +71,9 @@ def test_the_page_is_whole_and_needs_nothing(result, folder):
 def test_the_page_of_real_data_says_what_it_is_not(tmp_path):
     hs.run(["ts-pco", "random"], world="voltrade", rounds=60, seeds=1).save(tmp_path)
     page = (tmp_path / "report.html").read_text()
-    assert "The rewards are not tradable profits: there are no transaction costs, and nobody trades at the strike" in page
+    assert (
+        "The rewards are not tradable profits: there are no transaction costs, and nobody trades at the strike" in page
+    )
     assert "from the package arch" in page
     assert "halfseen run voltrade --rounds 60 --seeds 1 --agents ts-pco,random" in page
 
