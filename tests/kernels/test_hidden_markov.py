@@ -16,7 +16,7 @@ def setting(rounds=7, missing=0.0, seed=0):
     ys = rng.normal(scale=1.5, size=(rounds, K))
     ys[rng.uniform(size=ys.shape) < missing] = np.nan
     chain = initial_chains(1, M, K)
-    chain.F[0] = F / F.sum(axis=1, keepdims=True)
+    chain.transition[0] = F / F.sum(axis=1, keepdims=True)
     chain.mean[0] = rng.normal(scale=1.5, size=(M, K))
     chain.var[0] = rng.uniform(0.4, 2.0, size=(M, K))
     return chain, ys
@@ -25,23 +25,23 @@ def setting(rounds=7, missing=0.0, seed=0):
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 def test_statistics_of_one_pass_equal_those_of_all_paths(missing):
     chain, ys = setting(missing=missing)
-    expected = expected_statistics(ys, chain.F[0], chain.mean[0], chain.var[0])
-    assert log_likelihood(ys, chain.F[0], chain.mean[0], chain.var[0]) == pytest.approx(expected["log_likelihood"])
+    expected = expected_statistics(ys, chain.transition[0], chain.mean[0], chain.var[0])
+    assert log_likelihood(ys, chain.transition[0], chain.mean[0], chain.var[0]) == pytest.approx(expected["log_likelihood"])
     # No iteration of EM, then one pass. With exponent 1 all rounds have the same weight.
     fit_start(ys, 0, 1.0, 0.01, *(array[0] for array in chain))
     belief = chain.belief[0]
     np.testing.assert_allclose(belief, expected["belief"], atol=1e-12)
-    np.testing.assert_allclose(chain.rho_F[0] @ belief, expected["F"], atol=1e-12)
-    np.testing.assert_allclose(chain.rho_1[0] @ belief, expected["1"], atol=1e-12)
+    np.testing.assert_allclose(chain.rho_transition[0] @ belief, expected["F"], atol=1e-12)
+    np.testing.assert_allclose(chain.rho_state[0] @ belief, expected["1"], atol=1e-12)
     np.testing.assert_allclose(chain.rho_y[0] @ belief, expected["y"], atol=1e-12)
     np.testing.assert_allclose(chain.rho_yy[0] @ belief, expected["yy"], atol=1e-12)
 
 
 def test_the_parameters_maximise_the_statistics():
     chain, ys = setting()
-    expected = expected_statistics(ys, chain.F[0], chain.mean[0], chain.var[0])
+    expected = expected_statistics(ys, chain.transition[0], chain.mean[0], chain.var[0])
     fit_start(ys, 1, 0.6, 0.03, *(array[0] for array in chain))
-    np.testing.assert_allclose(chain.F[0], expected["F"] / expected["F"].sum(axis=1, keepdims=True), atol=1e-7)
+    np.testing.assert_allclose(chain.transition[0], expected["F"] / expected["F"].sum(axis=1, keepdims=True), atol=1e-7)
     mean = expected["y"] / expected["1"][:, None]
     np.testing.assert_allclose(chain.mean[0], mean, atol=1e-12)
     np.testing.assert_allclose(chain.var[0], expected["yy"] / expected["1"][:, None] - mean**2 + 0.03, atol=1e-12)
@@ -54,7 +54,7 @@ def test_the_likelihood_of_em_never_decreases():
     ys[rng.uniform(size=ys.shape) < 0.1] = np.nan
     log_likelihoods = []
     for _ in range(12):
-        log_likelihoods.append(log_likelihood(ys, chain.F[0], chain.mean[0], chain.var[0]))
+        log_likelihoods.append(log_likelihood(ys, chain.transition[0], chain.mean[0], chain.var[0]))
         fit_start(ys, 1, 0.6, 1e-12, *(array[0] for array in chain))
     assert (np.diff(log_likelihoods) > -1e-6).all()
     assert log_likelihoods[-1] > log_likelihoods[0] + 50
@@ -88,7 +88,7 @@ def test_a_round_equals_the_recursion(missing):
         mean = rho_y @ belief / visits
         var = rho_yy @ belief / visits - mean**2 + 0.02
         np.testing.assert_allclose(chain.belief[0], belief, rtol=1e-8, atol=1e-12, err_msg=str(t))
-    np.testing.assert_allclose(chain.F[0], F, atol=1e-10)
+    np.testing.assert_allclose(chain.transition[0], F, atol=1e-10)
     np.testing.assert_allclose(chain.mean[0], mean, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(chain.var[0], var, rtol=1e-8, atol=1e-10)
 
