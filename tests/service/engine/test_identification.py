@@ -104,7 +104,7 @@ async def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quie
     await engine.create_stream(spec(**ADAPTIVE))
     await play(engine, "one", 9)
     await until(lambda: held(engine).model_seq > 0, seconds=50.0)  # less than a claim lasts
-    assert engine._counts["identifications_failed"] == 1
+    assert metric(engine, "identifications_failed_total") == 1
     assert died
 
 
