@@ -48,13 +48,15 @@ class SlowDisk(SqliteJournal):
 def shared() -> list[dict[str, Any]]:
     """Requests a second of 64 callers on one stream, commits shared against one commit a request."""
     from halfseen.service.engine.store import StreamStore
+    from halfseen.service.metrics import Metrics
 
     async def rate(batch_rows: int, requests: int) -> float:
         with tempfile.TemporaryDirectory() as folder:
             settings = EngineSettings(identify=False, batch_rows=batch_rows)
             path = Path(folder) / "j.db"
             journal = SlowDisk(path, lock_seconds=10.0)
-            engine = Engine(StreamStore(journal, settings), journal.new_connection(), settings)
+            metrics = Metrics()
+            engine = Engine(StreamStore(journal, settings, metrics), journal.new_connection(), settings, metrics)
             await engine.create_stream(StreamSpec(name="s", observed=LATENT, arms=ARMS, agent="ts-pco", seed=SEED))
             rng = np.random.default_rng(SEED)
             ys = rng.normal(size=(requests, LATENT)).tolist()
@@ -135,7 +137,7 @@ def _ready(agent: str, observed: int, count: int) -> dict[str, Any]:
             engine = await Engine.open(url, EngineSettings(identify=False, snapshot_every=10**9))
             await engine.decide("s", DecisionRequest([0.1] * observed))
             seconds, work = time.perf_counter() - began, time.process_time() - worked
-            assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
+            assert engine.metrics.registry.get_sample_value("halfseen_loads_without_snapshot_total") == 0
             engine._store.loaded.clear()  # nothing to keep: the next repeat is to find the same
             await engine.close()
             return seconds, work
@@ -174,7 +176,7 @@ def many() -> list[dict[str, Any]]:
 
             for start in range(0, MANY, 200):
                 await asyncio.gather(*[one(f"s{number}") for number in range(start, start + 200)])
-            held = engine.measurements()["resident_streams"]
+            held = len(engine._store.loaded)
             used = _resident_memory()
             await engine.close()
             return empty, used, held

@@ -115,6 +115,14 @@ async def until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
             await asyncio.sleep(0.01)
 
 
+def metric(engine: Engine, name: str) -> float:
+    """The current value of a counter or a gauge."""
+    engine.update_gauges()
+    value = engine.metrics.registry.get_sample_value(f"halfseen_{name}")
+    assert value is not None, name
+    return value
+
+
 def plain(value: Any) -> Any:
     """An option of an agent as JSON has it."""
     if isinstance(value, hs.LinearGaussianModel):

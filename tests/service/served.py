@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import halfseen
 
@@ -117,10 +118,21 @@ def until(done: Callable[[], bool], seconds: float = 90.0) -> None:
         time.sleep(0.05)
 
 
-def worker_pids(url: str) -> set[int]:
-    """The workers that some requests meet, each over a connection of its own."""
-    texts = [httpx.get(url + "/metrics").text for _ in range(20)]
-    return {int(number) for text in texts for number in re.findall(r'worker="(\d+)"', text)}
+def metrics(client: httpx.Client) -> dict[str, float]:
+    """The values of all metrics, by name and labels, as prometheus_client reads them."""
+    found = {}
+    for family in text_string_to_metric_families(client.get("/metrics").text):
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+def workers_ready(url: str) -> dict[int, bool]:
+    """Whether each worker is ready, by its process id, which is 0 here if there is only one worker."""
+    with httpx.Client(base_url=url) as client:
+        ready = {name: value for name, value in metrics(client).items() if name.startswith("halfseen_ready")}
+    return {int("0" + re.sub(r"\D", "", name)): value == 1 for name, value in ready.items()}
 
 
 def run_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

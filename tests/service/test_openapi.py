@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from service.served import Served
+from service.served import Served, metrics
 
 
 def test_it_describes_every_route(http: httpx.Client) -> None:
@@ -56,4 +56,7 @@ def test_no_request_made_from_it_breaks_the_service(service: Served, http: httpx
         attempt()
     assert tried > 100
     assert http.get("/healthz").status_code == 200
+    counts = {name: value for name, value in metrics(http).items() if name.startswith("halfseen_requests_total")}
+    assert tried < sum(counts.values()) < tried + 10
+    assert not any('status="5' in name for name in counts)
     assert "Traceback" not in service.text

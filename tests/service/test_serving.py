@@ -23,7 +23,7 @@ import pytest
 from engine_tools import decide, on_engine, refused, spec
 from engine_tools import until as eventually
 from postgres_server import Server
-from service.served import environment, run_command, serving, until, worker_pids
+from service.served import environment, run_command, serving, until, workers_ready
 
 import halfseen as hs
 from halfseen.errors import HalfseenError
@@ -151,8 +151,8 @@ def test_several_workers_share_the_streams_and_survive_each_other(tmp_path: Path
         callers = [threading.Thread(target=press, args=(service.url,)) for _ in range(4)]
         for caller in callers:
             caller.start()
-        until(lambda: len(answered) >= 50 and len(worker_pids(service.url)) == 2)
-        os.kill(min(worker_pids(service.url)), signal.SIGKILL)
+        until(lambda: len(answered) >= 50 and sum(workers_ready(service.url).values()) == 2)
+        os.kill(min(workers_ready(service.url)), signal.SIGKILL)
         seen = len(answered)
         until(lambda: len(answered) >= seen + 50)
         stop.set()
@@ -387,7 +387,7 @@ def test_a_database_that_goes_away_and_comes_back(tmp_path: Path, server: Server
             return client.post("/v1/streams/s/decisions", json={"observation": [1, 2]}).status_code
 
         client.post("/v1/streams", json=SPEC)
-        until(lambda: len(worker_pids(service.url)) == workers)  # one that is still starting would not start
+        until(lambda: sum(workers_ready(service.url).values()) == workers)  # one that is still starting would not start
         announced = len(service.said)
         server.stop()
         until(lambda: ask() == 503)
@@ -409,8 +409,8 @@ def test_a_database_that_goes_away_and_comes_back(tmp_path: Path, server: Server
 def test_a_worker_that_was_killed(tmp_path: Path, postgres: Server) -> None:
     with serving(tmp_path, "--database", postgres.database(), "--workers", "2") as service:
         announced = len(service.said)
-        until(lambda: len(worker_pids(service.url)) == 2)
-        killed = min(worker_pids(service.url))
+        until(lambda: sum(workers_ready(service.url).values()) == 2)
+        killed = min(workers_ready(service.url))
         os.kill(killed, signal.SIGKILL)
         until(lambda: len(service.said) > announced)
         assert re.fullmatch(rf"worker {killed} ended with SIGKILL; worker \d+ was started\n", service.said[announced])
@@ -423,14 +423,14 @@ def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(tmp_path: 
     """Nor does it take the others with it."""
     with serving(tmp_path, "--database", server.database(), "--workers", "2") as service:
         httpx.post(service.url + "/v1/streams", json=SPEC).raise_for_status()
-        until(lambda: len(worker_pids(service.url)) == 2)
+        until(lambda: sum(workers_ready(service.url).values()) == 2)
         server.stop()
-        before = worker_pids(service.url)
+        before = set(workers_ready(service.url))
         os.kill(min(before), signal.SIGKILL)
         until(lambda: "it starts when the database is back" in service.text)
-        assert worker_pids(service.url) == {max(before)}
+        assert set(workers_ready(service.url)) == {max(before)}
         server.start()
-        until(lambda: len(worker_pids(service.url)) == 2)
+        until(lambda: sum(workers_ready(service.url).values()) == 2)
         with httpx.Client(base_url=service.url, timeout=60) as client:
             until(lambda: client.post("/v1/streams/s/decisions", json={"observation": [1, 2]}).status_code == 200)
         server.stop()

@@ -22,7 +22,7 @@ from halfseen.service.dashboard.routes import CONTENT_SECURITY_POLICY, dashboard
 from halfseen.service.engine.engine import Engine
 from halfseen.service.engine.wait_for_database import ShutdownRequested, wait_for_database
 from halfseen.service.errors import ServiceError, internal_error, refusal
-from halfseen.service.metrics import RequestMetrics
+from halfseen.service.metrics import Metrics
 from halfseen.service.openapi import describe
 from halfseen.service.routes.decisions import decision_app
 from halfseen.service.routes.journal import journal_routes
@@ -51,7 +51,6 @@ class ServeOptions:
 
 def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> ASGIApp:
     """The routes around an open engine. Decisions and rewards do not pass through FastAPI, which would be slower."""
-    metrics = RequestMetrics()
     app = FastAPI(
         title="halfseen",
         version=_version(),
@@ -63,7 +62,7 @@ def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> ASGIApp
     routers = [
         stream_routes(engine, authorizer, limits),
         journal_routes(engine, authorizer, limits),
-        service_routes(engine, authorizer, metrics, lambda: describe(app)),
+        service_routes(engine, authorizer, lambda: describe(app)),
     ]
     for router in routers:
         app.include_router(router)
@@ -73,10 +72,10 @@ def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> ASGIApp
     app.router.routes.extend(dashboard)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)] + dashboard
     _handle_errors(app, routes)
-    return decision_app(engine, authorizer, metrics, limits, _count_replies(app, metrics, routes))
+    return decision_app(engine, authorizer, limits, _count_replies(app, engine.metrics, routes))
 
 
-def _count_replies(app: ASGIApp, metrics: RequestMetrics, routes: Sequence[Route]) -> ASGIApp:
+def _count_replies(app: ASGIApp, metrics: Metrics, routes: Sequence[Route]) -> ASGIApp:
     """Count replies by route, and forbid caching those that do not say how long they may be cached."""
     names: dict[object, str] = {route.endpoint: f"{min(route.methods or {'GET'})} {route.path}" for route in routes}
 
@@ -84,7 +83,8 @@ def _count_replies(app: ASGIApp, metrics: RequestMetrics, routes: Sequence[Route
         async def counting_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 status = message["status"]
-                metrics.count("other" if status == 405 else names.get(scope.get("endpoint"), "other"), status)
+                route = "other" if status == 405 else names.get(scope.get("endpoint"), "other")
+                metrics.requests(route, status).inc()
                 headers = list(message.get("headers", ()))
                 if all(name.lower() != b"cache-control" for name, _ in headers):
                     message = {**message, "headers": [*headers, NO_STORE]}
@@ -153,7 +153,8 @@ async def running_app(options: ServeOptions, *, wait: bool = False) -> AsyncIter
             return engine, authorizer
 
         opened, authorizer = await (wait_for_database(start) if wait else start())
-        stack.callback(asyncio.create_task(authorizer.refresh_forever()).cancel)
+        for task in (authorizer.refresh_forever(), opened.update_gauges_forever()):
+            stack.callback(asyncio.create_task(task).cancel)
         app = build_app(opened, authorizer, limits)
         _tune_garbage_collector()
         yield app

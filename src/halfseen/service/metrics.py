@@ -1,26 +1,31 @@
-"""Request counts and latencies, in the text format that Prometheus reads."""
+"""The metrics of the service for Prometheus, and latencies for the dashboard."""
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
+from functools import cache, partial
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.multiprocess import MultiProcessCollector
+
+# The environment variable that makes prometheus_client store metrics in files, so that processes can add them up.
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _WINDOW = 4_096  # latencies that quantiles are computed from
 _BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  # seconds
+disable_created_metrics()  # they would double the number of series, and several workers do not have them
 
 
 class Latencies:
-    """Durations in seconds: their number, their sum, and quantiles of the most recent ones."""
+    """Durations in seconds: a histogram for Prometheus, and quantiles of the most recent ones for the dashboard."""
 
-    def __init__(self) -> None:
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
         self._recent: deque[float] = deque(maxlen=_WINDOW)
         self.count, self.total = 0, 0.0
 
     def add(self, seconds: float) -> None:
+        self._histogram.observe(seconds)
         self._recent.append(seconds)
         self.count += 1
         self.total += seconds
@@ -33,53 +38,48 @@ class Latencies:
         return summary
 
 
-class RequestMetrics:
-    """Requests by route and status, with a histogram of latencies for decisions and rewards."""
+class Metrics:
+    """The metrics of an engine and of the requests to it. With several workers the registry collects those of all."""
 
     def __init__(self) -> None:
-        self.requests: dict[tuple[str, int], int] = {}
-        self._buckets: dict[str, list[int]] = {}
-        self._sums: dict[str, float] = {}
+        self.registry = CollectorRegistry()
+        several = FOLDER_VARIABLE in os.environ
+        if several:
+            MultiProcessCollector(self.registry)
+        register = None if several else self.registry
+        counter = partial(Counter, namespace="halfseen", registry=register)
+        gauge = partial(Gauge, namespace="halfseen", registry=register, multiprocess_mode="livesum")
+        histogram = partial(Histogram, namespace="halfseen", registry=register, buckets=_BOUNDS)
 
-    def count(self, route: str, status: int) -> None:
-        self.requests[route, status] = self.requests.get((route, status), 0) + 1
+        # Finding the labels takes longer than counting, so the children are cached.
+        self.requests = cache(counter("requests", "Requests answered.", ["route", "status"]).labels)
+        seconds = histogram("request_seconds", "Time from the headers of a request to its reply.", ["route"])
+        self.request_seconds = cache(seconds.labels)
 
-    def observe(self, route: str, status: int, seconds: float) -> None:
-        """Count a request and add its latency to the histogram of its route."""
-        self.count(route, status)
-        buckets = self._buckets.get(route)
-        if buckets is None:
-            buckets = self._buckets[route] = [0] * (len(_BOUNDS) + 1)
-            self._sums[route] = 0.0
-        buckets[bisect_left(_BOUNDS, seconds)] += 1
-        self._sums[route] += seconds
+        self.decides = counter("decides", "Decisions made.")
+        self.rewards = counter("rewards", "Rewards accepted.")
+        self.refused = counter("refused", "Decisions and rewards refused.")
+        self.busy = counter("busy", "Decisions and rewards refused because too many were waiting.")
+        self.commits = counter("commits", "Transactions, including those that failed.")
+        self.stalls = counter("stalls", "Transactions that were not answered in time.")
+        self.events = counter("events", "Events added to the journal.")
+        self.loads = counter("loads", "Streams loaded into memory.")
+        self.loads_without_snapshot = counter("loads_without_snapshot", "Streams folded from their first event.")
+        self.evictions = counter("evictions", "Streams removed from memory to make room for others.")
+        self.snapshots = counter("snapshots", "Snapshots saved.")
+        self.snapshot_errors = counter("snapshot_errors", "Snapshots that could not be saved.")
+        self.models_accepted = counter("models_accepted", "Identified models that streams have accepted.")
+        self.identifications_failed = counter("identifications_failed", "Identifications that gave no model.")
+        tasks = ("sweep", "tidy", "identification")
+        self.task_errors = {task: counter(f"{task}_errors", f"Errors of the task '{task}'.") for task in tasks}
 
-    def prometheus_text(self, measurements: Mapping[str, Any]) -> str:
-        """All metrics, with the measurements of the engine. They are those of one worker, which the label names."""
-        worker = f'worker="{os.getpid()}"'
-        lines = ["# HELP halfseen_requests_total Requests answered.", "# TYPE halfseen_requests_total counter"]
-        for (route, status), number in sorted(self.requests.items()):
-            lines.append(f'halfseen_requests_total{{route="{route}",status="{status}",{worker}}} {number}')
-        name = "halfseen_request_seconds"
-        lines += [f"# HELP {name} Time from the request's headers to its reply.", f"# TYPE {name} histogram"]
-        for route, buckets in sorted(self._buckets.items()):
-            total = 0
-            for bound, number in zip((*map(str, _BOUNDS), "+Inf"), buckets, strict=True):
-                total += number
-                lines.append(f'{name}_bucket{{route="{route}",le="{bound}",{worker}}} {total}')
-            lines.append(f'{name}_sum{{route="{route}",{worker}}} {self._sums[route]}')
-            lines.append(f'{name}_count{{route="{route}",{worker}}} {total}')
-        for key, number in sorted(measurements["counts"].items()):
-            lines += [f"# TYPE halfseen_{key}_total counter", f"halfseen_{key}_total{{{worker}}} {number}"]
-        for key, value in sorted(measurements.items()):
-            if isinstance(value, int | float):
-                lines += [f"# TYPE halfseen_{key} gauge", f"halfseen_{key}{{{worker}}} {value}"]
-        for key, summary in sorted(measurements["latencies"].items()):
-            name = f"halfseen_{key}_seconds"
-            lines.append(f"# TYPE {name} summary")
-            for statistic, value in summary.items():
-                if statistic.startswith("p"):
-                    lines.append(f'{name}{{quantile="{int(statistic[1:]) / 100:g}",{worker}}} {value}')
-                else:
-                    lines.append(f"{name}_{statistic}{{{worker}}} {value}")
-        return "\n".join(lines) + "\n"
+        self.ready = gauge("ready", "1 if the database answered last time, else 0.", multiprocess_mode="liveall")
+        self.waiting_rows = gauge("waiting_rows", "Decisions and rewards that wait for their commit.")
+        self.resident_streams = gauge("resident_streams", "Streams in memory.")
+        self.resident_bytes = gauge("resident_bytes", "Memory of the streams.")
+
+        self.latencies = {
+            "decide": Latencies(histogram("decide_seconds", "Time from a request for decisions to their commit.")),
+            "reward": Latencies(histogram("reward_seconds", "Time from a request with rewards to their commit.")),
+            "commit": Latencies(histogram("commit_seconds", "Duration of a transaction.")),
+        }

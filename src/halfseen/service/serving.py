@@ -7,14 +7,17 @@ import contextlib
 import functools
 import logging
 import os
+import shutil
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors import Multiprocess
 
 from halfseen.errors import HalfseenError, invalid
@@ -22,6 +25,7 @@ from halfseen.journal.journal import Token, open_journal
 from halfseen.service.app import HEADERS, ServeOptions, create_app, running_app
 from halfseen.service.auth import is_live, is_loopback
 from halfseen.service.http_protocol import UpgradeDecliningProtocol
+from halfseen.service.metrics import FOLDER_VARIABLE
 
 Announce = Callable[[str, bool], None]  # called with the address, and whether tokens are required
 _BACKLOG = 2048
@@ -174,16 +178,19 @@ class Workers(Multiprocess):
     def __init__(self, config: uvicorn.Config, listening: socket.socket, ready: Callable[[], None]) -> None:
         super().__init__(config, [listening])
         self._ready = ready
+        self._pids: set[int | None] = set()
         self._start_failed = False
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT. Raises an error if a worker cannot be started, as no other could either."""
-        super().run()
+        with _shared_metrics():
+            super().run()
         if self._start_failed:
             raise HalfseenError("A worker could not be started. Its messages are above.")
 
     def init_processes(self) -> None:
         super().init_processes()
+        self._pids = {process.pid for process in self.processes}
         while not self.processes[0].wait_until_ready(1.0, self.should_exit):
             self.handle_signals()
             if self.should_exit.is_set():
@@ -200,12 +207,32 @@ class Workers(Multiprocess):
             return
         before = list(self.processes)
         super().keep_subprocess_alive()
+        pids = {process.pid for process in self.processes}
+        for pid in self._pids - pids:  # also those that a signal has ended
+            mark_process_dead(pid)
+        self._pids = pids
         self._start_failed = self.should_exit.is_set()  # the base class sets it for no other reason
         for old, new in zip(before, self.processes, strict=True):
             if new is not old:
                 _LOG.error(
                     "worker %s ended with %s; worker %s was started", old.pid, _exit_reason(old.exitcode), new.pid
                 )
+
+
+@contextlib.contextmanager
+def _shared_metrics() -> Iterator[None]:
+    """Make the processes that are started meanwhile store their metrics in one folder, where each can add them up."""
+    try:
+        folder = tempfile.mkdtemp(prefix="halfseen-metrics-")
+    except OSError as error:
+        reason = f"The folder for the metrics of the workers cannot be created: {error.strerror}."
+        raise HalfseenError(f"{reason} Set TMPDIR to a folder that can be written to.") from None
+    os.environ[FOLDER_VARIABLE] = folder
+    try:
+        yield
+    finally:
+        del os.environ[FOLDER_VARIABLE]
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _exit_reason(code: int | None) -> str:

@@ -12,6 +12,7 @@ from halfseen.service.engine import commit_queue as module
 from halfseen.service.engine.commit_queue import CommitQueue
 from halfseen.service.engine.transaction import Operation
 from halfseen.service.errors import ServiceError
+from halfseen.service.metrics import Metrics
 from halfseen.service.schemas import EngineSettings
 
 SLOW = 0.5  # seconds of the first commit
@@ -36,7 +37,7 @@ def run_scenario(scenario):
     async def run() -> list[int]:
         store = Store()
         with ThreadPoolExecutor(1) as thread:
-            queue = CommitQueue(store, thread, EngineSettings())
+            queue = CommitQueue(store, thread, EngineSettings(), Metrics())
             running = asyncio.create_task(queue.run())
             async with asyncio.timeout(60):  # nobody is answered if that task has ended
                 await submit(queue)
@@ -107,7 +108,8 @@ def test_nobody_waits_for_a_thread_that_does_not_come_back_until_it_does():
     async def run() -> None:
         store = Stuck()
         with ThreadPoolExecutor(1) as thread:
-            queue = CommitQueue(store, thread, EngineSettings(stall_seconds=2 * SLOW))
+            metrics = Metrics()
+            queue = CommitQueue(store, thread, EngineSettings(stall_seconds=2 * SLOW), metrics)
             running = asyncio.create_task(queue.run())
             try:
                 await submit(queue)
@@ -126,7 +128,7 @@ def test_nobody_waits_for_a_thread_that_does_not_come_back_until_it_does():
                 assert time.monotonic() < end
                 await asyncio.sleep(0.01)
             assert await submit(queue) == ["done"]
-            assert (queue.rows_waiting, queue.counts["stalls"]) == (0, 1)
+            assert (queue.rows_waiting, metrics.registry.get_sample_value("halfseen_stalls_total")) == (0, 1)
             await queue.close()
             running.cancel()
         assert store.batches == [1, 1, 1]  # the one that was begun is done once, the one that waited is not

@@ -12,6 +12,7 @@ from engine_tools import (
     decide,
     decide_all,
     held,
+    metric,
     observation,
     on_engine,
     pay,
@@ -72,7 +73,7 @@ async def test_a_stream_folded_again_is_bit_for_bit_the_live_one(engine, url, na
     await engine.snapshot("one")
     async with restarted(engine, url) as engine:
         await decide(engine, observation(99, OBSERVED))
-        assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
+        assert metric(engine, "loads_without_snapshot_total") == 0
         assert_folds(engine, url)
 
 
@@ -145,11 +146,11 @@ async def test_one_bad_row_does_not_fail_its_batch(engine, database):
 async def test_concurrent_callers_share_commits_and_a_failure_of_one_stream_is_its_own(engine, database, monkeypatch):
     for name in ("one", "two", "three"):
         await engine.create_stream(spec(name))
-    commits = engine.measurements()["counts"]["commits"]
+    commits = metric(engine, "commits_total")
     asking = [decide(engine, t, name=("one", "two", "three")[t % 3]) for t in range(60)]
     decisions = await asyncio.gather(*asking)
     assert len({decision.id for decision in decisions}) == 60
-    assert engine.measurements()["counts"]["commits"] - commits <= 4
+    assert metric(engine, "commits_total") - commits <= 4
     before = held(engine, "two").version
 
     def broken(*_, **__):
@@ -273,7 +274,7 @@ async def test_the_agent_keeps_only_decisions_it_may_still_learn_from(engine, ur
     async with restarted(engine, url, sweep_seconds=60) as engine:
         await decide(engine, 1)
         assert_folds(engine, url)
-        assert "loads_without_snapshot" not in engine.measurements()["counts"]
+        assert metric(engine, "loads_without_snapshot_total") == 0
 
 
 @on_engine()
@@ -306,13 +307,13 @@ async def test_the_wait_is_over_also_for_more_decisions_than_the_agent_keeps(eng
 async def test_a_reward_in_the_batch_whose_decisions_push_its_own_out(engine, database):
     await engine.create_stream(spec(options={"max_pending": 5}))
     made = await decide_all(engine, range(5))
-    commits = engine.measurements()["counts"]["commits"]
+    commits = metric(engine, "commits_total")
     *_, newest, oldest = await asyncio.gather(
         *[decide(engine, t) for t in range(5, 8)],
         reward(engine, made[4], 1.0),
         reward(engine, made[0], 2.0),
     )
-    assert engine.measurements()["counts"]["commits"] == commits + 1
+    assert metric(engine, "commits_total") == commits + 1
     assert (newest.how, newest.folded) == ("given", True)
     assert (oldest.how, oldest.folded, oldest.repeated) == ("given", False, False)
     assert (await reward(engine, made[0], 2.0)).repeated
@@ -426,7 +427,7 @@ async def test_a_full_queue_is_refused_at_once_and_comes_back(engine):
     await refused(decide_all(engine, [1] * 9), "too_large", 413)
     await decide(engine, 1)
     assert (await engine.stream("one")).decisions == 9
-    assert engine.measurements()["waiting_rows"] == 0
+    assert metric(engine, "waiting_rows") == 0
 
 
 @on_engine()
@@ -499,10 +500,10 @@ async def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(eng
         for name in names:
             made = await decide(engine, t, name=name)
             await reward(engine, made, pay(made.id), name)
-    assert engine.measurements()["resident_streams"] <= 3
-    assert engine.measurements()["counts"]["snapshots"] >= 4
-    assert engine.measurements()["resident_bytes"] <= 70_000
-    assert engine.measurements()["counts"]["evictions"] > 20
+    assert metric(engine, "resident_streams") <= 3
+    assert metric(engine, "snapshots_total") >= 4
+    assert metric(engine, "resident_bytes") <= 70_000
+    assert metric(engine, "evictions_total") > 20
     for name in names:
         await decide(engine, 50, name=name)
         assert_folds(engine, url, name)
@@ -518,7 +519,7 @@ async def test_looking_at_streams_makes_room_too(engine, url):
             for name in names:
                 await look(name)
                 assert list(engine._store.loaded)[-1] == name
-                assert engine.measurements()["resident_bytes"] <= 70_000
+                assert metric(engine, "resident_bytes") <= 70_000
 
 
 @on_engine(sweep_seconds=60)
@@ -536,7 +537,7 @@ async def test_the_memory_of_a_stream_is_told_as_it_grows(engine):
     before = engine._store._sizes["arms"]
     await engine.add_arm("arms")
     assert engine._store._sizes["arms"] > before
-    assert engine.measurements()["resident_bytes"] == sum(engine._store._sizes.values())
+    assert metric(engine, "resident_bytes") == sum(engine._store._sizes.values())
 
 
 @on_engine(max_loaded_bytes=70_000, sweep_seconds=60)
@@ -552,7 +553,7 @@ async def test_a_stream_that_cannot_be_kept_is_let_go_and_nobody_else_hears_of_i
             )
             assert [one.repeated for one in made] == [False] * 10
     assert "bad" not in engine._store.loaded
-    assert engine.measurements()["counts"]["snapshot_errors"] == 1
+    assert metric(engine, "snapshot_errors_total") == 1
     assert (await engine.stream("one")).decisions == 300
     await refused(decide(engine, 1, name="bad"), "internal", 500)
     assert len([record for record in caplog.records if "'bad'" in record.getMessage()]) == 1
@@ -569,7 +570,7 @@ async def test_waits_of_other_streams_end_although_one_cannot_be_read(engine, cl
     clock[0] += 61_000_000_000
     for name in ("one", "two"):
         await until_version(engine, name, 3)
-    assert engine.measurements()["counts"]["sweep_errors"] > 0
+    assert metric(engine, "sweep_errors_total") > 0
 
 
 def _from_the_future(journal) -> None:
@@ -588,14 +589,14 @@ async def test_snapshots_are_rarer_where_many_decisions_wait(engine):
         await decide_all(engine, [1] * 10)
         for name in await engine._on_store_thread(store.snapshots_due):
             await engine.snapshot(name)
-        counts.append(store.counts["snapshots"])
+        counts.append(metric(engine, "snapshots_total"))
     assert counts[0] == 1
     assert 5 <= counts[-1] <= 12  # of 60
     assert store.loaded["one"].snapshot_version > 300
 
 
 @on_engine()
-async def test_health_and_measurements(engine):
+async def test_health_and_metrics(engine):
     await engine.create_stream(spec())
     made = await decide(engine, 1)
     await reward(engine, made, 1.0)
@@ -604,10 +605,12 @@ async def test_health_and_measurements(engine):
     await refused(engine.health("none"), "not_found", 404)
     await refused(engine.events("none"), "not_found", 404)
     await refused(engine.snapshot("none"), "not_found", 404)
-    found = engine.measurements()
-    assert found["counts"]["decides"] == found["counts"]["rewards"] == 1
-    assert found["latencies"]["decide"]["count"] == 1
-    assert found["latencies"]["decide"]["p99"] > 0
+    assert metric(engine, "decides_total") == metric(engine, "rewards_total") == 1
+    assert metric(engine, "decide_seconds_count") == metric(engine, "reward_seconds_count") == 1
+    latencies = engine.metrics.latencies["decide"].summary()
+    assert latencies["count"] == 1
+    assert latencies["p99"] > 0
+    assert metric(engine, "decide_seconds_sum") == latencies["sum"]
 
 
 @on_engine(sweep_seconds=60)

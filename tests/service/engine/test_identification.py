@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from engine_tools import assert_folds, decide, held, on_engine, opened, refolded, reward, spec, until
+from engine_tools import assert_folds, decide, held, metric, on_engine, opened, refolded, reward, spec, until
 
 from halfseen.service.engine.identification import IdentificationProcess
 
@@ -104,7 +104,7 @@ async def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quie
     await engine.create_stream(spec(**ADAPTIVE))
     await play(engine, "one", 9)
     await until(lambda: held(engine).model_seq > 0, seconds=50.0)  # less than a claim lasts
-    assert engine._counts["identifications_failed"] == 1
+    assert metric(engine, "identifications_failed_total") == 1
     assert died
 
 
@@ -119,9 +119,9 @@ async def test_two_engines_do_not_look_for_the_same_model(engine, url):
         await until(lambda: held(one, "one").model_seq > 0 or held(other, "one").model_seq > 0)
         await one.health("one")
         await other.health("one")
-        counts = [engine.measurements()["counts"] for engine in (one, other)]
+        accepted = metric(one, "models_accepted_total") + metric(other, "models_accepted_total")
         kinds = [event.kind for event in await one.events("one")]
-        assert kinds.count("model_accepted") >= sum(count.get("models_accepted", 0) for count in counts) > 0
+        assert kinds.count("model_accepted") >= accepted > 0
     assert refolded(url, "one").version >= 2 * 64
 
 

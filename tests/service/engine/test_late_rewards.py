@@ -13,6 +13,7 @@ from engine_tools import (
     decide,
     decide_all,
     held,
+    metric,
     observation,
     on_engine,
     pay,
@@ -77,7 +78,7 @@ async def test_a_late_reward_is_learnt_in_the_place_of_the_default(engine, datab
     async with restarted(engine, database, sweep_seconds=60) as engine:
         late = await reward(engine, made[2], 0.25)
         assert (late.how, late.folded) == ("late", True)
-        assert "loads_without_snapshot" not in engine.measurements()["counts"]
+        assert metric(engine, "loads_without_snapshot_total") == 0
         assert_folds(engine, database)
         assert (await reward(engine, made[0], 2.0)).repeated
 
@@ -165,7 +166,7 @@ async def test_a_stream_folded_again_is_bit_for_bit_the_live_one(engine, url, na
         for identity in late:
             answer = await reward(engine, identity, pay(identity))
             assert answer.folded
-        assert engine.measurements()["counts"].get("loads_without_snapshot", 0) == 0
+        assert metric(engine, "loads_without_snapshot_total") == 0
         assert_folds(engine, url)
 
 

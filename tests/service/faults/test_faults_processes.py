@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from engine_tools import held, opened, refolded, same
+from engine_tools import held, metric, opened, refolded, same
 
 from halfseen.journal import events
 from halfseen.journal.journal import open_journal
@@ -112,7 +112,7 @@ async def check(url: str, lines: list[list]) -> Counter:
         for name in ("one", "two"):
             await engine.health(name)  # brings it into memory, by way of its snapshot
             assert same(held(engine, name), refolded(url, name))
-        found["snapshots"] = 2 - engine.measurements()["counts"].get("loads_without_snapshot", 0)
+        found["snapshots"] = 2 - metric(engine, "loads_without_snapshot_total")
     return found
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from service.served import serving
+from service.served import metrics, serving
 
 
 def make(http: httpx.Client, name: str, **spec: object) -> dict[str, object]:
@@ -277,20 +277,29 @@ def test_the_service_tells_of_itself(http: httpx.Client) -> None:
     assert http.get("/healthz").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ready"}
     make(http, "measured")
-    before = _metric(http, 'halfseen_requests_total{route="decisions",status="200"')
+    before = metrics(http)
     for _ in range(3):
         http.post("/v1/streams/measured/decisions", json={"observation": [1, 2]})
-    assert _metric(http, 'halfseen_requests_total{route="decisions",status="200"') == before + 3
-    text = http.get("/metrics").text
-    assert 'halfseen_request_seconds_bucket{route="decisions",le="+Inf"' in text
-    for line in text.splitlines():
-        assert line.startswith("#") or math.isfinite(float(line.rpartition(" ")[2])), line
+    after = metrics(http)
+    for name in (
+        'halfseen_requests_total{route="decisions",status="200"}',
+        'halfseen_request_seconds_bucket{le="+Inf",route="decisions"}',
+        'halfseen_decide_seconds_bucket{le="+Inf"}',
+        "halfseen_decides_total",
+    ):
+        assert after[name] - before.get(name, 0) == 3, name
+    assert after["halfseen_ready"] == 1
+    assert all(math.isfinite(value) for value in after.values())
+    answer = http.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "worker=" not in answer.text
+    assert "_created" not in answer.text
 
 
 def test_every_request_is_counted_by_its_route_and_status(http: httpx.Client) -> None:
-    def counts() -> dict[tuple[str, str], int]:
-        pattern = re.compile(r'halfseen_requests_total\{route="([^"]+)",status="(\d+)",worker="\d+"\} (\d+)')
-        return {(route, status): int(n) for route, status, n in pattern.findall(http.get("/metrics").text)}
+    def counts() -> dict[tuple[str, str], float]:
+        pattern = re.compile(r'halfseen_requests_total\{route="([^"]+)",status="(\d+)"\}')
+        return {found.groups(): value for name, value in metrics(http).items() if (found := pattern.fullmatch(name))}
 
     make(http, "counted")
     before = counts()
@@ -309,11 +318,6 @@ def test_every_request_is_counted_by_its_route_and_status(http: httpx.Client) ->
     expected |= {(f"GET {path}", "200") for path in [*fine, "/metrics"]} | {("other", "404"), ("other", "405")}
     changes = {key: number - before.get(key, 0) for key, number in after.items() if number != before.get(key, 0)}
     assert changes == dict.fromkeys(expected, 1)
-
-
-def _metric(http: httpx.Client, start: str) -> float:
-    lines = [line for line in http.get("/metrics").text.splitlines() if line.startswith(start)]
-    return float(lines[0].rpartition(" ")[2]) if lines else 0.0
 
 
 def test_every_reply_carries_the_security_headers(http: httpx.Client) -> None:

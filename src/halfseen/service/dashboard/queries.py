@@ -160,8 +160,8 @@ class DashboardQueries:
 
     def service(self) -> dict[str, Any]:
         """Whether this worker is ready, and its latencies."""
-        measured = self._engine.measurements()
-        return {"ready": self._engine.ready(), "latencies": measured.get("latencies", {})}
+        latencies = {name: one.summary() for name, one in self._engine.metrics.latencies.items()}
+        return {"ready": self._engine.ready(), "latencies": latencies}
 
     async def _if_exists(self, name: str) -> StreamView | None:
         try:

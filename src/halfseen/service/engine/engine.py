@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -29,6 +28,7 @@ from halfseen.service.engine.loaded_stream import compress_snapshot, fold_import
 from halfseen.service.engine.store import StreamStore, find_row
 from halfseen.service.engine.transaction import Operation, StreamCreation, StreamTransaction
 from halfseen.service.errors import ServiceError, refusal
+from halfseen.service.metrics import Metrics
 from halfseen.service.schemas import (
     Arm,
     DecisionReply,
@@ -43,6 +43,7 @@ from halfseen.service.schemas import (
 T = TypeVar("T")
 _SWEEP_STREAMS = 200  # overdue streams that share one transaction
 _TIDY_SECONDS = 0.25
+_GAUGE_SECONDS = 0.25
 _RESTART_SECONDS = 1.0  # from the death of the identification process to the start of another
 _LOG = logging.getLogger("halfseen.service")
 
@@ -50,12 +51,11 @@ _LOG = logging.getLogger("halfseen.service")
 class Engine:
     """Streams of decisions on one journal. Open one with `await Engine.open(url)`, and close it."""
 
-    def __init__(self, store: StreamStore, reader: Journal, settings: EngineSettings) -> None:
-        self._store, self._reader, self._settings = store, reader, settings
+    def __init__(self, store: StreamStore, reader: Journal, settings: EngineSettings, metrics: Metrics) -> None:
+        self._store, self._reader, self._settings, self.metrics = store, reader, settings, metrics
         self._store_thread = ThreadPoolExecutor(1, "halfseen-store")
         self._reader_thread = ThreadPoolExecutor(1, "halfseen-reader")
-        self._queue = CommitQueue(store, self._store_thread, settings)
-        self._counts: Counter[str] = Counter()
+        self._queue = CommitQueue(store, self._store_thread, settings, metrics)
         self._identification = IdentificationProcess() if settings.identify else None
         self._tasks = [asyncio.create_task(task) for task in (self._queue.run(), self._sweep(), self._tidy())]
         if self._identification is not None:
@@ -75,7 +75,8 @@ class Engine:
                 raise
 
         journal, reader = await asyncio.to_thread(connect)
-        return cls(StreamStore(journal, chosen), reader, chosen)
+        metrics = Metrics()
+        return cls(StreamStore(journal, chosen, metrics), reader, chosen, metrics)
 
     # ------------------------------------------------------------------ decisions and rewards
 
@@ -184,16 +185,18 @@ class Engine:
         """Whether the database answered last time."""
         return self._queue.available and not self._queue.closing
 
-    def measurements(self) -> dict[str, Any]:
-        """Counts since the engine was opened, gauges, and latencies in seconds."""
-        latencies = {**self._queue.latencies, "commit": self._queue.commits}
-        return {
-            "counts": self._counts + self._queue.counts + self._store.counts,
-            "waiting_rows": self._queue.rows_waiting,
-            "resident_streams": len(self._store.loaded),
-            "resident_bytes": self._store.nbytes,
-            "latencies": {name: one.summary() for name, one in latencies.items()},
-        }
+    def update_gauges(self) -> None:
+        """Set the gauges of the metrics to what they are now."""
+        self.metrics.ready.set(self.ready())
+        self.metrics.waiting_rows.set(self._queue.rows_waiting)
+        self.metrics.resident_streams.set(len(self._store.loaded))
+        self.metrics.resident_bytes.set(self._store.nbytes)
+
+    async def update_gauges_forever(self) -> None:
+        """Update the gauges regularly, because any worker may be asked for the metrics of all workers."""
+        while True:
+            self.update_gauges()
+            await asyncio.sleep(_GAUGE_SECONDS)
 
     async def close(self) -> None:
         """Answer what waits, save snapshots and close the database."""
@@ -246,7 +249,7 @@ class Engine:
         seen = 0
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
-            if (commits := self._queue.counts["commits"]) != seen:
+            if (commits := self.metrics.latencies["commit"].count) != seen:
                 seen = commits
                 try:
                     await self._read(Journal.tidy)
@@ -263,20 +266,20 @@ class Engine:
                 while (task := await self._on_store_thread(self._store.claim_identification)) is not None:
                     model = await asyncio.to_thread(process.identify, task.agent)
                     if not model:
-                        self._counts["identifications_failed"] += 1
+                        self.metrics.identifications_failed.inc()
                         if model is None:  # the process died; the stream may be too quiet to ask for a model again
                             await asyncio.sleep(_RESTART_SECONDS)
                             await self._on_store_thread(partial(self._store.release_claim, task.name))
                         continue
                     accept = partial(StreamTransaction.accept_model, model=model, seen=task.seen, after=task.after)
                     (accepted,) = await self._queue.submit(Operation.single(task.name, accept, _future(), size=0))
-                    self._counts["models_accepted"] += accepted is True
+                    self.metrics.models_accepted.inc(accepted is True)
             except Exception as error:
                 self._report("identification", error)
 
     def _report(self, task: str, error: Exception) -> None:
         """Count, and log if it is unexpected, an error of a background task, which tries again later."""
-        self._counts[f"{task}_errors"] += 1
+        self.metrics.task_errors[task].inc()
         if not isinstance(error, ServiceError) or error.code == "internal":
             _LOG.error("%s: %s: %s", task, type(error).__name__, error)
 

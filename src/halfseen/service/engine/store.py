@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +17,7 @@ from halfseen.journal.journal import Journal, StreamRow
 from halfseen.service.engine.loaded_stream import LoadedStream, compress_snapshot, read_spec
 from halfseen.service.engine.transaction import Operation, StreamTransaction, UnrecordedDecision
 from halfseen.service.errors import ServiceError, as_service_error, refusal
+from halfseen.service.metrics import Metrics
 from halfseen.service.schemas import EngineSettings
 
 T = TypeVar("T")
@@ -40,8 +41,8 @@ class IdentificationTask(NamedTuple):
 class StreamStore:
     """The streams in memory by name, the least recently used first."""
 
-    def __init__(self, journal: Journal, settings: EngineSettings) -> None:
-        self._journal, self._settings = journal, settings
+    def __init__(self, journal: Journal, settings: EngineSettings, metrics: Metrics) -> None:
+        self._journal, self._settings, self._metrics = journal, settings, metrics
         self.loaded: OrderedDict[str, LoadedStream] = OrderedDict()
         self.nbytes = 0
         self._sizes: dict[str, int] = {}
@@ -49,7 +50,6 @@ class StreamStore:
         self.has_refitting_stream = False  # whether there has been a stream whose agent refits its model
         self._claimed_until: dict[str, int] = {}  # when to look again at streams claimed by another process
         self._expirations_left = 0  # how many decisions the current transaction may still expire
-        self.counts: Counter[str] = Counter()
         self._reported: set[str] = set()  # streams whose snapshots failed, which is logged once
 
     # ------------------------------------------------------------------ transactions
@@ -91,7 +91,7 @@ class StreamStore:
             for name in by_name:
                 self._unload(name)
             raise
-        self.counts["events"] += len(entries)
+        self._metrics.events.inc(len(entries))
         for name, transaction in transactions.items():
             self._mark_used(name, transaction.stream)
         self._evict()
@@ -155,7 +155,7 @@ class StreamStore:
         return stream
 
     def _load(self, row: StreamRow) -> LoadedStream:
-        self.counts["loads"] += 1
+        self._metrics.loads.inc()
         spec, snapshot = read_spec(row), self._journal.snapshot(row.id)
         if snapshot is not None:
             try:
@@ -164,7 +164,7 @@ class StreamStore:
                     return stream
             except HalfseenError:
                 pass  # damaged, or of another version of this package: the journal has everything
-        self.counts["loads_without_snapshot"] += 1
+        self._metrics.loads_without_snapshot.inc()
         return LoadedStream(spec)
 
     def _find(self, name: str) -> tuple[StreamRow, LoadedStream]:
@@ -201,7 +201,7 @@ class StreamStore:
             if stream.version - stream.snapshot_version >= _MIN_SNAPSHOT_EVENTS and not self._try_snapshot(name):
                 return
             self._unload(name)
-            self.counts["evictions"] += 1
+            self._metrics.evictions.inc()
 
     def copy_agent(self, name: str) -> bytes:
         """A copy of the agent as bytes, which another thread can load."""
@@ -222,7 +222,7 @@ class StreamStore:
         self.in_transaction(lambda journal: journal.save_snapshot(stream_id, version, snapshot))
         if name in self.loaded:
             self.loaded[name].snapshot_version = version
-        self.counts["snapshots"] += 1
+        self._metrics.snapshots.inc()
 
     def snapshots_due(self) -> list[str]:
         """Streams that need a snapshot: the more open decisions, the rarer, as each snapshot contains all of them."""
@@ -247,7 +247,7 @@ class StreamStore:
         except JournalAway:
             return False
         except Exception as error:
-            self.counts["snapshot_errors"] += 1
+            self._metrics.snapshot_errors.inc()
             if name not in self._reported:
                 self._reported.add(name)
                 _LOG.error("stream '%s' cannot be kept: %s: %s", name, type(error).__name__, error)

@@ -15,7 +15,6 @@ from halfseen.service.asgi import error_response, read_body, send_json
 from halfseen.service.auth import Authorizer
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError, internal_error, refusal
-from halfseen.service.metrics import RequestMetrics
 from halfseen.service.schemas import (
     DecisionRequest,
     ErrorReply,
@@ -35,9 +34,7 @@ _PATH = re.compile(r"/v1/streams/([^/]+)/((?:decisions|rewards)(?:/batch)?)")
 _LOG = logging.getLogger("halfseen.service")
 
 
-def decision_app(
-    engine: Engine, authorizer: Authorizer, metrics: RequestMetrics, limits: Limits, other_routes: ASGIApp
-) -> ASGIApp:
+def decision_app(engine: Engine, authorizer: Authorizer, limits: Limits, other_routes: ASGIApp) -> ASGIApp:
     """The ASGI application that answers requests for decisions and rewards, and passes the others on."""
 
     async def decide_all(name: str, body: bytes) -> object:
@@ -72,12 +69,14 @@ def decision_app(
         except Exception:
             _LOG.exception("a request to %s failed", route)  # the traceback, and nothing of the request
             error = internal_error()
+        # Before the reply, so that whoever has it finds it counted, whichever worker is asked.
+        engine.metrics.requests(route, 200 if error is None else error.status).inc()
+        engine.metrics.request_seconds(route).observe(perf_counter() - began)
         if error is None:
             await send_json(send, body)
         else:
             headers = {"allow": "POST"} if error.status == 405 else {}
             await error_response(error, **headers)(scope, receive, send)
-        metrics.observe(route, 200 if error is None else error.status, perf_counter() - began)
 
     return app
 

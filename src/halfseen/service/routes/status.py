@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from halfseen.service.auth import Authorizer
 from halfseen.service.docs_page import docs_page, docs_style
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import refusal
-from halfseen.service.metrics import CONTENT_TYPE, RequestMetrics
 from halfseen.service.openapi import refusals
 from halfseen.service.routes.streams import ALL_STREAMS, requires
 
 
-def service_routes(
-    engine: Engine, authorizer: Authorizer, request_metrics: RequestMetrics, describe: Callable[[], dict[str, Any]]
-) -> APIRouter:
+def service_routes(engine: Engine, authorizer: Authorizer, describe: Callable[[], dict[str, Any]]) -> APIRouter:
     router = APIRouter(tags=["service"])
 
     @router.get("/healthz")
@@ -38,8 +38,10 @@ def service_routes(
         "/metrics", response_class=PlainTextResponse, dependencies=[Depends(requires(authorizer, "read", ALL_STREAMS))]
     )
     async def metrics() -> Response:
-        """Counters and latencies of this worker, for Prometheus."""
-        return Response(request_metrics.prometheus_text(engine.measurements()), media_type=CONTENT_TYPE)
+        """Counters, gauges and latencies of all workers, for Prometheus."""
+        engine.update_gauges()
+        text = await asyncio.to_thread(generate_latest, engine.metrics.registry)  # reads two files per worker
+        return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     @router.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
