@@ -159,7 +159,7 @@ def rewards_of(rows, *, arms=3, points=100):
 @pytest.mark.parametrize("count", [1, 2, 7, 299, 300, 301, 4999, 5000])
 @pytest.mark.parametrize("points", [1, 10, 300])
 def test_blocks_cover_everything_in_no_more_points_than_asked_for(count, points):
-    ends = series.block_ends(count, points, least=round(count ** (1 / 3)))
+    ends = series.block_ends(count, points, min_length=round(count ** (1 / 3)))
     assert len(ends) <= points
     assert ends[-1] == count
     assert (np.diff(np.concatenate([[0], ends])) > 0).all()
