@@ -1,4 +1,4 @@
-"""What tests of the engine share."""
+"""Functions shared by the tests of the engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from halfseen.service.engine.loaded_stream import LoadedStream, fold_stream
 from halfseen.service.errors import ServiceError
 from halfseen.service.schemas import DecisionRequest, EngineSettings, RewardRequest, StreamSpec
 
-PLAIN = {"identify": False, "sweep_seconds": 0.05}
+SETTINGS = {"identify": False, "sweep_seconds": 0.05}
 
 
 def spec(name: str = "one", **changes: Any) -> StreamSpec:
@@ -29,7 +29,7 @@ def spec(name: str = "one", **changes: Any) -> StreamSpec:
 
 @asynccontextmanager
 async def opened(url: str, **settings: Any):
-    engine = await Engine.open(url, EngineSettings(**PLAIN | settings))
+    engine = await Engine.open(url, EngineSettings(**SETTINGS | settings))
     try:
         yield engine
     finally:
@@ -45,7 +45,7 @@ async def restarted(engine: Engine, url: str, **settings: Any):
 
 
 def with_engine(url: str, scenario: Callable[[Engine], Awaitable[Any]], **settings: Any) -> Any:
-    """Run a scenario on an engine of its own."""
+    """Run a scenario on a new engine."""
 
     async def run() -> Any:
         async with opened(url, **settings) as engine:
@@ -55,38 +55,38 @@ def with_engine(url: str, scenario: Callable[[Engine], Awaitable[Any]], **settin
 
 
 def on_engine(**settings: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
-    """Run an async test on an engine of its own, which is its argument `engine`; `url` is the database.
+    """Run an async test on a new engine, which is its argument `engine`. Its argument `url` is the database.
 
-    That is a database of the fixture `server`, the fixture `database`, or else a new SQLite file.
+    The database comes from the fixture `server` or `database` if the test has one. Otherwise it is a new SQLite file.
     """
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         names = list(inspect.signature(test).parameters)
         fixtures = [name for name in names if name not in ("engine", "url")]
-        place = next((name for name in ("server", "database") if name in fixtures), "tmp_path")
+        source = next((name for name in ("server", "database") if name in fixtures), "tmp_path")
 
         @functools.wraps(test)
-        def run(**given: Any) -> None:
-            where = given[place]
-            url = where.database() if place == "server" else where if place == "database" else str(where / "j.db")
-            rest = {name: given[name] for name in fixtures} | ({"url": url} if "url" in names else {})
-            with_engine(url, lambda engine: test(engine=engine, **rest), **settings)
+        def run(**values: Any) -> None:
+            value = values[source]
+            url = value.database() if source == "server" else value if source == "database" else str(value / "j.db")
+            arguments = {name: values[name] for name in fixtures} | ({"url": url} if "url" in names else {})
+            with_engine(url, lambda engine: test(engine=engine, **arguments), **settings)
 
         kind = inspect.Parameter.KEYWORD_ONLY
-        run.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in {*fixtures, place}])
+        run.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in {*fixtures, source}])
         return run
 
     return decorate
 
 
 def observation(number: int, entries: int = 3) -> list[float | None]:
-    """One of a fixed sequence; an entry is missing now and then."""
+    """Return an observation of a fixed sequence, in which some values are missing."""
     drawn = np.random.default_rng([7, number]).normal(size=entries).tolist()
-    return [None if (number + place) % 11 == 0 else value for place, value in enumerate(drawn)]
+    return [None if (number + index) % 11 == 0 else value for index, value in enumerate(drawn)]
 
 
 async def decide(engine: Engine, y: Any, available: Any = None, key: str | None = None, name: str = "one"):
-    """Decide on an observation, or on the one of that number."""
+    """Make a decision for the observation `y`, which may also be the number of an observation."""
     return await engine.decide(name, DecisionRequest(observation(y) if type(y) is int else y, available, key))
 
 
@@ -95,15 +95,15 @@ async def decide_all(engine: Engine, numbers: Any, name: str = "one"):
 
 
 async def reward(engine: Engine, decision: Any, value: Any, name: str = "one"):
-    """Reward a decision, which is given as such or by its id."""
-    identity = decision if isinstance(decision, str) else decision.id
-    return await engine.reward(name, RewardRequest(identity, value))
+    """Reward a decision, which may also be the id of a decision."""
+    decision_id = decision if isinstance(decision, str) else decision.id
+    return await engine.reward(name, RewardRequest(decision_id, value))
 
 
-async def refused(doing: Awaitable[Any], code: str, status: int) -> str:
-    """The message of the error, which is one line."""
+async def assert_refused(request: Awaitable[Any], code: str, status: int) -> str:
+    """Check that a request is refused with a one-line message, and return the message."""
     with pytest.raises(ServiceError) as raised:
-        await doing
+        await request
     assert (raised.value.code, raised.value.status) == (code, status)
     assert "\n" not in raised.value.message
     return raised.value.message
@@ -116,45 +116,45 @@ async def until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
 
 
 def metric(engine: Engine, name: str) -> float:
-    """The current value of a counter or a gauge."""
+    """Return the current value of a counter or a gauge."""
     engine.update_gauges()
     value = engine.metrics.registry.get_sample_value(f"halfseen_{name}")
     assert value is not None, name
     return value
 
 
-def plain(value: Any) -> Any:
-    """An option of an agent as JSON has it."""
+def as_json(value: Any) -> Any:
+    """Convert an option of an agent to a value that JSON can represent."""
     if isinstance(value, hs.LinearGaussianModel):
         fields = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
         return {name: getattr(value, name).tolist() for name in fields}
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def pay(identity: str) -> float:
-    """A reward that everybody can work out from the id of the decision."""
-    return int(hashlib.sha256(identity.encode()).hexdigest()[:8], 16) / 2**32 - 0.5
+def reward_of(decision_id: str) -> float:
+    """Return a reward that depends only on the id of the decision."""
+    return int(hashlib.sha256(decision_id.encode()).hexdigest()[:8], 16) / 2**32 - 0.5
 
 
-def refolded(url: str, name: str) -> LoadedStream:
-    """The stream as it follows from the journal alone."""
+def fold_journal(url: str, name: str) -> LoadedStream:
+    """Return the stream as it follows from the journal alone."""
     with closing(open_journal(url)) as journal:
         return fold_stream(journal, journal.stream(name))
 
 
-def held(engine: Engine, name: str = "one") -> LoadedStream:
-    """The stream as the engine has it in memory."""
+def loaded(engine: Engine, name: str = "one") -> LoadedStream:
+    """Return a stream that the engine has in memory."""
     return engine._store.loaded[name]
 
 
-def same(one: LoadedStream, other: LoadedStream) -> bool:
-    """Whether two streams are in the same state, bit for bit."""
+def same_state(first: LoadedStream, second: LoadedStream) -> bool:
+    """Return whether two streams are in the same state, bit for bit."""
     names = ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq", "open_decisions", "arms")
-    fields = all(getattr(one, name) == getattr(other, name) for name in names)
-    mine, theirs = one.agent.state(), other.agent.state()
-    return fields and mine.keys() == theirs.keys() and all(mine[key].tobytes() == theirs[key].tobytes() for key in mine)
+    fields = all(getattr(first, name) == getattr(second, name) for name in names)
+    one, two = first.agent.state(), second.agent.state()
+    return fields and one.keys() == two.keys() and all(one[key].tobytes() == two[key].tobytes() for key in one)
 
 
 def assert_folds(engine: Engine, url: str, name: str = "one") -> None:
-    """The stream in memory is, bit for bit, the one that follows from the journal."""
-    assert same(held(engine, name), refolded(url, name))
+    """Check that the stream in memory and the stream folded from the journal are the same, bit for bit."""
+    assert same_state(loaded(engine, name), fold_journal(url, name))

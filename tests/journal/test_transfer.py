@@ -8,7 +8,7 @@ import time
 from functools import partial
 
 import pytest
-from engine_tools import observation, pay, refolded, same, spec, with_engine
+from engine_tools import fold_journal, observation, reward_of, same_state, spec, with_engine
 
 from halfseen.cli.app import run_app
 from halfseen.errors import HalfseenError, InvalidInput
@@ -33,7 +33,7 @@ def played(tmp_path_factory) -> str:
         for name in ("names", "numbers"):
             made = [await engine.decide(name, DecisionRequest(observation(t), key=f"k{t}")) for t in range(12)]
             for decision in made[:10]:
-                await engine.reward(name, RewardRequest(decision.id, pay(decision.id)))
+                await engine.reward(name, RewardRequest(decision.id, reward_of(decision.id)))
         await engine.add_arm("names", "d")
         await engine.retire_arm("names", "a")
         await engine.decide("names", DecisionRequest(observation(20), ["b", "d"]))
@@ -76,8 +76,8 @@ def test_a_clock_that_was_ahead_travels_too(tmp_path, ending, monkeypatch):
     import_streams(target, read_events(tmp_path / f"out.{ending}"), fold_imported_stream)
     source.close(), target.close()
     assert record_of(urls[0]) == record_of(urls[1])
-    assert {one.waiting_since for one in refolded(urls[1], "one").open_decisions.values()} == {clock[0] // 1000}
-    assert same(refolded(urls[0], "one"), refolded(urls[1], "one"))
+    assert {one.waiting_since for one in fold_journal(urls[1], "one").open_decisions.values()} == {clock[0] // 1000}
+    assert same_state(fold_journal(urls[0], "one"), fold_journal(urls[1], "one"))
 
 
 @pytest.mark.parametrize("ending", ["ndjson", "parquet"])
@@ -92,7 +92,7 @@ def test_there_and_back(played, database, tmp_path, ending):
     kinds = {event.kind for part in record_of(played).values() for event in part[-1]}
     assert kinds >= {"created", "decided", "rewarded", "arm_added", "arm_retired", "retired", "model_accepted"}
     for name in ("names", "numbers"):
-        assert same(refolded(played, name), refolded(database, name))
+        assert same_state(fold_journal(played, name), fold_journal(database, name))
         assert target.snapshot(target.stream(name).id)[0] == found[name]
     with pytest.raises(JournalError, match="there is one of that name"):
         import_streams(target, read_events(file), fold_imported_stream)
@@ -111,7 +111,7 @@ def test_a_parquet_file_is_a_table_of_decisions(played, tmp_path):
     assert rows[3]["observation"] == decided[3].content.observation
     assert rows[3]["propensities"] == decided[3].content.propensities
     assert rows[0]["how"] == "late"
-    assert rows[0]["reward"] == pay(rows[0]["id"])
+    assert rows[0]["reward"] == reward_of(rows[0]["id"])
 
 
 def damaged(lines: list[dict], how: str) -> list[dict]:

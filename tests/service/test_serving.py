@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
-from engine_tools import decide, on_engine, refused, spec
+from engine_tools import assert_refused, decide, on_engine, spec
 from engine_tools import until as eventually
 from postgres_server import Server
 from service.served import environment, run_command, serving, until, workers_ready
@@ -448,7 +448,7 @@ async def test_a_full_disk_is_not_back_because_it_can_be_read(engine, tmp_path, 
     resource.setrlimit(resource.RLIMIT_FSIZE, (full, before[1]))
     try:
         for _ in range(6):
-            assert "cannot be used" in await refused(decide(engine, 1), "unavailable", 503)
+            assert "cannot be used" in await assert_refused(decide(engine, 1), "unavailable", 503)
             await asyncio.sleep(0.2)  # some sweeps
         assert not engine.ready()
     finally:

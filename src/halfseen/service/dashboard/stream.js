@@ -11,13 +11,13 @@ const MAX_SAMPLES = 300;
 export function streamPage(name) {
   const path = `/v1/streams/${encodeURIComponent(name)}`;
   const lead = make("p", { class: "lead" }, "Loading…");
-  const tiles = new Tiles(["Decisions shown", "Mean reward", "Uniform policy", "Without reward", "Latency (p99)"]);
+  const tiles = new Tiles(["Decisions shown", "Mean reward", "Uniform policy", "Waiting for rewards", "Latency (p99)"]);
   const select = make("select", { id: "coordinate" });
   const choice = make("div", { class: "choice", hidden: true }, make("label", { for: "coordinate" }, "Coordinate"), select);
   const rewards = new ChartCard("Rewards", "Mean of all rewards so far, compared with the estimated mean reward of choosing arms uniformly at random. Bands are 95 % intervals.", { wide: true });
   const arms = new ChartCard("Share of each arm", "How often each arm was chosen.");
   const context = new ChartCard("Estimated context", "The context at the most recent decisions, as the current model estimates it from the observations. The band is a 95 % interval, the dots are the observations.", { choice });
-  const waiting = new ChartCard("Decisions without a reward", "The decisions shown that have no reward yet, by age.");
+  const waiting = new ChartCard("Waiting for rewards", "The decisions shown that have no reward yet, by age.");
   const latency = new ChartCard("Latency", "Time from a request to its commit, for all streams of the worker that answers this page, since the page was opened.");
   const health = new HealthCard();
   const cards = make("div", { class: "cards" }, [rewards, arms, context, waiting, latency, health].map((card) => card.element));
