@@ -85,7 +85,7 @@ def kill(pid: int) -> None:
 
 
 async def check(url: str, lines: list[list]) -> Counter:
-    """Check that each acknowledged request is in the journal once, and that the state is that of a run without kills."""
+    """Check that each acknowledged request is in the journal once, and that the state equals a run without kills."""
     found: Counter = Counter()
     journal = open_journal(url)
     for name in ("one", "two"):
