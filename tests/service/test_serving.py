@@ -105,7 +105,7 @@ def test_a_service_for_other_machines_requires_tokens(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []  # no database was created
     without_auth = run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", "--no-auth")
     assert without_auth.returncode == 2
-    assert without_auth.stderr.startswith("error: host: expected a loopback address such as 127.0.0.1 because of")
+    assert without_auth.stderr.startswith("error: host: expected a loopback address such as 127.0.0.1, which")
     assert run_command(tmp_path, "token", "create", "--scope", "read", "--expires", "0.0000001").returncode == 0
     assert run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0").returncode == 2  # the token has expired
     secret = run_command(tmp_path, "token", "create", "--scope", "read").stdout.strip()

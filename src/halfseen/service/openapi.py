@@ -36,7 +36,7 @@ _ERRORS = {
     "429": "The token was used for too many requests per second.",
     "503": "The service is busy or its database is unavailable. Try again later.",
 }
-_SUCCESS = "The request succeeded."
+_SUCCESS = "Success"
 
 
 def ref(kind: type) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def serve(
         raise invalid("workers", "1, because only a PostgreSQL database can be shared by several workers", workers)
     loopback = is_loopback(host)
     if options.no_auth and not loopback:
-        raise invalid("host", "a loopback address such as 127.0.0.1 because of no-auth", host)
+        raise invalid("host", "a loopback address such as 127.0.0.1, which no-auth requires", host)
     if not loopback and _is_new_file(options.database):
         raise _token_required(host)
     with _bind(host, port) as listening:  # binding comes first, so that no database is created if the port is in use

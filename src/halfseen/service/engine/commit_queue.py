@@ -38,7 +38,7 @@ class CommitQueue:
         self.available = True  # whether the database answered last time
         self._away_since = 0.0
         self.stalled = False  # whether the current batch takes too long: a slow database or disk, or much to fold
-        self.refit_wanted = asyncio.Event()  # set when a stream needs a model; once before, to start the process early
+        self.refit_wanted = asyncio.Event()  # set when a stream needs a model, and once earlier to start the process
         self._identification_announced = False
 
     def submit(self, operation: Operation) -> asyncio.Future[list[Any]]:

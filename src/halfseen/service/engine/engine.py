@@ -103,7 +103,7 @@ class Engine:
     # ------------------------------------------------------------------ streams
 
     async def create_stream(self, spec: StreamSpec) -> StreamView:
-        """Create a stream, or return it if it exists with the same specification. Otherwise the name is a conflict."""
+        """Create a stream, or return it if it exists already. Raise 409 if it exists with another specification."""
         creation = await asyncio.to_thread(StreamCreation.prepare, spec)
         return await self._change(spec.name, creation.check, creates=creation)
 
@@ -131,7 +131,7 @@ class Engine:
         return [_view(row) for row in await self._read(lambda reader: reader.streams(after, limit))]
 
     async def streams_named(self, names: Sequence[str]) -> list[StreamView]:
-        """Those of the named streams that exist."""
+        """Return the named streams. Names that do not exist are ignored."""
         rows = await self._read(lambda reader: [reader.stream(name) for name in names])
         return [_view(row) for row in rows if row is not None]
 

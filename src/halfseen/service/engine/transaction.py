@@ -398,7 +398,8 @@ class StreamCreation:
             spec.check()
             seed_given = spec.seed is not None
             if not seed_given:
-                spec = msgspec.structs.replace(spec, seed=secrets.randbits(53))  # exact in every JSON parser
+                # Some JSON parsers read numbers as float64, which represents integers of up to 53 bits exactly.
+                spec = msgspec.structs.replace(spec, seed=secrets.randbits(53))
             msgspec.json.encode(spec)
             trial = make_agent(spec)
             decision = trial.decide(np.zeros(trial.policy.streams.observed))
