@@ -148,12 +148,12 @@ def loaded_stream(engine: Engine, name: str = "one") -> LoadedStream:
     return engine._store.loaded[name]
 
 
-def same_state(one: LoadedStream, other: LoadedStream) -> bool:
+def same_state(first: LoadedStream, second: LoadedStream) -> bool:
     """Whether two streams are in the same state, bit for bit."""
     names = ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq", "open_decisions", "arms")
-    fields = all(getattr(one, name) == getattr(other, name) for name in names)
-    mine, theirs = one.agent.state(), other.agent.state()
-    return fields and mine.keys() == theirs.keys() and all(mine[key].tobytes() == theirs[key].tobytes() for key in mine)
+    fields = all(getattr(first, name) == getattr(second, name) for name in names)
+    one, two = first.agent.state(), second.agent.state()
+    return fields and one.keys() == two.keys() and all(one[key].tobytes() == two[key].tobytes() for key in one)
 
 
 def assert_matches_journal(engine: Engine, url: str, name: str = "one") -> None:

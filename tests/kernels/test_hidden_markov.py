@@ -26,7 +26,9 @@ def setting(rounds=7, missing=0.0, seed=0):
 def test_statistics_of_one_pass_equal_those_of_all_paths(missing):
     chain, ys = setting(missing=missing)
     expected = expected_statistics(ys, chain.transition[0], chain.mean[0], chain.var[0])
-    assert log_likelihood(ys, chain.transition[0], chain.mean[0], chain.var[0]) == pytest.approx(expected["log_likelihood"])
+    assert log_likelihood(ys, chain.transition[0], chain.mean[0], chain.var[0]) == pytest.approx(
+        expected["log_likelihood"]
+    )
     # No iteration of EM, then one pass. With exponent 1 all rounds have the same weight.
     fit_start(ys, 0, 1.0, 0.01, *(array[0] for array in chain))
     belief = chain.belief[0]

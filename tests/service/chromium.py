@@ -1,4 +1,4 @@
-"""A real Chromium without a window, driven over the DevTools protocol through a pair of pipes."""
+"""A headless Chromium browser, controlled with the DevTools protocol through a pair of pipes."""
 
 import base64
 import json
@@ -9,19 +9,19 @@ import subprocess
 import time
 from pathlib import Path
 
-_WHERE = ("chromium", "chromium-browser", "google-chrome")
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def find_chromium():
-    """Its path; a test that needs it fails where it is not installed, and says what to install."""
-    for name in _WHERE:
-        if found := shutil.which(name):
-            return found
-    raise AssertionError("no Chromium on PATH: install the Debian package 'chromium'")
+    """Return the path of the browser. A test that needs it fails if it is not installed."""
+    for name in _NAMES:
+        if path := shutil.which(name):
+            return path
+    raise AssertionError("Chromium is not installed. Install the Debian package 'chromium'.")
 
 
 class Chromium:
-    """One browser with one page. Commands and events are NUL-ended JSON on file descriptors 3 and 4."""
+    """A browser with one page. Commands and events are NUL-terminated JSON on file descriptors 3 and 4."""
 
     def __init__(self, folder: Path):
         to_read, self._write = os.pipe()
@@ -37,10 +37,10 @@ class Chromium:
             "--disable-dev-shm-usage",
             *(["--no-sandbox"] if os.geteuid() == 0 else []),
         ]
-        # The shell moves our ends to the numbers that Chromium wants.
-        moved = f'exec 3<&{to_read} 4>&{to_write}; exec "$@"'
+        # The shell moves the ends of our pipes to the file descriptors that Chromium uses.
+        redirect = f'exec 3<&{to_read} 4>&{to_write}; exec "$@"'
         self._process = subprocess.Popen(
-            ["bash", "-c", moved, "chromium", find_chromium(), *flags, "about:blank"],
+            ["bash", "-c", redirect, "chromium", find_chromium(), *flags, "about:blank"],
             pass_fds=(to_read, to_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -75,19 +75,19 @@ class Chromium:
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))
             part = os.read(self._read, 1 << 20) if ready else b""
-            assert part, "Chromium has ended or hangs"
+            assert part, "Chromium has ended or does not answer"
             self._buffer += part
         message, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(message)
 
     def run(self, expression):
-        """The value of a JavaScript expression, awaited."""
-        found = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        """Return the value of a JavaScript expression. A promise is awaited."""
+        reply = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
 
     def wait_for(self, expression, seconds=30.0):
-        """Until the expression is true; its value."""
+        """Wait until the expression is true, and return its value."""
         deadline = time.monotonic() + seconds
         while True:
             value = self.run(expression)
@@ -95,7 +95,7 @@ class Chromium:
                 return value
             if time.monotonic() > deadline:
                 raise AssertionError(
-                    f"never true: {expression}\n{self.run('document.body.innerText')}\n{self.complaints()}"
+                    f"never true: {expression}\n{self.run('document.body.innerText')}\n{self.console_errors()}"
                 )
             time.sleep(0.1)
 
@@ -103,8 +103,8 @@ class Chromium:
         self.send("Page.navigate", url=url)
         self.wait_for("document.readyState === 'complete'")
 
-    def look(self, *, width, dark=False, height=900):
-        """The size of the window, a phone's below 600, and the colour scheme asked for."""
+    def set_display(self, *, width, dark=False, height=900):
+        """Set the size of the window and the colour scheme. A window narrower than 600 pixels is a phone."""
         self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -112,7 +112,7 @@ class Chromium:
         self.send("Emulation.setEmulatedMedia", features=[scheme])
 
     def screenshot(self, path: Path):
-        """The whole page as a PNG file."""
+        """Save the whole page as a PNG file."""
         picture = self.send("Page.captureScreenshot", captureBeyondViewport=True, format="png")
         path.write_bytes(base64.b64decode(picture["data"]))
 
@@ -129,22 +129,22 @@ class Chromium:
                 **text,
             )
 
-    def complaints(self):
-        """What the console and the browser's own log have to say: refused by a policy, errors, exceptions."""
+    def console_errors(self):
+        """Return the errors and warnings of the console, including violations of the content security policy."""
         self.run("1")
-        said = []
+        errors = []
         for event in self.events:
             params = event.get("params", {})
             if event.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
-                said.append(params["entry"]["text"])
+                errors.append(params["entry"]["text"])
             elif event.get("method") == "Runtime.exceptionThrown":
-                said.append(str(params["exceptionDetails"].get("exception", params)))
+                errors.append(str(params["exceptionDetails"].get("exception", params)))
             elif event.get("method") == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
-                said.append(str([one.get("value") or one.get("description") for one in params["args"]]))
-        return said
+                errors.append(str([one.get("value") or one.get("description") for one in params["args"]]))
+        return errors
 
     def requests(self):
-        """The addresses of everything that was fetched."""
+        """Return the URLs of all requests of the page."""
         self.run("1")
         return [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
 

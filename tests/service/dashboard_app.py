@@ -1,4 +1,4 @@
-"""The dashboard alone, in a server of its own thread: an engine, its routes, and a guard that knows one token."""
+"""The dashboard without the rest of the service, in a server that runs in a thread of the tests."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ def error_reply(_, error):
 
 
 class Served:
-    """The address, and the engine behind it, whose methods are called from any thread."""
+    """A running dashboard. `call` runs coroutines of its engine from any thread."""
 
     def __init__(self, url, engine, loop, secrets):
         self.url, self.engine, self._loop, self.secrets = url, engine, loop, secrets
@@ -32,17 +32,17 @@ class Served:
 
 @contextmanager
 def served(database, *, secrets=None, identify=True):
-    """`secrets`: tokens by their secret; None where none is asked for."""
-    ready, box = threading.Event(), {}
+    """Serve the dashboard. `secrets` has tokens by secret, or is None if no token is required."""
+    ready, running = threading.Event(), {}
 
     async def guard(request, name):
         if secrets is None:
             return None
         token = secrets.get(request.headers.get("authorization", "").removeprefix("Bearer "))
         if token is None:
-            raise ServiceError(401, "unauthorised", "token: expected 'Authorization: Bearer …, got none'")
+            raise ServiceError(401, "unauthorised", "token: expected a header 'Authorization: Bearer …', got none")
         if name is not None and token.streams is not None and name not in token.streams:
-            raise ServiceError(403, "forbidden", "token: expected one for this, got one for other streams")
+            raise ServiceError(403, "forbidden", "token: expected a token for this stream, got one for other streams")
         return token
 
     async def main():
@@ -55,8 +55,8 @@ def served(database, *, secrets=None, identify=True):
             while not server.started:
                 await asyncio.sleep(0.01)
             port = server.servers[0].sockets[0].getsockname()[1]
-            box["served"] = Served(f"http://127.0.0.1:{port}", engine, asyncio.get_running_loop(), secrets)
-            box["server"] = server
+            running["served"] = Served(f"http://127.0.0.1:{port}", engine, asyncio.get_running_loop(), secrets)
+            running["server"] = server
             ready.set()
             await serving
         finally:
@@ -66,7 +66,7 @@ def served(database, *, secrets=None, identify=True):
     thread.start()
     assert ready.wait(60)
     try:
-        yield box["served"]
+        yield running["served"]
     finally:
-        box["server"].should_exit = True
+        running["server"].should_exit = True
         thread.join(30)

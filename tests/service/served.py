@@ -1,4 +1,4 @@
-"""The service as a process of its own on the loopback, started and ended by a test."""
+"""The service as a separate process on the loopback interface, started and stopped by a test."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ import halfseen
 
 COMMAND = [sys.executable, "-m", "halfseen"]
 SOURCE = str(Path(halfseen.__file__).parents[1])
-PATIENCE = 120.0  # seconds; kernels may have to be compiled
+START_SECONDS = 120.0  # kernels may have to be compiled
 
 
 def environment() -> dict[str, str]:
-    """As the tests were started, without what the caller may have set for a service."""
+    """Return the environment of the tests without settings of a service."""
     return {name: value for name, value in os.environ.items() if name != "HALFSEEN_DATABASE"} | {
         "PYTHONPATH": SOURCE,
         "COLUMNS": "160",
@@ -34,10 +34,10 @@ def environment() -> dict[str, str]:
 
 
 class Served:
-    """A running service; `said` is what it has written so far."""
+    """A running service. `output` has the lines that it has printed so far."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        self.said: list[str] = []
+        self.output: list[str] = []
         self.process = subprocess.Popen(
             [*COMMAND, "serve", "--port", "0", *arguments],
             cwd=folder,
@@ -47,18 +47,18 @@ class Served:
             text=True,
             start_new_session=True,
         )
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        self._reader = threading.Thread(target=self._read_output, daemon=True)
+        self._reader.start()
         self.url = self._wait_for_address()
 
-    def _listen(self) -> None:
+    def _read_output(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said.append(line)
+            self.output.append(line)
 
     def _wait_for_address(self) -> str:
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
             found = re.search(r"listens on (\S+)", self.text)
             if found:
                 return found[1]
@@ -70,21 +70,21 @@ class Served:
 
     @property
     def text(self) -> str:
-        return "".join(self.said)
+        return "".join(self.output)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Its exit code, after it was asked to end."""
+        """Stop the service with a signal and return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(30)
-        self._listener.join(10)
+        self._reader.join(10)
         return code
 
     def kill(self) -> None:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
-        self._listener.join(10)
+        self._reader.join(10)
         if self.process.stdout is not None:
             self.process.stdout.close()
 
@@ -100,7 +100,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """An open service for all tests of a file that need no other."""
+    """A service without tokens, shared by the tests of a file."""
     with serving(tmp_path_factory.mktemp("service")) as running:
         yield running
 
@@ -112,14 +112,15 @@ def http(service: Served) -> Iterator[httpx.Client]:
 
 
 def until(done: Callable[[], bool], seconds: float = 90.0) -> None:
+    """Wait until `done` returns True."""
     end = time.monotonic() + seconds
     while not done():
-        assert time.monotonic() < end, "it took too long"
+        assert time.monotonic() < end, f"not done after {seconds} seconds"
         time.sleep(0.05)
 
 
 def metrics(client: httpx.Client) -> dict[str, float]:
-    """The values of all metrics, by name and labels, as prometheus_client reads them."""
+    """Return the values of all metrics by name and labels."""
     found = {}
     for family in text_string_to_metric_families(client.get("/metrics").text):
         for sample in family.samples:
@@ -129,7 +130,7 @@ def metrics(client: httpx.Client) -> dict[str, float]:
 
 
 def workers_ready(url: str) -> dict[int, bool]:
-    """Whether each worker is ready, by its process id, which is 0 here if there is only one worker."""
+    """Return whether each worker is ready, by process id. The process id is 0 if there is only one worker."""
     with httpx.Client(base_url=url) as client:
         ready = {name: value for name, value in metrics(client).items() if name.startswith("halfseen_ready")}
     return {int("0" + re.sub(r"\D", "", name)): value == 1 for name, value in ready.items()}

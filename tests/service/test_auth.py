@@ -1,4 +1,4 @@
-"""Tokens: who is let in, to what, until when; and that nothing secret is kept or said."""
+"""Tokens: which requests they allow, when they end, and that their secrets are neither stored nor printed."""
 
 from __future__ import annotations
 
@@ -57,37 +57,37 @@ def ask(service: Served, method: str, path: str, secret: str | None = None, **re
     return httpx.request(method, service.url + path, headers=headers, timeout=30, **rest)  # type: ignore[arg-type]
 
 
-ASKED = {"observation": [1.0]}
+DECISION = {"observation": [1.0]}
 NEW = {"name": "new", "observed": 1, "arms": 2}
 
 
 @pytest.mark.parametrize(
-    ("who", "method", "path", "body", "status"),
+    ("owner", "method", "path", "body", "status"),
     [
         ("read", "GET", "/v1/streams", None, 200),
         ("read", "GET", "/v1/streams/one", None, 200),
         ("read", "GET", "/v1/streams/one/journal", None, 200),
         ("read", "GET", "/metrics", None, 200),
-        ("read", "POST", "/v1/streams/one/decisions", ASKED, 403),
+        ("read", "POST", "/v1/streams/one/decisions", DECISION, 403),
         ("read", "POST", "/v1/streams/one/rewards", {"decision": "x", "value": 1}, 403),
         ("read", "POST", "/v1/streams", NEW, 403),
         ("read", "DELETE", "/v1/streams/one", None, 403),
         ("read", "POST", "/v1/streams/one/arms", {}, 403),
         ("read", "POST", "/v1/journal", None, 403),
-        ("decide", "POST", "/v1/streams/one/decisions", ASKED, 200),
-        ("decide", "POST", "/v1/streams/one/decisions/batch", {"decisions": [ASKED]}, 200),
-        ("decide", "GET", "/v1/streams/one", None, 200),  # whose arms are in the order of the answers' lists
+        ("decide", "POST", "/v1/streams/one/decisions", DECISION, 200),
+        ("decide", "POST", "/v1/streams/one/decisions/batch", {"decisions": [DECISION]}, 200),
+        ("decide", "GET", "/v1/streams/one", None, 200),  # clients that decide need the order of the arms
         ("decide", "GET", "/v1/streams", None, 403),
         ("decide", "GET", "/v1/streams/one/journal", None, 403),
         ("decide", "GET", "/v1/streams/one/series", None, 403),
         ("decide", "GET", "/v1/overview", None, 403),
         ("decide", "DELETE", "/v1/streams/one", None, 403),
         ("decide", "DELETE", "/v1/streams/one/arms/1", None, 403),
-        ("admin", "POST", "/v1/streams/two/decisions", ASKED, 200),
+        ("admin", "POST", "/v1/streams/two/decisions", DECISION, 200),
         ("admin", "GET", "/v1/streams/two", None, 200),
-        ("one", "POST", "/v1/streams/one/decisions", ASKED, 200),
+        ("one", "POST", "/v1/streams/one/decisions", DECISION, 200),
         ("one", "GET", "/v1/streams/one", None, 200),
-        ("one", "POST", "/v1/streams/two/decisions", ASKED, 403),
+        ("one", "POST", "/v1/streams/two/decisions", DECISION, 403),
         ("one", "POST", "/v1/streams/two/rewards/batch", {"rewards": []}, 403),
         ("one", "GET", "/v1/streams/two", None, 403),
         ("one", "GET", "/v1/streams/two/journal", None, 403),
@@ -98,7 +98,7 @@ NEW = {"name": "new", "observed": 1, "arms": 2}
         ("maker", "POST", "/v1/journal", None, 403),
         ("expired", "GET", "/v1/streams", None, 401),
         (None, "GET", "/v1/streams", None, 401),
-        (None, "POST", "/v1/streams/one/decisions", ASKED, 401),
+        (None, "POST", "/v1/streams/one/decisions", DECISION, 401),
         (None, "POST", "/v1/streams", NEW, 401),
         (None, "GET", "/v1/streams/one/journal", None, 401),
         (None, "GET", "/metrics", None, 401),
@@ -107,10 +107,10 @@ NEW = {"name": "new", "observed": 1, "arms": 2}
         (None, "GET", "/docs", None, 200),
     ],
 )
-def test_each_scope_opens_its_own_doors(
-    guarded: Served, tokens: dict[str, str], who: str | None, method: str, path: str, body: object, status: int
+def test_each_scope_allows_its_requests(
+    guarded: Served, tokens: dict[str, str], owner: str | None, method: str, path: str, body: object, status: int
 ) -> None:
-    answer = ask(guarded, method, path, None if who is None else tokens[who], json=body)
+    answer = ask(guarded, method, path, None if owner is None else tokens[owner], json=body)
     assert answer.status_code == status, answer.text
     if status == 401:
         assert answer.headers["www-authenticate"] == "Bearer"
@@ -119,8 +119,8 @@ def test_each_scope_opens_its_own_doors(
         assert answer.json()["error"]["code"] == "forbidden"
 
 
-def test_every_route_but_the_open_ones_wants_a_token(guarded: Served) -> None:
-    """Walked over the description, so that a route added later is not forgotten."""
+def test_every_route_except_health_checks_requires_a_token(guarded: Served) -> None:
+    """The routes come from the OpenAPI description, so that new routes are tested too."""
     paths = ask(guarded, "GET", "/openapi.json").json()["paths"]
     assert len(paths) > 8
     for path, methods in paths.items():
@@ -129,7 +129,7 @@ def test_every_route_but_the_open_ones_wants_a_token(guarded: Served) -> None:
             assert status == (200 if path in ("/healthz", "/readyz") else 401), (method, path)
 
 
-def test_a_token_for_one_stream_sees_that_one(guarded: Served, tokens: dict[str, str]) -> None:
+def test_a_token_for_one_stream_lists_only_that_stream(guarded: Served, tokens: dict[str, str]) -> None:
     found = ask(guarded, "GET", "/v1/streams", tokens["one"]).json()["streams"]
     assert [view["name"] for view in found] == ["one"]
 
@@ -137,40 +137,40 @@ def test_a_token_for_one_stream_sees_that_one(guarded: Served, tokens: dict[str,
 @pytest.mark.parametrize("change", [lambda t: t[:-1] + "!", lambda t: t[:-1], lambda t: t + "x", lambda t: t.upper(),
                                     lambda t: "halfseen__", lambda t: "x", lambda t: "é", lambda t: t.partition("_")[2],
                                     lambda t: "other_" + t.partition("_")[2]])  # fmt: skip
-def test_a_token_that_is_nearly_right_is_wrong(guarded: Served, tokens: dict[str, str], change) -> None:  # type: ignore[no-untyped-def]
+def test_a_token_that_is_almost_right_is_refused(guarded: Served, tokens: dict[str, str], change) -> None:  # type: ignore[no-untyped-def]
     value = b"Bearer " + change(tokens["admin"]).encode()
     answer = httpx.get(guarded.url + "/v1/streams", headers={"authorization": value})
     assert answer.status_code == 401
     assert httpx.get(guarded.url + "/v1/streams", headers={"authorization": "Basic eDp5"}).status_code == 401
 
 
-def test_a_token_made_and_revoked_while_the_service_runs(guarded: Served, folder: Path) -> None:
+def test_a_token_can_be_created_and_revoked_while_the_service_runs(guarded: Served, folder: Path) -> None:
     time.sleep(0.6)
     secret = token(folder, "--scope", "read", "--name", "for a while")
     assert ask(guarded, "GET", "/v1/streams", secret).status_code == 200
-    identity = secret.split("_")[1]
+    token_id = secret.split("_")[1]
     listed = run_command(folder, "token", "list")
-    assert identity in listed.stdout
+    assert token_id in listed.stdout
     assert "for a while" in listed.stdout
     assert secret.split("_", 2)[2] not in listed.stdout
-    assert run_command(folder, "token", "revoke", identity).returncode == 0
-    until = time.monotonic() + 10
+    assert run_command(folder, "token", "revoke", token_id).returncode == 0
+    end = time.monotonic() + 10
     while ask(guarded, "GET", "/v1/streams", secret).status_code == 200:
-        assert time.monotonic() < until, "still let in ten seconds after it was revoked"
+        assert time.monotonic() < end, "still accepted ten seconds after it was revoked"
         time.sleep(0.1)
     assert "revoked" in ask(guarded, "GET", "/v1/streams", secret).json()["error"]["message"]
-    again = run_command(folder, "token", "revoke", identity)
+    again = run_command(folder, "token", "revoke", token_id)
     assert again.returncode == 2
     assert len(again.stderr.splitlines()) == 1
 
 
-def test_no_secret_is_kept_or_said(guarded: Served, folder: Path, tokens: dict[str, str]) -> None:
+def test_secrets_are_neither_stored_nor_printed(guarded: Served, folder: Path, tokens: dict[str, str]) -> None:
     for secret in tokens.values():
         ask(guarded, "GET", "/v1/streams", secret)
-    hidden = [secret.split("_", 2)[2] for secret in tokens.values()]
-    kept = b"".join(path.read_bytes() for path in folder.iterdir())
-    for secret in hidden:
-        assert secret.encode() not in kept
+    secrets = [secret.split("_", 2)[2] for secret in tokens.values()]
+    stored = b"".join(path.read_bytes() for path in folder.iterdir())
+    for secret in secrets:
+        assert secret.encode() not in stored
         assert secret not in guarded.text
     with sqlite3.connect(folder / "halfseen.db") as database:
         assert all(len(row[0]) == 32 for row in database.execute("SELECT sha256 FROM tokens"))
@@ -186,7 +186,7 @@ def test_no_secret_is_kept_or_said(guarded: Served, folder: Path, tokens: dict[s
         (["--scope", "read", "--stream", "a/b"], "stream"),
     ],
 )
-def test_bad_tokens_are_not_made(tmp_path: Path, arguments: list[str], word: str) -> None:
+def test_invalid_options_of_tokens_are_refused(tmp_path: Path, arguments: list[str], word: str) -> None:
     done = run_command(tmp_path, "token", "create", *arguments)
     assert done.returncode == 2
     assert word in done.stderr
@@ -194,28 +194,28 @@ def test_bad_tokens_are_not_made(tmp_path: Path, arguments: list[str], word: str
     assert "no tokens" in run_command(tmp_path, "token", "list").stdout
 
 
-def test_a_token_for_a_stream_that_is_not_there_is_made_and_said(tmp_path: Path) -> None:
+def test_creating_a_token_for_a_stream_that_does_not_exist_prints_a_note(tmp_path: Path) -> None:
     arguments = ("token", "create", "--scope", "decide")
-    for streams, said in (((), False), (("--stream", "nosuch"), True)):
+    for streams, noted in (((), False), (("--stream", "nosuch"), True)):
         done = run_command(tmp_path, *arguments, *streams)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("halfseen_")
-        assert ("stream: got nosuch; there is no such stream yet" in done.stderr.splitlines()) is said
+        assert ("These streams do not exist yet: nosuch" in done.stderr.splitlines()) is noted
     admin = run_command(tmp_path, "token", "create", "--scope", "admin").stdout.strip()
     with serving(tmp_path) as service:
         made = {"name": "nosuch", "observed": 1, "arms": 2, "agent": "random"}
         assert ask(service, "POST", "/v1/streams", admin, json=made).status_code == 201
-        assert "no such stream" not in run_command(tmp_path, *arguments, "--stream", "nosuch").stderr
+        assert "do not exist" not in run_command(tmp_path, *arguments, "--stream", "nosuch").stderr
 
 
-# --------------------------------------------------------------------- the authorizer by itself
+# --------------------------------------------------------------------- the authorizer without a service
 
 
-def authorizer_with(kept: list[Token], **options: object) -> tuple[Authorizer, list[float]]:
+def authorizer_with(stored: list[Token], **options: object) -> tuple[Authorizer, list[float]]:
     now = [1_000_000.0]
 
     async def load() -> list[Token]:
-        return list(kept)
+        return list(stored)
 
     authorizer = Authorizer(load, clock=lambda: now[0], **{"open_at_first": False, **options})  # type: ignore[arg-type]
     asyncio.run(authorizer.refresh())
@@ -226,10 +226,10 @@ def bearer(secret: str) -> list[tuple[bytes, bytes]]:
     return [(b"host", b"127.0.0.1:8400"), (b"authorization", b"Bearer " + secret.encode())]
 
 
-def test_a_token_ends_at_its_time() -> None:
-    secret, kept = new_token(["read"], days=1, now=1_000_000.0)
-    authorizer, now = authorizer_with([kept])
-    assert authorizer.check(bearer(secret), "read") == kept
+def test_a_token_expires_on_time() -> None:
+    secret, record = new_token(["read"], days=1, now=1_000_000.0)
+    authorizer, now = authorizer_with([record])
+    assert authorizer.check(bearer(secret), "read") == record
     now[0] += 86_399.9
     authorizer.check(bearer(secret), "read")
     now[0] += 0.1
@@ -237,9 +237,9 @@ def test_a_token_ends_at_its_time() -> None:
         authorizer.check(bearer(secret), "read")
 
 
-def test_the_rate_is_of_each_token() -> None:
-    (secret, kept), (other, kept_too) = new_token(["read"]), new_token(["read"])
-    authorizer, now = authorizer_with([kept, kept_too], rate=3.0)
+def test_the_rate_limit_is_per_token() -> None:
+    (secret, record), (other, other_record) = new_token(["read"]), new_token(["read"])
+    authorizer, now = authorizer_with([record, other_record], rate=3.0)
     for _ in range(3):
         authorizer.check(bearer(secret), "read")
     with pytest.raises(ServiceError) as refused:
@@ -252,11 +252,11 @@ def test_the_rate_is_of_each_token() -> None:
         authorizer.check(bearer(secret), "read")
 
 
-def test_an_open_service_closes_with_its_first_token() -> None:
-    kept: list[Token] = []
-    authorizer, _ = authorizer_with(kept, open_at_first=True)
+def test_tokens_are_required_as_soon_as_one_exists() -> None:
+    stored: list[Token] = []
+    authorizer, _ = authorizer_with(stored, open_at_first=True)
     assert authorizer.check([(b"host", b"localhost:8400")], "admin") is None
-    kept.append(new_token(["read"], days=1, now=0.0)[1])  # long expired
+    stored.append(new_token(["read"], days=1, now=0.0)[1])  # an expired token
     asyncio.run(authorizer.refresh())
     with pytest.raises(ServiceError, match="token"):
         authorizer.check([(b"host", b"localhost:8400")], "read")
@@ -269,7 +269,7 @@ def test_an_open_service_closes_with_its_first_token() -> None:
         ([(b"host", b"localhost")], True),
         ([(b"host", b"[::1]:8400")], True),
         ([(b"host", b"localhost:8400"), (b"origin", b"http://localhost:8400")], True),
-        ([(b"host", b"evil.example:8400")], False),  # a name bent to point here
+        ([(b"host", b"evil.example:8400")], False),  # DNS rebinding
         ([(b"host", b"127.0.0.1.evil.example")], False),
         ([(b"host", b"localhost:8400"), (b"origin", b"http://evil.example")], False),
         ([(b"host", b"localhost:8400"), (b"origin", b"null")], False),
@@ -277,7 +277,7 @@ def test_an_open_service_closes_with_its_first_token() -> None:
         ([(b"host", b"[:")], False),
     ],
 )
-def test_an_open_service_hears_no_foreign_pages(headers: list[tuple[bytes, bytes]], ok: bool) -> None:
+def test_without_tokens_requests_of_other_sites_are_refused(headers: list[tuple[bytes, bytes]], ok: bool) -> None:
     authorizer, _ = authorizer_with([], open_at_first=True)
     if ok:
         assert authorizer.check(headers, "admin") is None
@@ -287,19 +287,19 @@ def test_an_open_service_hears_no_foreign_pages(headers: list[tuple[bytes, bytes
         assert refused.value.status == 403
 
 
-def test_what_counts_as_this_machine() -> None:
+def test_loopback_addresses_are_recognised() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "127.evil.example", "example.com", "")))
 
 
-def test_tokens_of_no_known_scope_are_refused() -> None:
+def test_a_token_needs_a_scope() -> None:
     with pytest.raises(HalfseenError, match="scope"):
         new_token([])
 
 
-def test_looking_makes_no_database(tmp_path: Path) -> None:
+def test_commands_that_fail_or_only_read_do_not_create_a_database(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.ndjson"
-    wrong.write_text("no record\n")
+    wrong.write_text("not an event\n")
     assert "no tokens" in run_command(tmp_path, "token", "list").stdout
     for arguments in (["token", "revoke", "x"], ["import", wrong.name]):
         done = run_command(tmp_path, *arguments)

@@ -1,4 +1,4 @@
-"""What docs/how-to/from-personalizer.md says of a log of one's own: it is brought in, and the stream has learnt it."""
+"""The code in docs/how-to/from-personalizer.md, which imports an existing log into a stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import halfseen as hs
 PAGE = Path(__file__).parents[2] / "docs/how-to/from-personalizer.md"
 
 
-def test_a_log_of_ones_own_is_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_learns_from_an_imported_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     rows = [
         (f"2026-03-01T17:{n // 60:02}:{n % 60:02}+00:00", [n % 5, 1], arm, 0.5, float(arm == "sport"))
@@ -36,7 +36,7 @@ def test_a_log_of_ones_own_is_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert len(lines) == 1 + 2 * 400 + 2
 
 
-def test_the_log_on_the_page_is_brought_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_on_the_page_can_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(compile(code, PAGE.name, "exec"), {})
@@ -44,7 +44,7 @@ def test_the_log_on_the_page_is_brought_in(tmp_path: Path, monkeypatch: pytest.M
     assert (done.returncode, done.stdout) == (0, "home: 7 events\n"), done.stderr
 
 
-def test_an_agent_learns_from_what_a_rule_plays(tmp_path: Path) -> None:
+def test_an_agent_learns_while_a_rule_chooses_the_arms(tmp_path: Path) -> None:
     with serving(tmp_path) as service, hs.Client(service.url) as client:
         client.create_stream("home", observed=1, arms=["news", "sport"], agent="ts-pco", seed=1)
         for _ in range(50):

@@ -1,4 +1,4 @@
-"""Offers of another protocol are declined and the request is served, checked on the bytes of real connections."""
+"""The service declines offers to upgrade the connection and serves the request. The tests use real connections."""
 
 import socket
 import threading
@@ -35,7 +35,7 @@ def port():
 
 
 def talk(port, *pieces, length):
-    """The first `length` bytes that come back, or all up to the end of the connection."""
+    """Send pieces of data and return `length` bytes of the reply, or fewer if the connection ends earlier."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         got = b""
         for piece in pieces:
@@ -61,22 +61,22 @@ PLAIN = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
 
 
 @pytest.mark.parametrize("cut", [0, 5, 60, OFFER.index(b"body") - 1, OFFER.index(b"body"), len(OFFER) - 1])
-def test_an_offer_is_declined_and_its_body_kept(port, cut):
-    want = replies(4, 3, 4)
-    assert talk(port, OFFER[:cut], OFFER[cut:] + PLAIN + OFFER, length=len(want)) == want
+def test_an_offer_is_declined_without_losing_the_body(port, cut):
+    expected = replies(4, 3, 4)
+    assert talk(port, OFFER[:cut], OFFER[cut:] + PLAIN + OFFER, length=len(expected)) == expected
 
 
-def test_an_offer_with_a_chunked_body(port):
+def test_an_offer_with_a_chunked_body_is_declined(port):
     assert talk(port, CHUNKED_OFFER + PLAIN, length=len(replies(2, 3))) == replies(2, 3)
 
 
 def test_other_requests_are_served_as_usual(port):
     assert talk(port, PLAIN, PLAIN, length=len(replies(3, 3))) == replies(3, 3)
     waiting = PLAIN.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
-    want = b"HTTP/1.1 100 Continue\r\n\r\n" + replies(3)
-    assert talk(port, waiting[:-3], waiting[-3:], length=len(want)) == want
+    expected = b"HTTP/1.1 100 Continue\r\n\r\n" + replies(3)
+    assert talk(port, waiting[:-3], waiting[-3:], length=len(expected)) == expected
 
 
 @pytest.mark.parametrize("request_", [b"nonsense\r\n\r\n", b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n"])
-def test_what_is_no_http_and_a_tunnel_end_the_connection(port, request_):
+def test_invalid_http_and_tunnels_end_the_connection(port, request_):
     assert talk(port, request_, length=1 << 20).startswith(b"HTTP/1.1 400 ")

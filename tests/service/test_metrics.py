@@ -1,4 +1,4 @@
-"""GET /metrics: one worker, and several that add up their metrics."""
+"""GET /metrics with one worker and with several workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPEC = {"name": "s", "observed": 2, "arms": 2, "agent": "ts-pco"}
 
 
 def values(service: Served) -> dict[str, float]:
-    """All metrics, over a new connection, which any worker may accept."""
+    """Return all metrics, requested over a new connection, which any worker may accept."""
     with httpx.Client(base_url=service.url, timeout=60) as client:
         return metrics(client)
 
@@ -34,7 +34,7 @@ def decide(service: Served, number: int) -> None:
 
 
 def assert_decisions(service: Served, number: float) -> None:
-    """Every worker gives the same sums."""
+    """Check that every worker returns the same sums."""
     for _ in range(10):
         found = values(service)
         assert found[DECISIONS] == number
@@ -43,7 +43,7 @@ def assert_decisions(service: Served, number: float) -> None:
         assert found["halfseen_decide_seconds_count"] == number
 
 
-def test_workers_add_up_their_metrics(tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_are_summed_over_all_workers(tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -52,7 +52,7 @@ def test_workers_add_up_their_metrics(tmp_path: Path, postgres: Server, monkeypa
         until(lambda: sum(workers_ready(service.url).values()) == 2)
         sent = 200
         decide(service, sent)
-        while values(service)["halfseen_resident_streams"] < 2 and sent < 5_000:  # one worker has served all of them
+        while values(service)["halfseen_resident_streams"] < 2 and sent < 5_000:  # until both workers have served some
             decide(service, 10)
             sent += 10
         assert_decisions(service, sent)
@@ -73,7 +73,7 @@ def test_workers_add_up_their_metrics(tmp_path: Path, postgres: Server, monkeypa
         decide(service, 50)
         assert_decisions(service, sent + 50)
 
-        service.process.send_signal(signal.SIGTTOU)  # one worker less
+        service.process.send_signal(signal.SIGTTOU)  # makes uvicorn end one worker
         until(lambda: len(workers_ready(service.url)) == 1)
         assert_decisions(service, sent + 50)
         assert [path.name.startswith("halfseen-metrics-") for path in temporary.iterdir()] == [True]
@@ -81,13 +81,15 @@ def test_workers_add_up_their_metrics(tmp_path: Path, postgres: Server, monkeypa
     assert list(temporary.iterdir()) == []
 
 
-def test_workers_need_a_folder_for_their_metrics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_workers_do_not_start_without_a_folder_for_their_metrics(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(HalfseenError, match="Set TMPDIR to a folder"), serving_module._shared_metrics():
         pass
 
 
-def test_latencies_are_in_the_histogram_and_in_the_summary() -> None:
+def test_the_histogram_and_the_summary_of_latencies_agree() -> None:
     measured = Metrics()
     for number in range(100):
         measured.latencies["decide"].add(number / 1024)

@@ -1,4 +1,4 @@
-"""The description is true: it is valid, it covers every route, and no request made from it breaks the service."""
+"""The OpenAPI description is valid and covers every route, and no request generated from it breaks the service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from service.served import Served, metrics
 
 
-def test_it_describes_every_route(http: httpx.Client) -> None:
+def test_the_description_covers_every_route(http: httpx.Client) -> None:
     found = http.get("/openapi.json").json()
     assert found["openapi"].startswith("3.")
     paths = found["paths"]
@@ -29,12 +29,12 @@ def _references(value: object) -> set[str]:
     return set()
 
 
-def test_no_request_made_from_it_breaks_the_service(service: Served, http: httpx.Client) -> None:
-    """Schemathesis makes requests from the description, right and wrong; none may end in a 5xx."""
+def test_no_generated_request_breaks_the_service(service: Served, http: httpx.Client) -> None:
+    """Schemathesis generates valid and invalid requests from the description. No reply may have a 5xx status."""
     http.post("/v1/streams", json={"name": "0", "observed": 2, "arms": 2, "agent": "ts-pco"})
     schema = schemathesis.openapi.from_url(service.url + "/openapi.json")
     tried = 0
-    # what an import takes is no JSON: test_routes.py has bad ones of it
+    # The body of an import is not JSON. test_routes.py tests invalid imports.
     for found in schema.exclude(path="/v1/journal", method="POST").get_all_operations():
         operation = found.ok()
 

@@ -1,4 +1,4 @@
-"""`halfseen serve`: how it starts, what it refuses, its workers, what it says of trouble, how it ends."""
+"""`halfseen serve`: how it starts and ends, the settings it refuses, its workers, and what it logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import httpx
 import psycopg
 import pytest
 from engine_tools import decide, expect_error, on_engine, spec
-from engine_tools import wait_until as eventually
+from engine_tools import until as eventually
 from postgres_server import Server
 from service.served import environment, run_command, serving, until, workers_ready
 
@@ -38,7 +38,7 @@ from halfseen.service.errors import ServiceError, refusal
 from halfseen.service.serving import serve
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
-announced: list[str] = []
+announced: list[str] = []  # addresses of services that have started in this process
 SPEC = {"name": "s", "observed": 2, "arms": 2, "agent": "ts-pco"}
 TESTS = Path(__file__).parents[1]
 
@@ -46,13 +46,13 @@ TESTS = Path(__file__).parents[1]
 # ---------------------------------------------------------------------- the command
 
 
-def test_it_says_where_it_is_and_how_to_try_it(tmp_path: Path) -> None:
+def test_the_first_message_has_the_address_and_commands_that_work(tmp_path: Path) -> None:
     with serving(tmp_path, "--database", "mine.db") as service:
         assert "data: mine.db" in service.text
-        tried = [line.split("curl ")[1] for line in service.text.splitlines() if "curl " in line]
-        assert len(tried) == 2
-        for line in tried:  # as a shell would read them
-            url, _, body = line.partition(" -d ")
+        commands = [line.split("curl ")[1] for line in service.text.splitlines() if "curl " in line]
+        assert len(commands) == 2
+        for command in commands:
+            url, _, body = command.partition(" -d ")
             answer = httpx.post(url, content=body.strip().strip("'").encode(), timeout=60)
             assert answer.is_success, answer.text
         assert answer.json()["arm"] in ("a", "b")
@@ -60,11 +60,10 @@ def test_it_says_where_it_is_and_how_to_try_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_cleanly_and_goes_on_where_it_was(tmp_path: Path, number: int) -> None:
-    """Under load: every decision that was answered is there afterwards, and the exit code is 0."""
+def test_a_service_that_ends_under_load_loses_no_answered_decision(tmp_path: Path, number: int) -> None:
     answered: list[str] = []
 
-    def press(url: str, stop: threading.Event) -> None:
+    def send_requests(url: str, stop: threading.Event) -> None:
         with httpx.Client(base_url=url) as client:
             while not stop.is_set():
                 try:
@@ -78,7 +77,7 @@ def test_it_ends_cleanly_and_goes_on_where_it_was(tmp_path: Path, number: int) -
         made = httpx.post(service.url + "/v1/streams", json={"name": "s", "observed": 2, "arms": 2, "agent": "ts-pco"})
         assert made.status_code == 201
         stop = threading.Event()
-        callers = [threading.Thread(target=press, args=(service.url, stop)) for _ in range(4)]
+        callers = [threading.Thread(target=send_requests, args=(service.url, stop)) for _ in range(4)]
         for caller in callers:
             caller.start()
         while len(answered) < 50:
@@ -88,26 +87,27 @@ def test_it_ends_cleanly_and_goes_on_where_it_was(tmp_path: Path, number: int) -
         for caller in callers:
             caller.join()
     assert code == 0, service.text
-    assert "stopped; everything answered is in" in service.text
+    assert "Stopped. All answered requests are recorded in" in service.text
     assert "Traceback" not in service.text
     with serving(tmp_path) as service:
         lines = httpx.get(service.url + "/v1/streams/s/journal").text.splitlines()
-        kept = [line["id"] for line in map(json.loads, lines) if line["kind"] == "decided"]
-        assert set(answered) <= set(kept)
+        recorded = [line["id"] for line in map(json.loads, lines) if line["kind"] == "decided"]
+        assert set(answered) <= set(recorded)
         assert httpx.post(service.url + "/v1/streams/s/decisions", json={"observation": [1, 2]}).status_code == 200
 
 
-def test_other_machines_need_tokens(tmp_path: Path) -> None:
+def test_a_service_for_other_machines_requires_tokens(tmp_path: Path) -> None:
     refused = run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0")
     assert refused.returncode == 2
-    assert refused.stderr.startswith("error: host: expected a token first, got 0.0.0.0 without a live token")
+    assert refused.stderr.startswith("error: host: expected a loopback address such as 127.0.0.1, or a token first")
+    assert refused.stderr.endswith("got 0.0.0.0 and no valid token\n")
     assert len(refused.stderr.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []  # no database was made for it
-    open_house = run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", "--no-auth")
-    assert open_house.returncode == 2
-    assert open_house.stderr.startswith("error: no-auth: ")
+    assert list(tmp_path.iterdir()) == []  # no database was created
+    without_auth = run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", "--no-auth")
+    assert without_auth.returncode == 2
+    assert without_auth.stderr.startswith("error: host: expected a loopback address such as 127.0.0.1, which")
     assert run_command(tmp_path, "token", "create", "--scope", "read", "--expires", "0.0000001").returncode == 0
-    assert run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0").returncode == 2  # it has ended already
+    assert run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0").returncode == 2  # the token has expired
     secret = run_command(tmp_path, "token", "create", "--scope", "read").stdout.strip()
     with serving(tmp_path, "--host", "0.0.0.0") as service:
         url = service.url.replace("0.0.0.0", "127.0.0.1")
@@ -116,14 +116,14 @@ def test_other_machines_need_tokens(tmp_path: Path) -> None:
         assert httpx.get(url + "/v1/streams", headers={"authorization": f"Bearer {secret}"}).status_code == 200
 
 
-def test_tokens_may_be_left_aside_on_this_machine(tmp_path: Path) -> None:
+def test_no_auth_ignores_tokens_on_the_same_machine(tmp_path: Path) -> None:
     assert run_command(tmp_path, "token", "create", "--scope", "read").returncode == 0
     with serving(tmp_path, "--no-auth") as service:
         assert httpx.get(service.url + "/v1/streams").status_code == 200
         assert httpx.get(service.url + "/v1/streams", headers={"host": "evil.example"}).status_code == 403
 
 
-def test_limits_are_set_where_it_is_started(tmp_path: Path) -> None:
+def test_limits_are_set_on_the_command_line(tmp_path: Path) -> None:
     with serving(tmp_path, "--limit", "batch=2", "--limit", "streams=1", "--limit", "body_bytes=500") as service:
         spec = {"observed": 1, "arms": 2, "agent": "random"}
         assert httpx.post(service.url + "/v1/streams", json={"name": "a", **spec}).status_code == 201
@@ -135,12 +135,11 @@ def test_limits_are_set_where_it_is_started(tmp_path: Path) -> None:
         assert httpx.post(service.url + "/v1/streams/a/decisions", content=b" " * 501).status_code == 413
 
 
-def test_several_workers_share_the_streams_and_survive_each_other(tmp_path: Path, postgres: Server) -> None:
-    """Two processes on PostgreSQL; one of them is killed under load. Nothing that was answered is lost."""
+def test_no_answered_decision_is_lost_if_one_of_two_workers_is_killed(tmp_path: Path, postgres: Server) -> None:
     answered: list[str] = []
     stop = threading.Event()
 
-    def press(url: str) -> None:
+    def send_requests(url: str) -> None:
         with hs.Client(url, retries=10) as client:
             while not stop.is_set():
                 answered.append(client.decide("s", [1.0, 2.0]).id)
@@ -148,54 +147,57 @@ def test_several_workers_share_the_streams_and_survive_each_other(tmp_path: Path
     with serving(tmp_path, "--database", postgres.database(), "--workers", "2") as service:
         with hs.Client(service.url, retries=10) as client:
             client.create_stream("s", observed=2, arms=2, agent="ts-pco")
-        callers = [threading.Thread(target=press, args=(service.url,)) for _ in range(4)]
+        callers = [threading.Thread(target=send_requests, args=(service.url,)) for _ in range(4)]
         for caller in callers:
             caller.start()
         until(lambda: len(answered) >= 50 and sum(workers_ready(service.url).values()) == 2)
         os.kill(min(workers_ready(service.url)), signal.SIGKILL)
-        seen = len(answered)
-        until(lambda: len(answered) >= seen + 50)
+        before = len(answered)
+        until(lambda: len(answered) >= before + 50)
         stop.set()
         for caller in callers:
             caller.join()
         lines = httpx.get(service.url + "/v1/streams/s/journal", timeout=60).text.splitlines()
-        kept = [line["id"] for line in map(json.loads, lines) if line["kind"] == "decided"]
-        assert set(answered) <= set(kept)
-        assert len(set(kept)) == len(kept)
+        recorded = [line["id"] for line in map(json.loads, lines) if line["kind"] == "decided"]
+        assert set(answered) <= set(recorded)
+        assert len(set(recorded)) == len(recorded)
         assert service.stop() == 0, service.text
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
-        (["--workers", "2"], "workers: expected 1, or a database in PostgreSQL, got 2"),
-        (["--limit", "bach=2"], "did you mean 'batch'"),
-        (["--limit", "batch=two"], "limit batch: got 'two'"),
-        (["--limit", "batch=0"], "batch: got 0"),
-        (["--database", "mysql://user:hush@host/x"], "database: got"),
-        (["--database", "no/such/folder/x.db"], "database: got"),
-        (["--host", "999.1.1.1"], "host: got"),
+        (
+            ["--workers", "2"],
+            "workers: expected 1, because only a PostgreSQL database can be shared by several workers, got 2",
+        ),
+        (["--limit", "bach=2"], "Did you mean 'batch'?"),
+        (["--limit", "batch=two"], "limit batch: expected a number, got 'two'"),
+        (["--limit", "batch=0"], "batch: expected a number of at least 1, got 0"),
+        (["--database", "mysql://user:hush@host/x"], "database: expected"),
+        (["--database", "no/such/folder/x.db"], "Cannot open the database 'no/such/folder/x.db'"),
+        (["--host", "999.1.1.1"], "host: expected"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_invalid_options_are_refused_in_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
     done = run_command(tmp_path, "serve", "--port", "0", *arguments)
     assert done.returncode == 2
-    assert words in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "hush" not in done.stderr
 
 
-def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         done = run_command(tmp_path, "serve", "--port", str(taken.getsockname()[1]))
     assert done.returncode == 2
-    assert done.stderr.startswith("error: port: got 127.0.0.1:")
+    assert done.stderr.startswith("error: port: expected a free address, got 127.0.0.1:")
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_requests_are_logged_only_on_request_and_never_their_tokens(tmp_path: Path) -> None:
+def test_the_access_log_is_optional_and_does_not_contain_tokens(tmp_path: Path) -> None:
     secret = run_command(tmp_path, "token", "create", "--scope", "read").stdout.strip()
     headers = {"authorization": f"Bearer {secret}"}
     for arguments, logged in (((), False), (("--access-log",), True)):
@@ -221,52 +223,53 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def never(address: str, closed: bool) -> None:
+def announce_and_stop(address: str, closed: bool) -> None:
     announced.append(address)
-    os.kill(os.getpid(), signal.SIGTERM)  # or it would serve for ever
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.mark.usefixtures("handlers")
-def test_a_port_in_use_is_refused_before_a_database_is_made(tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused_before_a_database_is_created(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(HalfseenError, match="an address that is free"):
-            serve(ServeOptions(str(tmp_path / "x.db")), host="127.0.0.1", port=port, announce=never)
+        with pytest.raises(HalfseenError, match="expected a free address"):
+            serve(ServeOptions(str(tmp_path / "x.db")), host="127.0.0.1", port=port, announce=announce_and_stop)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("handlers")
-def test_of_two_that_start_at_the_same_moment_one_gets_the_port(
+def test_if_two_services_start_at_the_same_time_only_one_gets_the_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are bound before either listens; the other is the first to."""
+    """Both have bound the port before one of them listens."""
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", 0))
         monkeypatch.setattr(serving_module, "_warm_up", other.listen)
-        with pytest.raises(HalfseenError, match=r"port: expected an address that is free, got 127.0.0.1:\d+ \(.+\)"):
-            serve(ServeOptions(str(tmp_path / "x.db")), host="127.0.0.1", port=other.getsockname()[1], announce=never)
+        options, port = ServeOptions(str(tmp_path / "x.db")), other.getsockname()[1]
+        with pytest.raises(HalfseenError, match=r"port: expected a free address, got 127.0.0.1:\d+ \(.+\)"):
+            serve(options, host="127.0.0.1", port=port, announce=announce_and_stop)
 
 
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_signal_that_comes_while_the_engine_opens_is_heard(
+def test_a_signal_while_the_engine_is_opening_ends_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     closed: list[bool] = []
-    opening, closing = Engine.open, Engine.close
+    original_open, original_close = Engine.open, Engine.close
 
-    async def opened(*arguments: object) -> Engine:
+    async def open_with_signal(*arguments: object) -> Engine:
         os.kill(os.getpid(), number)
-        return await opening(*arguments)  # type: ignore[arg-type]
+        return await original_open(*arguments)  # type: ignore[arg-type]
 
     async def close(self: Engine) -> None:
-        await closing(self)
+        await original_close(self)
         closed.append(True)
 
-    monkeypatch.setattr(Engine, "open", opened)
+    monkeypatch.setattr(Engine, "open", open_with_signal)
     monkeypatch.setattr(Engine, "close", close)
-    serve(ServeOptions(str(tmp_path / "x.db")), host="127.0.0.1", port=0, announce=never)
+    serve(ServeOptions(str(tmp_path / "x.db")), host="127.0.0.1", port=0, announce=announce_and_stop)
     assert closed == [True]
     assert announced == []
 
@@ -275,12 +278,12 @@ def test_a_signal_that_comes_while_the_engine_opens_is_heard(
 
 
 @contextmanager
-def played(play: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def failing_workers(scenario: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     folder.mkdir()
-    source = environment()
+    variables = environment()
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.workers_play", play, str(folder)],
-        env=source | {"PYTHONPATH": os.pathsep.join([str(TESTS), source["PYTHONPATH"]])},
+        [sys.executable, "-m", "service.failing_workers", scenario, str(folder)],
+        env=variables | {"PYTHONPATH": os.pathsep.join([str(TESTS), variables["PYTHONPATH"]])},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -296,8 +299,8 @@ def played(play: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.stdout.close()
 
 
-def group(process: subprocess.Popen[str]) -> bool:
-    """Whether anybody of its process group is there."""
+def group_exists(process: subprocess.Popen[str]) -> bool:
+    """Return whether a process of the process group is running."""
     try:
         os.killpg(process.pid, 0)
     except ProcessLookupError:
@@ -306,71 +309,72 @@ def group(process: subprocess.Popen[str]) -> bool:
 
 
 @pytest.mark.slow
-def test_a_first_worker_that_ends_before_it_answers_ends_all(tmp_path: Path) -> None:
-    with played("first_dies", tmp_path / "play") as process:
-        said, _ = process.communicate(timeout=60)
-        assert process.returncode == 2, said
-        assert "workers: got one that ended before it answered" in said
-        until(lambda: not group(process), 10)  # the tracker of multiprocessing ends a moment later
+def test_all_workers_end_if_the_first_ends_before_it_is_ready(tmp_path: Path) -> None:
+    with failing_workers("first_dies", tmp_path / "workers") as process:
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 2, output
+        assert "A worker ended before it was ready." in output
+        until(lambda: not group_exists(process), 10)  # the resource tracker of multiprocessing ends a little later
 
 
 @pytest.mark.slow
-def test_a_worker_that_cannot_be_started_again_is_no_good_end(tmp_path: Path) -> None:
-    with played("third_fails", tmp_path / "play") as process:
+def test_all_workers_end_if_one_cannot_be_started_again(tmp_path: Path) -> None:
+    with failing_workers("third_fails", tmp_path / "workers") as process:
         assert process.stdout is not None
         while process.stdout.readline() != "ready\n":
             assert process.poll() is None
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         workers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        until(lambda: len(list((tmp_path / "play").iterdir())) >= 2, 30)
+        until(lambda: len(list((tmp_path / "workers").iterdir())) >= 2, 30)
         os.kill(max(workers), signal.SIGKILL)
-        said, _ = process.communicate(timeout=60)
-        assert process.returncode == 2, said
-        assert "workers: got one that could not be started" in said
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 2, output
+        assert "A worker could not be started." in output
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_that_waits_for_its_database_leaves_quietly(tmp_path: Path, number: signal.Signals) -> None:
-    with played("waiting", tmp_path / "play") as process:
+def test_a_worker_that_waits_for_its_database_can_be_ended(tmp_path: Path, number: signal.Signals) -> None:
+    with failing_workers("waiting", tmp_path / "workers") as process:
         assert process.stdout is not None
-        said = process.stdout.readline()
-        assert re.fullmatch(r"worker \d+: database: away; it starts when the database is back\n", said)
+        line = process.stdout.readline()
+        expected = r"Worker \d+ waits until the database is available. The database does not answer.\n"
+        assert re.fullmatch(expected, line)
         process.send_signal(number)
-        rest, _ = process.communicate(timeout=30)
-        assert process.returncode in (0, -number), rest  # 3 would be a start that failed, which ends all workers
+        output, _ = process.communicate(timeout=30)
+        assert process.returncode in (0, -number), output  # 3 would mean that the start failed and end all workers
         if number == signal.SIGTERM:
-            assert rest == ""
+            assert output == ""
 
 
-def test_tokens_that_cannot_be_read_at_the_start_are_waited_for(
+def test_a_worker_waits_until_tokens_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(wait_for_database, "_RETRY_SECONDS", 0.01)
-    refusals = [refusal("unavailable", "database: away")] * 2 + [refusal("internal", "service: wrong")]
-    read = Authorizer.refresh
+    errors = [refusal("unavailable", "no answer")] * 2 + [refusal("internal", "a bug")]
+    original_refresh = Authorizer.refresh
 
     async def refresh(self: Authorizer) -> None:
-        if refusals:
-            raise refusals.pop(0)
-        await read(self)
+        if errors:
+            raise errors.pop(0)
+        await original_refresh(self)
 
     async def start() -> None:
         async with running_app(ServeOptions(str(tmp_path / "x.db")), wait=True):
             pass
 
     monkeypatch.setattr(Authorizer, "refresh", refresh)
-    with pytest.raises(ServiceError, match="wrong"):  # which no waiting would mend
+    with pytest.raises(ServiceError, match="a bug"):  # waiting would not help
         asyncio.run(start())
-    assert refusals == []
-    assert len([1 for record in caplog.records if "it starts when the database is back" in record.message]) == 1
-    refusals[:] = [refusal("unavailable", "database: away")]
+    assert errors == []
+    assert len([1 for record in caplog.records if "waits until the database is available" in record.message]) == 1
+    errors[:] = [refusal("unavailable", "no answer")]
     asyncio.run(start())
-    refusals[:] = [refusal("unavailable", "database: away")]
-    with pytest.raises(ServiceError, match="away"):  # a single process says it at once
-        asyncio.run(impatient(tmp_path))
+    errors[:] = [refusal("unavailable", "no answer")]
+    with pytest.raises(ServiceError, match="no answer"):  # a single process does not wait
+        asyncio.run(start_without_waiting(tmp_path))
 
 
-async def impatient(folder: Path) -> None:
+async def start_without_waiting(folder: Path) -> None:
     async with running_app(ServeOptions(str(folder / "x.db"))):
         pass
 
@@ -379,7 +383,9 @@ async def impatient(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_database_that_goes_away_and_comes_back(tmp_path: Path, server: Server, workers: int) -> None:
+def test_each_worker_logs_once_that_the_database_is_unavailable_and_available(
+    tmp_path: Path, server: Server, workers: int
+) -> None:
     with serving(tmp_path, "--database", server.database(), "--workers", str(workers)) as service:
         client = httpx.Client(base_url=service.url, timeout=60)
 
@@ -387,47 +393,48 @@ def test_a_database_that_goes_away_and_comes_back(tmp_path: Path, server: Server
             return client.post("/v1/streams/s/decisions", json={"observation": [1, 2]}).status_code
 
         client.post("/v1/streams", json=SPEC)
-        until(lambda: sum(workers_ready(service.url).values()) == workers)  # one that is still starting would not start
-        announced = len(service.said)
+        until(lambda: sum(workers_ready(service.url).values()) == workers)  # otherwise a worker might not start
+        before = len(service.output)
         server.stop()
         until(lambda: ask() == 503)
         for _ in range(10):
             assert ask() == 503
-        until(lambda: len(service.said) >= announced + workers)
+        until(lambda: len(service.output) >= before + workers)
         server.start()
-        until(lambda: len(service.said) >= announced + 2 * workers)  # also of a worker that is asked nothing
+        until(lambda: len(service.output) >= before + 2 * workers)  # including workers without requests
         assert ask() == 200
         client.close()
-        said = sorted(service.said[announced:], key=lambda line: "back, after" in line)
-    assert len(said) == 2 * workers, said
-    for line in said[:workers]:
-        assert re.fullmatch(r"worker \d+: database: PostgreSQL cannot be used now: .+; until it is back .+503\n", line)
-    for line in said[workers:]:
-        assert re.fullmatch(r"worker \d+: database: it is back, after [\d.]+ seconds\n", line)
+        logged = sorted(service.output[before:], key=lambda line: "available again" in line)
+    assert len(logged) == 2 * workers, logged
+    for line in logged[:workers]:
+        expected = r"Worker \d+: The database is unavailable, so requests get 503. .+ cannot be used now: .+\n"
+        assert re.fullmatch(expected, line)
+    for line in logged[workers:]:
+        assert re.fullmatch(r"Worker \d+: The database is available again, after [\d.]+ seconds.\n", line)
 
 
-def test_a_worker_that_was_killed(tmp_path: Path, postgres: Server) -> None:
+def test_the_death_of_a_worker_is_logged(tmp_path: Path, postgres: Server) -> None:
     with serving(tmp_path, "--database", postgres.database(), "--workers", "2") as service:
-        announced = len(service.said)
+        before = len(service.output)
         until(lambda: sum(workers_ready(service.url).values()) == 2)
         killed = min(workers_ready(service.url))
         os.kill(killed, signal.SIGKILL)
-        until(lambda: len(service.said) > announced)
-        assert re.fullmatch(rf"worker {killed} ended with SIGKILL; worker \d+ was started\n", service.said[announced])
+        until(lambda: len(service.output) > before)
+        expected = rf"Worker {killed} ended with SIGKILL. Worker \d+ was started.\n"
+        assert re.fullmatch(expected, service.output[before])
         assert service.stop() == 0
-        assert "ended with" not in "".join(service.said[announced + 1 :])
+        assert "ended with" not in "".join(service.output[before + 1 :])
 
 
 @pytest.mark.slow
-def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(tmp_path: Path, server: Server) -> None:
-    """Nor does it take the others with it."""
+def test_a_worker_that_starts_without_a_database_waits_and_does_not_end_others(tmp_path: Path, server: Server) -> None:
     with serving(tmp_path, "--database", server.database(), "--workers", "2") as service:
         httpx.post(service.url + "/v1/streams", json=SPEC).raise_for_status()
         until(lambda: sum(workers_ready(service.url).values()) == 2)
         server.stop()
         before = set(workers_ready(service.url))
         os.kill(min(before), signal.SIGKILL)
-        until(lambda: "it starts when the database is back" in service.text)
+        until(lambda: "waits until the database is available" in service.text)
         assert set(workers_ready(service.url)) == {max(before)}
         server.start()
         until(lambda: sum(workers_ready(service.url).values()) == 2)
@@ -435,13 +442,13 @@ def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(tmp_path: 
             until(lambda: client.post("/v1/streams/s/decisions", json={"observation": [1, 2]}).status_code == 200)
         server.stop()
         os.kill(max(before), signal.SIGKILL)
-        until(lambda: service.text.count("it starts when the database is back") == 2)
-        assert service.stop() == 0  # asked to end while it waits
+        until(lambda: service.text.count("waits until the database is available") == 2)
+        assert service.stop() == 0  # while a worker waits
 
 
 @on_engine()
-async def test_a_full_disk_is_not_back_because_it_can_be_read(engine, tmp_path, caplog) -> None:  # type: ignore[no-untyped-def]
-    """Nor is it logged again and again while requests fail."""
+async def test_a_full_disk_is_logged_once_until_it_can_be_written_again(engine, tmp_path, caplog) -> None:  # type: ignore[no-untyped-def]
+    """A database on a full disk can still be read, which does not make it available."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     await engine.create_stream(spec())
     full = max(file.stat().st_size for file in tmp_path.iterdir())
@@ -449,35 +456,36 @@ async def test_a_full_disk_is_not_back_because_it_can_be_read(engine, tmp_path, 
     try:
         for _ in range(6):
             assert "cannot be used" in await expect_error(decide(engine, 1), "unavailable", 503)
-            await asyncio.sleep(0.2)  # some sweeps
+            await asyncio.sleep(0.2)  # several sweeps, which read the database
         assert not engine.ready()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     await eventually(engine.ready)
-    said = [record.message for record in caplog.records if record.name == "halfseen.service"]
-    assert [("cannot be used" in line, "back, after" in line) for line in said] == [(True, False), (False, True)], said
+    logged = [record.message for record in caplog.records if record.name == "halfseen.service"]
+    states = [("cannot be used" in line, "available again" in line) for line in logged]
+    assert states == [(True, False), (False, True)], logged
 
 
-def test_the_driver_says_nothing_of_its_own_about_a_lost_connection(
+def test_the_database_driver_logs_nothing_about_a_lost_connection(
     postgres: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = postgres.database()
     journal = open_journal(url)
     other = psycopg.connect(url, autocommit=True)
 
-    def lose() -> None:
+    def close_connection() -> None:
         pid = journal._connection.info.backend_pid  # type: ignore[attr-defined]
         other.execute("SELECT pg_terminate_backend(%s)", (pid,))
         until(lambda: not other.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchall())
 
     try:
-        lose()
-        with journal.transaction():  # nothing was locked yet: another connection is made
+        close_connection()
+        with journal.transaction():  # nothing was locked yet, so the journal connects again
             assert journal.lock_streams(["nobody"]) == {}
         journal.begin()
         journal.lock_streams(["nobody"])
-        lose()
-        journal._deferred += [(b"SELECT 1", ())] * 20  # type: ignore[attr-defined]  # that go with the commit
+        close_connection()
+        journal._deferred += [(b"SELECT 1", ())] * 20  # type: ignore[attr-defined]  # sent with the commit
         with pytest.raises(JournalUnavailable, match="cannot be used now"):
             journal.commit()
     finally:

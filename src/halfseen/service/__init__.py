@@ -1,1 +1,1 @@
-"""The decision service: streams of decisions whose every event is on disk before it is answered."""
+"""The decision service. It answers a request only after the events of the request are on disk."""

@@ -1,4 +1,4 @@
-"""The application: the routes of decisions and rewards first, FastAPI for the rest, one engine behind both."""
+"""The application. Decisions and rewards have their own ASGI routes, and FastAPI serves all other routes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from halfseen.service.routes.status import service_routes
 from halfseen.service.routes.streams import stream_routes
 from halfseen.service.schemas import EngineSettings, Limits
 
-# Sent with every reply, by the server itself: a middleware would cost every decision a layer.
+# The server itself adds these headers to every reply, because a middleware would slow down every decision.
 HEADERS = [
     ("content-security-policy", CONTENT_SECURITY_POLICY),
     ("x-content-type-options", "nosniff"),
@@ -40,21 +40,21 @@ HEADERS = [
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How the service is run."""
+    """Options of the service."""
 
     database: str = "halfseen.db"
-    loopback: bool = True  # reached from this machine only
+    loopback: bool = True  # whether only programs on the same machine can reach the service
     no_auth: bool = False
     limits: Limits = field(default_factory=Limits)
     settings: EngineSettings = field(default_factory=EngineSettings)
 
 
 def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> ASGIApp:
-    """The routes around an open engine. Decisions and rewards do not pass through FastAPI, which would be slower."""
+    """Return the application for an open engine. Decisions and rewards bypass FastAPI, which would be slower."""
     app = FastAPI(
         title="halfseen",
         version=_version(),
-        description="Decisions when you see only half of the context: ask for an arm, reward it later.",
+        description="Decisions when you see only half of the context. Ask for a decision, and send its reward later.",
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -76,7 +76,7 @@ def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> ASGIApp
 
 
 def _count_replies(app: ASGIApp, metrics: Metrics, routes: Sequence[Route]) -> ASGIApp:
-    """Count replies by route, and forbid caching those that do not say how long they may be cached."""
+    """Count replies by route, and forbid the caching of replies that have no `cache-control` header."""
     names: dict[object, str] = {route.endpoint: f"{min(route.methods or {'GET'})} {route.path}" for route in routes}
 
     async def counting_app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,12 +98,12 @@ def _count_replies(app: ASGIApp, metrics: Metrics, routes: Sequence[Route]) -> A
 def _version() -> str:
     try:
         return version("halfseen")
-    except PackageNotFoundError:  # run from its sources
+    except PackageNotFoundError:  # the package is not installed
         return "unreleased"
 
 
 def _handle_errors(app: FastAPI, routes: Sequence[Route]) -> None:
-    """Give the errors of FastAPI and Starlette the same form as those of the service."""
+    """Give the errors of FastAPI and Starlette the same form as the errors of the service."""
 
     @app.exception_handler(ServiceError)
     async def refused(_: Request, error: ServiceError) -> Response:
@@ -113,9 +113,9 @@ def _handle_errors(app: FastAPI, routes: Sequence[Route]) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         argument = ".".join(str(part) for part in first["loc"][1:]) or "request"
-        given = str(first.get("input"))[:60]
-        wanted = str(first["msg"]).removeprefix("Input should be ").replace("Input", "it")
-        return error_response(refusal("invalid", f"{argument}: expected {wanted}, got '{given}'"))
+        got = str(first.get("input"))[:60]
+        expected = str(first["msg"]).removeprefix("Input should be ").replace("Input", "it")
+        return error_response(refusal("invalid", f"{argument}: expected {expected}, got '{got}'"))
 
     @app.exception_handler(HTTPException)
     async def unrouted(request: Request, error: HTTPException) -> Response:
@@ -130,20 +130,20 @@ def _handle_errors(app: FastAPI, routes: Sequence[Route]) -> None:
         return error_response(ServiceError(error.status_code, "invalid", f"request: {error.detail}"))
 
     @app.exception_handler(Exception)
-    async def failed(_: Request, __: Exception) -> Response:  # the server logs the traceback
+    async def unexpected(_: Request, __: Exception) -> Response:  # the server logs the traceback
         return error_response(internal_error())
 
 
 @asynccontextmanager
 async def running_app(options: ServeOptions, *, wait: bool = False) -> AsyncIterator[ASGIApp]:
-    """The application with its engine open; `wait` is to wait for a database that is away."""
+    """Open the engine and yield the application. With `wait`, wait until the database is available."""
     limits = options.limits
     async with AsyncExitStack() as stack:
         engine: Engine | None = None
 
         async def start() -> tuple[Engine, Authorizer]:
             nonlocal engine
-            if engine is None:  # or it is open, and the tokens could not be read
+            if engine is None:  # the engine may be open from an earlier attempt that could not read the tokens
                 engine = await Engine.open(options.database, replace(options.settings, max_streams=limits.streams))
                 stack.push_async_callback(engine.close)
             authorizer = Authorizer(
@@ -161,10 +161,10 @@ async def running_app(options: ServeOptions, *, wait: bool = False) -> AsyncIter
 
 
 def _tune_garbage_collector() -> None:
-    """Make the garbage collector run less often, and never over what was there at the start.
+    """Make the garbage collector run less often, and make it ignore the objects that exist now.
 
-    Open decisions are many small objects without cycles. Traversing all of them again and again would take a third of
-    the throughput and double the longest latencies.
+    Open decisions are many small objects without reference cycles. Traversing all of them again and again would cost a
+    third of the throughput and double the longest latencies.
     """
     gc.collect()
     gc.freeze()
@@ -172,7 +172,7 @@ def _tune_garbage_collector() -> None:
 
 
 def create_app(options: ServeOptions) -> Router:
-    """The application of a worker process, which opens its engine when it starts and closes it when it ends."""
+    """Return the application of a worker process. It opens its engine at startup and closes it at shutdown."""
 
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
@@ -180,8 +180,9 @@ def create_app(options: ServeOptions) -> Router:
             async with running_app(options, wait=True) as app:
                 router.default = app
                 yield
-        except ShutdownRequested:  # uvicorn got the signal too and ends; a failed start would end all workers
-            router.default = error_response(refusal("unavailable", "service: it is shutting down; try again later"))
+        except ShutdownRequested:
+            # uvicorn has received the signal too and will end. Failing here instead would end all workers.
+            router.default = error_response(refusal("unavailable", "The service is shutting down. Try again later."))
             yield
 
     router = Router(lifespan=lifespan, redirect_slashes=False)

@@ -1,4 +1,7 @@
-"""Bearer tokens with scopes, streams and an expiry; without tokens, only the machine itself is let in."""
+"""Bearer tokens with scopes, streams and an expiry date.
+
+A service without tokens accepts only requests from its own machine.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ from halfseen.journal.journal import Token
 from halfseen.service.errors import ServiceError, refusal
 
 SCOPES = ("read", "decide", "admin")
-DESCRIBE = "describe"  # what a route requires; no token has this scope, but every scope grants it
+DESCRIBE = "describe"  # the requirement of a route that tokens of every scope may use; it is not a scope of tokens
 _GRANTED_BY = {scope: frozenset({scope, "admin"}) for scope in SCOPES} | {DESCRIBE: frozenset(SCOPES)}
 _PREFIX = "halfseen"
-_REFRESH_SECONDS = 2.0  # after which a token revoked elsewhere is refused here
-_LOOKUP_SECONDS = 0.5  # between two reads of the database for unknown tokens
+_REFRESH_SECONDS = 2.0  # between two reads of all tokens; a token revoked meanwhile is accepted until the next read
+_LOOKUP_SECONDS = 0.5  # at least, between two reads of the database because of unknown tokens
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -40,9 +43,9 @@ def new_token(
     days: float | None = None,
     now: float | None = None,
 ) -> tuple[str, Token]:
-    """Make a token: the text to be shown once, and the record to be stored.
+    """Make a token. Return its text, which is shown to the user once, and the record that is stored.
 
-    The secret is 256 random bits, so a plain SHA-256 is the right hash: there is no dictionary to try, and a slow hash
+    The secret is 256 random bits, so a plain SHA-256 is the right hash. Nobody can guess such a secret, and a slow hash
     would only make every request slow.
     """
     for scope in scopes:
@@ -54,7 +57,7 @@ def new_token(
         if not STREAM_NAME.fullmatch(stream):
             raise invalid("stream", "the name of a stream", f"'{stream}'")
     if days is not None and not 0 < days <= 36_500:
-        raise invalid("expires", "days, more than 0 and at most 36500", days)
+        raise invalid("expires", "a number of days above 0 and at most 36500", days)
     created = time.time() if now is None else now
     token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     record = Token(
@@ -74,7 +77,12 @@ def _digest(secret: str) -> bytes:
 
 
 class Authorizer:
-    """Checks the headers of requests against the tokens, which are held in memory and read again every few seconds."""
+    """Checks the headers of requests against the tokens.
+
+    The tokens are in memory and are read from the database every few seconds. With `open_at_first`, no token is
+    required until the first one exists. With `always_open`, no token is ever required. `rate` is the number of requests
+    per second that a token allows, 0 for no limit.
+    """
 
     def __init__(
         self,
@@ -88,30 +96,30 @@ class Authorizer:
         self._load, self._clock = load, clock
         self._open_at_first, self._always_open = open_at_first, always_open
         self._tokens: dict[str, Token] = {}
-        self._buckets: dict[str, tuple[float, float]] = {}  # by token: requests left, and when that was so
+        self._buckets: dict[str, tuple[float, float]] = {}  # per token: the requests left, and the time of that number
         self._rate = rate
         self._looked_up = -float("inf")  # when the database was last read for an unknown token
         self._reading = asyncio.Lock()
         self.required = not (always_open or open_at_first)
 
     async def refresh(self) -> None:
-        """Read the tokens. An open service closes for good with its first token, even one that has expired since."""
+        """Read the tokens. As soon as one token exists, even an expired one, tokens are required."""
         async with self._reading:
             tokens = await self._load()
             self._tokens = {token.id: token for token in tokens}
             self.required = not self._always_open and (not self._open_at_first or bool(tokens))
 
     async def refresh_forever(self) -> None:
-        """Refresh until cancelled. While the database is away the tokens known last stay in force."""
+        """Refresh until cancelled. While the database is unavailable, the tokens read last remain valid."""
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
-            with contextlib.suppress(Exception):  # whatever a database can raise; the next turn tries again
+            with contextlib.suppress(Exception):  # any database error; the next refresh tries again
                 await self.refresh()
 
     async def authorize(
         self, headers: Iterable[tuple[bytes, bytes]], scope: str, stream: str | None = None
     ) -> Token | None:
-        """The token of a request that is allowed, None if no token is required. Raises 401, 403 or 429."""
+        """Return the token of an allowed request, or None if no token is required. Raise 401, 403 or 429 otherwise."""
         try:
             return self.check(headers, scope, stream)
         except _UnknownToken:
@@ -125,45 +133,47 @@ class Authorizer:
         return self.check(headers, scope, stream)
 
     def check(self, headers: Iterable[tuple[bytes, bytes]], scope: str, stream: str | None = None) -> Token | None:
-        """Like `authorize`, with the tokens in memory."""
+        """Do the same as `authorize`, but only with the tokens in memory."""
         if not self.required:
             self._check_origin(headers)
             return None
         token = self._find_token(next((value for name, value in headers if name == b"authorization"), b""))
         if _GRANTED_BY[scope].isdisjoint(token.scopes):
-            got = f"a token for {', '.join(token.scopes)}"
-            raise refusal("forbidden", f"token: expected one with the scope {scope}, got {got}")
+            got = f"a token with {', '.join(token.scopes)}"
+            raise refusal("forbidden", f"token: expected a token with the scope {scope}, got {got}")
         if token.streams and stream is not None and stream not in token.streams:
             got = f"a token for {', '.join(token.streams)}"
-            raise refusal("forbidden", f"token: expected one for this stream, got {got}")
+            raise refusal("forbidden", f"token: expected a token for this stream, got {got}")
         if self._rate:
             self._take_from_bucket(token.id)
         return token
 
     def _find_token(self, header: bytes) -> Token:
-        kind, _, given = header.partition(b" ")
-        if not given or kind.lower() != b"bearer":
+        scheme, _, credentials = header.partition(b" ")
+        if not credentials or scheme.lower() != b"bearer":
             got = "none" if not header else "another kind of credentials"
             raise refusal("unauthorised", f"token: expected a header 'Authorization: Bearer …', got {got}")
-        prefix, _, rest = given.decode("latin-1").strip().partition("_")
+        prefix, _, rest = credentials.decode("latin-1").strip().partition("_")
         token_id, _, secret = rest.partition("_")
         token = self._tokens.get(token_id)
-        # The same work whether the token is known or not, and a comparison that does not stop at the first difference.
+        # The time taken must not reveal whether the token exists or how much of the secret is right.
         same = hmac.compare_digest(_digest(secret), token.sha256 if token else _NO_DIGEST)
         if token is None or not same or prefix != _PREFIX:
             raise _UnknownToken(
-                401, "unauthorised", "token: expected one made by 'halfseen token create', got one that is not known"
+                401,
+                "unauthorised",
+                "token: expected a token made by 'halfseen token create', got one that does not exist",
             )
         if not is_live(token, self._clock()):
-            ended = "revoked" if token.revoked is not None else "expired"
-            raise refusal("unauthorised", f"token: expected a valid one, got one that is {ended}")
+            state = "a revoked one" if token.revoked is not None else "an expired one"
+            raise refusal("unauthorised", f"token: expected a valid token, got {state}")
         return token
 
     def _take_from_bucket(self, token_id: str) -> None:
-        """Token bucket: the rate is refilled every second, and at most one second's worth is saved up."""
+        """Count a request against the rate limit with a token bucket, which holds the requests of one second."""
         now, capacity = self._clock(), max(1.0, self._rate)
-        left, then = self._buckets.get(token_id, (capacity, now))
-        left = min(capacity, left + self._rate * max(0.0, now - then))
+        left, since = self._buckets.get(token_id, (capacity, now))
+        left = min(capacity, left + self._rate * max(0.0, now - since))
         if left < 1:
             self._buckets[token_id] = left, now
             raise refusal("too_many", f"rate: expected at most {self._rate:g} requests per second, got more")
@@ -171,9 +181,9 @@ class Authorizer:
 
     @staticmethod
     def _check_origin(headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """A service without tokens trusts its machine, but not the web pages that are open in a browser there.
+        """Refuse requests of web pages from other sites, which may be open in a browser on this machine.
 
-        Such a page has another Origin, or with DNS rebinding a Host that is not a name of this machine.
+        A request of such a page has another Origin, or after DNS rebinding a Host that is not a name of this machine.
         """
         host = origin = b""
         for name, value in headers:
@@ -188,7 +198,7 @@ class Authorizer:
 
 
 class _UnknownToken(ServiceError):
-    """A token that is not in memory: perhaps it was made a moment ago."""
+    """The error for a token that is not in memory. The token may be new and only in the database."""
 
 
 _NO_DIGEST = _digest(secrets.token_urlsafe(32))
@@ -203,7 +213,7 @@ def _hostname(url: bytes) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a service bound to that host is reached from its own machine only."""
+    """Return whether only programs on the same machine can reach a service bound to `host`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -211,7 +221,7 @@ def is_loopback(host: str) -> bool:
 
 
 def describe_token(token: Token, now: float) -> dict[str, Any]:
-    """What may be shown of a token."""
+    """Return the fields of a token that may be shown to users, as text."""
     state = "live" if is_live(token, now) else "revoked" if token.revoked is not None else "expired"
     return {
         "id": token.id,

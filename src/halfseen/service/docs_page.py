@@ -1,4 +1,4 @@
-"""The page at /docs: what its template shows of the OpenAPI description, and a line of curl for each route."""
+"""The page at /docs. It shows the OpenAPI description as HTML, with a curl command for each route."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from halfseen.reports.pages import render
 
 _HOST = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
-_OPEN = ("/healthz", "/readyz")  # to everybody
+_WITHOUT_TOKEN = ("/healthz", "/readyz")
 _FILE = "journal.ndjson"
 
 
 def docs_page(description: dict[str, Any], host: str, *, tokens: bool) -> str:
-    """The page, for a reader who reached the service at `host`; `tokens` says whether requests need one."""
+    """Render the page. `host` is the address in the curl commands; `tokens` says whether requests need a token."""
     address = f"http://{host if _HOST.fullmatch(host) else '127.0.0.1:8400'}"
     routes = [
         {
@@ -42,23 +42,26 @@ def docs_style() -> str:
 
 
 def _order(route: dict[str, Any]) -> tuple[int, str, int]:
-    """A stream is made first and retired last; decisions and rewards come in between, before the rest."""
+    """Sort the routes so that their curl commands work one after the other.
+
+    A stream is created first and retired last. Decisions and rewards come before all other routes.
+    """
     path, method = route["path"], route["method"]
     if (path, method) == ("/v1/streams", "post"):
-        turn = 0
+        group = 0
     elif (path, method) == ("/v1/streams/{name}", "delete"):
-        turn = 3
+        group = 3
     else:
-        turn = 1 if route["operation"].get("tags") == ["decisions"] else 2
-    return turn, path, ("get", "post", "delete").index(method)
+        group = 1 if route["operation"].get("tags") == ["decisions"] else 2
+    return group, path, ("get", "post", "delete").index(method)
 
 
 def _curl(address: str, path: str, method: str, operation: dict[str, Any], *, tokens: bool) -> str:
-    """A line that works as it is."""
+    """Return a curl command that can be run without changes."""
     content = operation.get("requestBody", {}).get("content", {})
-    says_how = method == "get" or (method == "post" and content)  # curl knows by itself
-    parts = [f"curl{'' if says_how else f' -X {method.upper()}'} {address}{path.format(name='demo', arm='c')}"]
-    if tokens and path not in _OPEN:
+    is_default = method == "get" or (method == "post" and content)  # the method that curl uses without -X
+    parts = [f"curl{'' if is_default else f' -X {method.upper()}'} {address}{path.format(name='demo', arm='c')}"]
+    if tokens and path not in _WITHOUT_TOKEN:
         parts.append('-H "Authorization: Bearer $TOKEN"')
     example = next((kind["example"] for kind in content.values() if "example" in kind), None)
     if example is not None:

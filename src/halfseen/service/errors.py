@@ -1,4 +1,4 @@
-"""The error of the service: an HTTP status, a code for programs and one line for people."""
+"""The errors of the service, each with an HTTP status, a code for programs and a one-line message for people."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ STATUSES = {
 
 
 class ServiceError(HalfseenError):
-    """A request that was refused. Nothing of it was recorded, unless the code is `unavailable`: then it may have been.
+    """The error for a request that was refused.
 
-    An idempotency key finds out, and so does sending the same reward again.
+    A refused request is not recorded, with one exception: if the code is `unavailable`, it may or may not have been
+    recorded. It is safe to send such a request again if it is a reward or a decision with an idempotency key.
     """
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -32,14 +33,15 @@ class ServiceError(HalfseenError):
 
 
 def refusal(code: str, message: str) -> ServiceError:
-    """The error for a request that is refused, with the status of its code."""
+    """Return the error for a refused request. The HTTP status follows from the code."""
     return ServiceError(STATUSES[code], code, message)
 
 
 def as_service_error(error: Exception, code: str | None = None) -> ServiceError:
-    """`error` itself if it is a ServiceError, otherwise an error with that code and the same message.
+    """Convert an exception to a ServiceError with the given code and the same message.
 
-    Without a code it is an internal error whose message names the type of the exception.
+    A ServiceError is returned unchanged. Without a code, the result is an internal error whose message names the type
+    of the exception.
     """
     if isinstance(error, ServiceError):
         return error
@@ -47,5 +49,5 @@ def as_service_error(error: Exception, code: str | None = None) -> ServiceError:
 
 
 def internal_error() -> ServiceError:
-    """The error for an unexpected exception in a route, of which the reply reveals nothing."""
-    return refusal("internal", "Internal error. Please report it with the line in the log of the service.")
+    """Return the error for an unexpected exception. It reveals nothing about the exception, which is in the log."""
+    return refusal("internal", "Internal error. Please report it together with the error in the service's log.")

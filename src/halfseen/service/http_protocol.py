@@ -1,8 +1,8 @@
-"""uvicorn's HTTP protocol, with offers to upgrade the connection declined as HTTP allows.
+"""uvicorn's HTTP protocol, changed so that it declines offers to upgrade the connection.
 
-Some clients offer `Upgrade: h2c` (HTTP/2 without TLS) with every request, for example Java's HttpClient. uvicorn logs a
-warning and goes on in HTTP/1.1, but the parser has stopped at the end of the headers, so the body of the request is
-lost. Here the headers are parsed again without the offer, followed by the body.
+Some clients, for example Java's HttpClient, offer `Upgrade: h2c` (HTTP/2 without TLS) with every request. uvicorn logs
+a warning and continues with HTTP/1.1, but its parser has stopped at the end of the headers, so the body of the request
+is lost. The protocol in this file parses the headers again without the offer, and then the body.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class UpgradeDecliningProtocol(HttpToolsProtocol):
-    """Treats a request that offers another protocol as one that does not."""
+    """Handles a request that offers another protocol as if it did not offer one."""
 
-    _upgrade_offered = False  # by the request that is being read
+    _upgrade_offered = False  # whether the current request offers another protocol
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -40,7 +40,8 @@ class UpgradeDecliningProtocol(HttpToolsProtocol):
         for name, value in self.headers:
             if name == b"connection":
                 options = [option.strip() for option in value.split(b",")]
-                value = b", ".join(one for one in options if one.lower() not in (b"upgrade", b"http2-settings"))
+                kept = [option for option in options if option.lower() not in (b"upgrade", b"http2-settings")]
+                value = b", ".join(kept)
             if name not in (b"upgrade", b"http2-settings"):
                 lines.append(name + b": " + value)
         return b"\r\n".join([*lines, b"", b""])

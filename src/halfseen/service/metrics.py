@@ -1,4 +1,4 @@
-"""The metrics of the service for Prometheus, and latencies for the dashboard."""
+"""The metrics of the service for Prometheus, and the latencies that the dashboard shows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 # The environment variable that makes prometheus_client store metrics in files, so that processes can add them up.
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-_WINDOW = 4_096  # latencies that quantiles are computed from
+_WINDOW = 4_096  # number of recent latencies from which quantiles are computed
 _BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  # seconds
-disable_created_metrics()  # they would double the number of series, and several workers do not have them
+disable_created_metrics()  # the "_created" series would double the number of series, and multiprocess mode lacks them
 
 
 class Latencies:
-    """Durations in seconds: a histogram for Prometheus, and quantiles of the most recent ones for the dashboard."""
+    """Durations in seconds, as a histogram for Prometheus and as quantiles of recent values for the dashboard."""
 
     def __init__(self, histogram: Histogram) -> None:
         self._histogram = histogram
@@ -39,20 +39,22 @@ class Latencies:
 
 
 class Metrics:
-    """The metrics of an engine and of the requests to it. With several workers the registry adds up those of all."""
+    """The metrics of an engine and its requests. With several workers, the registry sums the metrics of all workers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        own = None if FOLDER_VARIABLE in os.environ else self.registry
-        if own is None:
+        several = FOLDER_VARIABLE in os.environ
+        if several:
             MultiProcessCollector(self.registry)
-        counter = partial(Counter, namespace="halfseen", registry=own)
-        gauge = partial(Gauge, namespace="halfseen", registry=own, multiprocess_mode="livesum")
-        histogram = partial(Histogram, namespace="halfseen", registry=own, buckets=_BOUNDS)
+        register = None if several else self.registry
+        counter = partial(Counter, namespace="halfseen", registry=register)
+        gauge = partial(Gauge, namespace="halfseen", registry=register, multiprocess_mode="livesum")
+        histogram = partial(Histogram, namespace="halfseen", registry=register, buckets=_BOUNDS)
 
-        # Finding the labels takes longer than counting, so the children are cached.
+        # Looking up the labels takes longer than counting, so the labelled metrics are cached.
         self.requests = cache(counter("requests", "Requests answered.", ["route", "status"]).labels)
-        self.request_seconds = cache(histogram("request_seconds", "Time to the reply.", ["route"]).labels)
+        seconds = histogram("request_seconds", "Time from the headers of a request to its reply.", ["route"])
+        self.request_seconds = cache(seconds.labels)
 
         self.decides = counter("decides", "Decisions made.")
         self.rewards = counter("rewards", "Rewards accepted.")

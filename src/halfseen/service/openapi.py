@@ -1,4 +1,4 @@
-"""The OpenAPI description: that of FastAPI for its routes, and the rest with the schemas of msgspec."""
+"""The OpenAPI description. FastAPI describes its own routes; all other routes and all schemas are added here."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ _TYPES = (
     *(StreamSpec, StreamView, StreamList, ArmRequest, ErrorReply),
 )
 _ERRORS = {
-    "400": "The body is not JSON",
-    "401": "No token, or one that is unknown, expired or revoked",
-    "403": "A token for something else",
-    "404": "No such stream, decision or arm",
-    "409": "It conflicts with what is recorded",
-    "413": "Larger than the service takes",
-    "422": "Not what is wanted; the message says what is",
-    "429": "More requests than the token's rate",
-    "503": "Busy, or the database is away: ask again",
+    "400": "The body is not JSON.",
+    "401": "There is no token, or it is unknown, expired or revoked.",
+    "403": "The token does not allow this request.",
+    "404": "There is no such stream, decision or arm.",
+    "409": "The request conflicts with what is recorded.",
+    "413": "The request exceeds a limit of the service.",
+    "422": "An argument is wrong. The message says what was expected.",
+    "429": "The token was used for too many requests per second.",
+    "503": "The service is busy or its database is unavailable. Try again later.",
 }
+_SUCCESS = "Success"
 
 
 def ref(kind: type) -> dict[str, Any]:
     return {"$ref": _REF.format(name=kind.__name__)}
 
 
-def body_of(schema: dict[str, Any], example: Any) -> dict[str, Any]:
-    """For `openapi_extra`: what a route reads that FastAPI does not."""
+def request_body(schema: dict[str, Any], example: Any) -> dict[str, Any]:
+    """Describe a JSON body that FastAPI does not parse, for the argument `openapi_extra` of a route."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
 
 
-def answers(kind: type, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """For `responses`: what a route answers, and how it refuses."""
-    return {status: _content(ref(kind), "As asked"), **refusals()}
+def responses(kind: type, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """Describe the replies of a route, including errors, for the argument `responses` of a route."""
+    return {status: _content(ref(kind), _SUCCESS), **error_responses()}
 
 
-def refusals() -> dict[int | str, dict[str, Any]]:
-    return {int(status): _content(ref(ErrorReply), why) for status, why in _ERRORS.items()}
+def error_responses() -> dict[int | str, dict[str, Any]]:
+    return {int(status): _content(ref(ErrorReply), reason) for status, reason in _ERRORS.items()}
 
 
 def _content(schema: dict[str, Any], description: str) -> dict[str, Any]:
@@ -61,33 +62,39 @@ def _content(schema: dict[str, Any], description: str) -> dict[str, Any]:
 
 
 def _operation(
-    tag: str, summary: str, description: str, reply: dict[str, Any], *, of_stream: bool = True, **rest: Any
+    tag: str, summary: str, description: str, reply: dict[str, Any], *, has_name: bool = True, **others: Any
 ) -> dict[str, Any]:
-    """A route that FastAPI does not know."""
-    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "description": "The stream"}
-    responses = {200: _content(reply, "As asked"), **refusals()}
+    """Describe a route that FastAPI does not know. `has_name` says whether its path contains the name of a stream."""
+    name = {
+        "name": "name",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string"},
+        "description": "Name of the stream.",
+    }
+    replies = {200: _content(reply, _SUCCESS), **error_responses()}
     return {
         "tags": [tag],
         "summary": summary,
         "description": description,
         "operationId": summary.lower().replace(" ", "_"),
-        "parameters": [name] if of_stream else [],
-        "responses": {str(status): answer for status, answer in responses.items()},
+        "parameters": [name] if has_name else [],
+        "responses": {str(status): content for status, content in replies.items()},
         "security": [{"token": []}],
-        **rest,
+        **others,
     }
 
 
 def _post(
     summary: str, description: str, schema: dict[str, Any], reply: dict[str, Any], example: Any
 ) -> dict[str, Any]:
-    """A route of routes/decisions.py."""
-    return {"post": _operation("decisions", summary, description, reply, **body_of(schema, example))}
+    """Describe a route of routes/decisions.py."""
+    return {"post": _operation("decisions", summary, description, reply, **request_body(schema, example))}
 
 
-def _get(summary: str, description: str, *, of_stream: bool = True, **query: str) -> dict[str, Any]:
-    """A route of the dashboard, which reads the replies."""
-    operation = _operation("watching", summary, description, {"type": "object"}, of_stream=of_stream)
+def _get(summary: str, description: str, *, has_name: bool = True, **query: str) -> dict[str, Any]:
+    """Describe a route of the dashboard."""
+    operation = _operation("dashboard", summary, description, {"type": "object"}, has_name=has_name)
     operation["parameters"] += [{"name": key, "in": "query", "schema": {"type": kind}} for key, kind in query.items()]
     return {"get": operation}
 
@@ -102,7 +109,7 @@ def _results(row: type) -> dict[str, Any]:
     return {"type": "object", "properties": {"results": rows}, "required": ["results"]}
 
 
-# All examples are about one stream, so that the lines of curl at /docs work from the first to the last.
+# All examples use the same stream, so that the curl commands at /docs work one after the other.
 EXAMPLE_STREAM = {"name": "demo", "observed": 2, "arms": ["a", "b"]}
 EXAMPLE_ARM = {"arm": "c"}
 _DECISION_EXAMPLE = {"observation": [0.3, None]}
@@ -110,34 +117,36 @@ _REWARD_EXAMPLE = {"decision": "ID", "value": 1.5}
 _DECISION_PATHS = {
     "/v1/streams/{name}/decisions": _post(
         "Decide",
-        "An arm for what is seen now. An observation is a list, or an object by feature; null, or a feature left out, "
-        "is not seen. Answered once it is on disk. The same key again gives the same decision again. "
-        "Needs the scope decide.",
+        "Choose an arm for an observation. The observation is a list of numbers, or an object with one number per "
+        "feature; null or an omitted feature means that the value is missing. The reply is sent when the decision is "
+        "on disk. A request with a key that was used before gets the earlier decision. "
+        "The token needs the scope decide.",
         ref(DecisionRequest),
         ref(DecisionReply),
         _DECISION_EXAMPLE,
     ),
     "/v1/streams/{name}/rewards": _post(
         "Reward",
-        "What a decision brought: now, late, out of order. The same value again is fine, another is a conflict. "
-        "After the reward wait it is late: recorded, and with late_rewards 'fold' also learnt, in the place of the "
-        "default if there was one. Needs the scope decide.",
+        "Send the reward of a decision. Rewards may be sent at any time and in any order. Sending the same value again "
+        "changes nothing, but another value is a conflict. A reward after the reward wait is late. It is recorded, and "
+        "with late_rewards 'fold' the agent also learns from it, instead of the default reward if there was one. "
+        "The token needs the scope decide.",
         ref(RewardRequest),
         ref(RewardReply),
         _REWARD_EXAMPLE,
     ),
     "/v1/streams/{name}/decisions/batch": _post(
         "Decide many",
-        "Decisions in order, each with its own result; a row that is refused leaves the others as they are. "
-        "Needs the scope decide.",
+        "Make several decisions, in order. Each has its own result. If one is refused, the others are still made. "
+        "The token needs the scope decide.",
         _batch("decisions", DecisionRequest),
         _results(DecisionReply),
         {"decisions": [_DECISION_EXAMPLE, {"observation": [None, 1.2], "available": ["b"], "key": "order-1234"}]},
     ),
     "/v1/streams/{name}/rewards/batch": _post(
         "Reward many",
-        "Rewards in order, each with its own result; a row that is refused leaves the others as they are. "
-        "Needs the scope decide.",
+        "Send several rewards, in order. Each has its own result. If one is refused, the others are still recorded. "
+        "The token needs the scope decide.",
         _batch("rewards", RewardRequest),
         _results(RewardReply),
         {"rewards": [_REWARD_EXAMPLE]},
@@ -147,30 +156,37 @@ _DECISION_PATHS = {
 
 _DASHBOARD_PATHS = {
     "/v1/overview": _get(
-        "Overview", "Streams at a glance. Needs the scope read.", of_stream=False, after="string", limit="integer"
+        "Overview",
+        "List the streams with their numbers of decisions and rewards, sorted by name. The token needs the scope read.",
+        has_name=False,
+        after="string",
+        limit="integer",
     ),
     "/v1/streams/{name}/series": _get(
         "Series",
-        "What the page draws: rewards against the uniform policy's estimate, arms, the context, latency, open "
-        "decisions; of the last ones. Needs the scope read.",
+        "Return the data of the dashboard's charts for the most recent decisions: rewards and the estimated value of "
+        "the uniform policy, the share of each arm, the estimated context, delays of rewards, open decisions and "
+        "latencies. The token needs the scope read.",
         points="integer",
         coordinate="integer",
     ),
-    "/v1/streams/{name}/health": _get("Health", "What the agent says of its model and arms. Needs the scope read."),
+    "/v1/streams/{name}/health": _get(
+        "Health", "Return the health report of the agent about its model and arms. The token needs the scope read."
+    ),
 }
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
-    """The whole description. FastAPI's schemas of validation errors are left out, since replies never have them."""
-    found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    _, schemas = msgspec.json.schema_components(_TYPES, ref_template=_REF)
-    components = found.setdefault("components", {})
-    own = components.setdefault("schemas", {})
-    for name in ("HTTPValidationError", "ValidationError"):
-        own.pop(name, None)
-    own.update(schemas)
+    """Return the OpenAPI description of all routes."""
+    description = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    _, added = msgspec.json.schema_components(_TYPES, ref_template=_REF)
+    components = description.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI adds these, but no reply has this form
+        schemas.pop(name, None)
+    schemas.update(added)
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    paths = found.setdefault("paths", {})
+    paths = description.setdefault("paths", {})
     paths.update(_DECISION_PATHS)
     paths.update(_DASHBOARD_PATHS)
-    return found
+    return description

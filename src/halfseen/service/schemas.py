@@ -1,4 +1,4 @@
-"""What requests, replies and settings look like, and how the JSON of requests is read."""
+"""The fields of requests, replies and settings, and functions that parse the JSON of requests."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ from halfseen.validation import LIMIT
 T = TypeVar("T")
 Observation = list[float | None] | dict[str, float | None]
 MAX_KEY_LENGTH = 200  # characters of an idempotency key
-_LONGEST_WAIT = 1e9  # seconds
-_FOREVER = 2**62  # microseconds, which databases can still hold when the time is added
+_MAX_REWARD_WAIT = 1e9  # seconds
+_MAX_MICROSECONDS = 2**62  # the sum of this and the current time still fits into a database integer
 
 # ---------------------------------------------------------------------- requests and replies
 
 
 class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a stream is made. `options` are those of the agent; a `model` among them is a table of its matrices.
+    """The specification of a stream.
 
-    A decision without a reward after `reward_wait` seconds is credited `default_reward`, or with None given up. What
-    comes later is recorded, and with late_rewards="fold" learnt, in the place of the default if there is one.
+    `options` are the options of the agent. The option `model` is an object with the matrices of the model.
+
+    If a decision has no reward after `reward_wait` seconds, it gets `default_reward`. If `default_reward` is null, the
+    decision expires without a reward. A reward that is sent later is recorded. With late_rewards="fold" the agent also
+    learns from it, and it replaces the default reward.
     """
 
     name: str
@@ -39,72 +42,82 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     arms: int | list[str]
     agent: str = "adaptive"
     options: dict[str, Any] = field(default_factory=dict)
-    seed: int | None = None  # drawn when the stream is created, and recorded
+    seed: int | None = None  # if None, it is drawn when the stream is created, and recorded
     reward_wait: float | None = None  # seconds
     default_reward: float | None = None
     late_rewards: Literal["record", "fold"] = "record"
 
     @property
     def features(self) -> tuple[str, ...] | None:
-        """The names of the observed entries, if they have names."""
+        """The names of the observed features, or None if they have no names."""
         return None if isinstance(self.observed, int) else tuple(self.observed)
 
     @property
     def replaces_defaults(self) -> bool:
-        """Whether a late reward replaces the default reward that was learnt."""
+        """Whether a late reward replaces the default reward in what the agent has learnt."""
         return self.late_rewards == "fold" and self.default_reward is not None
 
     @property
     def reward_wait_us(self) -> int | None:
         """The reward wait in microseconds."""
-        return None if self.reward_wait is None else int(min(self.reward_wait * 1e6, _FOREVER))
+        return None if self.reward_wait is None else int(min(self.reward_wait * 1e6, _MAX_MICROSECONDS))
 
     def check(self) -> None:
-        """Raise InvalidInput for what the agent does not check itself when it is made."""
+        """Check the fields that the agent does not check when it is made. Raise InvalidInput if one is wrong."""
         if not STREAM_NAME.fullmatch(self.name):
             raise invalid(
-                "name", "up to 100 letters, digits, '.', '_' and '-', a letter or digit first", repr(self.name)
+                "name",
+                "1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit",
+                repr(self.name),
             )
         names = self.features
         if names is not None and (not names or "" in names or len(set(names)) < len(names)):
-            raise invalid(
-                "observed", "a count of at least 1, or names that differ from each other", repr(self.observed)
-            )
-        if self.reward_wait is not None and not 0 < self.reward_wait <= _LONGEST_WAIT:
-            raise invalid("reward_wait", f"seconds above 0, at most {_LONGEST_WAIT:g}, or nothing", self.reward_wait)
+            raise invalid("observed", "a number of at least 1, or different, non-empty names", repr(self.observed))
+        if self.reward_wait is not None and not 0 < self.reward_wait <= _MAX_REWARD_WAIT:
+            expected = f"a number of seconds above 0 and at most {_MAX_REWARD_WAIT:g}, or null"
+            raise invalid("reward_wait", expected, self.reward_wait)
         if self.late_rewards == "fold" and self.reward_wait is None:
-            raise invalid("late_rewards", "a reward_wait with it: without one no reward is late", "'fold'")
+            raise invalid("late_rewards", "'record', because without a reward_wait no reward is late", "'fold'")
         if self.default_reward is not None:
             if self.reward_wait is None:
-                raise invalid("default_reward", "a reward_wait with it", self.default_reward)
+                raise invalid("default_reward", "null, because there is no reward_wait", self.default_reward)
             if not abs(self.default_reward) <= LIMIT:
-                raise invalid("default_reward", f"a number within ±{LIMIT:g}, or nothing", self.default_reward)
+                raise invalid("default_reward", f"a number within ±{LIMIT:g}, or null", self.default_reward)
 
 
 class StreamView(Struct, frozen=True, kw_only=True):
-    """A stream as it stands."""
+    """The current state of a stream.
+
+    `arms` lists all arms that the stream has ever had, `active` the arms that can be chosen. `version` is the number of
+    the last event. `rewards` counts the rewards sent by clients, including late ones but not default rewards.
+    `created` and `updated` are microseconds since 1970 (UTC); `updated` is the time of the last event.
+    """
 
     name: str
-    spec: StreamSpec  # as created, with its seed
-    arms: list[Arm]  # all there have ever been, in order
-    active: list[Arm]  # those that can be chosen
-    version: int  # number of its last event
+    spec: StreamSpec  # including the seed that was drawn
+    arms: list[Arm]
+    active: list[Arm]
+    version: int
     decisions: int
-    rewards: int  # given by callers, late ones too; defaults are not counted
-    created: int  # microseconds since 1970, UTC
-    updated: int  # of the last event
+    rewards: int
+    created: int
+    updated: int
     retired: bool
 
 
 class StreamList(Struct):
-    """A page of streams by name. `after` is what to ask the next page with, null on the last one."""
+    """A page of streams, sorted by name. `after` is the parameter for the next page, null on the last page."""
 
     streams: list[StreamView]
     after: str | None
 
 
 class DecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The observation (null: not seen), the arms that may be played (null: all), and an idempotency key."""
+    """A request for a decision.
+
+    In the observation, null stands for a missing value. `available` lists the arms that may be chosen; null stands for
+    all arms. `key` is an idempotency key.
+    """
 
     observation: Observation
     available: list[Arm] | None = None
@@ -112,14 +125,18 @@ class DecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DecisionReply(Struct, frozen=True):
-    """A decision that is on disk. Lists have one entry per arm, in the order of all arms the stream has had."""
+    """A decision that is on disk.
+
+    The lists have one entry per arm, in the order of the stream's `arms`. `expected` has the expected rewards, null
+    where there is no finite number. `repeated` says that the key was used before and this is the decision made then.
+    """
 
     id: str
     arm: Arm
     propensity: float
     propensities: list[float]
-    expected: list[float | None]  # None where it is beyond all numbers
-    repeated: bool = False  # the key was known: this is the decision made then
+    expected: list[float | None]
+    repeated: bool = False
 
 
 class RewardRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,10 +147,10 @@ class RewardRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RewardReply(Struct, frozen=True):
-    """A reward that is on disk. `how` is "given", "default" (the wait was over) or "late".
+    """A reward that is on disk.
 
-    `folded` says whether the agent has learnt from it. A late reward that was learnt replaces the default, if there was
-    one.
+    `how` is "given" for a reward in time and "late" for a reward after the reward wait. `folded` says whether the agent
+    has learnt from the reward. `repeated` says that the same reward was recorded before.
     """
 
     decision: str
@@ -144,32 +161,32 @@ class RewardReply(Struct, frozen=True):
 
 
 class DecisionBatch(Struct, forbid_unknown_fields=True):
-    """Decisions in order; a row that is refused leaves the others as they are."""
+    """Requests for decisions, which are made in order. If one is refused, the others are still made."""
 
     decisions: list[msgspec.Raw]
 
 
 class RewardBatch(Struct, forbid_unknown_fields=True):
-    """Rewards in order; a row that is refused leaves the others as they are."""
+    """Rewards, which are recorded in order. If one is refused, the others are still recorded."""
 
     rewards: list[msgspec.Raw]
 
 
 class ArmRequest(Struct, forbid_unknown_fields=True):
-    """An arm to add: a name, or nothing where arms are numbers."""
+    """An arm to add. `arm` is its name, or null if the arms of the stream are numbers."""
 
     arm: str | None = None
 
 
 class ErrorDetail(Struct):
-    """A code to branch on and one line to read."""
+    """An error code for programs and a one-line message for people."""
 
     code: str
     message: str
 
 
 class ErrorReply(Struct):
-    """What every refusal looks like."""
+    """The reply to a refused request."""
 
     error: ErrorDetail
 
@@ -183,38 +200,38 @@ class ErrorReply(Struct):
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that the service accepts. Each can be set when it is started; what exceeds one is refused."""
+    """The limits of the service. Each can be set when the service is started. Requests that exceed one are refused."""
 
-    body_bytes: int = 1_048_576  # of a request, other than an import
+    body_bytes: int = 1_048_576  # bytes of a request, except for an import
     import_bytes: int = 1_073_741_824
     batch: int = 1_000  # rows of one batch
     streams: int = 10_000
     observed: int = 1_000  # numbers of one observation
-    arms: int = 1_000  # of one stream, retired ones counted
-    page: int = 1_000  # streams or events of one answer
-    rate: float = 0.0  # requests a second and token; 0: no such limit
+    arms: int = 1_000  # arms of one stream, including retired arms
+    page: int = 1_000  # streams in one reply
+    rate: float = 0.0  # requests per second and token; 0 means no limit
 
     def __post_init__(self) -> None:
         for limit in dataclasses.fields(self):
             value = getattr(self, limit.name)
-            least = 0 if limit.name == "rate" else 1
-            if not value >= least:
-                raise invalid(limit.name, f"a number of at least {least}", value)
+            minimum = 0 if limit.name == "rate" else 1
+            if not value >= minimum:
+                raise invalid(limit.name, f"a number of at least {minimum}", value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """How an engine runs."""
+    """The settings of an engine."""
 
-    queue_rows: int = 10_000  # that may wait; more are refused with 503
-    batch_rows: int = 2_000  # that share one commit at most
-    max_loaded_bytes: int = 1 << 30  # of streams in memory; the least recently used are unloaded
-    snapshot_every: int = 5_000  # events of a stream; or half its open decisions, if that is more
+    queue_rows: int = 10_000  # rows that may wait in the queue; more are refused with 503
+    batch_rows: int = 2_000  # rows that share one commit at most
+    max_loaded_bytes: int = 1 << 30  # memory of the loaded streams; beyond it the least recently used are unloaded
+    snapshot_every: int = 5_000  # events between two snapshots of a stream, or half its open decisions if that is more
     max_streams: int = 100_000
-    identify: bool = True  # models in a process beside this one
-    sweep_seconds: float = 1.0  # between searches for reward waits that are over
+    identify: bool = True  # whether models are identified, in a separate process
+    sweep_seconds: float = 1.0  # between searches for decisions whose reward wait has ended
     lock_seconds: float = 10.0  # to wait for a database that others are writing to
-    stall_seconds: float = 30.0  # after which callers no longer wait for a batch, and get 503 until it is done
+    stall_seconds: float = 30.0  # after this time the requests of an unfinished batch get 503, as do new requests
 
 
 # ---------------------------------------------------------------------- JSON
@@ -229,7 +246,7 @@ decode_arm = msgspec.json.Decoder(ArmRequest).decode
 
 
 def parse(decode: Callable[[bytes], T], body: bytes | memoryview) -> T:
-    """Decode a body. Raise 400 if it is not JSON and 422 if it does not have the fields expected."""
+    """Decode a body. Raise 400 if it is not JSON and 422 if it does not have the expected fields."""
     try:
         return decode(body)  # type: ignore[arg-type]
     except msgspec.ValidationError as error:
@@ -255,7 +272,7 @@ _MESSAGES = (
 
 
 def _explain(error: str, types: Mapping[str, Any]) -> str:
-    """Rewrite an error of msgspec like every other error: the argument, what was expected, what was received."""
+    """Rewrite an error of msgspec in the form of all other errors, "argument: expected ..., got ..."."""
     error, _, path = error.partition(" - at `$")
     at = path.rstrip("`").lstrip(".") or "body"
     for pattern, template in _MESSAGES:
@@ -275,4 +292,4 @@ def _known_fields(given: str, known: Iterable[str]) -> str:
 
 def _field_types(decode: Callable[..., Any]) -> dict[str, Any]:
     kind = decode.__self__.type  # type: ignore[attr-defined]
-    return {one.encode_name: one.type for one in msgspec.structs.fields(kind)}
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}

@@ -1,4 +1,4 @@
-"""Running the service: the socket, one process or several, and a clean end."""
+"""Run the service: bind the socket, start one or several worker processes, and shut down cleanly."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def _is_postgres(database: str) -> bool:
 def serve(
     options: ServeOptions, *, host: str, port: int, workers: int = 1, access_log: bool = False, announce: Announce
 ) -> None:
-    """Serve until SIGTERM or SIGINT. Unsafe settings are refused before the service listens."""
+    """Serve until SIGTERM or SIGINT. Raise an error before listening if the settings are unsafe."""
     if workers > 1 and not _is_postgres(options.database):
-        raise invalid("workers", "1, or a database in PostgreSQL, which several can share", workers)
+        raise invalid("workers", "1, because only a PostgreSQL database can be shared by several workers", workers)
     loopback = is_loopback(host)
     if options.no_auth and not loopback:
-        raise invalid("no-auth", "a loopback host such as 127.0.0.1", f"with host {host}")
+        raise invalid("host", "a loopback address such as 127.0.0.1, which no-auth requires", host)
     if not loopback and _is_new_file(options.database):
         raise _token_required(host)
-    with _bind(host, port) as listening:  # first, so that no database is created if the port is in use
+    with _bind(host, port) as listening:  # binding comes first, so that no database is created if the port is in use
         tokens = _read_tokens(options.database)
         if not loopback and not any(is_live(token, time.time()) for token in tokens):
             raise _token_required(host)
@@ -63,23 +63,23 @@ def serve(
 
 
 def _token_required(host: str) -> HalfseenError:
-    wanted = "a token first (halfseen token create --scope admin), or host 127.0.0.1"
-    return invalid("host", wanted, f"{host} without a live token")
+    expected = "a loopback address such as 127.0.0.1, or a token first (halfseen token create --scope admin)"
+    return invalid("host", expected, f"{host} and no valid token")
 
 
 def _is_new_file(database: str) -> bool:
-    """Whether it is a file that does not exist. It has no tokens, and must not be created to find that out."""
+    """Return whether the database is a file that does not exist. Opening such a database would create the file."""
     return "://" not in database and not os.path.exists(database)
 
 
 def _read_tokens(database: str) -> list[Token]:
-    """Open the journal, which creates or migrates its tables once for all workers, and read the tokens."""
+    """Open the journal and read the tokens. Opening it creates or migrates the tables, once for all workers."""
     with contextlib.closing(open_journal(database)) as journal:
         return journal.tokens()
 
 
 def server_settings(access_log: bool = False, workers: int = 1) -> dict[str, Any]:
-    """The settings of uvicorn. There is no access log by default: it costs two fifths of the throughput."""
+    """Return the settings of uvicorn. The access log is off by default, as it costs two fifths of the throughput."""
     return {
         "workers": workers,
         "access_log": access_log,
@@ -96,11 +96,11 @@ def server_settings(access_log: bool = False, workers: int = 1) -> dict[str, Any
 
 def _bind(host: str, port: int) -> socket.socket:
     with _address_errors(host, port):
-        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, socket.SOCK_STREAM)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(where)
+            bound.bind(address)
         except OSError:
             bound.close()
             raise
@@ -109,7 +109,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _listen(bound: socket.socket, host: str, port: int) -> None:
-    """Listen. Until then other processes can be bound to the same port, and only one of them can listen."""
+    """Listen on a bound socket. This can fail, because several processes can bind a port but only one can listen."""
     with _address_errors(host, port):
         bound.listen(_BACKLOG)
 
@@ -119,11 +119,11 @@ def _address_errors(host: str, port: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise invalid("port", "an address that is free", f"{host}:{port} ({error.strerror or error})") from None
+        raise invalid("port", "a free address", f"{host}:{port} ({error.strerror or error})") from None
 
 
 def _warm_up() -> None:
-    """Play two rounds, so that the first request does not wait for kernels to be compiled or loaded."""
+    """Play two rounds, so that the first request does not have to wait until kernels are compiled or loaded."""
     from halfseen.agents.catalogue import make
 
     agent = make("adaptive", observed=1, arms=2, seed=0, refit="manual")
@@ -133,7 +133,7 @@ def _warm_up() -> None:
 
 
 class _Server(uvicorn.Server):
-    """Calls `ready` when it listens. It does not start if a signal to end has been received already."""
+    """A server that calls `ready` when it accepts requests, and does not start if a signal to end was received."""
 
     def __init__(self, config: uvicorn.Config, signals: list[int], ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -156,9 +156,9 @@ def _serve_one(
         async with running_app(options) as app:
             await _Server(uvicorn.Config(app, lifespan="off", **config), signals, ready).serve([listening])
 
-    # These handlers are in force until uvicorn installs its own, and when it raises the signals again after its end.
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda number, _: signals.append(number))
+    # uvicorn replaces these handlers while it runs. Afterwards it restores them and raises the signals again.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _: signals.append(received))
     loop_factory = uvicorn.Config(None, **config).get_loop_factory()  # type: ignore[arg-type]
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(main())
@@ -173,7 +173,10 @@ def _serve_many(
 
 
 class Workers(Multiprocess):
-    """Worker processes behind one socket. Calls `ready` when the first answers, and logs when one has died."""
+    """Worker processes that share one socket.
+
+    Calls `ready` when the first worker has started, and logs when a worker has died.
+    """
 
     def __init__(self, config: uvicorn.Config, listening: socket.socket, ready: Callable[[], None]) -> None:
         super().__init__(config, [listening])
@@ -182,11 +185,11 @@ class Workers(Multiprocess):
         self._start_failed = False
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT. Raises an error if a worker cannot be started, as no other could either."""
+        """Run until SIGTERM or SIGINT. Raise an error if a worker cannot be started again."""
         with _shared_metrics():
             super().run()
         if self._start_failed:
-            raise HalfseenError("A worker could not be started. Its messages are above.")
+            raise HalfseenError("A worker could not be started. Its error messages are above.")
 
     def init_processes(self) -> None:
         super().init_processes()
@@ -197,9 +200,9 @@ class Workers(Multiprocess):
                 return
             if self.processes[0].exitcode is not None:
                 self.should_exit.set()
-                self.terminate_all()  # those that are left would never be ended
+                self.terminate_all()  # the base class would leave the other workers running
                 self.join_all()
-                raise HalfseenError("A worker ended before it answered. Its messages are above.")
+                raise HalfseenError("A worker ended before it was ready. Its error messages are above.")
         self._ready()
 
     def keep_subprocess_alive(self) -> None:
@@ -208,20 +211,20 @@ class Workers(Multiprocess):
         before = list(self.processes)
         super().keep_subprocess_alive()
         pids = {process.pid for process in self.processes}
-        for pid in self._pids - pids:  # also those that a signal has ended
+        for pid in self._pids - pids:  # including workers that were ended by a signal
             mark_process_dead(pid)
         self._pids = pids
         self._start_failed = self.should_exit.is_set()  # the base class sets it for no other reason
         for old, new in zip(before, self.processes, strict=True):
             if new is not old:
                 _LOG.error(
-                    "worker %s ended with %s; worker %s was started", old.pid, _exit_reason(old.exitcode), new.pid
+                    "Worker %s ended with %s. Worker %s was started.", old.pid, _exit_reason(old.exitcode), new.pid
                 )
 
 
 @contextlib.contextmanager
 def _shared_metrics() -> Iterator[None]:
-    """Make the processes that are started meanwhile store their metrics in one folder, where each can add them up."""
+    """Make new processes store their metrics in a shared folder, so that each can sum the metrics of all."""
     try:
         folder = tempfile.mkdtemp(prefix="halfseen-metrics-")
     except OSError as error:
@@ -245,6 +248,6 @@ def _exit_reason(code: int | None) -> str:
 
 
 def stopped_message(options: ServeOptions) -> str:
-    """What is printed at the end; never a password."""
-    where = "PostgreSQL" if _is_postgres(options.database) else os.path.abspath(options.database)
-    return f"stopped; everything answered is in {where}"
+    """Return the message to print after the end. It does not contain the URL, which may contain a password."""
+    database = "PostgreSQL" if _is_postgres(options.database) else os.path.abspath(options.database)
+    return f"Stopped. All answered requests are recorded in {database}."

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: a stream is made, decisions are sent, the charts move. And the routes that feed it."""
+"""The dashboard in a real Chromium browser, and the routes that provide its data."""
 
 import gzip
 import os
@@ -15,7 +15,7 @@ from halfseen.journal.journal import Token
 from halfseen.service.dashboard import queries, routes
 from halfseen.service.schemas import DecisionRequest, RewardRequest, StreamSpec
 
-SHOTS = os.environ.get("HALFSEEN_SCREENSHOTS")  # a folder to keep pictures of the pages in
+SCREENSHOTS = os.environ.get("HALFSEEN_SCREENSHOTS")  # a folder in which pictures of the pages are saved
 READER = Token("1", "reader", b"", ["read"], None, 0)
 ONE_STREAM = Token("2", "one", b"", ["read"], ["mine"], 0)
 
@@ -35,9 +35,9 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def page(browser):
-    """A fresh page, wide and light, that has said nothing yet."""
+    """An empty page in a wide window with light colours."""
     browser.open("about:blank")
-    browser.look(width=1280)
+    browser.set_display(width=1280)
     browser.events.clear()
     return browser
 
@@ -48,27 +48,27 @@ def create(service, name, **options):
     service.call(service.engine.create_stream(StreamSpec(name=name, **(spec | options))))
 
 
-def play(service, name, rounds, *, unpaid=0, seed=0):
-    """Decisions in batches, with rewards for all but the first `unpaid` of each.
+def play(service, name, rounds, *, unrewarded=0, seed=0):
+    """Make decisions in batches, and reward all but the first `unrewarded` decisions of each batch.
 
-    The context goes round in a slow circle, of which one side is seen; arms pay by the other.
+    The context rotates slowly in two dimensions. The first is observed, and the rewards depend on the second.
     """
     rng, engine = np.random.default_rng(seed), service.engine
     arms = service.call(engine.stream(name)).arms
-    turn = 0.995 * np.array([[np.cos(0.1), np.sin(0.1)], [-np.sin(0.1), np.cos(0.1)]])
+    rotation = 0.995 * np.array([[np.cos(0.1), np.sin(0.1)], [-np.sin(0.1), np.cos(0.1)]])
     x = np.array([3.0, 0.0])
     for start in range(0, rounds, 50):
-        xs, asks = [], []
+        xs, requests = [], []
         for _ in range(min(50, rounds - start)):
-            x = turn @ x + 0.25 * rng.normal(size=2)
+            x = rotation @ x + 0.25 * rng.normal(size=2)
             xs.append(x)
-            asks.append(
+            requests.append(
                 DecisionRequest([float(x[0]) + 0.4 * rng.normal(), None if rng.random() < 0.1 else rng.normal()])
             )
-        decided = service.call(engine.decide_all(name, asks))
-        pays = [(arms.index(one.arm) - 1) * x[1] + 0.5 * rng.normal() for one, x in zip(decided, xs, strict=True)]
-        told = [RewardRequest(one.id, float(pay)) for one, pay in zip(decided, pays, strict=True)][unpaid:]
-        service.call(engine.reward_all(name, told))
+        decided = service.call(engine.decide_all(name, requests))
+        values = [(arms.index(one.arm) - 1) * x[1] + 0.5 * rng.normal() for one, x in zip(decided, xs, strict=True)]
+        rewards = [RewardRequest(one.id, float(value)) for one, value in zip(decided, values, strict=True)]
+        service.call(engine.reward_all(name, rewards[unrewarded:]))
 
 
 def get(service, path, **options):
@@ -78,35 +78,35 @@ def get(service, path, **options):
 # ---------------------------------------------------------------------- the page
 
 
-def test_a_stream_is_made_and_its_charts_move(service, page):
+def test_new_streams_appear_and_charts_are_updated(service, page):
     page.open(service.url)
-    page.wait_for("document.querySelector('.lead')?.textContent === 'No streams yet.'")
+    page.wait_for("document.querySelector('.lead')?.textContent === 'There are no streams yet.'")
     assert "curl" in page.run("document.querySelector('pre').innerText")
     create(service, "prices")
-    page.wait_for("document.querySelector('.streams a')?.textContent === 'prices'")  # by itself
+    page.wait_for("document.querySelector('.streams a')?.textContent === 'prices'")
 
     page.run("document.querySelector('.streams a').click()")
     page.wait_for("document.querySelector('h1').textContent === 'prices'")
-    page.wait_for("document.body.innerText.includes('No rewards yet')")
+    page.wait_for("document.body.innerText.includes('There are no rewards yet')")
     assert "/v1/streams/prices/rewards" in page.run("document.body.innerText")
 
-    play(service, "prices", 300, unpaid=2)
+    play(service, "prices", 300, unrewarded=2)
     drawn = "document.querySelector('.chart .scatterlayer .lines path')?.getAttribute('d')"
     first = page.wait_for(drawn)
     assert page.wait_for("document.querySelectorAll('.chart .main-svg').length") >= 10
-    play(service, "prices", 300, unpaid=2, seed=1)
+    play(service, "prices", 300, unrewarded=2, seed=1)
     page.wait_for(f"{drawn} !== {first!r}")
     page.wait_for("document.querySelector('.tiles dd span').textContent === '600'")
     label = page.run("document.querySelector('.chart[role=img]').getAttribute('aria-label')")
     assert label.startswith("Rewards: mean ")
     assert "after 576 rewards" in label
-    assert page.complaints() == []
-    assert all(url.startswith(service.url) for url in page.requests()), "works offline"
+    assert page.console_errors() == []
+    assert all(url.startswith(service.url) for url in page.requests()), "a request to another site"
 
 
-def test_tables_hold_the_numbers_of_the_charts(service, page):
+def test_tables_contain_the_numbers_of_the_charts(service, page):
     create(service, "tables")
-    play(service, "tables", 200, unpaid=5)
+    play(service, "tables", 200, unrewarded=5)
     page.open(service.url + "/#/streams/tables")
     page.wait_for("document.querySelectorAll('details:not([hidden]) .scroll').length >= 5")
     page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
@@ -140,34 +140,34 @@ def test_a_coordinate_of_the_context_can_be_chosen(service, page):
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_fits_the_screen_and_can_be_read_in_light_and_dark(service, page, tmp_path, width, dark):
+def test_the_page_fits_the_screen_and_has_enough_contrast(service, page, tmp_path, width, dark):
     create(service, "offers")
     if service.call(service.engine.stream("offers")).decisions == 0:
-        play(service, "offers", 1500, unpaid=2)
-    page.look(width=width, dark=dark)
+        play(service, "offers", 1500, unrewarded=2)
+    page.set_display(width=width, dark=dark)
     listed = "document.querySelector('.streams a') !== null"
     drawn = "document.querySelectorAll('.main-svg').length >= 10"
     for where, ready in (("", listed), ("streams/offers", drawn)):
         page.open(f"{service.url}/#/{where}")
         page.wait_for(ready)
-        assert page.run("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+        assert page.run("document.documentElement.scrollWidth <= innerWidth"), "the page is too wide"
         outside = (
             "[...document.querySelectorAll('.card, .tiles div, .main-svg, button, h1')].filter((one) => "
             "one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 80))"
         )
         assert page.run(outside) == []
-        folder = Path(SHOTS) if SHOTS else tmp_path
+        folder = Path(SCREENSHOTS) if SCREENSHOTS else tmp_path
         page_name = where.partition("/")[0] or "overview"
         picture = folder / f"dashboard-{page_name}-{width}-{'dark' if dark else 'light'}.png"
-        time.sleep(3.0 if SHOTS else 0.3)
+        time.sleep(3.0 if SCREENSHOTS else 0.3)
         page.screenshot(picture)
         assert picture.stat().st_size > 10_000
     worst = page.run(_CONTRAST)
     assert worst["ratio"] >= 4.5, worst
-    assert page.complaints() == []
+    assert page.console_errors() == []
 
 
-# The lowest contrast between a text and the ground it is on (WCAG asks for 4.5), of HTML and of charts alike.
+# The lowest contrast between a text and its background, in HTML and in charts. WCAG requires 4.5.
 _CONTRAST = """(() => {
   const parts = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
   const linear = (c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
@@ -194,7 +194,7 @@ _CONTRAST = """(() => {
 })()"""
 
 
-def test_it_can_be_used_by_keyboard(service, page):
+def test_the_page_can_be_used_with_the_keyboard(service, page):
     create(service, "keys")
     play(service, "keys", 100)
     page.open(service.url + "/#/streams/keys")
@@ -211,15 +211,15 @@ def test_it_can_be_used_by_keyboard(service, page):
         if not page.run("document.activeElement !== document.body"):
             break
         visited.append(name)
-        assert (outline, thickness) == ("solid", "3px"), f"focus cannot be seen on {name}"
+        assert (outline, thickness) == ("solid", "3px"), f"the focus is not visible on {name}"
     assert visited[:5] == ["Skip to the content", "halfseen", "API", "Token", "Pause"]
-    assert visited.count("The numbers") >= 4
-    assert "The facts" in visited, "there is no trap on the way"
+    assert visited.count("Table") >= 4
+    assert "Facts" in visited, "the keyboard focus does not reach the end of the page"
 
     page.run("document.querySelector('.skip').focus()")
     page.press("Enter")
     assert page.run("document.activeElement.id") == "main"
-    assert page.run("location.hash") == "#/streams/keys", "and the page stays"
+    assert page.run("location.hash") == "#/streams/keys", "the skip link has changed the page"
 
     page.run("document.querySelector('#token-toggle').focus()")
     page.press("Enter")
@@ -230,68 +230,68 @@ def test_it_can_be_used_by_keyboard(service, page):
 
 
 @pytest.mark.slow
-def test_it_rests_while_hidden_or_paused(service, page):
+def test_the_page_sends_no_requests_while_hidden_or_paused(service, page):
     create(service, "rest")
     page.open(service.url + "/#/streams/rest")
     page.wait_for("document.querySelector('#status').textContent.startsWith('Updated')")
 
-    def asked(seconds, after="1"):
+    def count_requests(seconds, after="1"):
         page.events.clear()
         page.run(after)
         time.sleep(seconds)
         return sum("/series" in url for url in page.requests())
 
     hidden = "Object.defineProperty(document, 'hidden', {{ get: () => {}, configurable: true }})"
-    turned = "document.dispatchEvent(new Event('visibilitychange'))"
-    assert asked(4.5) >= 2
-    asked(0.3, "document.querySelector('#pause').click()")
-    assert asked(4.5) == 0
+    changed = "document.dispatchEvent(new Event('visibilitychange'))"
+    assert count_requests(4.5) >= 2
+    count_requests(0.3, "document.querySelector('#pause').click()")
+    assert count_requests(4.5) == 0
     assert page.run("document.querySelector('#pause').getAttribute('aria-pressed')") == "true"
-    assert asked(1.0, "document.querySelector('#pause').click()") >= 1
-    asked(0.3, f"{hidden.format('true')}; {turned}")
-    assert asked(4.5) == 0
-    assert asked(1.0, f"{hidden.format('false')}; {turned}") >= 1
+    assert count_requests(1.0, "document.querySelector('#pause').click()") >= 1
+    count_requests(0.3, f"{hidden.format('true')}; {changed}")
+    assert count_requests(4.5) == 0
+    assert count_requests(1.0, f"{hidden.format('false')}; {changed}") >= 1
 
 
-def test_a_token_is_asked_for_and_kept_in_this_tab_only(tmp_path, page):
+def test_the_token_is_stored_in_one_tab_only(tmp_path, page):
     with served(tmp_path / "journal.db", secrets={"secret": READER}, identify=False) as service:
         create(service, "guarded")
         page.open(service.url)
         page.wait_for("!document.querySelector('#token-panel').hidden")
-        page.wait_for("document.querySelector('#trouble-text').textContent.includes('asks for a token')")
+        page.wait_for("document.querySelector('#error-text').textContent.includes('requires a token')")
         assert "guarded" not in page.run("document.body.innerText")
         page.run("document.querySelector('#token').value = ' secret '")
         page.run("document.querySelector('#token-panel').requestSubmit()")
         page.wait_for("document.querySelector('.streams a')?.textContent === 'guarded'")
-        assert page.run("document.querySelector('#trouble').hidden")
+        assert page.run("document.querySelector('#error').hidden")
         assert page.run("JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie])") == (
             '[{"halfseen-token":"secret"},{},""]'
         )
         assert all("secret" not in url for url in page.requests())
         page.run("document.querySelector('#token-forget').click()")
-        page.wait_for("!document.querySelector('#trouble').hidden")
+        page.wait_for("!document.querySelector('#error').hidden")
         assert page.run("sessionStorage.length") == 0
 
 
-def test_a_service_that_goes_away_is_said_and_tried_again(tmp_path, page):
+def test_the_page_tries_again_if_the_service_does_not_answer(tmp_path, page):
     with served(tmp_path / "journal.db", identify=False) as service:
         create(service, "going")
         page.open(service.url + "/#/streams/going")
         page.wait_for("document.querySelector('#status').textContent.startsWith('Updated')")
-    page.wait_for("document.querySelector('#trouble-text').textContent.startsWith('The service does not answer.')")
-    assert "Trying again in" in page.run("document.querySelector('#trouble-text').textContent")
-    assert page.run("document.querySelector('h1').textContent") == "going", "what was there stays"
+    page.wait_for("document.querySelector('#error-text').textContent.startsWith('The service does not answer.')")
+    assert "Trying again in" in page.run("document.querySelector('#error-text').textContent")
+    assert page.run("document.querySelector('h1').textContent") == "going", "the page has lost its content"
 
 
-def test_a_stream_that_is_not_there_is_said(service, page):
+def test_the_name_of_an_unknown_stream_is_shown_as_text(service, page):
     page.open(service.url + "/#/streams/%3Cimg%20src=x%3E")
-    page.wait_for("document.querySelector('#trouble-text').textContent.includes('no such stream')")
+    page.wait_for("document.querySelector('#error-text').textContent.includes('There is no stream')")
     assert page.run("document.querySelector('h1').textContent") == "<img src=x>"
     assert page.run("document.querySelectorAll('img').length") == 0
 
 
-def test_names_are_text_wherever_they_appear(service, page):
-    """Arms and features may be called anything; plotly reads a little markup, but runs none."""
+def test_names_of_arms_and_features_are_shown_as_text(service, page):
+    """Names may contain any characters, and plotly interprets some markup."""
     evil = '<img src=x onerror="document.title=1"><a href="javascript:alert(1)">x</a>'
     create(service, "evil", arms=[evil, "b"], observed=[evil, "y"])
     play(service, "evil", 100)
@@ -307,13 +307,13 @@ def test_names_are_text_wherever_they_appear(service, page):
         "[...document.querySelectorAll('a')].map((one) => one.getAttribute('href') ?? one.getAttribute('xlink:href'))"
     )
     assert all(link.startswith(("#", "/docs")) for link in page.run(links))
-    assert page.complaints() == []
+    assert page.console_errors() == []
 
 
 # ---------------------------------------------------------------------- the routes
 
 
-def test_files_come_with_a_strict_policy_and_nothing_else_comes(service):
+def test_only_static_files_are_served_with_a_strict_policy(service):
     home = get(service, "/")
     policy = home.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -327,7 +327,7 @@ def test_files_come_with_a_strict_policy_and_nothing_else_comes(service):
         assert get(service, f"/dashboard/{name}").status_code == 404
 
 
-def test_plotly_is_fetched_once_and_then_asked_about(service):
+def test_plotly_is_cached_and_revalidated(service):
     path = "/dashboard/plotly.min.js"
     first = get(service, path, headers={"accept-encoding": "gzip"})
     assert first.headers["cache-control"] == "no-cache"
@@ -338,47 +338,47 @@ def test_plotly_is_fetched_once_and_then_asked_about(service):
     assert other.headers["etag"] != first.headers["etag"]
 
 
-def test_plotly_is_that_of_its_package_and_is_packed_for_those_who_take_it(service):
-    packed = get(service, "/dashboard/plotly.min.js", headers={"accept-encoding": "gzip"})
+def test_plotly_comes_from_its_package_and_is_compressed(service):
+    compressed = get(service, "/dashboard/plotly.min.js", headers={"accept-encoding": "gzip"})
     plain = get(service, "/dashboard/plotly.min.js", headers={"accept-encoding": "identity"})
-    assert packed.content == plain.content == routes._files()["plotly.min.js"].read_bytes()
-    assert packed.headers["content-encoding"] == "gzip"
-    assert int(packed.headers["content-length"]) < 0.4 * len(plain.content)
+    assert compressed.content == plain.content == routes._files()["plotly.min.js"].read_bytes()
+    assert compressed.headers["content-encoding"] == "gzip"
+    assert int(compressed.headers["content-length"]) < 0.4 * len(plain.content)
     assert gzip.decompress(routes._compressed(routes._files()["plotly.min.js"])) == plain.content
 
 
 @pytest.mark.parametrize("query", ["points=0", "points=1001", "points=x", "points=1e2", "coordinate=-1", "points=٣"])
-def test_bad_questions_are_refused_in_one_line(service, query):
+def test_invalid_query_parameters_are_refused(service, query):
     create(service, "asked")
     reply = get(service, f"/v1/streams/asked/series?{query}")
     assert reply.status_code == 422
     assert "expected an integer from" in reply.json()["error"]["message"]
 
 
-def test_a_stream_that_is_not_there_is_said_to_be_so_until_it_is_made(service, page):
+def test_the_page_of_an_unknown_stream_is_filled_when_the_stream_is_created(service, page):
     page.open(service.url + "/#/streams/yet-to-come")
-    page.wait_for("document.querySelector('.lead').textContent === 'There is no stream of this name.'")
+    page.wait_for("document.querySelector('.lead').textContent === 'There is no stream with this name.'")
     shown = "[...document.querySelectorAll('.card, .tiles')].filter((one) => one.checkVisibility()).length"
     assert page.run(shown) == 0
     assert "Loading" not in page.run("document.querySelector('main').innerText")
     create(service, "yet-to-come")
     page.run("document.querySelector('#retry').click()")
-    page.wait_for("document.querySelector('.lead').textContent === 'No decisions yet.'")
+    page.wait_for("document.querySelector('.lead').textContent === 'There are no decisions yet.'")
     assert page.run(shown) == 7
 
 
-def test_a_stream_that_is_not_there_is_404_and_is_not_remembered(service):
+def test_an_unknown_stream_is_not_found(service):
     for end in ("series", "health"):
         reply = get(service, f"/v1/streams/nobody/{end}")
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
 
 
-def test_the_overview_pages_and_keeps_to_the_streams_of_a_token(tmp_path):
+def test_the_overview_has_pages_and_lists_only_the_streams_of_the_token(tmp_path):
     secrets = {"all": READER, "one": ONE_STREAM}
     with served(tmp_path / "journal.db", secrets=secrets, identify=False) as service:
         for name in ("mine", "other", "third"):
             create(service, name)
-        play(service, "mine", 20, unpaid=5)
+        play(service, "mine", 20, unrewarded=5)
 
         def ask(path, secret):
             return get(service, path, headers={"authorization": f"Bearer {secret}"})
@@ -396,11 +396,11 @@ def test_the_overview_pages_and_keeps_to_the_streams_of_a_token(tmp_path):
         assert ask("/v1/overview", "nobody").status_code == 401
 
 
-def test_series_follow_the_stream_and_only_what_is_new_is_read(tmp_path):
+def test_only_new_events_are_read(tmp_path):
     with served(tmp_path / "journal.db", identify=False) as service:
         create(service, "long")
         play(service, "long", 300)
-        asked, read = queries.DashboardQueries(service.engine), []
+        dashboard, read = queries.DashboardQueries(service.engine), []
 
         async def counted(name, after=0, limit=1000, original=service.engine.events):
             page = await original(name, after=after, limit=limit)
@@ -408,36 +408,36 @@ def test_series_follow_the_stream_and_only_what_is_new_is_read(tmp_path):
             return page
 
         service.engine.events = counted
-        found = service.call(asked.series("long", 300, 0))
-        assert (found.shown.decisions, found.shown.version, sum(read)) == (300, 601, 601)
+        first = service.call(dashboard.series("long", 300, 0))
+        assert (first.shown.decisions, first.shown.version, sum(read)) == (300, 601, 601)
         play(service, "long", 50)
         read.clear()
-        again = service.call(asked.series("long", 300, 0))
-        assert again.shown.decisions == 300, "for a second an answer is the answer"
+        again = service.call(dashboard.series("long", 300, 0))
+        assert again.shown.decisions == 300, "the result was not cached"
         time.sleep(queries._FRESH)
-        later = service.call(asked.series("long", 300, 0))
+        later = service.call(dashboard.series("long", 300, 0))
         assert (later.shown.decisions, sum(read)) == (350, 100)
         assert later.shown.all
 
 
-def test_few_windows_are_kept(tmp_path):
+def test_the_cache_is_limited(tmp_path):
     with served(tmp_path / "journal.db", identify=False) as service:
-        asked = queries.DashboardQueries(service.engine)
-        for at in range(queries.MAX_CACHED + 3):
-            create(service, f"s{at}")
-            service.call(asked.series(f"s{at}", 10, 0))
-        assert len(asked._cached) == queries.MAX_CACHED
-        assert "s0" not in asked._cached
-        with pytest.raises(Exception, match="no such stream"):
-            service.call(asked.series("nobody", 10, 0))
-        assert "nobody" not in asked._cached
+        dashboard = queries.DashboardQueries(service.engine)
+        for number in range(queries.MAX_CACHED + 3):
+            create(service, f"s{number}")
+            service.call(dashboard.series(f"s{number}", 10, 0))
+        assert len(dashboard._cached) == queries.MAX_CACHED
+        assert "s0" not in dashboard._cached
+        with pytest.raises(Exception, match="There is no stream 'nobody'"):
+            service.call(dashboard.series("nobody", 10, 0))
+        assert "nobody" not in dashboard._cached
 
 
-def test_health_is_what_the_agent_says(service):
+def test_health_is_the_health_of_the_agent(service):
     create(service, "healthy", agent="adaptive", options={})
-    play(service, "healthy", 150, unpaid=50)
-    found = get(service, "/v1/streams/healthy/health").json()
-    said = service.call(service.engine.health("healthy"))
-    assert found["notes"] == list(said.notes)
-    assert not found["ok"]
-    assert found["facts"]["arms"] == 3
+    play(service, "healthy", 150, unrewarded=50)
+    reply = get(service, "/v1/streams/healthy/health").json()
+    health = service.call(service.engine.health("healthy"))
+    assert reply["notes"] == list(health.notes)
+    assert not reply["ok"]
+    assert reply["facts"]["arms"] == 3

@@ -1,4 +1,4 @@
-"""What the charts show, against slow and obvious computations."""
+"""The data of the charts, compared with slow and simple computations."""
 
 import msgspec
 import numpy as np
@@ -13,42 +13,42 @@ from halfseen.service.dashboard.context import ContextFilter, context_filter
 from halfseen.service.dashboard.window import DecisionWindow
 from halfseen.service.schemas import StreamSpec, StreamView
 
-SECOND = 1_000_000
+SECOND = 1_000_000  # microseconds
 
 
-class Record:
-    """Events of a stream, one after the other, a second apart, and the view of the stream at their end."""
+class RecordedStream:
+    """A stream made of given events, which are one second apart by default."""
 
     def __init__(self, arms=3, observed=2):
         self.spec = StreamSpec(name="s", observed=observed, arms=arms, agent="ts-pco", seed=1)
         self.arms = list(range(arms)) if isinstance(arms, int) else list(arms)
         self.active, self.events, self.rounds = list(self.arms), [], 0
-        self.happens(events.Created({}))
+        self.append(events.Created({}))
 
-    def happens(self, content, identity=None, *, after=1.0):
-        then = self.events[-1].time if self.events else 0
-        self.events.append(Event(len(self.events) + 1, then + int(after * SECOND), identity, content))
+    def append(self, content, decision_id=None, *, after=1.0):
+        last = self.events[-1].time if self.events else 0
+        self.events.append(Event(len(self.events) + 1, last + int(after * SECOND), decision_id, content))
 
-    def decides(self, arm, propensities, *, expected=None, available=None, y=(0.5, None)):
+    def decide(self, arm, propensities, *, expected=None, available=None, y=(0.5, None)):
         self.rounds += 1
-        identity = f"d{self.rounds}"
+        decision_id = f"d{self.rounds}"
         p = propensities[self.arms.index(arm)]
         expected = [0.0] * len(self.arms) if expected is None else expected
-        self.happens(events.Decided(self.rounds, list(y), arm, p, list(propensities), expected, available), identity)
-        return identity
+        self.append(events.Decided(self.rounds, list(y), arm, p, list(propensities), expected, available), decision_id)
+        return decision_id
 
-    def pays(self, identity, value, how="given", *, after=1.0):
-        content = events.Rewarded(identity, int(identity[1:]), value, how, True)
-        self.happens(content, identity, after=after)
+    def reward(self, decision_id, value, how="given", *, after=1.0):
+        content = events.Rewarded(decision_id, int(decision_id[1:]), value, how, True)
+        self.append(content, decision_id, after=after)
 
-    def retires(self, arm):
+    def retire_arm(self, arm):
         self.active.remove(arm)
-        self.happens(events.ArmRetired(arm))
+        self.append(events.ArmRetired(arm))
 
-    def adds(self, arm):
+    def add_arm(self, arm):
         self.arms.append(arm)
         self.active.append(arm)
-        self.happens(events.ArmAdded(arm))
+        self.append(events.ArmAdded(arm))
 
     @property
     def view(self):
@@ -69,84 +69,84 @@ class Record:
         return DecisionWindow(self.view, self.events if last is None else self.events[-last:])
 
 
-def paid_rows(n, *, arms=3, seed=0, policy=(0.6, 0.3, 0.1), values=(1.0, 0.0, -2.0)):
-    """Decisions drawn from `policy`, which pays `values` and noise."""
-    rng, record = np.random.default_rng(seed), Record(arms)
+def rewarded_rows(n, *, arms=3, seed=0, policy=(0.6, 0.3, 0.1), values=(1.0, 0.0, -2.0)):
+    """Return decisions drawn from `policy`. The rewards of the arms are `values` plus noise."""
+    rng, stream = np.random.default_rng(seed), RecordedStream(arms)
     for _ in range(n):
         arm = int(rng.choice(arms, p=policy))
-        identity = record.decides(arm, list(policy), expected=list(values))
-        record.pays(identity, values[arm] + rng.normal())
-    return list(record.window().decisions.values())
+        decision_id = stream.decide(arm, list(policy), expected=list(values))
+        stream.reward(decision_id, values[arm] + rng.normal())
+    return list(stream.window().decisions.values())
 
 
 # ---------------------------------------------------------------------- the window
 
 
-def test_a_window_read_in_parts_is_the_window_read_at_once():
-    record = Record(["a", "b"])
-    first = record.decides("a", [0.5, 0.5])
-    record.adds("c")
-    record.decides("c", [0.2, 0.3, 0.5])
-    record.retires("a")
-    record.pays(first, 2.0)
-    whole = record.window()
-    early = Record(["a", "b"])
+def test_a_window_folded_in_parts_equals_a_window_folded_at_once():
+    stream = RecordedStream(["a", "b"])
+    first = stream.decide("a", [0.5, 0.5])
+    stream.add_arm("c")
+    stream.decide("c", [0.2, 0.3, 0.5])
+    stream.retire_arm("a")
+    stream.reward(first, 2.0)
+    whole = stream.window()
+    early = RecordedStream(["a", "b"])
     parts = DecisionWindow(early.view, early.events)
-    parts.fold(record.events[1:3])
-    parts.fold(record.events[3:])
+    parts.fold(stream.events[1:3])
+    parts.fold(stream.events[3:])
     rows = [list(one.decisions.values()) for one in (whole, parts)]
     assert [(r.id, r.arm, r.possible.tolist(), r.reward) for r in rows[0]] == [
         (r.id, r.arm, r.possible.tolist(), r.reward) for r in rows[1]
     ]
     assert whole.arms == parts.arms == ["a", "b", "c"]
-    assert whole.version == parts.version == len(record.events)
+    assert whole.version == parts.version == len(stream.events)
     assert whole.is_whole_stream
 
 
-def test_arms_active_before_the_window_follow_from_those_active_now():
-    record = Record(["a", "b", "c"])
-    record.decides("a", [0.4, 0.3, 0.3])
-    record.retires("b")
-    record.decides("a", [0.6, 0.0, 0.4])
-    record.adds("d")
-    record.decides("d", [0.2, 0.0, 0.4, 0.4])
-    choices = [row.possible.sum() for row in record.window(last=5).decisions.values()]
+def test_the_arms_active_before_the_window_are_reconstructed():
+    stream = RecordedStream(["a", "b", "c"])
+    stream.decide("a", [0.4, 0.3, 0.3])
+    stream.retire_arm("b")
+    stream.decide("a", [0.6, 0.0, 0.4])
+    stream.add_arm("d")
+    stream.decide("d", [0.2, 0.0, 0.4, 0.4])
+    choices = [row.possible.sum() for row in stream.window(last=5).decisions.values()]
     assert choices == [3, 2, 3]
-    assert not record.window(last=5).is_whole_stream
-    assert record.window(last=5).arms == ["a", "b", "c", "d"]
+    assert not stream.window(last=5).is_whole_stream
+    assert stream.window(last=5).arms == ["a", "b", "c", "d"]
 
 
-def test_only_arms_that_were_available_count():
-    record = Record(4)
-    record.decides(1, [0.0, 0.5, 0.5, 0.0], available=[1, 2])
-    record.decides(1, [0.0, 0.5, 0.5, 0.0])
-    rows = list(record.window().decisions.values())
+def test_only_available_arms_are_possible():
+    stream = RecordedStream(4)
+    stream.decide(1, [0.0, 0.5, 0.5, 0.0], available=[1, 2])
+    stream.decide(1, [0.0, 0.5, 0.5, 0.0])
+    rows = list(stream.window().decisions.values())
     assert [np.flatnonzero(row.possible).tolist() for row in rows] == [[1, 2], [0, 1, 2, 3]]
 
 
-def test_a_late_reward_takes_the_place_of_the_default_and_a_stranger_is_passed_over():
-    record = Record()
-    one, two = record.decides(0, [1.0, 0.0, 0.0]), record.decides(0, [1.0, 0.0, 0.0])
-    record.pays(one, 0.0, "default")
-    record.happens(events.Expired(two), two)
-    record.pays(one, 3.0, "late")
-    record.pays("d99", 7.0)
-    rows = record.window().decisions
+def test_a_late_reward_replaces_the_default_and_unknown_decisions_are_ignored():
+    stream = RecordedStream()
+    one, two = stream.decide(0, [1.0, 0.0, 0.0]), stream.decide(0, [1.0, 0.0, 0.0])
+    stream.reward(one, 0.0, "default")
+    stream.append(events.Expired(two), two)
+    stream.reward(one, 3.0, "late")
+    stream.reward("d99", 7.0)
+    rows = stream.window().decisions
     assert (rows[one].reward, rows[one].how) == (3.0, "late")
     assert rows[two].expired
     assert rows[two].reward is None
     assert set(rows) == {one, two}
 
 
-def test_a_window_is_bounded_in_decisions_and_in_numbers():
-    record = Record(2)
+def test_the_size_of_a_window_is_limited():
+    stream = RecordedStream(2)
     for _ in range(window.MAX_DECISIONS + 10):
-        record.decides(0, [1.0, 0.0])
-    whole = record.window()
+        stream.decide(0, [1.0, 0.0])
+    whole = stream.window()
     assert len(whole.decisions) == window.MAX_DECISIONS
     assert not whole.is_whole_stream
-    assert window.max_events(record.view) == 2 * window.MAX_DECISIONS
-    assert window.max_events(Record(1000, observed=1000).view) < 400
+    assert window.max_events(stream.view) == 2 * window.MAX_DECISIONS
+    assert window.max_events(RecordedStream(1000, observed=1000).view) < 400
 
 
 # ---------------------------------------------------------------------- rewards
@@ -158,16 +158,16 @@ def rewards_of(rows, *, arms=3, points=100):
 
 @pytest.mark.parametrize("count", [1, 2, 7, 299, 300, 301, 4999, 5000])
 @pytest.mark.parametrize("points", [1, 10, 300])
-def test_blocks_cover_everything_in_no_more_points_than_asked_for(count, points):
-    ends = series.block_ends(count, points, least=round(count ** (1 / 3)))
+def test_blocks_cover_all_items_with_the_requested_number_of_points(count, points):
+    ends = series.block_ends(count, points, min_length=round(count ** (1 / 3)))
     assert len(ends) <= points
     assert ends[-1] == count
     assert (np.diff(np.concatenate([[0], ends])) > 0).all()
 
 
-def test_the_numbers_are_those_of_evaluate():
-    """The window as a table: the same estimates, intervals and notes, with the agent's expectations as the model."""
-    rows = paid_rows(400, seed=4)
+def test_the_estimates_equal_those_of_evaluate():
+    """`hs.evaluate` gives the same estimates and intervals for a table with the decisions of the window."""
+    rows = rewarded_rows(400, seed=4)
     table = {
         "observation": [row.observation.tolist() for row in rows],
         "arm": [row.arm for row in rows],
@@ -189,9 +189,9 @@ def test_the_numbers_are_those_of_evaluate():
     assert found.uniform.told == uniform.sure
 
 
-def test_the_uniform_policy_is_estimated_from_propensities():
-    """(1 + 0 − 2)/3, whatever the policy that was logged; all three estimators, within their intervals."""
-    found = rewards_of(paid_rows(4000))
+def test_the_value_of_the_uniform_policy_is_estimated_from_propensities():
+    """The value is (1 + 0 − 2)/3 for any logged policy, within the intervals of all three estimators."""
+    found = rewards_of(rewarded_rows(4000))
     truth = -1 / 3
     for line in (found.uniform.ips, found.uniform.snips, found.uniform.dr):
         assert line.low[-1] < truth < line.high[-1]
@@ -202,55 +202,55 @@ def test_the_uniform_policy_is_estimated_from_propensities():
     assert 1000 < found.uniform.effective < 4000
 
 
-def test_weights_are_by_the_arms_that_could_be_played():
-    record = Record(4)
+def test_weights_depend_on_the_possible_arms():
+    stream = RecordedStream(4)
     for arm, p, value, available in ((0, 0.25, 2.0, None), (1, 0.5, 4.0, [0, 1])):
         propensities = [0.25] * 4 if available is None else [0.5, 0.5, 0.0, 0.0]
         assert propensities[arm] == p
-        record.pays(record.decides(arm, propensities, available=available), value)
-    found = rewards_of(list(record.window().decisions.values()), arms=4)
+        stream.reward(stream.decide(arm, propensities, available=available), value)
+    found = rewards_of(list(stream.window().decisions.values()), arms=4)
     assert found.uniform.ips.value[-1] == pytest.approx(3.0)  # both weights are 1
 
 
-def test_what_propensities_do_not_cover_is_said():
-    found = rewards_of(paid_rows(500, policy=(0.7, 0.3, 0.0)))
+def test_a_note_says_that_some_arms_had_no_logged_probability():
+    found = rewards_of(rewarded_rows(500, policy=(0.7, 0.3, 0.0)))
     assert not found.uniform.told
     assert "33.3 % of its choices had propensity 0" in found.uniform.note
     assert found.uniform.uncovered == pytest.approx(1 / 3)
-    assert found.uniform.dr.value[-1] == pytest.approx(-1 / 3, abs=0.1)  # what is expected is right here
-    assert found.uniform.snips.value[-1] > 0.3  # and without it, far off: hence not told
+    assert found.uniform.dr.value[-1] == pytest.approx(-1 / 3, abs=0.1)  # the expected rewards are right here
+    assert found.uniform.snips.value[-1] > 0.3  # far from the truth, so the estimate is not reliable
 
 
-def test_arms_that_had_hardly_a_chance_are_said():
-    """Propensities above the smallest that counts, and still too small ever to be drawn."""
-    found = rewards_of(paid_rows(3000, policy=(0.7 - 1e-5, 0.3, 1e-5)))
+def test_a_note_says_that_some_arms_had_a_very_small_probability():
+    """Their propensities are above the smallest that counts, but too small for the arms to be drawn."""
+    found = rewards_of(rewarded_rows(3000, policy=(0.7 - 1e-5, 0.3, 1e-5)))
     assert found.uniform.uncovered == 0.0
     assert not found.uniform.told
     assert "should be 1 and is 0.6" in found.uniform.note
 
 
-def test_few_effective_rewards_are_said():
-    found = rewards_of(paid_rows(200, policy=(0.98, 0.01, 0.01)))
+def test_a_note_says_that_the_effective_sample_size_is_too_small():
+    found = rewards_of(rewarded_rows(200, policy=(0.98, 0.01, 0.01)))
     assert found.uniform.effective < ENOUGH
     assert "effective" in found.uniform.note
     assert not found.uniform.told
 
 
-def test_the_recent_mean_is_of_the_last_ones():
-    rows = paid_rows(300)
+def test_the_recent_mean_is_the_mean_of_the_last_rewards():
+    rows = rewarded_rows(300)
     found = rewards_of(rows)
     assert found.span == 30
     assert found.recent[-1] == pytest.approx(np.mean([row.reward for row in rows[-30:]]))
 
 
-# ---------------------------------------------------------------------- arms, delays, what waits
+# ---------------------------------------------------------------------- arms, delays, decisions without a reward
 
 
-def test_shares_add_up_to_one_and_many_arms_become_others():
-    rng, record = np.random.default_rng(0), Record(30)
+def test_shares_sum_to_one_and_rare_arms_are_combined():
+    rng, stream = np.random.default_rng(0), RecordedStream(30)
     for _ in range(500):
-        record.decides(int(rng.integers(30)) if rng.random() < 0.5 else 7, [1 / 30] * 30)
-    found = series.arm_shares(list(record.window().decisions.values()), record.arms, 300)
+        stream.decide(int(rng.integers(30)) if rng.random() < 0.5 else 7, [1 / 30] * 30)
+    found = series.arm_shares(list(stream.window().decisions.values()), stream.arms, 300)
     assert found.arms[-1] == "18 others"
     assert len(found.arms) == series.MAX_ARMS + 1
     assert np.sum(found.share, axis=0) == pytest.approx(1.0)
@@ -260,39 +260,37 @@ def test_shares_add_up_to_one_and_many_arms_become_others():
     assert found.round[-1] == 500
 
 
-def test_delays_are_those_of_rewards_that_were_given():
-    record = Record()
-    for took in (2.0, 4.0, 6.0):
-        record.pays(record.decides(0, [1.0, 0.0, 0.0]), 1.0, after=took)
-    record.pays(record.decides(0, [1.0, 0.0, 0.0]), 0.0, "default", after=100.0)
-    found = series.reward_delays(list(record.window().decisions.values()), 300)
+def test_delays_ignore_default_rewards():
+    stream = RecordedStream()
+    for delay in (2.0, 4.0, 6.0):
+        stream.reward(stream.decide(0, [1.0, 0.0, 0.0]), 1.0, after=delay)
+    stream.reward(stream.decide(0, [1.0, 0.0, 0.0]), 0.0, "default", after=100.0)
+    found = series.reward_delays(list(stream.window().decisions.values()), 300)
     assert (found.round, found.p50) == ([3], [4.0])
     assert found.p90 == pytest.approx([5.6])
 
 
-def test_waiting_decisions_by_age():
-    record = Record()
-    ids = [record.decides(0, [1.0, 0.0, 0.0]) for _ in range(30)]
-    record.pays(ids[3], 1.0)
-    record.happens(events.Expired(ids[4]), ids[4])
-    last = record.events[-1].time
-    found = series.waiting_decisions(list(record.window().decisions.values()), record.arms, last + 3 * SECOND)
+def test_decisions_without_a_reward_are_counted_by_age():
+    stream = RecordedStream()
+    ids = [stream.decide(0, [1.0, 0.0, 0.0]) for _ in range(30)]
+    stream.reward(ids[3], 1.0)
+    stream.append(events.Expired(ids[4]), ids[4])
+    last = stream.events[-1].time
+    found = series.waiting_decisions(list(stream.window().decisions.values()), stream.arms, last + 3 * SECOND)
     assert found.count == 28
-    assert found.counts == [0, 5, 23, 0, 0, 0, 0]  # ages 5 … 9 s, and 10 … 34 s but for two
+    assert found.counts == [0, 5, 23, 0, 0, 0, 0]  # ages 5 … 9 s, and 10 … 34 s except for two
     assert sum(found.counts) == found.count
     assert found.oldest == 34.0
     assert [one.id for one in found.decisions[:4]] == ["d1", "d2", "d3", "d6"]
     assert len(found.decisions) == series.MAX_LISTED
-    before = series.waiting_decisions(
-        list(record.window().decisions.values()), record.arms, 0
-    )  # a clock that went backwards
-    assert before.oldest == 0.0
+    set_back = series.waiting_decisions(list(stream.window().decisions.values()), stream.arms, 0)  # the clock
+    assert set_back.oldest == 0.0
 
 
 # ---------------------------------------------------------------------- context
 
 
-def lived(name, n=200, **options):
+def trained_agent(name, n=200, **options):
     agent, rng, x = hs.make(name, observed=2, arms=2, seed=1, **options), np.random.default_rng(0), 0.0
     ys = []
     for _ in range(n):
@@ -304,8 +302,8 @@ def lived(name, n=200, **options):
     return agent, np.array(ys, dtype=np.float64)
 
 
-def test_the_context_is_what_the_model_in_force_filters():
-    agent, ys = lived("emkf-ts", latent=3, observation_cov=0.5, window=50)
+def test_the_context_is_estimated_with_the_current_model():
+    agent, ys = trained_agent("emkf-ts", latent=3, observation_cov=0.5, window=50)
     found = context_filter(agent, ["price", "rain"])
     assert found.coordinates == ("price", "rain", "hidden 1")
     state = agent.state()
@@ -321,14 +319,14 @@ def test_the_context_is_what_the_model_in_force_filters():
         assert std == pytest.approx(np.sqrt(whole.covs[:, at, at]))
 
 
-def test_the_last_value_is_the_belief_of_the_agent_itself():
-    """Once its filter has forgotten where it started from; `kf-ts` never changes its model."""
+def test_the_last_estimate_equals_the_belief_of_the_agent():
+    """The initial state has no influence after many rounds, and `kf-ts` never changes its model."""
     model = hs.LinearGaussianModel(
         transition=[[0.9, 0.2, 0.0], [0.0, 0.8, 0.1], [0.0, 0.0, 0.7]],
         process_cov=np.eye(3) * 0.3,
         observation_cov=np.eye(2) * 0.2,
     )
-    agent, ys = lived("kf-ts", model=model)
+    agent, ys = trained_agent("kf-ts", model=model)
     found = context_filter(agent, None)
     state = agent.state()
     for at in range(3):
@@ -337,12 +335,10 @@ def test_the_last_value_is_the_belief_of_the_agent_itself():
         assert std[-1] ** 2 == pytest.approx(state["estimator.cov"][0, at, at], abs=1e-6)
 
 
-def test_observed_coordinates_of_adaptive_are_in_the_units_of_the_observations():
-    agent, ys = lived("adaptive", n=400, latent=3)
+def test_observed_coordinates_of_adaptive_have_the_units_of_the_observations():
+    agent, ys = trained_agent("adaptive", n=400, latent=3)
     estimator = agent.policy.estimator
-    if estimator.uses_raw_observation[
-        0
-    ]:  # what it decides on is for its rewards to say; here is what is shown if it filters
+    if estimator.uses_raw_observation[0]:  # this test is about agents that filter
         estimator.uses_raw_observation[0] = False
     found = context_filter(agent, None)
     mean, std = found.filter(ys, 0)
@@ -351,68 +347,68 @@ def test_observed_coordinates_of_adaptive_are_in_the_units_of_the_observations()
     assert std.max() < np.std(ys[:, 0])
 
 
-@pytest.mark.parametrize(("name", "rounds", "said"), [
-    ("ts-pco", 20, "keeps no belief"),
-    ("hmm-ts", 20, "keeps no belief"),
-    ("adaptive", 0, "No model yet"),
-    ("adaptive", 20, "No model yet"),
+@pytest.mark.parametrize(("name", "rounds", "reason"), [
+    ("ts-pco", 20, "has no belief"),
+    ("hmm-ts", 20, "has no belief"),
+    ("adaptive", 0, "There is no model yet"),
+    ("adaptive", 20, "There is no model yet"),
 ])  # fmt: skip
-def test_an_agent_without_a_belief_says_so(name, rounds, said):
+def test_the_reason_is_given_if_there_is_no_belief(name, rounds, reason):
     options = {"refit": "manual"} if name == "adaptive" else {}
-    agent, _ = lived(name, rounds, **options)
+    agent, _ = trained_agent(name, rounds, **options)
     found = context_filter(agent, None)
     assert found.filter is None
-    assert said in found.why
+    assert reason in found.why
 
 
-def test_adaptive_that_uses_the_observation_says_so():
-    agent, _ = lived("adaptive", 300)
-    agent.policy.estimator.uses_raw_observation[0] = True
-    assert "as it is" in context_filter(agent, None).why
+def test_the_reason_is_given_if_adaptive_uses_the_raw_observation():
+    agent, _ = trained_agent("adaptive", 300)
+    agent.policy.estimator.plain[0] = True
+    assert "uses the raw observation" in context_filter(agent, None).why
 
 
-def test_the_context_of_a_large_model_is_shortened_not_refused():
-    record = Record()
+def test_fewer_rounds_are_filtered_with_a_large_context():
+    stream = RecordedStream()
     for _ in range(300):
-        record.decides(0, [1.0, 0.0, 0.0])
-    seen = []
+        stream.decide(0, [1.0, 0.0, 0.0])
+    lengths = []
 
     def filtered(ys, at):
-        seen.append(len(ys))
+        lengths.append(len(ys))
         return np.zeros(len(ys)), np.ones(len(ys))
 
     context = ContextFilter(tuple(f"x{i}" for i in range(200)), filtered)
-    found = series.context_series(list(record.window().decisions.values()), context, 300, 999)
-    assert seen == [100]
+    found = series.context_series(list(stream.window().decisions.values()), context, 300, 999)
+    assert lengths == [100]
     assert len(found.round) == 100
     assert found.coordinate == 199
     assert found.seen == [None] * 100
 
 
-# ---------------------------------------------------------------------- all of it
+# ---------------------------------------------------------------------- all series
 
 
-@pytest.mark.parametrize("paid", [0, 1, 2, 5])
-def test_everything_goes_out_as_json_however_little_there_is(paid):
-    record = Record()
-    for at in range(paid + (paid > 0)):
-        identity = record.decides(0, [1.0, 0.0, 0.0])
-        if at < paid:
-            record.pays(identity, 1.0)
+@pytest.mark.parametrize("rewarded", [0, 1, 2, 5])
+def test_series_of_short_streams_can_be_encoded_as_json(rewarded):
+    stream = RecordedStream()
+    for number in range(rewarded + (rewarded > 0)):
+        decision_id = stream.decide(0, [1.0, 0.0, 0.0])
+        if number < rewarded:
+            stream.reward(decision_id, 1.0)
     found = series.stream_series(
-        "s", record.window(), ContextFilter(), points=300, coordinate=0, now=record.events[-1].time, service={}
+        "s", stream.window(), ContextFilter(), points=300, coordinate=0, now=stream.events[-1].time, service={}
     )
     again = msgspec.json.decode(msgspec.json.encode(found), type=series.StreamSeries)
     assert again == found
-    assert found.rewards.count[-1:] == ([paid] if paid else [])
+    assert found.rewards.count[-1:] == ([rewarded] if rewarded else [])
     assert found.shown.all
-    assert found.waiting.count == (1 if paid else 0)
+    assert found.waiting.count == (1 if rewarded else 0)
 
 
-def test_answers_are_bounded_however_long_the_stream():
-    rows = paid_rows(4000)
-    record = Record()
-    whole = record.window()
+def test_the_size_of_replies_is_limited():
+    rows = rewarded_rows(4000)
+    stream = RecordedStream()
+    whole = stream.window()
     whole.decisions.update({row.id: row for row in rows})
     context = ContextFilter(("a", "b"), lambda ys, at: (np.zeros(len(ys)), np.ones(len(ys))))
     found = series.stream_series("s", whole, context, points=300, coordinate=0, now=0, service={})

@@ -1,4 +1,4 @@
-"""How the queue is emptied: who shares a commit with whom, and who waits for whom."""
+"""The commit queue: which operations share a commit, how long they wait, and what happens if a commit stalls."""
 
 import asyncio
 import threading
@@ -15,11 +15,11 @@ from halfseen.service.errors import ServiceError
 from halfseen.service.metrics import Metrics
 from halfseen.service.schemas import EngineSettings
 
-SLOW = 0.5  # seconds of the first commit
+SLOW = 0.5  # seconds that the first commit takes
 
 
 class Store:
-    """Answers everything, slowly the first time."""
+    """A store that accepts every operation. Its first commit is slow."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -39,7 +39,7 @@ def run_scenario(scenario):
         with ThreadPoolExecutor(1) as thread:
             queue = CommitQueue(store, thread, EngineSettings(), Metrics())
             running = asyncio.create_task(queue.run())
-            async with asyncio.timeout(60):  # nobody is answered if that task has ended
+            async with asyncio.timeout(60):  # in case the task has failed
                 await submit(queue)
                 await scenario(queue)
                 await queue.close()
@@ -53,7 +53,7 @@ def submit(queue: CommitQueue) -> asyncio.Future:
     return queue.submit(Operation("one", lambda transaction: [], asyncio.get_running_loop().create_future()))
 
 
-def test_requests_that_come_turn_after_turn_share_a_commit(monkeypatch):
+def test_operations_submitted_in_successive_iterations_share_a_commit(monkeypatch):
     monkeypatch.setattr(module, "_LONGEST_WAIT", SLOW)
 
     async def scenario(queue):
@@ -66,7 +66,7 @@ def test_requests_that_come_turn_after_turn_share_a_commit(monkeypatch):
     assert run_scenario(scenario) == [1, 30]
 
 
-def test_one_that_comes_alone_waits_for_nobody(monkeypatch):
+def test_a_single_operation_does_not_wait_for_others(monkeypatch):
     monkeypatch.setattr(module, "_LONGEST_WAIT", SLOW)
 
     async def scenario(queue):
@@ -78,7 +78,7 @@ def test_one_that_comes_alone_waits_for_nobody(monkeypatch):
     assert run_scenario(scenario) == [1, 1, 1, 1]
 
 
-def test_nobody_is_waited_for_longer_than_the_last_commit_took(monkeypatch):
+def test_the_wait_for_more_operations_is_limited(monkeypatch):
     monkeypatch.setattr(module, "_LONGEST_WAIT", 0.05)
 
     async def scenario(queue):
@@ -91,38 +91,38 @@ def test_nobody_is_waited_for_longer_than_the_last_commit_took(monkeypatch):
     assert len(run_scenario(scenario)) > 1
 
 
-def test_nobody_waits_for_a_thread_that_does_not_come_back_until_it_does():
-    class Stuck(Store):
+def test_operations_are_refused_while_a_commit_stalls():
+    class StallingStore(Store):
         def commit_batch(self, batch):
             if len(self.batches) == 1:
-                assert back.wait(60)
+                assert resume.wait(60)
             return super().commit_batch(batch)
 
-    back = threading.Event()
+    resume = threading.Event()
 
-    async def refused(answer) -> None:
+    async def assert_unavailable(future) -> None:
         with pytest.raises(ServiceError) as raised:
-            await answer
+            await future
         assert (raised.value.status, raised.value.code) == (503, "unavailable")
 
     async def run() -> None:
-        store = Stuck()
+        store = StallingStore()
         with ThreadPoolExecutor(1) as thread:
             metrics = Metrics()
             queue = CommitQueue(store, thread, EngineSettings(stall_seconds=2 * SLOW), metrics)
             running = asyncio.create_task(queue.run())
             try:
                 await submit(queue)
-                stuck = submit(queue)
+                stalled = submit(queue)
                 await asyncio.sleep(SLOW / 2)
                 queued = submit(queue)
-                await asyncio.wait_for(refused(stuck), 20)
-                await refused(queued)
+                await asyncio.wait_for(assert_unavailable(stalled), 20)
+                await assert_unavailable(queued)
                 assert not queue.available
-                with pytest.raises(ServiceError, match="no answer"):
+                with pytest.raises(ServiceError, match="did not answer within"):
                     submit(queue)
             finally:
-                back.set()
+                resume.set()
             end = time.monotonic() + 20
             while not queue.available:
                 assert time.monotonic() < end
@@ -131,6 +131,6 @@ def test_nobody_waits_for_a_thread_that_does_not_come_back_until_it_does():
             assert (queue.rows_waiting, metrics.registry.get_sample_value("halfseen_stalls_total")) == (0, 1)
             await queue.close()
             running.cancel()
-        assert store.batches == [1, 1, 1]  # the one that was begun is done once, the one that waited is not
+        assert store.batches == [1, 1, 1]  # the stalled operation was run once, the queued one was not run
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Decisions, rewards and streams, on both databases."""
+"""Decisions, rewards and streams of the engine, on both databases."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ from halfseen.service.schemas import DecisionRequest, RewardRequest, StreamSpec
 
 
 @on_engine()
-async def test_the_decisions_are_those_of_the_agent(engine, database):
+async def test_the_engine_decides_like_its_agent(engine, database):
     await engine.create_stream(spec())
     agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
     for t in range(30):
         y = observation(t)
         available = ["a", "c"] if t % 4 == 0 else None
-        mine = agent.decide(y, available=available)
-        theirs = await decide(engine, y, available)
-        assert (theirs.arm, theirs.propensity) == (mine.arm, mine.propensity)
-        assert theirs.propensities == mine.propensities.tolist()
-        assert theirs.expected == mine.expected.tolist()
-        assert not theirs.repeated
+        decision = agent.decide(y, available=available)
+        reply = await decide(engine, y, available)
+        assert (reply.arm, reply.propensity) == (decision.arm, decision.propensity)
+        assert reply.propensities == decision.propensities.tolist()
+        assert reply.expected == decision.expected.tolist()
+        assert not reply.repeated
         if t % 3:
-            rewarded = await reward(engine, theirs, t / 7)
+            rewarded = await reward(engine, reply, t / 7)
             assert (rewarded.how, rewarded.folded, rewarded.repeated) == ("given", True, False)
-            agent.learn(mine.id, t / 7)
+            agent.learn(decision.id, t / 7)
     view = await engine.stream("one")
     assert (view.decisions, view.rewards, view.version) == (30, 20, 51)
 
 
 @pytest.mark.parametrize("name", [name for name, entry in hs.catalog().items() if not entry.reveals_context])
 @on_engine()
-async def test_a_stream_folded_again_is_bit_for_bit_the_live_one(engine, url, name):
-    """Every agent, with gaps, late and missing rewards, arms that come and go, and some arms not available."""
+async def test_folding_the_journal_gives_the_live_stream_bit_for_bit(engine, url, name):
+    """For every agent, with missing values, missing rewards, added and retired arms, and unavailable arms."""
     options = {key: to_json_value(value) for key, value in small_options(name).items()}
     await engine.create_stream(spec(agent=name, observed=OBSERVED, arms=4, options=options))
     waiting = []
@@ -67,8 +67,8 @@ async def test_a_stream_folded_again_is_bit_for_bit_the_live_one(engine, url, na
         available = [0, 2, 3] if t % 5 == 0 else None
         waiting.append((await decide(engine, observation(t, OBSERVED), available)).id)
         if t % 3 == 2:
-            for identity in reversed(waiting[:-1]):
-                await reward(engine, identity, reward_from_id(identity))
+            for decision_id in reversed(waiting[:-1]):
+                await reward(engine, decision_id, reward_from_id(decision_id))
             del waiting[:]
         if t == 40:
             await engine.retire_arm("one", 1)
@@ -113,7 +113,7 @@ async def test_a_database_of_an_older_save_version_is_folded_again_without_its_m
 
 
 @on_engine()
-async def test_a_key_gives_the_same_decision_for_ever(engine, database):
+async def test_a_repeated_key_gives_the_same_decision(engine, database):
     await engine.create_stream(spec())
     first = await decide(engine, 1, key="order 17")
     again = await decide(engine, 2, key="order 17")
@@ -133,7 +133,7 @@ async def test_a_key_gives_the_same_decision_for_ever(engine, database):
 
 
 @on_engine()
-async def test_rewards_repeated_conflicting_unknown_and_reordered(engine, database):
+async def test_repeated_conflicting_unknown_and_reordered_rewards(engine, database):
     await engine.create_stream(spec())
     await engine.create_stream(spec("two"))
     made = [await decide(engine, t) for t in range(6)]
@@ -144,14 +144,14 @@ async def test_rewards_repeated_conflicting_unknown_and_reordered(engine, databa
     assert again.folded
     message = await expect_error(reward(engine, made[2], 0.5), "conflict", 409)
     assert "0.25" in message
-    for strange in (
+    for unknown in (
         "nothing",
         "x" * 5000,
         "\x00",
         made[0].id.upper() + "0",
         "0198c0de-0000-7000-8000-000000000000",
     ):
-        await expect_error(reward(engine, strange, 1.0), "not_found", 404)
+        await expect_error(reward(engine, unknown, 1.0), "not_found", 404)
     await expect_error(reward(engine, made[0], 0.25, name="two"), "not_found", 404)
     for value in (float("nan"), float("inf"), 1e101, 10**400, True, "1.5"):
         await expect_error(reward(engine, made[0], value), "invalid", 422)
@@ -160,30 +160,30 @@ async def test_rewards_repeated_conflicting_unknown_and_reordered(engine, databa
 
 
 @on_engine()
-async def test_one_bad_row_does_not_fail_its_batch(engine, database):
+async def test_a_bad_row_does_not_affect_the_other_rows_of_its_batch(engine, database):
     await engine.create_stream(spec())
     y = observation(1)
     bad = [([1.0],), ([1e301, 0.0, 0.0],), (y, ["nobody"]), (["1", 2, 3],), ({"a": 1.0},), (y, []), ([True, 1.0, 2.0],)]
     rows = [(y,), *bad, ([10**400, 1, 1],), (observation(2),)]
-    answers = await engine.decide_all("one", [DecisionRequest(*row) for row in rows])
-    assert [getattr(answer, "code", "fine") for answer in answers] == ["fine", *["invalid"] * 8, "fine"]
-    values = [(answers[0].id, 1.0), ("none", 1.0), (answers[0].id, 2.0), (answers[9].id, 2.0)]
+    replies = await engine.decide_all("one", [DecisionRequest(*row) for row in rows])
+    assert [getattr(reply, "code", "ok") for reply in replies] == ["ok", *["invalid"] * 8, "ok"]
+    values = [(replies[0].id, 1.0), ("none", 1.0), (replies[0].id, 2.0), (replies[9].id, 2.0)]
     rewards = await engine.reward_all("one", [RewardRequest(*row) for row in values])
-    assert [getattr(one, "code", "fine") for one in rewards] == ["fine", "not_found", "conflict", "fine"]
+    assert [getattr(reply, "code", "ok") for reply in rewards] == ["ok", "not_found", "conflict", "ok"]
     agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
-    assert [agent.decide(observation(1)).arm, agent.decide(observation(2)).arm] == [answers[0].arm, answers[9].arm]
+    assert [agent.decide(observation(1)).arm, agent.decide(observation(2)).arm] == [replies[0].arm, replies[9].arm]
     assert (await engine.stream("one")).version == 5
     assert_matches_journal(engine, database)
     assert await engine.decide_all("one", []) == []
 
 
 @on_engine()
-async def test_concurrent_callers_share_commits_and_a_failure_of_one_stream_is_its_own(engine, database, monkeypatch):
+async def test_concurrent_requests_share_commits_but_not_the_failure_of_a_stream(engine, database, monkeypatch):
     for name in ("one", "two", "three"):
         await engine.create_stream(spec(name))
     commits = metric(engine, "commits_total")
-    asking = [decide(engine, t, name=("one", "two", "three")[t % 3]) for t in range(60)]
-    decisions = await asyncio.gather(*asking)
+    requests = [decide(engine, t, name=("one", "two", "three")[t % 3]) for t in range(60)]
+    decisions = await asyncio.gather(*requests)
     assert len({decision.id for decision in decisions}) == 60
     assert metric(engine, "commits_total") - commits <= 4
     before = loaded_stream(engine, "two").version
@@ -192,12 +192,12 @@ async def test_concurrent_callers_share_commits_and_a_failure_of_one_stream_is_i
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(loaded_stream(engine, "two").agent, "decide", broken)
-    answers = await asyncio.gather(
+    replies = await asyncio.gather(
         *[decide(engine, 1, name=name) for name in ("one", "two", "three")],
         return_exceptions=True,
     )
-    assert [getattr(answer, "code", "fine") for answer in answers] == ["fine", "internal", "fine"]
-    await decide(engine, 1, name="two")  # folded anew, without the bug
+    assert [getattr(reply, "code", "ok") for reply in replies] == ["ok", "internal", "ok"]
+    await decide(engine, 1, name="two")  # the stream was loaded again, without the bug
     assert loaded_stream(engine, "two").version == before + 1
     for name in ("one", "two", "three"):
         assert_matches_journal(engine, database, name)
@@ -205,12 +205,12 @@ async def test_concurrent_callers_share_commits_and_a_failure_of_one_stream_is_i
 
 @pytest.mark.parametrize("agent", ["ts-pco", "adaptive", "pco-greedy"])
 @on_engine()
-async def test_numbers_at_the_edge_do_not_spoil_the_record(engine, url, agent, clock):
+async def test_extreme_numbers_do_not_damage_the_journal(engine, url, agent, clock):
     await engine.create_stream(spec(agent=agent, reward_wait=60.0, default_reward=0.5))
     for value in (1e100, -1e100, 1e-300, 0.0):
         made = await decide(engine, [value, -value, None], key=str(value))
         rewarded = await reward(engine, made, value)
-        assert rewarded.folded == (agent == "adaptive" or abs(value) < 1)  # recorded all the same
+        assert rewarded.folded == (agent == "adaptive" or abs(value) < 1)  # the reward is recorded in any case
     last = await decide(engine, [1e100, 1.0, 1.0])
     clock[0] += 61_000_000_000
     await decide(engine, [1.0, 1.0, 1.0])
@@ -220,7 +220,7 @@ async def test_numbers_at_the_edge_do_not_spoil_the_record(engine, url, agent, c
 
 
 @on_engine()
-async def test_the_reward_wait_with_a_default(engine, database, clock):
+async def test_a_decision_gets_the_default_reward_after_the_reward_wait(engine, database, clock):
     await engine.create_stream(spec(reward_wait=60.0, default_reward=-0.5))
     first = await decide(engine, 1)
     second = await decide(engine, 2)
@@ -229,7 +229,7 @@ async def test_the_reward_wait_with_a_default(engine, database, clock):
     await asyncio.sleep(0.2)
     assert (await engine.stream("one")).version == 4
     clock[0] += 1_000_000_000
-    await until_version(engine, "one", 5)  # without any caller
+    await until_version(engine, "one", 5)  # without a request
     contents = [event.content for event in await engine.events("one")]
     assert contents[-1] == events.Rewarded(first.id, 1, -0.5, "default", True)
     late = await reward(engine, first, 2.0)
@@ -245,7 +245,7 @@ async def test_the_reward_wait_with_a_default(engine, database, clock):
 
 
 @on_engine()
-async def test_a_default_comes_in_time_to_a_stream_that_nobody_has_touched_since_the_start(engine, database, clock):
+async def test_streams_that_are_not_loaded_get_default_rewards_too(engine, database, clock):
     await engine.create_stream(spec(reward_wait=60.0, default_reward=-0.5))
     await engine.create_stream(spec("other", reward_wait=6000.0, default_reward=-0.5))
     for name in ("one", "other"):
@@ -256,18 +256,16 @@ async def test_a_default_comes_in_time_to_a_stream_that_nobody_has_touched_since
         assert [event.kind for event in await engine.events("one")] == ["created", "decided", "rewarded"]
         assert (await engine.stream("other")).version == 2
         assert list(engine._store.loaded) == ["one"]
-        assert await engine._read(lambda reader: reader.overdue_streams(2**62, 10)) == [
-            "other"
-        ]  # the first waits no more
+        assert await engine._read(lambda reader: reader.overdue_streams(2**62, 10)) == ["other"]
 
 
 @pytest.mark.parametrize("late_rewards", ["record", "fold"])
 @on_engine(sweep_seconds=60)
-async def test_the_reward_wait_without_a_default(engine, url, late_rewards, clock):
+async def test_a_decision_expires_after_the_reward_wait_without_a_default(engine, url, late_rewards, clock):
     await engine.create_stream(spec(reward_wait=60.0, late_rewards=late_rewards))
     decision = await decide(engine, 1)
     clock[0] += 61_000_000_000
-    late = await reward(engine, decision, 2.0)  # which itself makes the decision expire
+    late = await reward(engine, decision, 2.0)  # the transaction of this request expires the decision first
     assert (late.how, late.folded) == ("late", late_rewards == "fold")
     assert [event.kind for event in await engine.events("one")] == ["created", "decided", "expired", "rewarded"]
     assert loaded_stream(engine).agent.health().facts["rewards"] == (late_rewards == "fold")
@@ -275,7 +273,7 @@ async def test_the_reward_wait_without_a_default(engine, url, late_rewards, cloc
 
 
 @on_engine()
-async def test_more_decisions_waiting_than_the_agent_keeps(engine, url):
+async def test_more_open_decisions_than_the_agent_remembers(engine, url):
     await engine.create_stream(spec(options={"max_pending": 3}))
     made = [await decide(engine, t) for t in range(5)]
     first = await reward(engine, made[0], 1.0)
@@ -288,7 +286,7 @@ async def test_more_decisions_waiting_than_the_agent_keeps(engine, url):
 
 @pytest.mark.parametrize("late_rewards", ["record", "fold"])
 @on_engine(sweep_seconds=60)
-async def test_the_agent_keeps_only_decisions_it_may_still_learn_from(engine, url, late_rewards, clock):
+async def test_the_agent_remembers_only_decisions_from_which_it_may_still_learn(engine, url, late_rewards, clock):
     await engine.create_stream(spec(reward_wait=60.0, late_rewards=late_rewards))
     empty = loaded_stream(engine).nbytes
     for _ in range(3):
@@ -296,13 +294,16 @@ async def test_the_agent_keeps_only_decisions_it_may_still_learn_from(engine, ur
         await reward(engine, made[3], 1.0)
         clock[0] += 61_000_000_000
     await decide(engine, 1)
-    here, kept = loaded_stream(engine), 3 * 19 * (late_rewards == "fold")
-    assert (len(here.open_decisions), len(here.agent.pending), here.agent.unrewarded) == (1, 1 + kept, 1 + kept)
-    assert here.nbytes - empty > 700 * (1 + kept)
+    stream = loaded_stream(engine)
+    may_be_late = 3 * 19 * (late_rewards == "fold")  # expired decisions that the agent may still learn from
+    remembered = 1 + may_be_late
+    assert (len(stream.open_decisions), len(stream.agent.pending)) == (1, remembered)
+    assert stream.agent.unrewarded == remembered
+    assert stream.nbytes - empty > 700 * remembered
     assert (await reward(engine, made[5], 1.0)).folded == (late_rewards == "fold")
     health = await engine.health("one")
     assert health.facts["decisions dropped"] == 0
-    assert health.facts.get("decisions given up", 0) == 57 - kept
+    assert health.facts.get("decisions given up", 0) == 57 - may_be_late
     assert not [note for note in health.notes if "no longer" in note]
     assert_matches_journal(engine, url)
     await engine.snapshot("one")
@@ -313,7 +314,7 @@ async def test_the_agent_keeps_only_decisions_it_may_still_learn_from(engine, ur
 
 
 @on_engine()
-async def test_what_cannot_be_learnt_is_not_kept(engine, url):
+async def test_the_agent_forgets_a_decision_from_which_it_cannot_learn(engine, url):
     await engine.create_stream(spec())
     made = await decide(engine, [1e100, -1e100, None])
     assert not (await reward(engine, made, 1e100)).folded
@@ -323,7 +324,7 @@ async def test_what_cannot_be_learnt_is_not_kept(engine, url):
 
 @pytest.mark.parametrize("default", [None, -0.5])
 @on_engine(sweep_seconds=60)
-async def test_the_wait_is_over_also_for_more_decisions_than_the_agent_keeps(engine, url, default, clock):
+async def test_decisions_that_the_agent_has_forgotten_expire_too(engine, url, default, clock):
     await engine.create_stream(spec(reward_wait=60.0, default_reward=default, options={"max_pending": 5}))
     made = await decide_all(engine, range(8))
     early = await reward(engine, made[1], 1.0)
@@ -331,15 +332,15 @@ async def test_the_wait_is_over_also_for_more_decisions_than_the_agent_keeps(eng
     clock[0] += 61_000_000_000
     late = await reward(engine, made[0], 1.0)
     assert (late.how, late.folded) == ("late", False)
-    over = [event.content for event in await engine.events("one") if event.kind in ("rewarded", "expired")][1:-1]
-    assert [content.decision for content in over] == [made[0].id, *[one.id for one in made[2:]]]
+    expired = [event.content for event in await engine.events("one") if event.kind in ("rewarded", "expired")][1:-1]
+    assert [content.decision for content in expired] == [made[0].id, *[one.id for one in made[2:]]]
     if default is not None:
-        assert [content.folded for content in over] == [False, False, *[True] * 5]
+        assert [content.folded for content in expired] == [False, False, *[True] * 5]
     assert_matches_journal(engine, url)
 
 
 @on_engine(sweep_seconds=60)
-async def test_a_reward_in_the_batch_whose_decisions_push_its_own_out(engine, database):
+async def test_a_reward_whose_decision_is_displaced_by_decisions_of_the_same_batch(engine, database):
     await engine.create_stream(spec(options={"max_pending": 5}))
     made = await decide_all(engine, range(5))
     commits = metric(engine, "commits_total")
@@ -357,7 +358,7 @@ async def test_a_reward_in_the_batch_whose_decisions_push_its_own_out(engine, da
 
 
 @on_engine()
-async def test_streams_are_made_once(engine, database):
+async def test_creating_a_stream_twice(engine, database):
     view = await engine.create_stream(spec(seed=None, observed=["x", "y"], options={"width": 0.5}))
     assert isinstance(view.spec.seed, int)
     assert (view.version, view.arms, view.active) == (1, ["a", "b", "c"], ["a", "b", "c"])
@@ -394,14 +395,14 @@ async def test_streams_are_made_once(engine, database):
     ],
 )  # fmt: skip
 @on_engine()
-async def test_a_stream_that_cannot_be_is_refused(engine, wrong):
+async def test_an_invalid_specification_is_refused(engine, wrong):
     await expect_error(engine.create_stream(spec(**wrong)), "invalid", 422)
     assert await engine.streams() == []
 
 
 @on_engine()
-async def test_waits_beyond_all_times_of_streams_made_before_they_were_refused(engine, database, monkeypatch):
-    """A billion seconds is the most; what a database may hold from before is decided all the same, as are others."""
+async def test_streams_with_too_long_reward_waits_in_old_databases(engine, database, monkeypatch):
+    """New streams may wait a billion seconds at most, but older databases may contain streams with longer waits."""
     names = {"long": 1e9, "longer": 1e13, "longest": 1e308, "short": 60.0}
     with monkeypatch.context() as before:
         before.setattr(StreamSpec, "check", lambda self: None)
@@ -414,18 +415,18 @@ async def test_waits_beyond_all_times_of_streams_made_before_they_were_refused(e
 
 
 @on_engine(max_streams=2)
-async def test_there_are_only_so_many_streams(engine, database):
+async def test_the_number_of_streams_is_limited(engine, database):
     await asyncio.gather(engine.create_stream(spec("a")), engine.create_stream(spec("b")))
     await expect_error(engine.create_stream(spec("c")), "too_large", 413)
-    await engine.create_stream(spec("b"))  # which is there
+    await engine.create_stream(spec("b"))  # it exists already
 
 
 @on_engine()
-async def test_arms_come_and_go_and_a_stream_ends(engine, database):
+async def test_adding_and_retiring_arms_and_retiring_a_stream(engine, database):
     await engine.create_stream(spec())
     decision = await decide(engine, 0)
     assert (await engine.add_arm("one", "d")).arms == ["a", "b", "c", "d"]
-    assert (await engine.add_arm("one", "d")).version == 3  # again: nothing
+    assert (await engine.add_arm("one", "d")).version == 3  # adding the arm again changes nothing
     assert (await engine.retire_arm("one", "a")).active == ["b", "c", "d"]
     assert (await engine.retire_arm("one", "a")).version == 4
     await expect_error(engine.add_arm("one", "a"), "conflict", 409)
@@ -452,13 +453,13 @@ async def test_arms_come_and_go_and_a_stream_ends(engine, database):
 
 
 @on_engine(queue_rows=8)
-async def test_a_full_queue_is_refused_at_once_and_comes_back(engine):
+async def test_a_full_queue_refuses_requests_until_there_is_space(engine):
     await engine.create_stream(spec())
-    asking = [asyncio.create_task(decide(engine, t)) for t in range(50)]
-    answers = await asyncio.gather(*asking, return_exceptions=True)
-    codes = [getattr(answer, "code", "fine") for answer in answers]
+    requests = [asyncio.create_task(decide(engine, t)) for t in range(50)]
+    replies = await asyncio.gather(*requests, return_exceptions=True)
+    codes = [getattr(reply, "code", "ok") for reply in replies]
     assert codes.count("busy") == 50 - 8
-    assert codes.count("fine") == 8
+    assert codes.count("ok") == 8
     await expect_error(decide_all(engine, [1] * 9), "too_large", 413)
     await decide(engine, 1)
     assert (await engine.stream("one")).decisions == 9
@@ -466,16 +467,16 @@ async def test_a_full_queue_is_refused_at_once_and_comes_back(engine):
 
 
 @on_engine()
-async def test_a_clock_that_goes_backwards(engine, database, monkeypatch):
+async def test_times_and_ids_are_sorted_even_if_the_clock_is_set_back(engine, database, monkeypatch):
     await engine.create_stream(spec())
     clock = time.time_ns()
     for step in (0, -3_600, -7_200, 5, -1):
         monkeypatch.setattr(time, "time_ns", lambda step=step: clock + step * 1_000_000_000)
         made = await decide_all(engine, (1, 2))
         await reward(engine, made[0], 1.0)
-    record = await engine.events("one")
-    times = [event.time for event in record]
-    ids = [event.id for event in record if event.kind == "decided"]
+    recorded = await engine.events("one")
+    times = [event.time for event in recorded]
+    ids = [event.id for event in recorded if event.kind == "decided"]
     assert times == sorted(times)
     assert ids == sorted(set(ids))
     assert len(ids) == 10
@@ -483,7 +484,7 @@ async def test_a_clock_that_goes_backwards(engine, database, monkeypatch):
 
 @pytest.mark.parametrize("default", [None, -0.5])
 @on_engine()
-async def test_waits_end_although_the_clock_was_a_day_ahead_for_a_moment(engine, database, default, monkeypatch):
+async def test_reward_waits_end_in_time_after_the_clock_was_ahead(engine, database, default, monkeypatch):
     clock, day = [time.time_ns()], 86_400_000_000_000
     monkeypatch.setattr(time, "time_ns", lambda: clock[0])
     await engine.create_stream(spec(reward_wait=60.0, default_reward=default))
@@ -498,12 +499,12 @@ async def test_waits_end_although_the_clock_was_a_day_ahead_for_a_moment(engine,
     await asyncio.sleep(0.2)
     assert (await engine.stream("one")).version == 5
     clock[0] += 2_000_000_000
-    await until_version(engine, "one", 6)  # a minute after the clock was right again
+    await until_version(engine, "one", 6)  # a minute after the clock was corrected
     clock[0] += 28_000_000_000
-    assert (await reward(engine, made[2], 1.0)).how == "given"  # in time
-    record = await engine.events("one")
-    assert record[5].id == made[0].id
-    assert [event.time for event in record] == sorted(event.time for event in record)
+    assert (await reward(engine, made[2], 1.0)).how == "given"
+    recorded = await engine.events("one")
+    assert recorded[5].id == made[0].id
+    assert [event.time for event in recorded] == sorted(event.time for event in recorded)
     clock[0] += day
     await decide(engine, 4)
     contents = [event.content for event in await engine.events("one") if event.kind == "decided"]
@@ -516,20 +517,20 @@ async def test_waits_end_although_the_clock_was_a_day_ahead_for_a_moment(engine,
 
 
 @on_engine()
-async def test_clocks_that_differ_a_little_leave_no_trace(engine, clock):
+async def test_small_differences_between_clocks_are_not_recorded(engine, clock):
     await engine.create_stream(spec(reward_wait=60.0))
     for step in (0, -900_000_000, 1_000_000, 0):
         clock[0] += step
         await decide(engine, 1)
-    record = (await engine.events("one"))[1:]
-    assert [event.content.clock for event in record] == [None] * 4
+    recorded = (await engine.events("one"))[1:]
+    assert [event.content.clock for event in recorded] == [None] * 4
     assert [one.waiting_since for one in loaded_stream(engine).open_decisions.values()] == [
-        event.time for event in record
+        event.time for event in recorded
     ]
 
 
 @on_engine(max_loaded_bytes=70_000)
-async def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(engine, url):
+async def test_streams_that_do_not_fit_into_memory_are_loaded_from_the_journal(engine, url):
     names = [f"s{i}" for i in range(4)]
     for name in names:
         await engine.create_stream(spec(name))
@@ -547,30 +548,30 @@ async def test_agents_that_do_not_fit_into_memory_come_back_from_the_journal(eng
 
 
 @on_engine()
-async def test_looking_at_streams_makes_room_too(engine, url):
+async def test_reading_streams_unloads_others_too(engine, url):
     names = [f"s{i}" for i in range(6)]
     for name in names:
         await engine.create_stream(spec(name))
     async with restart_engine(engine, url, max_loaded_bytes=70_000, sweep_seconds=60) as engine:
-        for look in (engine.agent, engine.health, engine.snapshot):
+        for read in (engine.agent, engine.health, engine.snapshot):
             for name in names:
-                await look(name)
+                await read(name)
                 assert list(engine._store.loaded)[-1] == name
                 assert metric(engine, "resident_bytes") <= 70_000
 
 
 @on_engine(sweep_seconds=60)
-async def test_the_memory_of_a_stream_is_told_as_it_grows(engine):
+async def test_the_memory_of_a_stream_is_measured_as_it_grows(engine):
     await engine.create_stream(spec(agent="adaptive", arms=4))
     await engine.create_stream(spec("arms", arms=4))
-    said = []
+    sizes = []
     for _ in range(8):
         made = await decide_all(engine, range(250))
         await engine.reward_all("one", [RewardRequest(one.id, 1.0) for one in made])
         arrays = sum(array.nbytes for array in loaded_stream(engine).agent.policy.state().values())
-        said.append(engine._store._sizes["one"])
-        assert 0.9 * arrays < said[-1] < 1.1 * arrays + 25_000
-    assert said[-1] > 2 * said[0]
+        sizes.append(engine._store._sizes["one"])
+        assert 0.9 * arrays < sizes[-1] < 1.1 * arrays + 25_000
+    assert sizes[-1] > 2 * sizes[0]
     before = engine._store._sizes["arms"]
     await engine.add_arm("arms")
     assert engine._store._sizes["arms"] > before
@@ -578,15 +579,15 @@ async def test_the_memory_of_a_stream_is_told_as_it_grows(engine):
 
 
 @on_engine(max_loaded_bytes=70_000, sweep_seconds=60)
-async def test_a_stream_that_cannot_be_kept_is_let_go_and_nobody_else_hears_of_it(engine, database, caplog):
+async def test_a_stream_whose_snapshot_fails_is_unloaded_without_affecting_others(engine, database, caplog):
     for name in ("bad", "one", "two"):
         await engine.create_stream(spec(name))
     await decide_all(engine, range(60), "bad")
-    await engine._on_store_thread(lambda: engine._store.in_transaction(_from_the_future))
+    await engine._on_store_thread(lambda: engine._store.in_transaction(_add_unknown_event))
     for t in range(30):
         for name in ("one", "two"):
             made = await engine.decide_all(
-                name, [DecisionRequest(observation(t), key=f"{t} {place}") for place in range(10)]
+                name, [DecisionRequest(observation(t), key=f"{t} {number}") for number in range(10)]
             )
             assert [one.repeated for one in made] == [False] * 10
     assert "bad" not in engine._store.loaded
@@ -597,21 +598,21 @@ async def test_a_stream_that_cannot_be_kept_is_let_go_and_nobody_else_hears_of_i
 
 
 @on_engine()
-async def test_waits_of_other_streams_end_although_one_cannot_be_read(engine, clock, monkeypatch):
+async def test_a_stream_that_cannot_be_read_does_not_keep_others_from_expiring(engine, clock, monkeypatch):
     monkeypatch.setattr(engine_module, "_SWEEP_STREAMS", 1)
     for name in ("bad", "one", "two"):
         await engine.create_stream(spec(name, reward_wait=60.0))
         await decide(engine, 1, name=name)
         clock[0] += 1_000_000
-    await engine._on_store_thread(lambda: engine._store.in_transaction(_from_the_future))
+    await engine._on_store_thread(lambda: engine._store.in_transaction(_add_unknown_event))
     clock[0] += 61_000_000_000
     for name in ("one", "two"):
         await until_version(engine, name, 3)
     assert metric(engine, "sweep_errors_total") > 0
 
 
-def _from_the_future(journal) -> None:
-    """Give a stream an event that this version does not know."""
+def _add_unknown_event(journal) -> None:
+    """Add an event of a kind that this version of the package does not know."""
     row = journal.stream("bad")
     sql = "INSERT INTO events (stream_id, seq, time, kind, payload) VALUES (?, ?, ?, 'newer', '{}') RETURNING seq"
     journal._rows(sql, (row.id, row.version + 1, row.updated))
@@ -619,7 +620,7 @@ def _from_the_future(journal) -> None:
 
 
 @on_engine(snapshot_every=10, sweep_seconds=60)
-async def test_snapshots_are_rarer_where_many_decisions_wait(engine):
+async def test_a_stream_with_many_open_decisions_gets_snapshots_less_often(engine):
     await engine.create_stream(spec())
     store, counts = engine._store, []
     for _ in range(60):
@@ -628,7 +629,7 @@ async def test_snapshots_are_rarer_where_many_decisions_wait(engine):
             await engine.snapshot(name)
         counts.append(metric(engine, "snapshots_total"))
     assert counts[0] == 1
-    assert 5 <= counts[-1] <= 12  # of 60
+    assert 5 <= counts[-1] <= 12  # after 60 batches
     assert store.loaded["one"].snapshot_version > 300
 
 
@@ -651,39 +652,39 @@ async def test_health_and_metrics(engine):
 
 
 @on_engine(sweep_seconds=60)
-async def test_nobody_waits_for_a_copy_of_an_agent_to_be_unpacked(engine, monkeypatch):
-    unpacking, may_end = threading.Event(), threading.Event()
+async def test_loading_a_copy_of_an_agent_does_not_delay_decisions(engine, monkeypatch):
+    started, may_end = threading.Event(), threading.Event()
     from_bytes = engine_module.from_bytes
 
-    def slowly(*arguments):
-        unpacking.set()
+    def slow_from_bytes(*arguments):
+        started.set()
         assert may_end.wait(10)
         return from_bytes(*arguments)
 
-    monkeypatch.setattr(engine_module, "from_bytes", slowly)
+    monkeypatch.setattr(engine_module, "from_bytes", slow_from_bytes)
     await engine.create_stream(spec())
     await engine.create_stream(spec("other"))
     await decide(engine, 1)
-    looking = asyncio.create_task(engine.health("one"))
+    health = asyncio.create_task(engine.health("one"))
     try:
-        assert await asyncio.to_thread(unpacking.wait, 10)
+        assert await asyncio.to_thread(started.wait, 10)
         await asyncio.wait_for(decide(engine, 1, name="other"), 5)
         await asyncio.wait_for(decide(engine, 2), 5)
-        assert not looking.done()
+        assert not health.done()
     finally:
         may_end.set()
-    assert (await looking).facts["rounds"] == 1
+    assert (await health).facts["rounds"] == 1
 
 
 @on_engine()
-async def test_closing_answers_what_waits_and_refuses_the_rest(engine):
+async def test_closing_answers_waiting_requests_and_refuses_new_ones(engine):
     await engine.create_stream(spec())
-    asking = [asyncio.create_task(decide(engine, t)) for t in range(20)]
+    requests = [asyncio.create_task(decide(engine, t)) for t in range(20)]
     await asyncio.sleep(0)
     assert engine.ready()
     await engine.close()
     assert not engine.ready()
-    assert len({decision.id for decision in await asyncio.gather(*asking)}) == 20
+    assert len({decision.id for decision in await asyncio.gather(*requests)}) == 20
     await expect_error(decide(engine, 1), "unavailable", 503)
 
 

@@ -1,4 +1,4 @@
-"""Models are found in a process beside, and are events like any other."""
+"""Models are identified in a separate process and recorded as events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def play(engine, name: str, rounds: int, seed: int = 0) -> None:
         await reward(engine, made, x if made.arm == "a" else -x, name=name)
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -46,11 +46,11 @@ def alive(pid: int) -> bool:
 
 
 @on_engine(identify=True)
-async def test_models_come_early_are_events_and_fold_exactly(engine, database):
+async def test_models_are_identified_early_and_recorded_and_fold_exactly(engine, database):
     for name in ("one", "two"):
         await engine.create_stream(spec(name, **ADAPTIVE))
     await asyncio.gather(play(engine, "one", 10), play(engine, "two", 10))
-    for name in ("one", "two"):  # in turn: neither waits for the other to be finished with
+    for name in ("one", "two"):  # the streams take turns
         await wait_until(lambda name=name: loaded_stream(engine, name).model_seq > 0)
     assert loaded_stream(engine).agent.policy.learner.fitted[0]
     await play(engine, "one", 40)
@@ -59,8 +59,7 @@ async def test_models_come_early_are_events_and_fold_exactly(engine, database):
     await engine.add_arm("one", "d")
     await play(engine, "one", 3)
     await wait_until(lambda: not loaded_stream(engine).agent.refit_due)
-    record = await engine.events("one")
-    accepted = [event for event in record if event.kind == "model_accepted"]
+    accepted = [event for event in await engine.events("one") if event.kind == "model_accepted"]
     assert len(accepted) >= 2
     assert all(event.content.seen < event.seq for event in accepted)
     assert all(event.blob for event in accepted)
@@ -68,12 +67,12 @@ async def test_models_come_early_are_events_and_fold_exactly(engine, database):
     assert (await engine.health("one")).facts["identifications"] >= 1
     pid = engine._identification._process.pid
     await engine.close()
-    assert not alive(pid)
+    assert not is_alive(pid)
 
 
 @on_engine(identify=True)
-async def test_the_process_is_there_before_it_is_needed(engine):
-    """Until the first model a stream decides at random, so nobody should have to wait for a process to start."""
+async def test_the_process_is_started_before_it_is_needed(engine):
+    """A stream decides at random until its first model, so it should not have to wait until the process has started."""
     await engine.create_stream(spec("plain", agent="ts-pco"))
     await asyncio.sleep(0.2)
     assert engine._identification._process is None
@@ -81,17 +80,17 @@ async def test_the_process_is_there_before_it_is_needed(engine):
     await wait_until(lambda: engine._identification._process is not None)
     pid = engine._identification._process.pid
     await engine.close()
-    assert not alive(pid)
+    assert not is_alive(pid)
 
 
 @on_engine(identify=True)
-async def test_a_process_that_dies_is_started_again(engine):
+async def test_an_idle_process_that_dies_is_started_again(engine):
     await engine.create_stream(spec(**ADAPTIVE))
     await play(engine, "one", 9)
     await wait_until(lambda: loaded_stream(engine).model_seq > 0)
     pid = engine._identification._process.pid
     os.kill(pid, signal.SIGKILL)
-    await wait_until(lambda: not alive(pid))
+    await wait_until(lambda: not is_alive(pid))
     before = loaded_stream(engine).model_seq
     await play(engine, "one", 20)
     await wait_until(lambda: loaded_stream(engine).model_seq > before)
@@ -99,14 +98,14 @@ async def test_a_process_that_dies_is_started_again(engine):
 
 
 @on_engine(identify=True)
-async def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quiet(engine, monkeypatch):
+async def test_a_task_whose_process_dies_is_repeated_without_new_requests(engine, monkeypatch):
     died = []
 
     def identify(self, agent):
         if not died:
             self._ensure_running()
             died.append(self._process.pid)
-            self._end()  # before it can answer
+            self._end()  # before the process can reply
             return None
         return real(self, agent)
 
@@ -120,7 +119,7 @@ async def test_a_process_that_dies_at_work_is_replaced_though_the_stream_is_quie
 
 
 @on_engine(identify=True)
-async def test_two_engines_do_not_look_for_the_same_model(engine, url):
+async def test_two_engines_do_not_identify_the_same_model(engine, url):
     one = engine
     async with open_engine(url, identify=True) as other:
         await one.create_stream(spec(**ADAPTIVE))
@@ -136,8 +135,8 @@ async def test_two_engines_do_not_look_for_the_same_model(engine, url):
     assert fold_from_journal(url, "one").version >= 2 * 64
 
 
-def test_an_interrupt_from_the_terminal_is_not_for_it():
-    """Which goes to all processes of the parent's group; it would end in a traceback."""
+def test_an_interrupt_from_the_terminal_does_not_reach_the_process():
+    """An interrupt goes to all processes of the parent's process group and would print a traceback."""
     identification = IdentificationProcess()
     identification.start()
     try:
@@ -146,7 +145,7 @@ def test_an_interrupt_from_the_terminal_is_not_for_it():
         identification.close()
 
 
-def test_it_is_gone_with_a_parent_that_was_killed(tmp_path):
+def test_the_process_ends_when_its_parent_is_killed(tmp_path):
     script = f"""
 import asyncio, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
@@ -172,12 +171,12 @@ asyncio.run(main())
     )
     try:
         child = int(parent.stdout.readline())
-        assert alive(child)
+        assert is_alive(child)
     finally:
         parent.kill()
         parent.wait()
         parent.stdout.close()
     end = time.monotonic() + 30
-    while alive(child):
+    while is_alive(child):
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Late rewards in the place of a default that was learnt, on both databases and over HTTP."""
+"""Late rewards that replace default rewards, on both databases and over HTTP."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from halfseen.service.engine import store
 from halfseen.service.schemas import RewardRequest
 
 FOLD = {"reward_wait": 60.0, "default_reward": -0.5, "late_rewards": "fold"}
-MINUTE = 61_000_000_000
+MINUTE = 61_000_000_000  # nanoseconds; a little more than the reward wait
 
 
 @on_engine(sweep_seconds=60)
-async def test_a_late_reward_is_learnt_in_the_place_of_the_default(engine, database, clock):
+async def test_a_late_reward_replaces_the_default_reward(engine, database, clock):
     await engine.create_stream(spec(**FOLD))
     made = [await decide(engine, t) for t in range(3)]
     await reward(engine, made[1], 1.0)
     clock[0] += MINUTE
-    between = await decide(engine, 3)
+    last = await decide(engine, 3)
     contents = [event.content for event in await engine.events("one")]
     assert contents[5:7] == [events.Rewarded(made[t].id, t + 1, -0.5, "default", True) for t in (0, 2)]
     assert (await engine.stream("one")).rewards == 1
@@ -62,18 +62,18 @@ async def test_a_late_reward_is_learnt_in_the_place_of_the_default(engine, datab
     assert (view.decisions, view.rewards) == (4, 2)
 
     agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
-    for t, one in enumerate([*made, between]):
-        agent.replay(np.array(observation(t), dtype=float), one.arm)
+    for t, decision in enumerate([*made, last]):
+        agent.replay(np.array(observation(t), dtype=float), decision.arm)
     for number, value in ((2, 1.0), (1, 2.0), (3, -0.5)):
         agent.learn(number, value)
-    got = await decide(engine, 9)
-    np.testing.assert_allclose(got.expected, agent.decide(observation(9)).expected, rtol=1e-9, atol=1e-12)
+    reply = await decide(engine, 9)
+    np.testing.assert_allclose(reply.expected, agent.decide(observation(9)).expected, rtol=1e-9, atol=1e-12)
     assert_matches_journal(engine, database)
     facts = (await engine.health("one")).facts
     assert (facts["rewards"], facts["provisional rewards"], facts["decisions dropped"]) == (3, 1, 0)
     window = DecisionWindow(view, [event for event in await engine.events("one") if event.seq <= view.version])
-    paid = [(row.reward, row.how) for row in window.decisions.values()]
-    assert paid == [(2.0, "late"), (1.0, "given"), (-0.5, "default"), (None, None)]
+    rewards = [(row.reward, row.how) for row in window.decisions.values()]
+    assert rewards == [(2.0, "late"), (1.0, "given"), (-0.5, "default"), (None, None)]
     await engine.snapshot("one")
     async with restart_engine(engine, database, sweep_seconds=60) as engine:
         late = await reward(engine, made[2], 0.25)
@@ -84,18 +84,18 @@ async def test_a_late_reward_is_learnt_in_the_place_of_the_default(engine, datab
 
 
 @on_engine(sweep_seconds=60)
-async def test_the_default_and_the_late_reward_in_one_transaction(engine, database, clock):
-    """Nobody has looked at the stream since the wait was over: the late reward itself brings the default on."""
+async def test_a_default_and_a_late_reward_in_one_transaction(engine, database, clock):
+    """The request with the late rewards is the first since the reward wait ended, so it also adds the defaults."""
     await engine.create_stream(spec(**FOLD))
     made = await decide_all(engine, range(3))
     clock[0] += MINUTE
-    told_of = [
+    requests = [
         RewardRequest(made[1].id, 1.0),
         RewardRequest(made[0].id, 0.5),
         RewardRequest(made[1].id, 1.0),
         RewardRequest(made[0].id, 0.75),
     ]
-    first, second, again, refused = await engine.reward_all("one", told_of)
+    first, second, again, refused = await engine.reward_all("one", requests)
     assert [(one.how, one.folded) for one in (first, second, again)] == [("late", True)] * 3
     assert again.repeated
     assert (refused.status, refused.code) == (409, "conflict")
@@ -105,17 +105,17 @@ async def test_the_default_and_the_late_reward_in_one_transaction(engine, databa
     assert_matches_journal(engine, database)
 
 
-@pytest.mark.parametrize("rest", [FOLD, FOLD | {"late_rewards": "record"}, FOLD | {"default_reward": None}])
+@pytest.mark.parametrize("options", [FOLD, FOLD | {"late_rewards": "record"}, FOLD | {"default_reward": None}])
 @on_engine(sweep_seconds=60)
-async def test_much_that_is_overdue_is_seen_to_in_parts(engine, database, clock, monkeypatch, rest):
+async def test_many_overdue_decisions_expire_in_several_transactions(engine, database, clock, monkeypatch, options):
     monkeypatch.setattr(store, "_MAX_EXPIRED", 5)
-    await engine.create_stream(spec(**rest))
+    await engine.create_stream(spec(**options))
     made = await decide_all(engine, range(12))
     clock[0] += MINUTE
     await decide(engine, 12)
     assert list(loaded_stream(engine).open_decisions)[:-1] == [one.id for one in made[5:]]
-    late, again = await engine.reward_all("one", [RewardRequest(made[11].id, 1.0)] * 2)  # its turn has not come
-    assert (late.how, late.folded) == ("late", rest["late_rewards"] == "fold")
+    late, again = await engine.reward_all("one", [RewardRequest(made[11].id, 1.0)] * 2)  # it has not expired yet
+    assert (late.how, late.folded) == ("late", options["late_rewards"] == "fold")
     assert again.repeated
     ended = [event for event in await engine.events("one") if event.kind in ("rewarded", "expired")]
     assert [event.id for event in ended] == [one.id for one in [*made[:10], made[11], made[11]]]
@@ -124,7 +124,7 @@ async def test_much_that_is_overdue_is_seen_to_in_parts(engine, database, clock,
 
 
 @on_engine(sweep_seconds=0.7)
-async def test_the_sweep_comes_again_at_once_and_others_wait_for_a_part_only(engine, clock, monkeypatch):
+async def test_the_sweep_continues_at_once_with_small_transactions(engine, clock, monkeypatch):
     monkeypatch.setattr(store, "_MAX_EXPIRED", 5)
     parts, names = [], ("one", "two", "three")
     for name in names:
@@ -143,7 +143,7 @@ async def test_the_sweep_comes_again_at_once_and_others_wait_for_a_part_only(eng
 
 @pytest.mark.parametrize("name", [name for name, entry in hs.catalog().items() if not entry.reveals_context])
 @on_engine(sweep_seconds=60)
-async def test_a_stream_folded_again_is_bit_for_bit_the_live_one(engine, url, name, clock):
+async def test_folding_the_journal_gives_the_live_stream_bit_for_bit(engine, url, name, clock):
     options = {key: to_json_value(value) for key, value in small_options(name).items()}
     late = []
     await engine.create_stream(spec(agent=name, observed=OBSERVED, arms=4, options=options, **FOLD))
@@ -155,23 +155,23 @@ async def test_a_stream_folded_again_is_bit_for_bit_the_live_one(engine, url, na
             late.append(made.id)
         clock[0] += 7_000_000_000
         if t % 10 == 9:
-            for identity in (late.pop(0), late.pop(1)):
-                assert (await reward(engine, identity, reward_from_id(identity))).how in ("given", "late")
+            for decision_id in (late.pop(0), late.pop(1)):
+                assert (await reward(engine, decision_id, reward_from_id(decision_id))).how in ("given", "late")
         if t == 30:
             await engine.retire_arm("one", 1)
             await engine.snapshot("one")
     assert len(loaded_stream(engine).agent.state()["pending.provisional"]) > 10
     assert_matches_journal(engine, url)
     async with restart_engine(engine, url, sweep_seconds=60) as engine:
-        for identity in late:
-            answer = await reward(engine, identity, reward_from_id(identity))
-            assert answer.folded
+        for decision_id in late:
+            reply = await reward(engine, decision_id, reward_from_id(decision_id))
+            assert reply.folded
         assert metric(engine, "loads_without_snapshot_total") == 0
         assert_matches_journal(engine, url)
 
 
 @on_engine(sweep_seconds=60)
-async def test_what_the_agent_has_let_go_of_is_recorded_and_not_learnt(engine, url, clock):
+async def test_rewards_of_forgotten_decisions_are_recorded_but_not_learnt(engine, url, clock):
     await engine.create_stream(spec(**FOLD, options={"max_pending": 5}))
     empty = loaded_stream(engine).nbytes
     made = await decide_all(engine, range(4))
@@ -183,8 +183,8 @@ async def test_what_the_agent_has_let_go_of_is_recorded_and_not_learnt(engine, u
     late = await reward(engine, made[0], 9.0)
     assert (late.how, late.folded) == ("late", False)
     np.testing.assert_array_equal(loaded_stream(engine).agent.state()["learner.mean"], before)
-    kept = await reward(engine, made[2], 9.0)
-    assert (kept.how, kept.folded) == ("late", True)
+    remembered = await reward(engine, made[2], 9.0)
+    assert (remembered.how, remembered.folded) == ("late", True)
     facts = (await engine.health("one")).facts
     assert (facts["decisions dropped"], facts["decisions waiting"], facts["provisional rewards"]) == (0, 3, 1)
     assert_matches_journal(engine, url)
@@ -204,8 +204,8 @@ async def test_a_context_that_cannot_be_learnt_from(engine, url, clock):
 
 
 @on_engine(identify=True)
-async def test_models_found_in_between_fold_exactly(engine, database, clock):
-    """Defaults go into the fit of a model; late rewards take their places in what was fitted."""
+async def test_folding_is_exact_if_models_are_identified_before_late_rewards(engine, database, clock):
+    """Models are fitted to default rewards, which late rewards then replace in the fit."""
     await engine.create_stream(
         spec(agent="adaptive", observed=2, options={"latent": 2, "history": 300}, **FOLD | {"reward_wait": 10.0})
     )
@@ -220,37 +220,38 @@ async def test_models_found_in_between_fold_exactly(engine, database, clock):
         clock[0] += 2_000_000_000
         await wait_until(lambda: not loaded_stream(engine).agent.refit_due, seconds=120)
     agent = loaded_stream(engine).agent
-    assert agent.policy.learner.rewards_at_fit[0] >= 30
+    assert agent.policy.learner.fitted_to[0] >= 30
     before = agent.policy.learner.mean.copy()
-    overdue = [identity for identity in late if identity not in loaded_stream(engine).open_decisions]
-    for identity in overdue[::2]:
-        answer = await reward(engine, identity, late[identity])
-        assert (answer.how, answer.folded) == ("late", True)
+    overdue = [decision_id for decision_id in late if decision_id not in loaded_stream(engine).open_decisions]
+    for decision_id in overdue[::2]:
+        reply = await reward(engine, decision_id, late[decision_id])
+        assert (reply.how, reply.folded) == ("late", True)
     assert not np.array_equal(agent.policy.learner.mean, before)
     assert_matches_journal(engine, database)
 
 
-class OfItsOwn(Ridge):
-    """It does not say how what it learns is taken back."""
+class IrreversibleRidge(Ridge):
+    """A learner that cannot replace a reward that it has learnt."""
 
     def learn(self, rows, features, arms, rewards):
         super().learn(rows, features, arms, np.tanh(rewards))
 
 
 @on_engine()
-async def test_an_agent_that_cannot_take_a_default_back_is_refused(engine, monkeypatch):
-    monkeypatch.setitem(CATALOG._entries, "stubborn", CatalogueEntry("stubborn", Observed, OfItsOwn, Thompson, "", ""))
-    message = await expect_error(engine.create_stream(spec(agent="stubborn", **FOLD)), "invalid", 422)
+async def test_an_agent_that_cannot_replace_a_default_reward_is_refused(engine, monkeypatch):
+    entry = CatalogueEntry("irreversible", Observed, IrreversibleRidge, Thompson, "", "")
+    monkeypatch.setitem(CATALOG._entries, "irreversible", entry)
+    message = await expect_error(engine.create_stream(spec(agent="irreversible", **FOLD)), "invalid", 422)
     assert message == (
-        "late_rewards: expected 'record', or no default: 'stubborn' cannot take back , got 'fold' with a default reward"
-        "what it has learnt"
+        "late_rewards: expected 'record' or no default_reward, because 'irreversible' cannot replace a reward that it "
+        "has learnt, got 'fold' with a default_reward"
     )
     assert await engine.streams() == []
-    await engine.create_stream(spec(agent="stubborn", **FOLD | {"default_reward": None}))
-    await engine.create_stream(spec("two", agent="stubborn", **FOLD | {"late_rewards": "record"}))
+    await engine.create_stream(spec(agent="irreversible", **FOLD | {"default_reward": None}))
+    await engine.create_stream(spec("two", agent="irreversible", **FOLD | {"late_rewards": "record"}))
 
 
-def test_over_http_and_through_a_kill(tmp_path):
+def test_late_rewards_over_http_before_and_after_a_restart(tmp_path):
     body = {"name": "web", "observed": 3, "arms": ["a", "b", "c"], "agent": "ts-pco", "seed": 5}
     with serving(tmp_path) as service, httpx.Client(base_url=service.url, timeout=30) as http:
         made = http.post("/v1/streams", json=body | FOLD | {"reward_wait": 0.2})
@@ -271,11 +272,11 @@ def test_over_http_and_through_a_kill(tmp_path):
         late = http.post("/v1/streams/web/rewards", json={"decision": ids[1], "value": -1.5}).json()
         assert (late["how"], late["folded"]) == ("late", True)
         last = http.post("/v1/streams/web/decisions", json={"observation": observation(7)}).json()
-        record = [line for line in http.get("/v1/streams/web/journal").text.splitlines() if '"decided"' in line]
-    resident = fold_from_journal(str(tmp_path / "halfseen.db"), "web")
-    assert resident.version in (8, 9)  # the last decision may have had its default
+        decided = [line for line in http.get("/v1/streams/web/journal").text.splitlines() if '"decided"' in line]
+    stream = fold_from_journal(str(tmp_path / "halfseen.db"), "web")
+    assert stream.version in (8, 9)  # the last decision may have got its default reward already
     agent = hs.make("ts-pco", observed=3, arms=["a", "b", "c"], seed=5)
-    for t, line in enumerate(record[:2]):
+    for t, line in enumerate(decided[:2]):
         agent.replay(np.array(observation(t), dtype=float), json.loads(line)["arm"])
     agent.learn(1, 2.5)
     agent.learn(2, -1.5)

@@ -1,4 +1,4 @@
-"""A server that goes away and comes back; snapshots that are not what they were."""
+"""Database servers that stop, stall and start again, and damaged snapshots."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def short_timeout(monkeypatch):
 
 
 @on_engine(lock_seconds=5.0)
-async def test_a_server_that_goes_away_and_comes_back(engine, url, server):
+async def test_nothing_acknowledged_is_lost_when_the_server_restarts(engine, url, server):
     acknowledged, errors = {}, []
     async with open_engine(url, lock_seconds=5.0) as idle:
         await engine.create_stream(spec())
         await idle.stream("one")
-        going = True
+        running = True
 
         async def call(caller: int) -> None:
             number = 0
-            while going:
+            while running:
                 number += 1
                 try:
                     decision = await decide(engine, number, key=f"{caller}.{number}")
@@ -55,7 +55,7 @@ async def test_a_server_that_goes_away_and_comes_back(engine, url, server):
                     await asyncio.sleep(0.01)
 
         callers = [asyncio.create_task(call(caller)) for caller in range(4)]
-        for how in (signal.SIGQUIT, signal.SIGINT):  # the plug pulled, then a proper shutdown
+        for how in (signal.SIGQUIT, signal.SIGINT):  # an immediate shutdown, then an orderly one
             had = len(acknowledged)
             await wait_until(lambda had=had: len(acknowledged) >= had + 20)
             await asyncio.to_thread(server.stop, how)
@@ -65,23 +65,22 @@ async def test_a_server_that_goes_away_and_comes_back(engine, url, server):
             await wait_until(engine.ready)
         had = len(acknowledged)
         await wait_until(lambda: len(acknowledged) >= had + 20)
-        going = False
+        running = False
         await asyncio.gather(*callers)
         assert {error.code for error in errors} == {"unavailable"}
         assert_matches_journal(engine, url)
         first = next(iter(acknowledged))
-        assert (await reward(idle, first, reward_from_id(first))).repeated  # at once: it was asked nothing before
-        record = await idle.events("one", limit=100_000)
-        decided = {event.id: event.content.arm for event in record if event.kind == "decided"}
-        rewarded = {event.id: event.content.value for event in record if event.kind == "rewarded"}
-        for identity, arm in acknowledged.items():
-            assert decided[identity] == arm
-            assert rewarded[identity] == reward_from_id(identity)
+        assert (await reward(idle, first, reward_from_id(first))).repeated  # the first request of this engine succeeds
+        recorded = await idle.events("one", limit=100_000)
+        decided = {event.id: event.content.arm for event in recorded if event.kind == "decided"}
+        rewarded = {event.id: event.content.value for event in recorded if event.kind == "rewarded"}
+        for decision_id, arm in acknowledged.items():
+            assert decided[decision_id] == arm
+            assert rewarded[decision_id] == reward_from_id(decision_id)
 
 
 @on_engine()
-async def test_an_engine_whose_server_is_away_idles_and_serves_again(engine, server):
-    """Ready by itself, without a caller who has to fail first."""
+async def test_the_first_request_after_a_restart_of_the_server_succeeds(engine, server):
     await engine.create_stream(spec())
     await asyncio.to_thread(server.stop)
     await asyncio.to_thread(server.start)
@@ -90,8 +89,8 @@ async def test_an_engine_whose_server_is_away_idles_and_serves_again(engine, ser
 
 @pytest.mark.usefixtures("short_timeout")
 @on_engine(lock_seconds=1.0)
-async def test_a_server_that_stalls_is_told_and_waited_for_no_longer(engine, url, server):
-    """Stopped as a whole, it answers nobody and hangs up on nobody."""
+async def test_requests_fail_soon_if_the_server_stalls(engine, url, server):
+    """All processes of the server are suspended, so that it neither answers nor closes connections."""
     await engine.create_stream(spec())
     first = await decide(engine, 1, key="first")
     stopped = server.processes()
@@ -115,19 +114,19 @@ async def test_a_server_that_stalls_is_told_and_waited_for_no_longer(engine, url
 
 @pytest.mark.usefixtures("short_timeout")
 @on_engine(lock_seconds=1.0)
-async def test_a_backend_that_stalls_in_a_commit_commits_once(engine, url, server, monkeypatch):
-    """The rows it has locked are nobody's until it goes on, and then the decision is there."""
+async def test_a_commit_that_stalls_is_done_once(engine, url, server, monkeypatch):
+    """The rows stay locked while the backend is suspended. When it continues, the decision is committed."""
     await engine.create_stream(spec())
     await engine.create_stream(spec("two"))
     journal = engine._store._journal
     pid, commit = journal._connection.info.backend_pid, journal.commit
 
-    def stalled() -> None:
+    def stalling_commit() -> None:
         os.kill(pid, signal.SIGSTOP)
         monkeypatch.setattr(journal, "commit", commit)
         commit()
 
-    monkeypatch.setattr(journal, "commit", stalled)
+    monkeypatch.setattr(journal, "commit", stalling_commit)
     try:
         for t in range(2):
             await expect_error(asyncio.wait_for(decide(engine, t, key="first"), 30), "unavailable", 503)
@@ -141,25 +140,25 @@ async def test_a_backend_that_stalls_in_a_commit_commits_once(engine, url, serve
     assert_matches_journal(engine, url)
 
 
-async def eventually(ask, seconds: float = 30.0):
-    """The answer, as soon as the database is there."""
+async def eventually(request, seconds: float = 30.0):
+    """Repeat a request until it succeeds, and return its reply."""
     end = time.monotonic() + seconds
     while True:
         try:
-            return await ask()
+            return await request()
         except ServiceError:
             if time.monotonic() > end:
                 raise
             await asyncio.sleep(0.05)
 
 
-def damaged(state: bytes) -> bytes:
+def flip_bit(state: bytes) -> bytes:
     return state[: len(state) // 2] + bytes([state[len(state) // 2] ^ 1]) + state[len(state) // 2 + 1 :]
 
 
-@pytest.mark.parametrize("how", ["bit flipped", "cut short", "of another package", "of other fields", "of the future"])
+@pytest.mark.parametrize("damage", ["flipped bit", "truncated", "other format", "other fields", "later version"])
 @on_engine()
-async def test_a_corrupted_snapshot_falls_back_to_the_journal(engine, database, how):
+async def test_a_damaged_snapshot_is_replaced_by_the_journal(engine, database, damage):
     await engine.create_stream(spec())
     for t in range(60):
         made = await decide(engine, t)
@@ -170,21 +169,21 @@ async def test_a_corrupted_snapshot_falls_back_to_the_journal(engine, database, 
         row = journal.stream("one")
         seq, state = journal.snapshot(row.id)
         with journal.transaction():
-            if how == "bit flipped":
-                journal._rows("UPDATE snapshots SET state = ? RETURNING seq", (damaged(state),))
-            elif how == "cut short":
+            if damage == "flipped bit":
+                journal._rows("UPDATE snapshots SET state = ? RETURNING seq", (flip_bit(state),))
+            elif damage == "truncated":
                 journal._rows("UPDATE snapshots SET state = ? RETURNING seq", (state[:100],))
-            elif how == "of the future":
+            elif damage == "later version":
                 journal._rows("UPDATE snapshots SET seq = ? RETURNING seq", (seq + 7,))
             else:
-                other = zlib.compress(saving.to_bytes({"a": 1}, {})) if how == "of other fields" else b"something else"
+                other = zlib.compress(saving.to_bytes({"a": 1}, {})) if damage == "other fields" else b"something else"
                 journal._rows("DELETE FROM snapshots RETURNING seq")
                 journal.save_snapshot(row.id, seq, other)
     async with open_engine(database) as engine:
         await decide(engine, 61)
         assert metric(engine, "loads_without_snapshot_total") == 1
         assert_matches_journal(engine, database)
-        if how != "of the future":
-            await engine.snapshot("one")  # a whole one takes its place
+        if damage != "later version":
+            await engine.snapshot("one")  # replaces the damaged snapshot
     with closing(open_journal(database)) as journal:
-        assert journal.snapshot(row.id)[0] == (seq + 7 if how == "of the future" else 122)
+        assert journal.snapshot(row.id)[0] == (seq + 7 if damage == "later version" else 122)

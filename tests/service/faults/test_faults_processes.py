@@ -1,4 +1,4 @@
-"""Real processes: killed under load, two of them on one stream, a full disk. Nothing acknowledged is lost."""
+"""Processes that are killed under load, share a stream or run out of disk space. Nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KILLS = 25  # on each database
 
 
 class Workers:
-    """Forked from one process that has everything loaded."""
+    """Worker processes, forked from a process that has loaded all modules and kernels."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self._url, self.acknowledged = url, folder / "acknowledged"
@@ -41,9 +41,9 @@ class Workers:
         )
         assert self._parent.stdout.readline() == "loaded\n"
 
-    def start(self, run: object, each: int = 100_000, **more: object) -> int:
-        order = {"url": self._url, "acknowledged": str(self.acknowledged), "run": str(run), "each": each} | more
-        self._parent.stdin.write(json.dumps(order) + "\n")
+    def start(self, run: object, rounds: int = 100_000, **options: object) -> int:
+        task = {"url": self._url, "acknowledged": str(self.acknowledged), "run": str(run), "rounds": rounds} | options
+        self._parent.stdin.write(json.dumps(task) + "\n")
         self._parent.stdin.flush()
         return int(self._parent.stdout.readline())
 
@@ -53,17 +53,17 @@ class Workers:
     def callers(self) -> set[str]:
         return {line[4].partition(".")[0] for line in self.lines() if line[0] == "decided"}
 
-    def wait_for(self, what: str, pid: int, seconds: float = 120.0) -> None:
+    def wait_for(self, state: str, pid: int, seconds: float = 120.0) -> None:
         end = time.monotonic() + seconds
-        while [what, pid] not in self.lines():
-            assert time.monotonic() < end, f"process {pid} is not {what}"
+        while [state, pid] not in self.lines():
+            assert time.monotonic() < end, f"process {pid} is not {state}"
             time.sleep(0.005)
 
     def wait_for_more(self, count: int, seconds: float = 60.0) -> None:
-        """Until so many more lines are acknowledged."""
+        """Wait until `count` more lines are acknowledged."""
         size, end = len(self.lines()), time.monotonic() + seconds
         while len(self.lines()) < size + count:
-            assert time.monotonic() < end, "nothing happens"
+            assert time.monotonic() < end, "no new lines were acknowledged"
             time.sleep(0.002)
 
     def close(self) -> None:
@@ -85,15 +85,15 @@ def kill(pid: int) -> None:
 
 
 async def check(url: str, lines: list[list]) -> Counter:
-    """Everything acknowledged is in the journal once, and the state is that of an uninterrupted run."""
+    """Check that each acknowledged request is in the journal once, and that the state equals a run without kills."""
     found: Counter = Counter()
     journal = open_journal(url)
     for name in ("one", "two"):
         row = journal.stream(name)
-        record = list(journal.all_events(row.id))
-        assert [event.seq for event in record] == list(range(1, row.version + 1))
-        decided = {event.id: event.content for event in record if event.kind == "decided"}
-        rewards = [event.content for event in record if event.kind == "rewarded"]
+        recorded = list(journal.all_events(row.id))
+        assert [event.seq for event in recorded] == list(range(1, row.version + 1))
+        decided = {event.id: event.content for event in recorded if event.kind == "decided"}
+        rewards = [event.content for event in recorded if event.kind == "rewarded"]
         rewarded = {content.decision: content.value for content in rewards}
         assert len(rewarded) == len(rewards)
         for line in lines:
@@ -103,23 +103,23 @@ async def check(url: str, lines: list[list]) -> Counter:
             elif line[0] == "rewarded" and line[1] == name:
                 assert rewarded[line[2]] == line[3]
                 found["rewarded"] += 1
-        found["events"] += len(record)
-        live = uninterrupted(msgspec.json.decode(row.spec, type=StreamSpec), record)
+        found["events"] += len(recorded)
+        live = run_uninterrupted(msgspec.json.decode(row.spec, type=StreamSpec), recorded)
         folded = fold_from_journal(url, name)
         assert all(live.state()[key].tobytes() == array.tobytes() for key, array in folded.agent.state().items())
     journal.close()
     async with open_engine(url) as engine:
         for name in ("one", "two"):
-            await engine.health(name)  # brings it into memory, by way of its snapshot
+            await engine.health(name)  # loads the stream from its snapshot
             assert same_state(loaded_stream(engine, name), fold_from_journal(url, name))
         found["snapshots"] = 2 - metric(engine, "loads_without_snapshot_total")
     return found
 
 
-def uninterrupted(spec: StreamSpec, record: list[events.Event]):
-    """An agent that is asked and told the same without any interruption: it decides the same."""
+def run_uninterrupted(spec: StreamSpec, recorded: list[events.Event]):
+    """Give an agent the same observations and rewards without interruption, and check that it decides the same."""
     agent = make_agent(spec)
-    for event in record:
+    for event in recorded:
         content = event.content
         if isinstance(content, events.Decided):
             y = np.array(content.observation, dtype=float)
@@ -139,7 +139,7 @@ def test_killed_at_random_moments_under_load(workers, database):
         workers.wait_for_more(draw.randint(1, 40))
         time.sleep(draw.random() * 0.02)
         kill(pid)
-    pid = workers.start("last", each=3)
+    pid = workers.start("last", rounds=3)
     workers.wait_for("done", pid)
     found = asyncio.run(check(database, workers.lines()))
     assert found["decided"] > 10 * KILLS
@@ -147,8 +147,8 @@ def test_killed_at_random_moments_under_load(workers, database):
     assert found["snapshots"] == 2
 
 
-def test_two_workers_on_one_stream_and_one_of_them_is_killed(workers, database):
-    pids = [workers.start("a"), workers.start("b", each=40)]
+def test_two_workers_share_a_stream_and_one_is_killed(workers, database):
+    pids = [workers.start("a"), workers.start("b", rounds=40)]
     for pid in pids:
         workers.wait_for("ready", pid)
     while workers.callers() != {"a", "b"}:
@@ -160,10 +160,10 @@ def test_two_workers_on_one_stream_and_one_of_them_is_killed(workers, database):
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_full_disk_is_refused_and_comes_back(workers, database):
-    pid = workers.start("before", each=5)
+def test_requests_are_refused_while_the_disk_is_full(workers, database):
+    pid = workers.start("before", rounds=5)
     workers.wait_for("done", pid)
-    pid = workers.start("full", each=5, most_bytes=Path(database).stat().st_size + 300_000)
+    pid = workers.start("full", rounds=5, max_file_bytes=Path(database).stat().st_size + 300_000)
     workers.wait_for("done", pid)
     lines = workers.lines()
     (full,) = [line for line in lines if line[0] == "full"]

@@ -1,6 +1,7 @@
-"""A process that can be killed. It loads everything once, and for each line on its standard input forks a worker.
+"""A process that loads all modules and kernels once, and forks a worker for each line on its standard input.
 
-A worker plays on the streams "one" and "two" and appends a line to a file for everything that was acknowledged.
+A worker makes decisions on the streams "one" and "two", and appends a line to a file for each acknowledged request.
+Tests kill the workers.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ STREAMS = {
 }
 
 
-async def play(order: dict) -> None:
-    acknowledged = os.open(order["acknowledged"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+async def play(task: dict) -> None:
+    acknowledged = os.open(task["acknowledged"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
-    def note(*what) -> None:
-        os.write(acknowledged, (json.dumps(what) + "\n").encode())
+    def note(*line) -> None:
+        os.write(acknowledged, (json.dumps(line) + "\n").encode())
 
-    async with open_engine(order["url"], snapshot_every=60, max_loaded_bytes=1, lock_seconds=30.0) as engine:
+    async with open_engine(task["url"], snapshot_every=60, max_loaded_bytes=1, lock_seconds=30.0) as engine:
         for name, changes in STREAMS.items():
             await engine.create_stream(spec(name, **changes))
         note("ready", os.getpid())
-        if order.get("most_bytes"):
-            await run_out(engine, order["most_bytes"], note)
+        if task.get("max_file_bytes"):
+            await fill_disk(engine, task["max_file_bytes"], note)
         await asyncio.gather(
-            *[call(engine, f"{order['run']}.{place}", order["each"], note) for place in range(CALLERS)]
+            *[call(engine, f"{task['run']}.{caller}", task["rounds"], note) for caller in range(CALLERS)]
         )
     note("done", os.getpid())
 
 
-async def call(engine, caller: str, each: int, note) -> None:
-    for number in range(each):
+async def call(engine, caller: str, rounds: int, note) -> None:
+    for number in range(rounds):
         name = "two" if number % 4 == 3 else "one"
         key = f"{caller}.{number}"
         available = [0, 1] if number % 7 == 0 else None
@@ -56,10 +57,10 @@ async def call(engine, caller: str, each: int, note) -> None:
             note("rewarded", name, decision.id, rewarded.value)
 
 
-async def run_out(engine, most_bytes: int, note) -> None:
-    """Have no room on the disk for a while."""
+async def fill_disk(engine, max_file_bytes: int, note) -> None:
+    """Make decisions until 20 are refused because files may not grow any more."""
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, hard))
     refused = 0
     for number in range(5000):
         try:
@@ -77,7 +78,7 @@ async def run_out(engine, most_bytes: int, note) -> None:
 
 
 def main() -> None:
-    async def load() -> None:  # compiled code, before the first fork; no thread is left when it ends
+    async def load() -> None:  # loads compiled kernels before the first fork and leaves no thread running
         from halfseen.service.engine.transaction import StreamCreation
 
         for name, changes in STREAMS.items():

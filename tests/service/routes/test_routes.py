@@ -1,4 +1,4 @@
-"""Every route over a real socket: what it answers, and how it refuses."""
+"""The replies and errors of all routes, over a real socket."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def make(http: httpx.Client, name: str, **spec: object) -> dict[str, object]:
     return dict(answer.json())
 
 
-def refused(answer: httpx.Response, status: int, code: str, *words: str) -> None:
-    """One JSON shape, whatever it is that was refused."""
+def assert_refused(answer: httpx.Response, status: int, code: str, *words: str) -> None:
+    """Check the error reply, which has the same form for all errors."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     assert list(body) == ["error"]
@@ -30,16 +30,17 @@ def refused(answer: httpx.Response, status: int, code: str, *words: str) -> None
     assert body["error"]["code"] == code
     message = body["error"]["message"]
     assert "\n" not in message
-    for word in (": ", *words):
+    assert ": " in message or message.endswith("."), message  # an argument and what was expected, or a sentence
+    for word in words:
         assert word in message, message
 
 
-def test_a_stream_from_its_beginning_to_its_end(http: httpx.Client) -> None:
+def test_a_stream_from_creation_to_retirement(http: httpx.Client) -> None:
     made = make(http, "life", observed=["price", "load"])
     assert made["name"] == "life"
     assert made["arms"] == ["low", "high"]
-    assert make(http, "life", observed=["price", "load"]) == made  # the same again is the same
-    refused(http.post("/v1/streams", json={"name": "life", "observed": 3, "arms": 2}), 409, "conflict")
+    assert make(http, "life", observed=["price", "load"]) == made  # repeating the request changes nothing
+    assert_refused(http.post("/v1/streams", json={"name": "life", "observed": 3, "arms": 2}), 409, "conflict")
 
     first = http.post("/v1/streams/life/decisions", json={"observation": {"price": 0.5}}).json()
     assert sorted(first) == ["arm", "expected", "id", "propensities", "propensity", "repeated"]
@@ -48,11 +49,11 @@ def test_a_stream_from_its_beginning_to_its_end(http: httpx.Client) -> None:
     assert first["propensity"] == first["propensities"][["low", "high"].index(first["arm"])]
     assert len(first["expected"]) == 2
 
-    paid = http.post("/v1/streams/life/rewards", json={"decision": first["id"], "value": 1.5})
-    assert paid.json() == {"decision": first["id"], "value": 1.5, "how": "given", "folded": True, "repeated": False}
+    rewarded = http.post("/v1/streams/life/rewards", json={"decision": first["id"], "value": 1.5})
+    assert rewarded.json() == {"decision": first["id"], "value": 1.5, "how": "given", "folded": True, "repeated": False}
     again = http.post("/v1/streams/life/rewards", json={"decision": first["id"], "value": 1.5}).json()
     assert again["repeated"] is True
-    refused(http.post("/v1/streams/life/rewards", json={"decision": first["id"], "value": 2.0}), 409, "conflict")
+    assert_refused(http.post("/v1/streams/life/rewards", json={"decision": first["id"], "value": 2.0}), 409, "conflict")
 
     assert http.post("/v1/streams/life/arms", json={"arm": "mid/dle"}).json()["arms"] == ["low", "high", "mid/dle"]
     assert http.delete("/v1/streams/life/arms/mid%2Fdle").json()["active"] == ["low", "high"]
@@ -61,23 +62,24 @@ def test_a_stream_from_its_beginning_to_its_end(http: httpx.Client) -> None:
     assert (shown["decisions"], shown["rewards"], shown["retired"]) == (1, 1, False)
     assert "life" in [view["name"] for view in http.get("/v1/streams").json()["streams"]]
     assert http.delete("/v1/streams/life").json()["retired"] is True
-    refused(http.post("/v1/streams/life/decisions", json={"observation": [0, 0]}), 409, "conflict")
+    assert_refused(http.post("/v1/streams/life/decisions", json={"observation": [0, 0]}), 409, "conflict")
     again = {"name": "life", "observed": ["price", "load"], "arms": ["low", "high"], "agent": "ts-pco", "seed": 3}
-    refused(
-        http.post("/v1/streams", json=again), 409, "conflict", "name: got 'life'", "retired", "expected another name"
-    )
+    message = "name: expected a new name, got 'life', which is a retired stream"
+    assert_refused(http.post("/v1/streams", json=again), 409, "conflict", message)
 
 
-def test_an_observation_is_a_list_or_by_feature(http: httpx.Client) -> None:
-    """Both ways of writing the same observation make the same decision in streams of the same seed."""
+def test_an_observation_is_a_list_or_an_object(http: httpx.Client) -> None:
+    """Both forms of the same observation give the same decision in streams with the same seed."""
     for name in ("by-list", "by-feature"):
         make(http, name, observed=["price", "load"])
-    for seen, named in (([1.0, None], {"price": 1.0}), ([None, 2], {"load": 2, "price": None}), ([None, None], {})):
-        one = http.post("/v1/streams/by-list/decisions", json={"observation": seen}).json()
+    for values, named in (([1.0, None], {"price": 1.0}), ([None, 2], {"load": 2, "price": None}), ([None, None], {})):
+        one = http.post("/v1/streams/by-list/decisions", json={"observation": values}).json()
         other = http.post("/v1/streams/by-feature/decisions", json={"observation": named}).json()
         del one["id"], other["id"]
         assert one == other
-    refused(http.post("/v1/streams/by-list/decisions", json={"observation": {"prize": 1}}), 422, "invalid", "prize")
+    assert_refused(
+        http.post("/v1/streams/by-list/decisions", json={"observation": {"prize": 1}}), 422, "invalid", "prize"
+    )
 
 
 def test_the_same_key_gives_the_same_decision(http: httpx.Client) -> None:
@@ -96,26 +98,28 @@ def test_only_available_arms_are_chosen(http: httpx.Client) -> None:
         answer = http.post("/v1/streams/narrow/decisions", json=body).json()
         assert answer["arm"] == 3
         assert answer["propensities"] == pytest.approx([0, 0, 0, 1, 0])
-    refused(http.post("/v1/streams/narrow/decisions", json={"observation": [1, 1], "available": [9]}), 422, "invalid")
+    assert_refused(
+        http.post("/v1/streams/narrow/decisions", json={"observation": [1, 1], "available": [9]}), 422, "invalid"
+    )
 
 
-def test_a_bad_row_leaves_its_batch_alone(http: httpx.Client) -> None:
+def test_a_bad_row_does_not_affect_the_other_rows_of_its_batch(http: httpx.Client) -> None:
     make(http, "batched")
     rows = [{"observation": [1, 2]}, {"observation": [1]}, {"observation": ["x", 1]}, 7, {"observation": [None, 1]}]
     results = http.post("/v1/streams/batched/decisions/batch", json={"decisions": rows}).json()["results"]
     assert ["error" in row for row in results] == [False, True, True, True, False]
     assert "observation[0]" in results[2]["error"]["message"]
     ids = [results[0]["id"], results[4]["id"]]
-    told = [{"decision": ids[0], "value": 1}, {"decision": "nobody", "value": 1}, {"decision": ids[1], "value": 2}]
-    paid = http.post("/v1/streams/batched/rewards/batch", json={"rewards": told}).json()["results"]
-    assert [row.get("decision") for row in paid] == [ids[0], None, ids[1]]
-    assert paid[1]["error"]["code"] == "not_found"
+    rewards = [{"decision": ids[0], "value": 1}, {"decision": "nobody", "value": 1}, {"decision": ids[1], "value": 2}]
+    results = http.post("/v1/streams/batched/rewards/batch", json={"rewards": rewards}).json()["results"]
+    assert [row.get("decision") for row in results] == [ids[0], None, ids[1]]
+    assert results[1]["error"]["code"] == "not_found"
     too_many = {"decisions": [{"observation": [1, 2]}] * 1001}
-    refused(http.post("/v1/streams/batched/decisions/batch", json=too_many), 413, "too_large", "1001", "1000")
+    assert_refused(http.post("/v1/streams/batched/decisions/batch", json=too_many), 413, "too_large", "1001", "1000")
     assert http.get("/v1/streams/batched").json()["decisions"] == 2
 
 
-NO_JSON = [
+NOT_JSON = [
     b"", b"{", b"hello", b'{"observation": [1, NaN]}', b'{"observation": [1, Infinity]}',
     b'{"observation": [1, 2]} and more', b'{"observation": [1, 2], "key": "\xff"}',
 ]  # fmt: skip
@@ -132,12 +136,12 @@ INVALID = [
 
 @pytest.mark.parametrize(
     ("body", "status", "code"),
-    [*((body, 400, "malformed") for body in NO_JSON), *((body, 422, "invalid") for body in INVALID)],
+    [*((body, 400, "malformed") for body in NOT_JSON), *((body, 422, "invalid") for body in INVALID)],
 )
-def test_bad_bodies_are_refused_and_leave_no_trace(http: httpx.Client, body: bytes, status: int, code: str) -> None:
+def test_bad_bodies_are_refused_and_change_nothing(http: httpx.Client, body: bytes, status: int, code: str) -> None:
     make(http, "strict")
     before = http.get("/v1/streams/strict").json()
-    refused(http.post("/v1/streams/strict/decisions", content=body), status, code)
+    assert_refused(http.post("/v1/streams/strict/decisions", content=body), status, code)
     assert http.get("/v1/streams/strict").json() == before
 
 
@@ -165,14 +169,13 @@ def test_bad_bodies_are_refused_and_leave_no_trace(http: httpx.Client, body: byt
         {"colour": "red"},
     ],
 )
-def test_bad_streams_are_refused(http: httpx.Client, changes: dict[str, object]) -> None:
-    refused(http.post("/v1/streams", json={"name": "bad", "observed": 2, "arms": 2} | changes), 422, "invalid")
-    refused(http.post("/v1/streams", json={"name": "bad", "observed": 2}), 422, "invalid", "arms")
+def test_bad_specifications_are_refused(http: httpx.Client, changes: dict[str, object]) -> None:
+    assert_refused(http.post("/v1/streams", json={"name": "bad", "observed": 2, "arms": 2} | changes), 422, "invalid")
+    assert_refused(http.post("/v1/streams", json={"name": "bad", "observed": 2}), 422, "invalid", "arms")
     assert http.get("/v1/streams/bad").status_code == 404
 
 
-def test_refusals_say_what_is_wanted(http: httpx.Client) -> None:
-    """Each names what it knows of, in words of the service."""
+def test_error_messages_say_what_was_expected(http: httpx.Client) -> None:
     make(http, "wanted", arms=["low", "high", "mid"])
     http.delete("/v1/streams/wanted/arms/mid")
     spec = {"name": "not-wanted", "observed": 2, "arms": 2}
@@ -181,22 +184,22 @@ def test_refusals_say_what_is_wanted(http: httpx.Client) -> None:
         (
             "",
             spec | {"reward_wiat": 3},
-            "body: got an unknown field 'reward_wiat'; did you mean 'reward_wait'? want some of: name, observed, arms, "
+            "body: there is no field 'reward_wiat'. Did you mean 'reward_wait'? The fields are: name, observed, arms, "
             "agent, options, seed, reward_wait, default_reward, late_rewards",
         ),
         (
             "/wanted/decisions",
             {"observation": [1, 2], "avialable": ["low"]},
-            "body: got an unknown field 'avialable'; did you mean 'available'? "
-            "expected some of: observation, available, key",
+            "body: there is no field 'avialable'. Did you mean 'available'? "
+            "The fields are: observation, available, key",
         ),
         (
             "/wanted/rewards",
             {"decision": "x", "value": 1, "zzz": 1},
-            "body: expected some of: decision, value, got an unknown field 'zzz'",
+            "body: there is no field 'zzz'. The fields are: decision, value",
         ),
-        ("/wanted/decisions/batch", {"rows": []}, "body: expected some of: decisions, got an unknown field 'rows'"),
-        ("/wanted/arms", {"name": "x"}, "body: got an unknown field 'name'; did you mean 'arm'? want some of: arm"),
+        ("/wanted/decisions/batch", {"rows": []}, "body: there is no field 'rows'. The fields are: decisions"),
+        ("/wanted/arms", {"name": "x"}, "body: there is no field 'name'. Did you mean 'arm'? The fields are: arm"),
         (
             "/wanted/decisions",
             {"observation": [1, 2], "available": ["mid"]},
@@ -211,35 +214,39 @@ def test_refusals_say_what_is_wanted(http: httpx.Client) -> None:
             "",
             spec | {"agent": "random", "options": {"max_pendign": 3}},
             "'random' has no option 'max_pendign'. Did you mean 'max_pending'? "
-            "expected one of: max_pending, regularisation",
+            "Its options are: max_pending, regularisation",
         ),
     ):
         answer = http.post(f"/v1/streams{path}", json=body)
-        refused(answer, 422, "invalid")
+        assert_refused(answer, 422, "invalid")
         assert answer.json()["error"]["message"] == message
     rows = {"decisions": [{"observation": [1, 2], "kye": "1"}]}
     (row,) = http.post("/v1/streams/wanted/decisions/batch", json=rows).json()["results"]
-    assert "did you mean 'key'?" in row["error"]["message"]
+    assert "Did you mean 'key'?" in row["error"]["message"]
     assert http.get("/v1/streams/wanted").json()["decisions"] == 0
 
 
-def test_what_is_too_large_is_refused(http: httpx.Client) -> None:
+def test_requests_that_are_too_large_are_refused(http: httpx.Client) -> None:
     make(http, "small")
-    refused(http.post("/v1/streams", json={"name": "wide", "observed": 1001, "arms": 2}), 413, "too_large", "1001")
-    refused(http.post("/v1/streams", json={"name": "wide", "observed": 2, "arms": 10**9}), 413, "too_large")
+    assert_refused(
+        http.post("/v1/streams", json={"name": "wide", "observed": 1001, "arms": 2}), 413, "too_large", "1001"
+    )
+    assert_refused(http.post("/v1/streams", json={"name": "wide", "observed": 2, "arms": 10**9}), 413, "too_large")
     body = b" " * (1_048_576 + 1)
-    refused(http.post("/v1/streams/small/decisions", content=body), 413, "too_large", "1048576")
-    refused(http.post("/v1/streams", content=body), 413, "too_large", "1048576")
-    refused(http.post("/v1/streams/small/decisions", content=iter([b" " * 65_536] * 20)), 413, "too_large")  # chunked
+    assert_refused(http.post("/v1/streams/small/decisions", content=body), 413, "too_large", "1048576")
+    assert_refused(http.post("/v1/streams", content=body), 413, "too_large", "1048576")
+    assert_refused(
+        http.post("/v1/streams/small/decisions", content=iter([b" " * 65_536] * 20)), 413, "too_large"
+    )  # chunked
     assert http.post("/v1/streams/small/decisions", json={"observation": [1, 2]}).status_code == 200
 
 
-def test_deep_options_are_refused(http: httpx.Client) -> None:
+def test_deeply_nested_options_are_refused(http: httpx.Client) -> None:
     body = b'{"name": "deep", "observed": 2, "arms": 2, "options": {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
-    refused(http.post("/v1/streams", content=body), 400, "malformed", "nested")
+    assert_refused(http.post("/v1/streams", content=body), 400, "malformed", "nested")
 
 
-def test_pages_of_streams(http: httpx.Client) -> None:
+def test_streams_are_listed_in_pages(http: httpx.Client) -> None:
     for number in range(5):
         make(http, f"page-{number}")
     names, after = [], "page-"
@@ -249,14 +256,14 @@ def test_pages_of_streams(http: httpx.Client) -> None:
         after = found["after"]
     assert names == [f"page-{number}" for number in range(5)]
     for query in ({"limit": 0}, {"limit": 1001}, {"limit": "many"}):
-        refused(http.get("/v1/streams", params=query), 422, "invalid", "limit")
+        assert_refused(http.get("/v1/streams", params=query), 422, "invalid", "limit")
 
 
-def test_unknown_places_and_methods(http: httpx.Client) -> None:
-    refused(http.get("/v1/streams/nobody"), 404, "not_found", "nobody")
-    refused(http.post("/v1/streams/nobody/decisions", json={"observation": [1]}), 404, "not_found", "nobody")
-    refused(http.post("/v1/streams/nobody/rewards", json={"decision": "x", "value": 1}), 404, "not_found")
-    refused(http.get("/v1/streams/nobody/decisions"), 405, "not_allowed", "POST")
+def test_unknown_paths_and_methods_are_refused(http: httpx.Client) -> None:
+    assert_refused(http.get("/v1/streams/nobody"), 404, "not_found", "nobody")
+    assert_refused(http.post("/v1/streams/nobody/decisions", json={"observation": [1]}), 404, "not_found", "nobody")
+    assert_refused(http.post("/v1/streams/nobody/rewards", json={"decision": "x", "value": 1}), 404, "not_found")
+    assert_refused(http.get("/v1/streams/nobody/decisions"), 405, "not_allowed", "POST")
     for method, path, allowed in (
         ("PUT", "/v1/streams", "GET, POST"),
         ("PATCH", "/v1/streams/nobody", "DELETE, GET"),
@@ -264,16 +271,16 @@ def test_unknown_places_and_methods(http: httpx.Client) -> None:
         ("GET", "/v1/streams/nobody/rewards", "POST"),
     ):
         answer = http.request(method, path)
-        refused(answer, 405, "not_allowed", f"method: expected {allowed}, got {method}")
+        assert_refused(answer, 405, "not_allowed", f"method: expected {allowed}, got {method}")
         assert answer.headers["allow"] == allowed
-    refused(http.get("/v2/"), 404, "not_found")
-    refused(http.get("/v1/streams/%00"), 404, "not_found")
+    assert_refused(http.get("/v2/"), 404, "not_found")
+    assert_refused(http.get("/v1/streams/%00"), 404, "not_found")
     make(http, "here")
-    refused(http.post("/v1/streams/here/rewards", json={"decision": "\u0000", "value": 1}), 404, "not_found")
-    refused(http.delete("/v1/streams/here/arms/none"), 404, "not_found", "none")
+    assert_refused(http.post("/v1/streams/here/rewards", json={"decision": "\u0000", "value": 1}), 404, "not_found")
+    assert_refused(http.delete("/v1/streams/here/arms/none"), 404, "not_found", "none")
 
 
-def test_the_service_tells_of_itself(http: httpx.Client) -> None:
+def test_health_checks_and_metrics(http: httpx.Client) -> None:
     assert http.get("/healthz").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ready"}
     make(http, "measured")
@@ -313,14 +320,14 @@ def test_every_request_is_counted_by_its_route_and_status(http: httpx.Client) ->
     http.post("/v1/streams", content=b"{")
     after = counts()
     stream = "/v1/streams/{name}"
-    fine = ["/v1/streams", stream, f"{stream}/series", f"{stream}/journal", "/healthz", "/", "/dashboard/{file}"]
+    paths = ["/v1/streams", stream, f"{stream}/series", f"{stream}/journal", "/healthz", "/", "/dashboard/{file}"]
     expected = {("POST /v1/streams", "201"), ("POST /v1/streams", "400"), (f"GET {stream}", "404")}
-    expected |= {(f"GET {path}", "200") for path in [*fine, "/metrics"]} | {("other", "404"), ("other", "405")}
+    expected |= {(f"GET {path}", "200") for path in [*paths, "/metrics"]} | {("other", "404"), ("other", "405")}
     changes = {key: number - before.get(key, 0) for key, number in after.items() if number != before.get(key, 0)}
     assert changes == dict.fromkeys(expected, 1)
 
 
-def test_every_reply_carries_the_security_headers(http: httpx.Client) -> None:
+def test_every_reply_has_the_security_headers(http: httpx.Client) -> None:
     make(http, "headed")
     answers = [
         http.get("/docs"),
@@ -338,18 +345,18 @@ def test_every_reply_carries_the_security_headers(http: httpx.Client) -> None:
         assert "server" not in answer.headers
 
 
-def test_a_client_that_leaves_in_the_middle_does_no_harm(http: httpx.Client) -> None:
+def test_a_client_that_disconnects_during_a_request_does_no_harm(http: httpx.Client) -> None:
     make(http, "left")
-    where = urlsplit(str(http.base_url))
+    url = urlsplit(str(http.base_url))
     for part in (b"", b'{"observation": [1', b'{"observation": [1, 2]}'):
-        with socket.create_connection((where.hostname, where.port)) as connection:
+        with socket.create_connection((url.hostname, url.port)) as connection:
             head = "POST /v1/streams/left/decisions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 23\r\n\r\n"
             connection.sendall(head.encode() + part)
     assert http.post("/v1/streams/left/decisions", json={"observation": [1, 2]}).status_code == 200
 
 
-def test_numbers_come_back_as_they_are_kept(http: httpx.Client) -> None:
-    """A float goes through JSON, the journal and back bit for bit."""
+def test_numbers_are_recorded_exactly(http: httpx.Client) -> None:
+    """A float is the same, bit for bit, in the request, the journal and the reply."""
     make(http, "exact")
     answer = http.post("/v1/streams/exact/decisions", json={"observation": [0.1 + 0.2, 1e-300]}).json()
     value = 1 / 3
@@ -364,31 +371,31 @@ def test_numbers_come_back_as_they_are_kept(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])
-def test_a_journal_goes_out_and_comes_in_again(http: httpx.Client, tmp_path: Path, form: str) -> None:
-    """The stream brought in is the one that left: its next decision is the same."""
+def test_an_exported_stream_can_be_imported_elsewhere(http: httpx.Client, tmp_path: Path, form: str) -> None:
+    """The original and the imported stream make the same next decision."""
     name = f"moved-{form}"
     make(http, name, arms=3)
     for t in range(30):
         made = http.post(f"/v1/streams/{name}/decisions", json={"observation": [t % 3, None]}).json()
         http.post(f"/v1/streams/{name}/rewards", json={"decision": made["id"], "value": t / 7})
-    out = http.get(f"/v1/streams/{name}/journal", params={"format": form})
-    assert out.status_code == 200, out.text
-    refused(http.post("/v1/journal", content=out.content), 409, "conflict", name)
+    exported = http.get(f"/v1/streams/{name}/journal", params={"format": form})
+    assert exported.status_code == 200, exported.text
+    assert_refused(http.post("/v1/journal", content=exported.content), 409, "conflict", name)
     with serving(tmp_path) as other:
-        arrived = httpx.post(other.url + "/v1/journal", content=out.content, timeout=60)
-        assert arrived.status_code == 201, arrived.text
-        assert arrived.json() == {"streams": {name: 61}}
-        here = http.post(f"/v1/streams/{name}/decisions", json={"observation": [1, 2]}).json()
-        there = httpx.post(other.url + f"/v1/streams/{name}/decisions", json={"observation": [1, 2]}).json()
-        del here["id"], there["id"]
-        assert here == there
-        whole = httpx.get(other.url + "/v1/journal", params={"format": form})
-        assert whole.status_code == 200
-        assert len(whole.content) > 1_000
+        imported = httpx.post(other.url + "/v1/journal", content=exported.content, timeout=60)
+        assert imported.status_code == 201, imported.text
+        assert imported.json() == {"streams": {name: 61}}
+        original = http.post(f"/v1/streams/{name}/decisions", json={"observation": [1, 2]}).json()
+        copy = httpx.post(other.url + f"/v1/streams/{name}/decisions", json={"observation": [1, 2]}).json()
+        del original["id"], copy["id"]
+        assert original == copy
+        everything = httpx.get(other.url + "/v1/journal", params={"format": form})
+        assert everything.status_code == 200
+        assert len(everything.content) > 1_000
 
 
 @pytest.mark.parametrize("body", [b"", b"hello", b"{}\n", b"PAR1 or so", b'{"stream": "x", "seq": 1}\n', b"\xff\n"])
-def test_what_is_no_journal_is_not_brought_in(http: httpx.Client, body: bytes) -> None:
+def test_invalid_imports_are_refused(http: httpx.Client, body: bytes) -> None:
     before = http.get("/v1/streams", params={"limit": 1000}).json()
     answer = http.post("/v1/journal", content=body)
     assert 400 <= answer.status_code < 500, answer.text

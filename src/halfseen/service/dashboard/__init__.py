@@ -1,1 +1,1 @@
-"""The page at /: its files, and the routes that feed it."""
+"""The dashboard at /, with its static files and the routes that provide its data."""

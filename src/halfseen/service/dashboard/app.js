@@ -1,4 +1,4 @@
-// Which page is shown, and what all pages share: the token, the pause, and what to say when something goes wrong.
+// Shows the page of the current address, and handles the token, the pause button and error messages.
 
 import { Poll, token } from "./requests.js";
 import { setText } from "./dom.js";
@@ -7,10 +7,10 @@ import { streamPage } from "./stream.js";
 
 const PERIOD = 2000;
 const at = (id) => document.getElementById(id);
-const [main, panel, trouble] = [at("main"), at("token-panel"), at("trouble")];
+const [main, panel, errorBox] = [at("main"), at("token-panel"), at("error")];
 let polls = [];
 let paused = false;
-let shownBefore = false;
+let firstPageShown = false;
 
 function showPage() {
   const hash = location.hash;
@@ -21,12 +21,12 @@ function showPage() {
   main.replaceChildren(...page.elements);
   document.title = name ? `${name} – halfseen` : "halfseen";
   setText(at("status"), "");
-  trouble.hidden = true;
-  const shared = { onTrouble: tell, onFine: fine, isPaused: () => paused };
+  errorBox.hidden = true;
+  const shared = { onError: showError, onSuccess: showSuccess, isPaused: () => paused };
   polls = [new Poll(page.update, PERIOD, shared)];
-  if (page.updateRarely) polls.push(new Poll(page.updateRarely, 5 * PERIOD, { ...shared, onFine: () => {} }));
-  if (shownBefore) main.focus(); // where a link has led to
-  shownBefore = true;
+  if (page.updateRarely) polls.push(new Poll(page.updateRarely, 5 * PERIOD, { ...shared, onSuccess: () => {} }));
+  if (firstPageShown) main.focus(); // after a click on a link
+  firstPageShown = true;
 }
 
 function decode(text) {
@@ -37,22 +37,22 @@ function decode(text) {
   }
 }
 
-function fine() {
-  trouble.hidden = true;
-  setText(at("status"), paused ? "Paused." : `Updated ${new Date().toLocaleTimeString()}; every ${PERIOD / 1000} seconds.`);
+function showSuccess() {
+  errorBox.hidden = true;
+  setText(at("status"), paused ? "Paused." : `Updated at ${new Date().toLocaleTimeString()}. Updates every ${PERIOD / 1000} seconds.`);
 }
 
-function tell(error, wait) {
-  const wantsToken = error.status === 401 || error.status === 403;
-  if (wantsToken && panel.hidden) openPanel(true, error.status === 401 && !shownBefore);
-  const what = wantsToken ? `The service asks for a token. ${error.message}` : (error.message ?? String(error));
+function showError(error, wait) {
+  const needsToken = error.status === 401 || error.status === 403;
+  if (needsToken && panel.hidden) openPanel(true, error.status === 401 && !firstPageShown);
+  const message = needsToken ? `The service requires a token. ${error.message}` : (error.message ?? String(error));
   const next = error.status === 404 ? "" : ` Trying again in ${Math.round(wait / 1000)} s.`;
   if (!(error.status >= 0)) console.error(error);
-  setText(at("trouble-text"), what + next);
-  trouble.hidden = false;
+  setText(at("error-text"), message + next);
+  errorBox.hidden = false;
 }
 
-function again() {
+function updateNow() {
   for (const poll of polls) poll.now();
 }
 
@@ -69,14 +69,14 @@ panel.addEventListener("submit", (event) => {
   at("token").value = "";
   openPanel(false);
   at("token-toggle").focus();
-  again();
+  updateNow();
 });
 at("token-forget").addEventListener("click", () => {
   token.forget();
   at("token").value = "";
   openPanel(false);
   at("token-toggle").focus();
-  again();
+  updateNow();
 });
 panel.addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
@@ -87,11 +87,11 @@ at("pause").addEventListener("click", () => {
   paused = !paused;
   at("pause").setAttribute("aria-pressed", String(paused));
   if (paused) setText(at("status"), "Paused.");
-  else again();
+  else updateNow();
 });
-at("retry").addEventListener("click", again);
+at("retry").addEventListener("click", updateNow);
 document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the address says which page this is
+  event.preventDefault(); // following the link would change the address, which selects the page
   main.focus();
 });
 addEventListener("hashchange", showPage);

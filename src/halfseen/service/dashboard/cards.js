@@ -6,7 +6,7 @@ import { fillTable, make, number, setText } from "./dom.js";
 let cards = 0;
 const VERDICTS = { fine: "✓ fine", look: "● look", bad: "▲ bad" };
 
-// A chart with its heading, what it shows, what to know about it, and its numbers in a table.
+// A chart with a heading, a description, an optional note, and a table of its numbers.
 export class ChartCard {
   constructor(title, about, { wide = false, choice = null } = {}) {
     const id = `card-${(cards += 1)}`;
@@ -18,8 +18,8 @@ export class ChartCard {
     this.details = make(
       "details",
       { hidden: true },
-      make("summary", {}, "The numbers"),
-      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${title}: the numbers` }, this.table),
+      make("summary", {}, "Table"),
+      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${title}: table` }, this.table),
     );
     this.details.addEventListener("toggle", () => this.#fill());
     this.element = make(
@@ -37,14 +37,14 @@ export class ChartCard {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw?.());
   }
 
-  // What to do where there is nothing to draw yet.
-  nothing(text) {
+  // Shows a text instead of the chart.
+  showEmpty(text) {
     this.redraw = null;
     setText(this.empty, text);
     [this.empty.hidden, this.chart.hidden, this.details.hidden, this.note.hidden] = [false, true, true, true];
   }
 
-  // `traces` is a function, because colours may change; `rows` too, because a closed table needs none.
+  // `traces` is a function because the colours may change. `rows` is a function because a closed table is not filled.
   async show({ summary, note = null, traces, options, headings, rows }) {
     [this.empty.hidden, this.chart.hidden, this.details.hidden, this.note.hidden] = [true, false, false, note === null];
     if (note !== null) setText(this.note, note);
@@ -60,35 +60,35 @@ export class ChartCard {
   }
 }
 
-// What the agent has to say about itself and its model.
+// The health report of the agent.
 export class HealthCard {
   constructor() {
     this.summary = make("p", { class: "about" }, "Loading…");
     this.notes = make("ul", { class: "notes" });
     this.findings = make("ul", { class: "findings" });
     this.facts = make("table", {}, make("caption", {}, "Facts"), make("tbody"));
-    const details = make("details", {}, make("summary", {}, "The facts"), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Model health: the facts" }, this.facts));
+    const details = make("details", {}, make("summary", {}, "Facts"), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Model health: facts" }, this.facts));
     this.element = make("section", { class: "card wide", "aria-labelledby": "health" }, make("div", { class: "head" }, make("h2", { id: "health" }, "Model health")), this.summary, this.notes, this.findings, details);
-    this.said = "";
+    this.shown = "";
   }
 
-  show(found) {
-    const said = JSON.stringify(found);
-    if (said === this.said) return;
-    this.said = said;
-    const later = found.facts.findings ? `; findings ${found.facts.findings}` : "";
-    setText(this.summary, found.heading[0].toUpperCase() + found.heading.slice(1) + later + ".");
-    this.notes.replaceChildren(...found.notes.map((note) => make("li", {}, note)));
-    this.findings.replaceChildren(...found.findings.map(findingItem));
+  show(health) {
+    const text = JSON.stringify(health);
+    if (text === this.shown) return;
+    this.shown = text;
+    const later = health.facts.findings ? `; findings ${health.facts.findings}` : "";
+    setText(this.summary, health.heading[0].toUpperCase() + health.heading.slice(1) + later + ".");
+    this.notes.replaceChildren(...health.notes.map((note) => make("li", {}, note)));
+    this.findings.replaceChildren(...health.findings.map(findingItem));
     const line = ([name, value]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", { class: "number" }, factText(value)));
-    this.facts.querySelector("tbody").replaceChildren(...Object.entries(found.facts).map(line));
+    this.facts.querySelector("tbody").replaceChildren(...Object.entries(health.facts).map(line));
   }
 }
 
-function findingItem(one) {
-  const verdict = make("span", { class: `verdict ${one.verdict}` }, VERDICTS[one.verdict] ?? one.verdict);
-  const expected = one.expected === "–" ? "" : ` (expected ${one.expected})`;
-  return make("li", {}, verdict, ` ${one.name}: ${one.shown}${expected}`, make("p", {}, one.sentence));
+function findingItem(finding) {
+  const verdict = make("span", { class: `verdict ${finding.verdict}` }, VERDICTS[finding.verdict] ?? finding.verdict);
+  const expected = finding.expected === "–" ? "" : ` (expected ${finding.expected})`;
+  return make("li", {}, verdict, ` ${finding.name}: ${finding.shown}${expected}`, make("p", {}, finding.sentence));
 }
 
 function factText(value) {

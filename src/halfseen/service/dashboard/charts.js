@@ -1,10 +1,10 @@
-// Charts by plotly, which is fetched when a stream is first looked at. Colours are those of the style sheet.
+// Charts drawn by plotly, which is loaded with the first chart. The colours come from the style sheet.
 
 let loading = null;
 
-// plotly's map library puts a style element into the head as soon as it is read. There are no maps here, and the
-// page's policy would refuse the element with a complaint, so it is dropped.
-function withoutStyles() {
+// plotly's map library adds a style element to the head when it is loaded. This page has no maps, and its content
+// security policy would report the element as an error, so it is ignored.
+function ignoreStyleElements() {
   const head = document.head;
   head.appendChild = (node) => (node instanceof HTMLStyleElement ? node : Node.prototype.appendChild.call(head, node));
   return () => delete head.appendChild;
@@ -12,14 +12,14 @@ function withoutStyles() {
 
 export function loadPlotly() {
   loading ??= new Promise((resolve) => {
-    const restore = withoutStyles();
+    const restore = ignoreStyleElements();
     const script = document.createElement("script");
     script.src = "/dashboard/plotly.min.js";
     script.addEventListener("load", () => resolve((restore(), window.Plotly ?? null)));
     script.addEventListener("error", () => {
       restore();
       script.remove();
-      loading = null; // the next look tries again
+      loading = null; // the next chart tries again
       resolve(null);
     });
     document.head.append(script);
@@ -44,44 +44,44 @@ function faint(colour, opacity) {
   return `rgba(${r}, ${g}, ${b}, ${opacity})`;
 }
 
-// plotly reads a little markup in what it writes; names are only ever text.
+// plotly interprets some markup in texts, but names of arms and features are plain text.
 const escaped = (text) => text.replace(/[&<>]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[sign]);
 
-// A band, and the line in it.
-export function banded(x, line, name, colour, dash = "solid") {
+// A line with a band for its intervals.
+export function bandTraces(x, line, name, colour, dash = "solid") {
   const band = { x, mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, type: "scatter" };
   return [
     { ...band, y: line.low },
     { ...band, y: line.high, fill: "tonexty", fillcolor: faint(colour, 0.18) },
-    lined(x, line.value, name, colour, dash),
+    lineTrace(x, line.value, name, colour, dash),
   ];
 }
 
-export function lined(x, y, name, colour, dash = "solid") {
+export function lineTrace(x, y, name, colour, dash = "solid") {
   return { x, y, name: escaped(name), type: "scatter", mode: x.length === 1 ? "markers" : "lines", line: { color: colour, width: 2, dash }, marker: { color: colour } };
 }
 
-export function stacked(x, y, name, colour, pattern) {
+export function areaTrace(x, y, name, colour, pattern) {
   return { x, y, name: escaped(name), type: "scatter", mode: "lines", stackgroup: "all", line: { width: 0.5, color: colour }, fillcolor: faint(colour, 0.75), fillpattern: pattern ? { shape: pattern, fgcolor: colour, bgcolor: faint(colour, 0.35), size: 7, solidity: 0.3 } : undefined };
 }
 
-export function bars(x, y, colour) {
+export function barTrace(x, y, colour) {
   return { x, y, type: "bar", marker: { color: colour }, text: y.map((n) => (n ? String(n) : "")), textposition: "outside", cliponaxis: false };
 }
 
-// The range that lines with bands need, but for the first tenth of the points, whose intervals are wide.
-export function settledRange(lines) {
-  const late = lines.flatMap((line) => line.slice(Math.floor(line.length / 10))).filter((value) => value !== null);
-  if (lines[0].length < 10 || late.length === 0) return undefined;
-  const [low, high] = [Math.min(...late), Math.max(...late)];
-  const room = 0.08 * (high - low) || 1;
-  return [low - room, high + room];
+// The range of the values after the first tenth of the points, whose intervals are too wide.
+export function rangeWithoutStart(lines) {
+  const later = lines.flatMap((line) => line.slice(Math.floor(line.length / 10))).filter((value) => value !== null);
+  if (lines[0].length < 10 || later.length === 0) return undefined;
+  const [low, high] = [Math.min(...later), Math.max(...later)];
+  const margin = 0.08 * (high - low) || 1;
+  return [low - margin, high + margin];
 }
 
-// Every tick of a logarithmic axis with its whole number: 1, 2, 5, 10 …, or only powers of ten where there are many.
+// Ticks of a logarithmic axis at 1, 2, 5, 10 …, or only at powers of ten if the range is large.
 function logTicks(values) {
-  const seen = values.filter((value) => value > 0);
-  const many = Math.max(...seen) / Math.min(...seen) > 300;
+  const positive = values.filter((value) => value > 0);
+  const many = Math.max(...positive) / Math.min(...positive) > 300;
   const ticks = [-2, -1, 0, 1, 2, 3, 4, 5].flatMap((power) => (many ? [1] : [1, 2, 5]).map((first) => Number(`${first}e${power}`)));
   return { tickmode: "array", tickvals: ticks, ticktext: ticks.map((tick) => tick.toLocaleString("en")) };
 }
@@ -89,21 +89,21 @@ function logTicks(values) {
 export async function draw(element, traces, { x, y, range, legend = true, categories = false, percent = false, log = false }) {
   const plotly = await loadPlotly();
   if (plotly === null) {
-    element.textContent = "The charts cannot be loaded: the package plotly is missing where the service runs (pip install 'halfseen[service]'). The numbers are in the table below.";
+    element.textContent = "The charts cannot be shown, because the package plotly is not installed with the service. Install it with: pip install 'halfseen[service]'. The table below has the numbers.";
     return;
   }
-  const look = theme();
+  const colours = theme();
   const xs = traces[0].x;
   const xRange = categories || xs.length < 2 ? undefined : [xs[0], xs.at(-1)];
-  const axis = { gridcolor: look.grid, linecolor: look.line, zerolinecolor: look.grid, fixedrange: true, automargin: true, tickfont: { size: 12 }, title: { font: { size: 12, color: look.soft }, standoff: 6 } };
+  const axis = { gridcolor: colours.grid, linecolor: colours.line, zerolinecolor: colours.grid, fixedrange: true, automargin: true, tickfont: { size: 12 }, title: { font: { size: 12, color: colours.soft }, standoff: 6 } };
   const layout = {
     autosize: true,
     margin: { l: 8, r: 12, t: 8, b: 8 },
     paper_bgcolor: "rgba(0, 0, 0, 0)",
     plot_bgcolor: "rgba(0, 0, 0, 0)",
-    font: { family: "system-ui, sans-serif", color: look.ink, size: 12 },
+    font: { family: "system-ui, sans-serif", color: colours.ink, size: 12 },
     hovermode: "x unified",
-    hoverlabel: { bgcolor: look.card, bordercolor: look.line, font: { color: look.ink, size: 12 } },
+    hoverlabel: { bgcolor: colours.card, bordercolor: colours.line, font: { color: colours.ink, size: 12 } },
     dragmode: false,
     showlegend: legend,
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 12 } },

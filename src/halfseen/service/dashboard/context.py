@@ -1,4 +1,4 @@
-"""The context as the model in force of an agent estimates it from observations."""
+"""Estimates of the context, computed from observations with the current model of an agent."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 
 @dataclass(frozen=True)
 class ContextFilter:
-    """From observations (n, k) to mean (n,) and standard deviation (n,) of one of the `coordinates`.
+    """A filter for the coordinates of the context.
 
-    Without a `filter` the agent has no Gaussian belief, and `why` says why.
+    `filter` takes observations (n, k) and the index of one of the `coordinates`, and returns its means (n,) and
+    standard deviations (n,). It is None if the agent has no Gaussian belief. Then `why` gives the reason.
     """
 
     coordinates: tuple[str, ...] = ()
@@ -27,27 +28,29 @@ class ContextFilter:
 
 
 def context_filter(agent: Agent, features: Sequence[str] | None) -> ContextFilter:
-    """The model in force of `agent`, whose observed entries may have names."""
+    """Return a filter with the current model of `agent`. `features` are the names of the observed features, if any."""
     k = agent.policy.streams.observed
-    seen = tuple(features) if features is not None else tuple(f"entry {i}" for i in range(k))
+    observed = tuple(features) if features is not None else tuple(f"feature {i}" for i in range(k))
     estimator = agent.policy.estimator
     centre, scale = np.zeros(k), np.ones(k)
     if isinstance(estimator, Adaptive):
         if not estimator.identified[0]:
             facts = agent.health().facts if agent.rounds else {}
             left = facts.get("rounds to the next", "some")
-            return ContextFilter(why=f"No model yet: the agent looks for one after {left} more decisions.")
+            return ContextFilter(why=f"There is no model yet. The agent will identify one after {left} more decisions.")
         if estimator.uses_raw_observation[0]:
-            return ContextFilter(why="The agent uses each observation as it is: so far, filtering would not pay.")
+            why = "The agent uses the raw observation, because so far filtering does not improve its predictions."
+            return ContextFilter(why=why)
         subject = agent.subject()
         model = None if subject is None else subject.model
         centre, scale = estimator.centre[0].copy(), estimator.scale[0].copy()
     else:
         model = _filter_model(agent)
         if model is None:
-            return ContextFilter(why=f"'{agent.name}' keeps no belief about a hidden context. 'adaptive' does.")
+            why = f"The agent '{agent.name}' has no belief about a hidden context. The agent 'adaptive' has one."
+            return ContextFilter(why=why)
     if model is None:
-        return ContextFilter(why="The model in force cannot be filtered with; model health says more.")
+        return ContextFilter(why="The current model cannot be used for filtering. See the model health below.")
     hidden = tuple(f"hidden {i + 1}" for i in range(model.latent - k))
 
     def filtered(ys: Floats, coordinate: int, model: LinearGaussianModel = model) -> tuple[Floats, Floats]:
@@ -57,11 +60,11 @@ def context_filter(agent: Agent, features: Sequence[str] | None) -> ContextFilte
             mean, var = mean * scale[coordinate] + centre[coordinate], var * scale[coordinate] ** 2
         return mean, np.sqrt(np.maximum(0.0, var))
 
-    return ContextFilter(seen + hidden, filtered)
+    return ContextFilter(observed + hidden, filtered)
 
 
 def _filter_model(agent: Agent) -> LinearGaussianModel | None:
-    """The matrices of a filter in canonical coordinates, as they are in the agent's state; None if it has no filter."""
+    """Return the model in the agent's state, in canonical coordinates, or None if the agent does not filter."""
     state = agent.state()
     try:
         D, Q, R = (state[f"estimator.{name}"][0] for name in ("transition", "process_cov", "observation_cov"))

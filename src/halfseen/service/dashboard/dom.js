@@ -1,4 +1,4 @@
-// Elements and how numbers, times and ages are written. Text goes in as text, never as markup.
+// Functions that create elements and format numbers, times and ages. Text is never interpreted as markup.
 
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -10,7 +10,7 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Only what differs is touched, so that a screen reader and a selection are left alone.
+// Sets a text only if it differs, so that screen readers and selections are not disturbed.
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -41,11 +41,11 @@ export function ago(seconds) {
   return seconds < 1.5 ? "just now" : `${duration(Math.max(0, Math.round(seconds)))} ago`;
 }
 
-export function moment(seconds) {
+export function dateTime(seconds) {
   return new Date(1000 * seconds).toLocaleString([], { dateStyle: "short", timeStyle: "medium" });
 }
 
-// Fills a table body: rows of cells, each a text, or {text, number}. The first cell is the row's heading.
+// Fills a table. Each row is a list of texts, and the first one is the heading of the row.
 export function fillTable(table, headings, rows) {
   const heading = (text, at) => make("th", { scope: "col", class: at > 0 ? "number" : null }, text);
   const line = (cells) =>

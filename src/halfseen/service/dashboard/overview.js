@@ -1,6 +1,6 @@
-// All streams at a glance.
+// The list of all streams.
 
-import { ask } from "./requests.js";
+import { getJson } from "./requests.js";
 import { ago, count, duration, make, number, percent, setText } from "./dom.js";
 
 const LIMIT = 100;
@@ -23,42 +23,42 @@ export function overviewPage() {
   let before = null;
 
   async function update(signal) {
-    const found = await ask(`/v1/overview?limit=${LIMIT}&after=${encodeURIComponent(after)}`, signal);
-    following = found.after;
-    const names = found.streams.map((stream) => stream.name);
-    const nothing = names.length === 0 && after === "";
-    empty.hidden = !nothing;
-    table.hidden = nothing;
+    const overview = await getJson(`/v1/overview?limit=${LIMIT}&after=${encodeURIComponent(after)}`, signal);
+    following = overview.after;
+    const names = overview.streams.map((stream) => stream.name);
+    const isEmpty = names.length === 0 && after === "";
+    empty.hidden = !isEmpty;
+    table.hidden = isEmpty;
     next.hidden = following === null;
     first.hidden = after === "";
     for (const [name, row] of rows) if (!names.includes(name)) rows.delete(name) && row.line.remove();
-    found.streams.forEach((stream, at) => {
+    overview.streams.forEach((stream, at) => {
       const row = rows.get(stream.name) ?? newRow(stream);
       rows.set(stream.name, row);
       if (body.children[at] !== row.line) body.insertBefore(row.line, body.children[at] ?? null);
-      const then = before?.streams.find((one) => one.name === stream.name);
-      const rate = then ? (stream.decisions - then.decisions) / (found.now - before.now) : null;
+      const earlier = before?.streams.find((one) => one.name === stream.name);
+      const rate = earlier ? (stream.decisions - earlier.decisions) / (overview.now - before.now) : null;
       setText(row.arms, count(stream.arms));
       setText(row.decisions, count(stream.decisions));
       setText(row.rate, rate === null ? "–" : number(Math.round(10 * rate) / 10));
       setText(row.rewards, stream.decisions ? `${count(stream.rewards)} (${percent(stream.rewards / stream.decisions)})` : "0");
-      setText(row.last, stream.retired ? "retired" : ago(found.now - stream.updated));
+      setText(row.last, stream.retired ? "retired" : ago(overview.now - stream.updated));
     });
-    before = found;
-    const decide = found.service.latencies.decide;
-    const speed = decide?.count ? ` Decisions take ${duration(decide.p50)}, the slowest of a hundred ${duration(decide.p99)}.` : "";
-    const more = following === null && after === "" ? "" : ", by name";
-    const what = names.length === 1 ? "1 stream" : `${count(names.length)} streams`;
-    setText(lead, nothing ? "No streams yet." : `${what}${more}.${speed}`);
+    before = overview;
+    const decide = overview.service.latencies.decide;
+    const speed = decide?.count ? ` The median latency of a decision is ${duration(decide.p50)}, the 99th percentile ${duration(decide.p99)}.` : "";
+    const onPage = following === null && after === "" ? "" : " on this page";
+    const total = names.length === 1 ? "1 stream" : `${count(names.length)} streams`;
+    setText(lead, isEmpty ? "There are no streams yet." : `${total}${onPage}.${speed}`);
   }
 
-  function turn(to) {
-    after = to;
+  function showAfter(name) {
+    after = name;
     before = null;
     return update();
   }
-  next.addEventListener("click", () => turn(following).catch(() => {}));
-  first.addEventListener("click", () => turn("").catch(() => {}));
+  next.addEventListener("click", () => showAfter(following).catch(() => {}));
+  first.addEventListener("click", () => showAfter("").catch(() => {}));
 
   return { elements: [make("h1", {}, "Streams"), lead, empty, table, make("p", { class: "pages" }, first, next)], update };
 }
@@ -78,5 +78,5 @@ function emptyState() {
     `  -d '{"name": "prices", "observed": 3, "arms": ["low", "middle", "high"]}'`,
     `curl ${location.origin}/v1/streams/prices/decisions ${json} -d '{"observation": [0.3, null, 1.2]}'`,
   ];
-  return make("div", { hidden: true }, make("p", {}, "Make one and ask it for a first decision; it appears here by itself:"), make("pre", {}, lines.join("\n")));
+  return make("div", { hidden: true }, make("p", {}, "Create a stream and ask for its first decision with these commands. The stream then appears on this page."), make("pre", {}, lines.join("\n")));
 }

@@ -1,4 +1,4 @@
-"""The queries of the dashboard. What they read is cached, so that a request reads only the events that are new."""
+"""The queries of the dashboard. They cache what they have read, so that a request reads only new events."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
 from halfseen.service.schemas import StreamView
 
-MAX_CACHED = 8  # streams whose windows are in memory
-_PAGE = 1_000  # events read at a time, so that others who read get their turn
-_FRESH = 1.0  # seconds for which an answer is the answer
-_AGENT_FRESH = 10.0  # ... if an agent must be copied for it
+MAX_CACHED = 8  # streams in the cache
+_PAGE = 1_000  # events per read, so that other readers do not have to wait long
+_FRESH = 1.0  # seconds for which a cached result is used
+_AGENT_FRESH = 10.0  # seconds for which a cached result is used if computing it requires a copy of an agent
 _NEVER = -float("inf")
 
 
 class StreamSummary(Struct, frozen=True):
-    """One stream in the list of all."""
+    """A stream in the list of all streams."""
 
     name: str
     agent: str
-    arms: int  # that can be chosen
+    arms: int  # number of active arms
     decisions: int
     rewards: int
     created: float  # seconds since 1970
@@ -41,7 +41,7 @@ class StreamSummary(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True):
-    """Streams by name; `after` the last of them the next ones follow, null where there are no more."""
+    """A page of streams, sorted by name. `after` is the parameter for the next page, null on the last page."""
 
     now: float
     streams: list[StreamSummary]
@@ -50,7 +50,7 @@ class Overview(Struct, frozen=True):
 
 
 class FindingView(Struct, frozen=True):
-    """One thing that was examined about a stream's model."""
+    """One finding about the model of a stream."""
 
     name: str
     shown: str
@@ -60,7 +60,7 @@ class FindingView(Struct, frozen=True):
 
 
 class HealthView(Struct, frozen=True):
-    """`agent.health()`: notes on what needs attention, the findings about the model, and facts."""
+    """The result of `agent.health()`: notes on what needs attention, findings about the model, and facts."""
 
     ok: bool
     heading: str
@@ -70,7 +70,7 @@ class HealthView(Struct, frozen=True):
 
 
 class _CachedStream:
-    """The window, the model and the last answers about one stream, each with the time it was made."""
+    """The cached window, context filter and health of one stream, each with the time when it was computed."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -83,7 +83,7 @@ class _CachedStream:
 
 
 class DashboardQueries:
-    """The data of the dashboard, read from an engine. The streams read last are cached, the latest at the end."""
+    """Reads the data of the dashboard from an engine, with a cache of the most recently used streams."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -114,21 +114,21 @@ class DashboardQueries:
             )
 
     async def _catch_up(self, cached: _CachedStream, view: StreamView) -> None:
-        """Read the events since the last time; where there are more of them than a window holds, a new window."""
-        most, window = max_events(view), cached.window
-        if window is None or not 0 <= view.version - window.version <= most or cached.created != view.created:
-            record = await self._events(view.name, max(0, view.version - most), view.version)
-            cached.window, cached.created = await asyncio.to_thread(DecisionWindow, view, record), view.created
+        """Fold the new events into the window, or read a new window if there are more events than a window holds."""
+        maximum, window = max_events(view), cached.window
+        if window is None or not 0 <= view.version - window.version <= maximum or cached.created != view.created:
+            last_events = await self._events(view.name, max(0, view.version - maximum), view.version)
+            cached.window, cached.created = await asyncio.to_thread(DecisionWindow, view, last_events), view.created
             return
         await asyncio.to_thread(window.fold, await self._events(view.name, window.version, view.version))
 
     async def _events(self, name: str, after: int, last: int) -> list[Event]:
-        """Those after `after` up to `last`, page by page."""
-        found: list[Event] = []
+        """Return the events after number `after` up to number `last`."""
+        events: list[Event] = []
         while after < last and (page := await self._engine.events(name, after=after, limit=min(_PAGE, last - after))):
-            found += page
+            events += page
             after = page[-1].seq
-        return found
+        return events
 
     async def health(self, name: str) -> HealthView:
         async with self._locked(name) as cached:
@@ -138,7 +138,7 @@ class DashboardQueries:
             return cached.health
 
     async def overview(self, after: str, limit: int, only: list[str] | None) -> Overview:
-        """A page of the streams; `only` those, if the token is not for all."""
+        """Return a page of the streams. `only` lists the streams of the token if it is not for all streams."""
         if only is None:
             views = await self._engine.streams(after=after, limit=limit)
         else:
@@ -159,8 +159,8 @@ class DashboardQueries:
         return Overview(time.time(), streams, streams[-1].name if len(streams) == limit else None, self.service())
 
     def service(self) -> dict[str, Any]:
-        """Whether this worker is ready, and its latencies."""
-        latencies = {name: one.summary() for name, one in self._engine.metrics.latencies.items()}
+        """Return whether this worker is ready, and its latencies."""
+        latencies = {name: latency.summary() for name, latency in self._engine.metrics.latencies.items()}
         return {"ready": self._engine.ready(), "latencies": latencies}
 
     async def _if_exists(self, name: str) -> StreamView | None:
@@ -173,7 +173,7 @@ class DashboardQueries:
 
     @asynccontextmanager
     async def _locked(self, name: str) -> AsyncIterator[_CachedStream]:
-        """The stream, for one request at a time. After an error nothing of it stays cached."""
+        """Give one request at a time access to the cached stream. After an error the stream is removed."""
         cached = self._cached.setdefault(name, _CachedStream())
         self._cached.move_to_end(name)
         while len(self._cached) > MAX_CACHED:
@@ -188,12 +188,15 @@ class DashboardQueries:
 
 
 def _health_view(health: Health) -> HealthView:
-    found = [FindingView(one.name, one.shown, one.expected, str(one.verdict), one.sentence) for one in health.findings]
-    facts = {name: _plain(fact) for name, fact in health.facts.items()}
-    return HealthView(health.ok, health.heading, list(health.notes), found, facts)
+    findings = [
+        FindingView(finding.name, finding.shown, finding.expected, str(finding.verdict), finding.sentence)
+        for finding in health.findings
+    ]
+    facts = {name: _as_json(fact) for name, fact in health.facts.items()}
+    return HealthView(health.ok, health.heading, list(health.notes), findings, facts)
 
 
-def _plain(fact: object) -> Any:
+def _as_json(fact: object) -> Any:
     if isinstance(fact, list | tuple):
-        return [_plain(one) for one in fact]
+        return [_as_json(entry) for entry in fact]
     return fact if isinstance(fact, bool | int | float | str | None) else str(fact)

@@ -1,7 +1,7 @@
-// Requests to the service, once and again and again. The token lives in sessionStorage: this tab, until it is closed.
+// Requests to the service. The token is stored in sessionStorage, that is in this tab until the tab is closed.
 
 const KEY = "halfseen-token";
-const LONGEST_WAIT = 30_000;
+const MAX_WAIT = 30_000;
 
 export const token = {
   get: () => sessionStorage.getItem(KEY) ?? "",
@@ -9,14 +9,14 @@ export const token = {
   forget: () => sessionStorage.removeItem(KEY),
 };
 
-export class Refused extends Error {
+export class RequestError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
   }
 }
 
-export async function ask(path, signal) {
+export async function getJson(path, signal) {
   const headers = { accept: "application/json" };
   if (token.get()) headers.authorization = `Bearer ${token.get()}`;
   let reply;
@@ -24,28 +24,28 @@ export async function ask(path, signal) {
     reply = await fetch(path, { headers, signal, cache: "no-store", credentials: "omit" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused(0, "The service does not answer.");
+    throw new RequestError(0, "The service does not answer.");
   }
   let body = null;
   try {
     body = await reply.json();
   } catch {
-    // said below
+    // handled below
   }
-  if (!reply.ok) throw new Refused(reply.status, body?.error?.message ?? `The service answered ${reply.status}.`);
-  if (body === null) throw new Refused(reply.status, "The service answered something that is not JSON.");
+  if (!reply.ok) throw new RequestError(reply.status, body?.error?.message ?? `The service replied with status ${reply.status}.`);
+  if (body === null) throw new RequestError(reply.status, "The reply of the service is not JSON.");
   return body;
 }
 
-// Asks every `period`, not while the page is hidden or paused, and less often while it goes wrong.
+// Calls `work` every `period` milliseconds, except while the page is hidden or paused, and less often after errors.
 export class Poll {
   #timer = null;
   #abort = null;
   #failures = 0;
   #stopped = false;
 
-  constructor(work, period, { onTrouble, onFine, isPaused }) {
-    Object.assign(this, { work, period, onTrouble, onFine, isPaused });
+  constructor(work, period, { onError, onSuccess, isPaused }) {
+    Object.assign(this, { work, period, onError, onSuccess, isPaused });
     this.wake = () => {
       if (!document.hidden && !this.isPaused()) this.now();
     };
@@ -62,12 +62,12 @@ export class Poll {
     try {
       await this.work(abort.signal);
       this.#failures = 0;
-      this.onFine();
+      this.onSuccess();
     } catch (error) {
       if (abort.signal.aborted) return;
       this.#failures += 1;
-      wait = Math.min(LONGEST_WAIT, this.period * 2 ** (this.#failures - 1));
-      this.onTrouble(error, wait);
+      wait = Math.min(MAX_WAIT, this.period * 2 ** (this.#failures - 1));
+      this.onError(error, wait);
     }
     if (this.#stopped || abort.signal.aborted) return;
     this.#timer = setTimeout(() => {

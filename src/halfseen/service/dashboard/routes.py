@@ -1,4 +1,4 @@
-"""The page of the dashboard, its files and its three queries. Nothing here changes a stream."""
+"""The routes of the dashboard: the page, its files and its three queries. None of them changes a stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from halfseen.service.dashboard.series import MAX_POINTS
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError, refusal
 
-# Checks that a request may read a stream (None: any), raises ServiceError if not, and gives its token if it has one.
+# A guard takes a request and the name of a stream, or None for the list of streams. It returns the token of the
+# request, if there is one, and raises a ServiceError if the request is not allowed.
 ReadGuard = Callable[[Request, str | None], Awaitable[Token | None]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -37,7 +38,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 def dashboard_routes(engine: Engine, guard: ReadGuard) -> list[Route]:
-    """Routes for an application that answers a ServiceError; files need no token, numbers do."""
+    """Return the routes. The application must handle ServiceError. Only the queries check tokens, the files do not."""
     queries = DashboardQueries(engine)
 
     async def overview(request: Request) -> Response:
@@ -77,44 +78,44 @@ def _reply(value: object) -> Response:
     return Response(_ENCODE(value), media_type="application/json")
 
 
-def _number(request: Request, name: str, default: int, least: int, most: int) -> int:
-    given = request.query_params.get(name)
-    if given is None:
+def _number(request: Request, name: str, default: int, minimum: int, maximum: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
         return default
-    if not (given.isascii() and given.isdigit() and len(given) < 10 and least <= int(given) <= most):
-        raise refusal("invalid", f"{name}: expected an integer from {least} to {most}, got '{given[:40]}'")
-    return int(given)
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and minimum <= int(text) <= maximum):
+        raise refusal("invalid", f"{name}: expected an integer from {minimum} to {maximum}, got '{text[:40]}'")
+    return int(text)
 
 
 async def _file(request: Request, name: str) -> Response:
-    found = _files().get(name)
-    if found is None:
+    path = _files().get(name)
+    if path is None:
         raise ServiceError(404, "not_found", f"There is no file '{name[:100]}'.")
     headers = {"content-security-policy": CONTENT_SECURITY_POLICY, "x-content-type-options": "nosniff"}
-    media_type = _TYPES[found.suffix]
+    media_type = _TYPES[path.suffix]
     if name != _PLOTLY:
-        return Response(_content(found), headers=headers, media_type=media_type)
-    packed = "gzip" in request.headers.get("accept-encoding", "")
-    tag = f'"{_digest(found)}{"-gzip" if packed else ""}"'
+        return Response(_content(path), headers=headers, media_type=media_type)
+    compressed = "gzip" in request.headers.get("accept-encoding", "")
+    tag = f'"{_digest(path)}{"-gzip" if compressed else ""}"'
     headers |= {"vary": "accept-encoding", "cache-control": "no-cache", "etag": tag}  # cached, but revalidated
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    if packed:
-        body = await asyncio.to_thread(_compressed, found)
+    if compressed:
+        body = await asyncio.to_thread(_compressed, path)
         return Response(body, headers=headers | {"content-encoding": "gzip"}, media_type=media_type)
-    return Response(_content(found), headers=headers, media_type=media_type)
+    return Response(_content(path), headers=headers, media_type=media_type)
 
 
 @lru_cache(1)
 def _files() -> dict[str, Path]:
-    """The static files by name. Only these are served: no path is ever made from a request."""
-    found = {path.name: path for path in _HERE.iterdir() if path.suffix in _TYPES}
+    """Return the static files by name. Only these files are served, so a request cannot name another path."""
+    files = {path.name: path for path in _HERE.iterdir() if path.suffix in _TYPES}
     spec = importlib.util.find_spec("plotly")
-    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
-        path = Path(place) / "package_data" / _PLOTLY
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = Path(folder) / "package_data" / _PLOTLY
         if path.exists():
-            found[_PLOTLY] = path
-    return found
+            files[_PLOTLY] = path
+    return files
 
 
 @lru_cache(32)
@@ -129,5 +130,5 @@ def _digest(path: Path) -> str:
 
 @lru_cache(1)
 def _compressed(path: Path) -> bytes:
-    """5 MB that a phone should not have to fetch."""
+    """Compress a file of 5 MB, which is large for a phone."""
     return gzip.compress(_content(path), 6, mtime=0)

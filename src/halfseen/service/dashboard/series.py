@@ -1,4 +1,4 @@
-"""From the last decisions of a stream to what the charts draw: pure functions, whose results go out as JSON."""
+"""Compute the data of the charts from the most recent decisions of a stream. The results are sent as JSON."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from halfseen.statistics.confidence_intervals import CONFIDENCE
 from halfseen.statistics.distributions import normal_quantile
 
 MAX_POINTS = 1_000
-MAX_ARMS = 12  # drawn each for itself; the others are one
-MAX_LISTED = 20  # of the decisions that wait longest
+MAX_ARMS = 12  # drawn separately; all other arms are drawn as one
+MAX_LISTED = 20  # decisions in the list of those that have waited longest for a reward
 _AGES = ((1, "under 1 s"), (10, "1–10 s"), (60, "10–60 s"), (600, "1–10 min"), (3_600, "10–60 min"), (86_400, "1–24 h"))
 _OLDEST = "over 24 h"
-_MICRO = 1e6
-_WARM_UP = 500  # rounds of a filter before those that are drawn
-_MAX_COVARIANCES = 4_000_000  # numbers in the covariances of a filter: of a large context, the last rounds only
+_MICROSECONDS = 1e6  # per second
+_WARM_UP = 500  # rounds that are filtered before the first round that is drawn
+_MAX_COVARIANCES = 4_000_000  # numbers in all covariances of a filter; with a large context fewer rounds are filtered
 
 Numbers = list[float | None]  # null where there is no number
 
 
 class IntervalSeries(Struct, frozen=True):
-    """Values and the ends of their 95 % intervals, one of each per point."""
+    """Values with the lower and upper ends of their 95 % intervals, one per point."""
 
     value: Numbers = []
     low: Numbers = []
@@ -46,19 +46,19 @@ class IntervalSeries(Struct, frozen=True):
 
 
 class UniformPolicySeries(Struct, frozen=True):
-    """What choosing arms at random would have earned, estimated from the propensities (`halfseen.evaluation`)."""
+    """The estimated value of the uniform policy, by inverse propensity scoring and other estimators."""
 
     ips: IntervalSeries = IntervalSeries()
     snips: IntervalSeries = IntervalSeries()
-    dr: IntervalSeries = IntervalSeries()  # with the agent's own expectations as the reward model
-    uncovered: float | None = None  # share of its choices that had no chance
-    effective: float = 0.0  # sample size
-    told: bool = False  # whether the estimates can be believed
-    note: str | None = None  # why not
+    dr: IntervalSeries = IntervalSeries()  # with the agent's expected rewards as the reward model
+    uncovered: float | None = None  # share of the uniform policy's choices that had no logged probability
+    effective: float = 0.0  # effective sample size
+    told: bool = False  # whether the estimates are reliable
+    note: str | None = None  # why the estimates are not reliable
 
 
 class RewardSeries(Struct, frozen=True):
-    """Mean rewards from the first decision of the window up to `round`, and of the last `span` decisions."""
+    """Mean rewards from the first decision of the window to `round`, and `recent` means over `span` decisions."""
 
     round: list[int]
     time: list[float]  # seconds since 1970
@@ -70,27 +70,27 @@ class RewardSeries(Struct, frozen=True):
 
 
 class ArmShareSeries(Struct, frozen=True):
-    """The share of each arm in the decisions since the point before."""
+    """The share of each arm in the decisions between two points."""
 
     round: list[int]
     arms: list[str]
-    share: list[list[float]]  # by arm
-    total: list[float]  # in the whole window
+    share: list[list[float]]  # one list per arm
+    total: list[float]  # per arm, in the whole window
 
 
 class ContextSeries(Struct, frozen=True):
-    """One coordinate of the context as the model in force estimates it. `why` says why there is none."""
+    """Estimates of one coordinate of the context by the current model. If there are none, `why` gives the reason."""
 
     coordinates: list[str]
     coordinate: int
     round: list[int]
     line: IntervalSeries
-    seen: Numbers  # what was observed of it
+    seen: Numbers  # the observations of the coordinate
     why: str | None = None
 
 
 class DelaySeries(Struct, frozen=True):
-    """Seconds from a decision to its reward, of the decisions since the point before."""
+    """Quantiles of the seconds from a decision to its reward, for the decisions between two points."""
 
     round: list[int]
     p50: Numbers
@@ -98,7 +98,7 @@ class DelaySeries(Struct, frozen=True):
 
 
 class WaitingDecision(Struct, frozen=True):
-    """A decision without a reward so far."""
+    """A decision that has no reward yet."""
 
     id: str
     arm: Arm
@@ -106,7 +106,7 @@ class WaitingDecision(Struct, frozen=True):
 
 
 class WaitingDecisions(Struct, frozen=True):
-    """The decisions of the window without a reward, by age, and those that wait longest."""
+    """The number of decisions without a reward, by age, and a list of those that have waited longest."""
 
     count: int
     oldest: float | None
@@ -116,18 +116,18 @@ class WaitingDecisions(Struct, frozen=True):
 
 
 class WindowSummary(Struct, frozen=True):
-    """Which decisions the series are about: the last ones, up to event `version`."""
+    """The range of decisions in the series, up to event number `version`."""
 
     decisions: int
     first: int | None
     last: int | None
-    since: float | None  # seconds since 1970
+    since: float | None  # time of the first decision, in seconds since 1970
     version: int
-    all: bool  # there are no others
+    all: bool  # whether these are all decisions of the stream
 
 
 class StreamSeries(Struct, frozen=True):
-    """What the page of one stream draws."""
+    """The data of the page of one stream."""
 
     stream: str
     now: float
@@ -150,19 +150,19 @@ def stream_series(
     now: int,
     service: dict[str, Any],
 ) -> StreamSeries:
-    """Everything, in at most `points` points a chart; `now` in microseconds."""
+    """Compute the data of all charts, with at most `points` points per chart. `now` is in microseconds."""
     decisions = list(window.decisions.values())
     summary = WindowSummary(
         len(decisions),
         decisions[0].round if decisions else None,
         decisions[-1].round if decisions else None,
-        decisions[0].time / _MICRO if decisions else None,
+        decisions[0].time / _MICROSECONDS if decisions else None,
         window.version,
         window.is_whole_stream,
     )
     return StreamSeries(
         name,
-        now / _MICRO,
+        now / _MICROSECONDS,
         summary,
         reward_series(decisions, window.arms, points),
         arm_shares(decisions, window.arms, points),
@@ -175,7 +175,7 @@ def stream_series(
 
 def reward_series(decisions: Sequence[WindowDecision], arms: Sequence[Arm], points: int) -> RewardSeries:
     rewarded = [one for one in decisions if one.reward is not None]
-    ends = block_ends(len(rewarded), points, least=round(len(rewarded) ** (1 / 3)))
+    ends = block_ends(len(rewarded), points, min_length=round(len(rewarded) ** (1 / 3)))
     values = np.array([one.reward for one in rewarded], dtype=np.float64)
     sums = np.cumsum(np.concatenate([[0.0], values]))
     span = max(20, len(rewarded) // 10)
@@ -188,7 +188,7 @@ def reward_series(decisions: Sequence[WindowDecision], arms: Sequence[Arm], poin
         uniform = _uniform_policy(rewarded, arms, values, ends)
     return RewardSeries(
         [rewarded[end - 1].round for end in ends],
-        [rewarded[end - 1].time / _MICRO for end in ends],
+        [rewarded[end - 1].time / _MICROSECONDS for end in ends],
         ends.tolist(),
         mean,
         _numbers(recent),
@@ -203,10 +203,10 @@ def _uniform_policy(
     shape = len(rewarded), len(arms)
     possible, propensities, expected = np.zeros(shape, dtype=np.bool_), np.zeros(shape), np.zeros(shape)
     for row, one in enumerate(rewarded):
-        there = slice(len(one.possible))  # arms that came later could not be played
-        possible[row, there] = one.possible
-        propensities[row, there] = one.propensities
-        expected[row, there] = one.expected
+        earlier = slice(len(one.possible))  # arms that were added later could not be played
+        possible[row, earlier] = one.possible
+        propensities[row, earlier] = one.propensities
+        expected[row, earlier] = one.expected
     log = Log(
         source="the window",
         arms=tuple(arms),
@@ -226,13 +226,13 @@ def _uniform_policy(
     ips, snips, dr = (_intervals(running[name]) for name in ("ips", "snips", "dr"))
     note = None
     if not value.sure:
-        note = f"Uniform policy: {'; '.join(value.notes)}. The dashed line fills in what the agent expects."
+        note = f"Uniform policy: {'; '.join(value.notes)}. The dashed line uses the rewards that the agent expects."
     return UniformPolicySeries(ips, snips, dr, value.uncovered, value.effective_size, value.sure, note)
 
 
 def arm_shares(decisions: Sequence[WindowDecision], arms: Sequence[Arm], points: int) -> ArmShareSeries:
-    """The arms played most, each for itself, and the others together."""
-    ends = block_ends(len(decisions), min(points, 60), least=20)
+    """Compute the share of each of the arms played most, and of all other arms together."""
+    ends = block_ends(len(decisions), min(points, 60), min_length=20)
     played = np.array([one.arm for one in decisions], dtype=np.int64)
     counts = np.bincount(played, minlength=len(arms))
     most_played = np.sort(np.argsort(-counts, kind="stable")[:MAX_ARMS])
@@ -250,12 +250,13 @@ def arm_shares(decisions: Sequence[WindowDecision], arms: Sequence[Arm], points:
 def context_series(
     decisions: Sequence[WindowDecision], context: ContextFilter, points: int, coordinate: int
 ) -> ContextSeries:
-    """`coordinate` of the context in the last `points` decisions: it moves too quickly to be thinned.
+    """Estimate a coordinate of the context in the last `points` decisions.
 
-    The filter starts earlier, so that it has settled when those begin.
+    The context changes too quickly to leave out decisions in between. The filter starts earlier, so that it has
+    converged at the first decision that is drawn.
     """
     if context.filter is None or not decisions:
-        why = context.why or "No decisions yet."
+        why = context.why or "There are no decisions yet."
         return ContextSeries(list(context.coordinates), 0, [], IntervalSeries(), [], why)
     at = min(max(0, coordinate), len(context.coordinates) - 1)
     decisions = decisions[-min(points + _WARM_UP, max(100, _MAX_COVARIANCES // len(context.coordinates) ** 2)) :]
@@ -269,11 +270,11 @@ def context_series(
 
 
 def reward_delays(decisions: Sequence[WindowDecision], points: int) -> DelaySeries:
-    """Of rewards that callers gave; defaults come when the wait is over and say nothing."""
+    """Compute the delays of rewards sent by clients. Default rewards are ignored, as their delay is the reward wait."""
     given = [one for one in decisions if one.reward_time is not None and one.how != "default"]
-    ends = block_ends(len(given), min(points, 60), least=20)
-    took = np.array([(one.reward_time or 0) - one.time for one in given]) / _MICRO
-    blocks = np.split(took, ends[:-1]) if len(ends) else []
+    ends = block_ends(len(given), min(points, 60), min_length=20)
+    delays = np.array([(one.reward_time or 0) - one.time for one in given]) / _MICROSECONDS
+    blocks = np.split(delays, ends[:-1]) if len(ends) else []
     return DelaySeries(
         [given[end - 1].round for end in ends],
         [float(np.quantile(block, 0.5)) for block in blocks],
@@ -283,7 +284,7 @@ def reward_delays(decisions: Sequence[WindowDecision], points: int) -> DelaySeri
 
 def waiting_decisions(decisions: Sequence[WindowDecision], arms: Sequence[Arm], now: int) -> WaitingDecisions:
     waiting = [one for one in decisions if one.reward is None and not one.expired]  # oldest first
-    ages = np.maximum(0.0, np.array([now - one.time for one in waiting]) / _MICRO)
+    ages = np.maximum(0.0, np.array([now - one.time for one in waiting]) / _MICROSECONDS)
     bounds = np.array([bound for bound, _ in _AGES])
     counts = np.bincount(np.searchsorted(bounds, ages, side="right"), minlength=len(_AGES) + 1)
     return WaitingDecisions(
@@ -298,11 +299,14 @@ def waiting_decisions(decisions: Sequence[WindowDecision], arms: Sequence[Arm], 
     )
 
 
-def block_ends(count: int, points: int, *, least: int) -> Ints:
-    """Where at most `points` blocks of about the same length end, each at least `least` long but for a short whole."""
+def block_ends(count: int, points: int, *, min_length: int) -> Ints:
+    """Divide `count` items into at most `points` blocks of about the same length, and return where the blocks end.
+
+    Each block has at least `min_length` items, unless there are fewer items in all.
+    """
     if count == 0:
         return np.zeros(0, dtype=np.int64)
-    blocks = max(1, min(points, count // least))
+    blocks = max(1, min(points, count // min_length))
     return np.linspace(0, count, blocks + 1).round().astype(np.int64)[1:]
 
 

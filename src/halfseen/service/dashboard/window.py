@@ -1,4 +1,4 @@
-"""The last decisions of a stream, folded from its events: what the charts of the dashboard are drawn from."""
+"""A window of the most recent decisions of a stream, folded from its events, for the charts of the dashboard."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from halfseen.kernels.random import Floats
 from halfseen.service.schemas import Arm, StreamView
 
 MAX_DECISIONS = 5_000  # per stream
-_MAX_NUMBERS = 1_000_000  # in all events that are read at first: fewer events where each of them is long
+_MAX_NUMBERS = 1_000_000  # in all events of the first read; long events are read in smaller number
 _MIN_EVENTS = 200
 
 
 def max_events(view: StreamView) -> int:
-    """How many events of a stream are read at most, the last ones."""
+    """Return the maximum number of recent events of a stream that are read."""
     observed = view.spec.observed if isinstance(view.spec.observed, int) else len(view.spec.observed)
     numbers = observed + 2 * len(view.arms) + 1
     return max(_MIN_EVENTS, min(2 * MAX_DECISIONS, _MAX_NUMBERS // numbers))
@@ -28,17 +28,17 @@ def max_events(view: StreamView) -> int:
 
 @dataclass(eq=False, slots=True)
 class WindowDecision:
-    """A decision and what became of it. Arms, K at the time, are numbered in the order in which the stream got them."""
+    """A decision and its outcome. Arms are numbered in the order of the stream; K is their number at that time."""
 
     id: str
     round: int
     time: int
-    arm: int  # the one played
-    possible: Mask  # (K,), arms that could have been played
+    arm: int  # the arm that was played
+    possible: Mask  # (K,), whether the arm could have been played
     propensity: float
     propensities: Floats  # (K,)
-    expected: Floats  # (K,), rewards of the possible arms; NaN where the agent could not say
-    observation: Floats  # (k,), NaN where not seen
+    expected: Floats  # (K,), expected rewards of the possible arms, NaN if the agent had no finite estimate
+    observation: Floats  # (k,), NaN for missing values
     reward: float | None = None
     reward_time: int | None = None
     how: str | None = None
@@ -46,32 +46,35 @@ class WindowDecision:
 
 
 class DecisionWindow:
-    """The last decisions of a stream by id, oldest first, up to event `version`."""
+    """The most recent decisions of a stream by id, oldest first, up to event number `version`."""
 
-    def __init__(self, view: StreamView, record: Sequence[Event] = ()) -> None:
-        """`record` are the last events up to the version of `view`; which arms were active before follows from both."""
+    def __init__(self, view: StreamView, last_events: Sequence[Event] = ()) -> None:
+        """Fold `last_events`, which end at the version of `view`.
+
+        The arms that were active before these events follow from `view` and the events.
+        """
         self.arms: list[Arm] = list(view.arms)
         self._active = set(view.active)
-        self.first = record[0].seq if record else view.version + 1  # the first event that was read
+        self.first = last_events[0].seq if last_events else view.version + 1  # number of the first event read
         self.version = self.first - 1
         self.decisions: OrderedDict[str, WindowDecision] = OrderedDict()
         self._max_decisions = min(MAX_DECISIONS, max_events(view))
-        for event in reversed(record):
+        for event in reversed(last_events):
             if isinstance(event.content, events.ArmRetired):
                 self._active.add(event.content.arm)
             elif isinstance(event.content, events.ArmAdded):
                 self._active.discard(event.content.arm)
                 self.arms.remove(event.content.arm)
-        self.fold(record)
+        self.fold(last_events)
 
     @property
     def is_whole_stream(self) -> bool:
-        """Whether no decision came before those of the window."""
+        """Whether the window contains all decisions of the stream."""
         return self.first == 1 and (not self.decisions or next(iter(self.decisions.values())).round == 1)
 
-    def fold(self, record: Iterable[Event]) -> None:
-        """Add the next events. Rewards of decisions before the window are passed over."""
-        for event in record:
+    def fold(self, next_events: Iterable[Event]) -> None:
+        """Add the next events. Rewards of decisions before the window are ignored."""
+        for event in next_events:
             content = event.content
             if isinstance(content, events.Decided):
                 self._add_decision(event, content)
@@ -90,8 +93,8 @@ class DecisionWindow:
 
     def _add_decision(self, event: Event, content: events.Decided) -> None:
         assert event.id is not None
-        able = self._active if content.available is None else self._active & set(content.available)
-        possible = np.array([arm in able or arm == content.arm for arm in self.arms])
+        available = self._active if content.available is None else self._active & set(content.available)
+        possible = np.array([arm in available or arm == content.arm for arm in self.arms])
         self.decisions[event.id] = WindowDecision(
             id=event.id,
             round=content.round,

@@ -1,1 +1,1 @@
-"""Requests become events in the journal, and events become the state of streams."""
+"""The engine. It turns requests into journal events, and events into the state of streams."""

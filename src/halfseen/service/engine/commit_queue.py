@@ -1,4 +1,4 @@
-"""Group commit: all operations that wait are run as one batch, with one commit."""
+"""Group commit. All waiting operations are run as one batch, with one commit."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from halfseen.service.schemas import EngineSettings
 
 _LOG = logging.getLogger("halfseen.service")
 _LONGEST_WAIT = 0.02  # seconds to wait for more operations
-_IDLE_TURNS = 3  # turns of the event loop without new operations, after which none are waited for
+_IDLE_TURNS = 3  # iterations of the event loop without new operations, after which the wait ends
 
 
 class CommitQueue:
-    """Operations in, results out, once they are on disk. `thread` is the only one that uses the store."""
+    """A queue of operations, each with a future that has its results once they are on disk.
+
+    All operations are run in `thread`, which is the only thread that uses the store.
+    """
 
     def __init__(self, store: StreamStore, thread: Executor, settings: EngineSettings, metrics: Metrics) -> None:
         self._store, self._thread, self._settings, self._metrics = store, thread, settings, metrics
@@ -34,14 +37,14 @@ class CommitQueue:
         self.closing = False
         self.available = True  # whether the database answered last time
         self._away_since = 0.0
-        self.stalled = False  # whether the thread does not come back: no database, no disk, or very much to fold
-        self.refit_wanted = asyncio.Event()  # set when a stream needs a model, and once before, when the first will
+        self.stalled = False  # whether the current batch takes too long: a slow database or disk, or much to fold
+        self.refit_wanted = asyncio.Event()  # set when a stream needs a model, and once earlier to start the process
         self._identification_announced = False
 
     def submit(self, operation: Operation) -> asyncio.Future[list[Any]]:
-        """Queue an operation; the future has a reply or an error per row. Raises an error if the queue is full."""
+        """Queue an operation. Its future has a reply or an error per row. Raise an error if the queue is full."""
         if self.closing:
-            raise refusal("unavailable", "service: it is shutting down; try another worker, or again later")
+            raise refusal("unavailable", "The service is shutting down. Try again later.")
         if self.stalled:
             raise self.stall_error()
         size, most = operation.size, self._settings.queue_rows
@@ -49,14 +52,14 @@ class CommitQueue:
             self._metrics.busy.inc(size)
             if size > most:
                 raise refusal("too_large", f"rows: expected at most {most}, got {size}")
-            raise refusal("busy", f"service: {self.rows_waiting} rows are waiting; try again later")
+            raise refusal("busy", f"The service is busy: {self.rows_waiting} rows are waiting. Try again later.")
         self.rows_waiting += size
         self._queue.append(operation)
         self._wake.set()
         return operation.future
 
     async def run(self) -> None:
-        """Commit batch after batch, until cancelled."""
+        """Commit one batch after another until cancelled."""
         loop, lasted = asyncio.get_running_loop(), 0.0
         while True:
             await self._wake.wait()
@@ -87,7 +90,7 @@ class CommitQueue:
                 _set_result(operation.future, result)
 
     def _stall(self, batch: list[Operation]) -> None:
-        """Fail everything that waits for a thread that does not come back. What it has begun may still be done."""
+        """Fail all waiting operations because a batch takes too long. The batch itself may still be committed."""
         self.stalled = True
         self._mark_away(self.stall_error().message)
         self._metrics.stalls.inc()
@@ -98,27 +101,27 @@ class CommitQueue:
             _set_result(operation.future, self.stall_error())
 
     def _mark_away(self, why: str) -> None:
-        """The database cannot be used. This is logged once, and not for every request that fails."""
+        """Note that the database is unavailable. This is logged once, and not for every request that fails."""
         if self.available:
             self.available, self._away_since = False, time.monotonic()
-            _LOG.error("worker %d: %s; until it is back requests get 503", os.getpid(), why)
+            _LOG.error("Worker %d: The database is unavailable, so requests get 503. %s", os.getpid(), why)
 
     def mark_available(self) -> None:
         if not self.available:
             self.available = True
             seconds = time.monotonic() - self._away_since
-            _LOG.warning("worker %d: database: it is back, after %.1f seconds", os.getpid(), seconds)
+            _LOG.warning("Worker %d: The database is available again, after %.1f seconds.", os.getpid(), seconds)
 
     def stall_error(self) -> ServiceError:
         seconds = self._settings.stall_seconds
-        return refusal("unavailable", f"database: no answer within {seconds:g} seconds; try again later")
+        return refusal("unavailable", f"The database did not answer within {seconds:g} seconds. Try again later.")
 
     async def _wait_for_more(self, lasted: float) -> None:
-        """Let operations that are about to come share the commit: wait while every turn of the loop brings more.
+        """Wait while every iteration of the event loop brings more operations, so that they share the commit.
 
-        The wait is never longer than the last commit, which took `lasted` seconds. A lone operation waits for a few
-        turns, which is microseconds. Many concurrent clients are all answered together, so they ask again together and
-        share the next commit too.
+        The wait is never longer than the last commit, which took `lasted` seconds. A single operation waits for a few
+        iterations, which take microseconds. Concurrent clients get their replies at the same time, so their next
+        requests arrive together and share the next commit too.
         """
         until, before, idle = time.perf_counter() + min(lasted, _LONGEST_WAIT), -1, 0
         while idle < _IDLE_TURNS and self.rows_waiting < self._settings.batch_rows and time.perf_counter() < until:
@@ -135,7 +138,7 @@ class CommitQueue:
         return batch
 
     def _measure(self, batch: list[Operation], results: list[Any], ended: float) -> None:
-        """Measure latencies, and count rows per batch, which is faster than per operation."""
+        """Record latencies and count rows. Counting once per batch is faster than once per operation."""
         metrics, rows = self._metrics, {"decide": 0, "reward": 0, "refused": 0}
         for operation, replies in zip(batch, results, strict=True):
             if operation.kind is not None and not isinstance(replies, BaseException):
@@ -147,16 +150,16 @@ class CommitQueue:
         metrics.refused.inc(rows["refused"])
 
     async def close(self) -> None:
-        """Accept no more operations, and wait until those in the queue are done."""
+        """Accept no more operations, and wait until the queued operations are done."""
         self.closing = True
         while self._queue or self.rows_waiting:
             self._wake.set()
             await asyncio.sleep(0.005)
 
     def convert_and_mark_away(self, error: Exception) -> ServiceError:
-        """The error for callers when a batch, or work beside the batches, failed as a whole.
+        """Convert an error of a whole batch, or of other work on the database, to an error for callers.
 
-        If the database could not be used, it counts as unavailable from now on.
+        If the error says that the database is unavailable, note that.
         """
         if isinstance(error, JournalUnavailable):
             self._mark_away(str(error))
@@ -165,7 +168,7 @@ class CommitQueue:
 
 
 def _set_result(future: asyncio.Future[list[Any]], result: list[Any] | BaseException) -> None:
-    if future.done():  # the caller has gone, or the batch has stalled
+    if future.done():  # the caller has disconnected, or the batch took too long
         return
     if isinstance(result, BaseException):
         future.set_exception(result)

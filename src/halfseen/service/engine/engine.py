@@ -1,7 +1,7 @@
-"""The engine: many callers, one journal. A caller gets an answer when its event is on disk, and commits are shared.
+"""The engine serves many callers with one journal. A caller gets its reply when its events are on disk.
 
-The commit queue hands all operations that wait to one thread, which locks their streams, folds the events that other
-processes have added, runs the operations and commits. Meanwhile the next batch collects in the queue.
+The commit queue passes all waiting operations to one thread. This thread locks their streams, folds the events that
+other processes have added, runs the operations and commits. New operations wait in the queue for the next batch.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from halfseen.service.schemas import (
 )
 
 T = TypeVar("T")
-_SWEEP_STREAMS = 200  # overdue streams that share one transaction
+_SWEEP_STREAMS = 200  # streams with overdue decisions that share one transaction
 _TIDY_SECONDS = 0.25
 _GAUGE_SECONDS = 0.25
-_RESTART_SECONDS = 1.0  # from the death of the identification process to the start of another
+_RESTART_SECONDS = 1.0  # between the death of the identification process and the start of a new one
 _LOG = logging.getLogger("halfseen.service")
 
 
 class Engine:
-    """Streams of decisions on one journal. Open one with `await Engine.open(url)`, and close it."""
+    """Makes decisions and records rewards of streams in one journal. Open it with `await Engine.open(url)`."""
 
     def __init__(self, store: StreamStore, reader: Journal, settings: EngineSettings, metrics: Metrics) -> None:
         self._store, self._reader, self._settings, self.metrics = store, reader, settings, metrics
@@ -63,7 +63,7 @@ class Engine:
 
     @classmethod
     async def open(cls, url: str | Path, settings: EngineSettings | None = None) -> Engine:
-        """Open the journal at `url`: the path of an SQLite file, or postgresql://…"""
+        """Open the journal at `url`, which is the path of an SQLite file or a URL postgresql://…"""
         chosen = EngineSettings() if settings is None else settings
 
         def connect() -> tuple[Journal, Journal]:
@@ -81,42 +81,42 @@ class Engine:
     # ------------------------------------------------------------------ decisions and rewards
 
     async def decide(self, name: str, request: DecisionRequest) -> DecisionReply:
-        """Choose an arm."""
+        """Make a decision."""
         replies: list[DecisionReply | ServiceError]
         replies = await self._queue.submit(Operation.decide(name, (request,), _future()))
         return _raise_error(replies[0])
 
     async def decide_all(self, name: str, requests: Sequence[DecisionRequest]) -> list[DecisionReply | ServiceError]:
-        """Choose many arms of one stream, in order; each has a reply or an error of its own."""
+        """Make several decisions of one stream, in order. Return a reply or an error for each."""
         return await self._queue.submit(Operation.decide(name, requests, _future())) if requests else []
 
     async def reward(self, name: str, request: RewardRequest) -> RewardReply:
-        """Credit a reward."""
+        """Record the reward of a decision."""
         replies: list[RewardReply | ServiceError]
         replies = await self._queue.submit(Operation.reward(name, (request,), _future()))
         return _raise_error(replies[0])
 
     async def reward_all(self, name: str, requests: Sequence[RewardRequest]) -> list[RewardReply | ServiceError]:
-        """Credit many rewards of one stream, in order; each has a reply or an error of its own."""
+        """Record several rewards of one stream, in order. Return a reply or an error for each."""
         return await self._queue.submit(Operation.reward(name, requests, _future())) if requests else []
 
     # ------------------------------------------------------------------ streams
 
     async def create_stream(self, spec: StreamSpec) -> StreamView:
-        """Create a stream. The same specification again gives the same stream, another of that name is a conflict."""
+        """Create a stream, or return it if it exists already. Raise 409 if it exists with another specification."""
         creation = await asyncio.to_thread(StreamCreation.prepare, spec)
         return await self._change(spec.name, creation.check, creates=creation)
 
     async def retire_stream(self, name: str) -> StreamView:
-        """End the stream: no more decisions, but rewards of earlier ones are still accepted."""
+        """Retire a stream. It makes no more decisions, but rewards of earlier decisions are still accepted."""
         return await self._change(name, StreamTransaction.retire)
 
     async def add_arm(self, name: str, arm: Arm | None = None) -> StreamView:
-        """Add an arm: a new name, or where arms are numbers the next one. Adding an arm again changes nothing."""
+        """Add an arm with a new name, or the next number if arms are numbers. Adding an arm twice changes nothing."""
         return await self._change(name, partial(StreamTransaction.add_arm, arm=arm))
 
     async def retire_arm(self, name: str, arm: Arm) -> StreamView:
-        """Never choose an arm again."""
+        """Retire an arm, so that it is never chosen again."""
         return await self._change(name, partial(StreamTransaction.retire_arm, arm=arm))
 
     async def _change(
@@ -127,11 +127,11 @@ class Engine:
         return await self.stream(name)
 
     async def streams(self, after: str = "", limit: int = 100) -> list[StreamView]:
-        """Streams by name, those after `after`."""
+        """Return at most `limit` streams whose names follow `after`, sorted by name."""
         return [_view(row) for row in await self._read(lambda reader: reader.streams(after, limit))]
 
     async def streams_named(self, names: Sequence[str]) -> list[StreamView]:
-        """Those of the named streams that exist."""
+        """Return the named streams. Names that do not exist are ignored."""
         rows = await self._read(lambda reader: [reader.stream(name) for name in names])
         return [_view(row) for row in rows if row is not None]
 
@@ -139,30 +139,33 @@ class Engine:
         return _view(await self._read(lambda reader: find_row(reader, name)))
 
     async def health(self, name: str) -> Health:
-        """The health of the agent of a stream."""
+        """Return the health of a stream's agent."""
         return await asyncio.to_thread((await self.agent(name)).health)
 
     async def agent(self, name: str) -> Agent:
-        """A copy of the agent of a stream as it is now."""
+        """Return a copy of a stream's agent in its current state."""
         content = await self._on_store_thread(lambda: self._store.copy_agent(name))
         return await self._convert_errors(asyncio.to_thread(from_bytes, content, "copy"))
 
     async def events(self, name: str, after: int = 0, limit: int = 1000) -> list[Event]:
-        """The next events of a stream, in order."""
+        """Return at most `limit` events of a stream that follow event number `after`, in order."""
         return await self._read(lambda reader: reader.events(find_row(reader, name).id, after, limit))
 
     async def snapshot(self, name: str) -> None:
-        """Store the state of a stream, so that it need not be folded from further back."""
+        """Save the state of a stream, so that loading it does not have to fold earlier events."""
         stream_id, version, state = await self._on_store_thread(lambda: self._store.copy_state(name))
         snapshot = await asyncio.to_thread(compress_snapshot, state)
         await self._on_store_thread(lambda: self._store.save_snapshot(name, stream_id, version, snapshot))
 
     async def export_streams(self, path: Path, names: Sequence[str] = ()) -> int:
-        """Write streams (all, if none are named) to a file, .ndjson or .parquet; the number of them."""
+        """Write the named streams, or all streams, to a .ndjson or .parquet file. Return the number of streams."""
         return await self._on_own_connection(lambda journal: transfer.export(journal, path, names))
 
     async def import_streams(self, path: Path) -> dict[str, int]:
-        """Add the streams of such a file, all or none; the number of events of each. Decisions wait meanwhile."""
+        """Add either all streams of an exported file or none. Return the number of events per stream.
+
+        Decisions have to wait meanwhile.
+        """
 
         def add(journal: Journal) -> dict[str, int]:
             try:
@@ -182,24 +185,24 @@ class Engine:
     # ------------------------------------------------------------------ the engine itself
 
     def ready(self) -> bool:
-        """Whether the database answered last time."""
+        """Return whether the last use of the database succeeded."""
         return self._queue.available and not self._queue.closing
 
     def update_gauges(self) -> None:
-        """Set the gauges of the metrics to what they are now."""
+        """Set the gauges of the metrics to their current values."""
         self.metrics.ready.set(self.ready())
         self.metrics.waiting_rows.set(self._queue.rows_waiting)
         self.metrics.resident_streams.set(len(self._store.loaded))
         self.metrics.resident_bytes.set(self._store.nbytes)
 
     async def update_gauges_forever(self) -> None:
-        """Update the gauges regularly, because any worker may be asked for the metrics of all workers."""
+        """Update the gauges regularly, because each worker returns the metrics of all workers."""
         while True:
             self.update_gauges()
             await asyncio.sleep(_GAUGE_SECONDS)
 
     async def close(self) -> None:
-        """Answer what waits, save snapshots and close the database."""
+        """Finish the waiting operations, save snapshots and close the database."""
         if self._queue.closing:
             return
         await self._queue.close()
@@ -219,8 +222,8 @@ class Engine:
     # ------------------------------------------------------------------ background tasks
 
     async def _sweep(self) -> None:
-        """Expire overdue decisions, save snapshots, and notice when a database that was away is back."""
-        more = False  # whether some overdue decisions are left, because a transaction expires a limited number of them
+        """Regularly expire overdue decisions, save snapshots, and ping a database that is unavailable."""
+        more = False  # whether overdue decisions are left, because a transaction expires a limited number of them
         while True:
             await asyncio.sleep(0 if more else self._settings.sweep_seconds)
             more = False
@@ -230,13 +233,13 @@ class Engine:
                     self._queue.mark_available()
                 overdue = await self._on_store_thread(self._store.overdue)
                 for start in range(0, len(overdue), _SWEEP_STREAMS):
-                    # Every transaction expires overdue decisions; these do nothing else.
+                    # Every transaction expires overdue decisions. These operations have no other effect.
                     sweeps = [
                         self._queue.submit(Operation.single(name, StreamTransaction.has_overdue, _future(), size=0))
                         for name in overdue[start : start + _SWEEP_STREAMS]
                     ]
                     for result in await asyncio.gather(*sweeps, return_exceptions=True):
-                        if isinstance(result, Exception):  # of one stream: the others are swept all the same
+                        if isinstance(result, Exception):  # an error of one stream does not affect the others
                             self._report("sweep", result)
                         more = more or result == [True]
                 for name in await self._on_store_thread(self._store.snapshots_due):
@@ -245,7 +248,7 @@ class Engine:
                 self._report("sweep", error)
 
     async def _tidy(self) -> None:
-        """Let the database do its housekeeping beside the commits, as long as there are any."""
+        """Let the database do its housekeeping in the background, while there are new commits."""
         seen = 0
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
@@ -257,7 +260,7 @@ class Engine:
                     self._report("tidy", error)
 
     async def _identify(self, process: IdentificationProcess) -> None:
-        """Identify one model after another, of the streams that need one, in turn."""
+        """Identify models for the streams that need one, one after another."""
         while True:
             await self._queue.refit_wanted.wait()
             self._queue.refit_wanted.clear()
@@ -267,7 +270,7 @@ class Engine:
                     model = await asyncio.to_thread(process.identify, task.agent)
                     if not model:
                         self.metrics.identifications_failed.inc()
-                        if model is None:  # the process died; the stream may be too quiet to ask for a model again
+                        if model is None:  # the process died; without new events the stream would not ask again
                             await asyncio.sleep(_RESTART_SECONDS)
                             await self._on_store_thread(partial(self._store.release_claim, task.name))
                         continue
@@ -278,10 +281,10 @@ class Engine:
                 self._report("identification", error)
 
     def _report(self, task: str, error: Exception) -> None:
-        """Count, and log if it is unexpected, an error of a background task, which tries again later."""
+        """Count an error of a background task, and log it if it is unexpected. The task will try again."""
         self.metrics.task_errors[task].inc()
         if not isinstance(error, ServiceError) or error.code == "internal":
-            _LOG.error("%s: %s: %s", task, type(error).__name__, error)
+            _LOG.error("Error in the task '%s': %s: %s", task, type(error).__name__, error)
 
     # ------------------------------------------------------------------ threads
 
@@ -295,7 +298,7 @@ class Engine:
         return await self._convert_errors(loop.run_in_executor(self._reader_thread, act, self._reader))
 
     async def _on_own_connection(self, act: Callable[[Journal], T]) -> T:
-        """Do something that takes long on a connection of its own."""
+        """Run something that takes long on a separate connection."""
 
         def run() -> T:
             with contextlib.closing(self._reader.new_connection()) as journal:
@@ -321,10 +324,10 @@ def _raise_error(result: T | ServiceError) -> T:
 
 
 def _view(row: StreamRow) -> StreamView:
-    same = ("name", "version", "decisions", "rewards", "created", "updated", "retired")
+    copied = ("name", "version", "decisions", "rewards", "created", "updated", "retired")
     return StreamView(
         spec=read_spec(row),
         arms=[arm for arm, _ in row.arms],
         active=[arm for arm, active in row.arms if active],
-        **{field: getattr(row, field) for field in same},
+        **{field: getattr(row, field) for field in copied},
     )

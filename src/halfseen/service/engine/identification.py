@@ -1,7 +1,8 @@
-"""Identification of models in a process of its own, which is started once and ends with its parent.
+"""Identify models in a separate process, which is started once and ends with its parent.
 
-Messages go through its standard input and output: eight bytes of length, then an agent as bytes in one direction and
-its model as bytes in the other (nothing if none could be identified).
+The parent writes agents to the standard input of the process and reads models from its standard output. Each message is
+eight bytes with the length, followed by the agent or model as bytes. An empty message means that no model could be
+identified.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ _LENGTH = struct.Struct(">Q")
 
 
 class IdentificationProcess:
-    """The parent's end. `identify` is for one caller at a time."""
+    """The identification process, as seen by its parent. Only one thread at a time may call `identify`."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
     def identify(self, agent: bytes) -> bytes | None:
-        """The model of an agent, both as bytes; empty if there is none, None if the process died."""
+        """Return the model of an agent as bytes, empty if no model was identified, None if the process died."""
         try:
             process = self._ensure_running()
             assert process.stdin is not None
@@ -38,7 +39,7 @@ class IdentificationProcess:
             return None
 
     def start(self) -> None:
-        """Start the process before it is needed: until its first model a stream decides at random."""
+        """Start the process early, because a stream decides at random until its first model is identified."""
         with contextlib.suppress(OSError, EOFError):
             self._ensure_running()
 
@@ -51,7 +52,7 @@ class IdentificationProcess:
                 [sys.executable, "-m", "halfseen.service.engine.identification"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for the parent, which ends it
+                start_new_session=True,  # so that Ctrl-C interrupts only the parent, which then ends this process
             )
         return self._process
 
@@ -67,7 +68,7 @@ class IdentificationProcess:
                     pipe.close()
 
     def close(self) -> None:
-        """End the process, whatever it is at."""
+        """End the process, even in the middle of a task."""
         self._closed = True
         self._end()
 
@@ -99,7 +100,7 @@ def _identify(content: bytes) -> bytes:
 
 
 def _warm_up() -> None:
-    """Identify a small model, so that all kernels are compiled and loaded before the first request."""
+    """Identify a small model, so that all kernels are compiled and loaded before the first task."""
     import numpy as np
 
     from halfseen.agents.catalogue import make
@@ -111,11 +112,11 @@ def _warm_up() -> None:
 
 
 def main() -> None:
-    """The child's end: one task after another until the parent closes the pipe, or dies, which closes it too."""
+    """Run in the separate process: identify one model after another until the parent closes the pipe or dies."""
     if hasattr(os, "nice"):
-        os.nice(10)  # decisions first
+        os.nice(10)  # decisions have priority
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # anything printed goes to standard error, and not between the replies
+    os.dup2(2, 1)  # text printed to standard output goes to standard error, so that it does not mix with the replies
     tasks: queue.Queue[bytes] = queue.Queue()
 
     def listen() -> None:
@@ -123,7 +124,7 @@ def main() -> None:
             while True:
                 tasks.put(_read(sys.stdin.buffer))
         except (EOFError, OSError):
-            os._exit(0)  # in the middle of a task too: nobody waits for it
+            os._exit(0)  # even in the middle of a task, because nobody waits for its result
 
     threading.Thread(target=listen, daemon=True).start()
     _warm_up()
@@ -132,7 +133,7 @@ def main() -> None:
         try:
             model = _identify(task)
         except Exception as error:
-            print(f"identification: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"The identification of a model failed: {type(error).__name__}: {error}", file=sys.stderr)
             model = b""
         _write(replies, model)
 

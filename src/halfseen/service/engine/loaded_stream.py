@@ -1,6 +1,6 @@
-"""A stream in memory: its agent and everything else that follows from its events.
+"""A stream in memory, with its agent and everything else that follows from its events.
 
-Live and replayed events change the agent in the same way, so folding the journal again gives the same stream exactly.
+Live and replayed events change the agent in the same way, so folding the journal again gives exactly the same stream.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from halfseen.journal.journal import Journal, StreamRow
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.service.schemas import Arm, StreamSpec
 
-_DECISION_BYTES = 700  # in memory for an open decision, beside its features; roughly
-_AGENT_BYTES = 20_000  # of Python objects beside its arrays; roughly
-_EVENTS_BETWEEN_SIZES = 100  # at least, before the size of the agent is computed again
+_DECISION_BYTES = 700  # approximate memory of an open decision without its features
+_AGENT_BYTES = 20_000  # approximate memory of an agent without its arrays
+_EVENTS_BETWEEN_SIZES = 100  # minimum number of events before the size of the agent is computed again
 _SNAPSHOT_FIELDS = ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq")
-_RESERVED = ("observed", "arms", "seed", "name", "refit")  # are no options of a stream
+_RESERVED = ("observed", "arms", "seed", "name", "refit")  # arguments of `make` that are not options of a stream
 
 
 class OpenDecision(NamedTuple):
     """A decision that has no reward yet."""
 
     round: int
-    waiting_since: int  # microseconds; never less than that of the decision before it
+    waiting_since: int  # microseconds since 1970; never earlier than that of the previous open decision
 
 
 def make_agent(spec: StreamSpec) -> Agent:
-    """Make the agent of a new stream. It never identifies a model inside a decision: the engine starts that."""
+    """Make the agent of a new stream. It never identifies a model during a decision, because the engine does that."""
     entry = CATALOG[spec.agent]
     if entry.reveals_context:
-        raise invalid("agent", "an agent that decides without it", f"'{spec.agent}', which is shown the true context")
+        raise invalid("agent", "an agent that does not need the true context", f"'{spec.agent}'")
     options: dict[str, Any] = dict(spec.options)
     for reserved in _RESERVED:
         if reserved in options:
-            raise invalid("options", "options of the agent's parts, such as latent or window", f"'{reserved}'")
+            raise invalid("options", "options such as latent or window", f"'{reserved}', which is not an option")
     known = {*entry.options, "max_pending"} - set(_RESERVED)
     for name in options:
         if name not in known:
@@ -58,49 +58,49 @@ def make_agent(spec: StreamSpec) -> Agent:
         try:
             options["model"] = LinearGaussianModel(**options["model"])
         except TypeError:
-            wanted = "transition, process_cov, observation_cov and, if need be, the other matrices of a model"
-            raise invalid("options.model", wanted, ", ".join(map(str, options["model"]))) from None
+            expected = "transition, process_cov, observation_cov and optionally other matrices of a model"
+            raise invalid("options.model", expected, ", ".join(map(str, options["model"]))) from None
     observed = spec.observed if isinstance(spec.observed, int) else len(spec.observed)
     try:
         agent = make(spec.agent, observed=observed, arms=spec.arms, seed=spec.seed or 0, **options)
     except (TypeError, ValueError, KeyError, np.linalg.LinAlgError) as error:
         if isinstance(error, HalfseenError):
             raise
-        raise invalid("options", f"options that '{spec.agent}' takes ({error})", repr(spec.options)) from None
+        raise invalid("options", f"valid options of '{spec.agent}' ({error})", repr(spec.options)) from None
     if spec.replaces_defaults and not agent.takes_provisional:
-        wanted = f"'record', or no default: '{spec.agent}' cannot take back what it has learnt"
-        raise invalid("late_rewards", wanted, "'fold' with a default reward")
+        expected = f"'record' or no default_reward, because '{spec.agent}' cannot replace a reward that it has learnt"
+        raise invalid("late_rewards", expected, "'fold' with a default_reward")
     return agent
 
 
 class LoadedStream:
-    """One stream: `agent` and everything else that follows from its events up to `version`."""
+    """A stream in memory. Its `agent` and everything else follow from its events up to number `version`."""
 
     def __init__(self, spec: StreamSpec, agent: Agent | None = None) -> None:
         self.spec = spec
         self.agent = make_agent(spec) if agent is None else agent
         self.version = 0
-        self.time = 0  # of the last event
-        self.last_id: str | None = None
+        self.time = 0  # time of the last event
+        self.last_id: str | None = None  # id of the last decision
         self.decisions, self.rewards = 0, 0
         self.retired = False
-        self.model_seq = 0  # of the last model accepted
-        self.skipped_models = 0  # accepted models in the events folded so far that this version cannot use
+        self.model_seq = 0  # number of the event in which the last model was accepted
+        self.skipped_models = 0  # accepted models among the folded events that this version cannot use
         self.open_decisions: dict[str, OpenDecision] = {}  # by id, oldest first
         self.snapshot_version = 0
-        # With a reward wait, every open decision has to be expired, also those that the agent no longer remembers.
-        endless = spec.reward_wait is None
-        self._max_open = int(spec.options.get("max_pending", 100_000)) if endless else math.inf
-        self._array_bytes, self._size_stale_at = 0, 0  # the version from which on the size is computed again
+        # With a reward wait every open decision has to be expired, even if the agent no longer remembers it.
+        no_wait = spec.reward_wait is None
+        self._max_open = int(spec.options.get("max_pending", 100_000)) if no_wait else math.inf
+        self._array_bytes, self._size_stale_at = 0, 0  # the size is computed again from version `_size_stale_at` on
 
     @property
     def nbytes(self) -> int:
-        """Approximate memory use. Measuring the agent takes longer than a decision, so it is done now and then."""
+        """Approximate memory use. Computing the size of an agent is slow, so it is done only after many events."""
         if self.version >= self._size_stale_at:
             self._array_bytes = sum(array.nbytes for array in self.agent.policy.state().values())
             self._size_stale_at = self.version + self.version // 16 + _EVENTS_BETWEEN_SIZES
-        each = _DECISION_BYTES + 8 * self.agent.policy.estimator.dimension
-        return self._array_bytes + _AGENT_BYTES + each * self.unrewarded
+        decision_bytes = _DECISION_BYTES + 8 * self.agent.policy.estimator.dimension
+        return self._array_bytes + _AGENT_BYTES + decision_bytes * self.unrewarded
 
     @property
     def unrewarded(self) -> int:
@@ -109,11 +109,12 @@ class LoadedStream:
 
     @property
     def arms(self) -> list[tuple[Arm, bool]]:
-        return [(arm, bool(on)) for arm, on in zip(self.agent.arms, self.agent.policy.active[0], strict=True)]
+        """The arms of the stream, each with whether it is active."""
+        return [(arm, bool(active)) for arm, active in zip(self.agent.arms, self.agent.policy.active[0], strict=True)]
 
-    def fold(self, record: Iterable[Event]) -> None:
-        """Apply events of the journal, in order."""
-        for event in record:
+    def fold(self, next_events: Iterable[Event]) -> None:
+        """Apply the next events of the journal, in order."""
+        for event in next_events:
             if event.seq != self.version + 1:
                 raise events.JournalError(
                     f"journal: expected event {self.version + 1} of the stream, got event {event.seq}"
@@ -122,11 +123,11 @@ class LoadedStream:
             self.advance(event)
 
     def _replay(self, event: Event) -> None:
-        """Do to the agent what the event did."""
+        """Change the agent in the same way as the original request did."""
         content, agent = event.content, self.agent
         if isinstance(content, events.Decided):
             y = np.array(content.observation, dtype=np.float64)
-            agent.replay(y, content.arm, propensity=content.propensity or None)  # 0: less than a number can say
+            agent.replay(y, content.arm, propensity=content.propensity or None)  # a propensity of 0 has underflowed
         elif isinstance(content, events.Rewarded):
             if content.folded:
                 self.learn(content.round, content.value, content.how)
@@ -141,14 +142,14 @@ class LoadedStream:
                 self.skipped_models += 1
 
     def learn(self, round_: int, value: float, how: str) -> None:
-        """Let the agent learn a reward; provisionally, if it is a default that a late reward would replace."""
+        """Let the agent learn a reward. A default reward is provisional if a late reward can replace it."""
         if how == "default" and self.spec.replaces_defaults:
             self.agent.learn(round_, value, provisional=True)
         else:
             self.agent.learn(round_, value)
 
     def advance(self, event: Event) -> None:
-        """Update everything but the agent, which has seen the event already."""
+        """Update everything except the agent, which has processed the event already."""
         content = event.content
         self.version, self.time = event.seq, event.time
         if isinstance(content, events.Decided):
@@ -180,39 +181,39 @@ class LoadedStream:
             self.retired = True
 
     def _set_clock_back(self, clock: int) -> None:
-        """The clock was put back: decisions made while it was ahead wait from now on."""
+        """After the clock was set back, let decisions made while it was ahead wait from the new time on."""
         for decision_id in reversed(self.open_decisions):
             if self.open_decisions[decision_id].waiting_since <= clock:
                 break
             self.open_decisions[decision_id] = self.open_decisions[decision_id]._replace(waiting_since=clock)
 
     def _give_up(self, round_: int) -> None:
-        """Let the agent drop a decision from which it will never learn."""
-        with contextlib.suppress(DecisionError):  # it has dropped it before
+        """Let the agent forget a decision from which it will never learn."""
+        with contextlib.suppress(DecisionError):  # the agent has already forgotten the decision
             self.agent.give_up(round_)
 
     @property
     def next_expiry(self) -> int:
-        """When the oldest open decision expires, in microseconds; 0 if none does."""
+        """The time in microseconds when the oldest open decision expires, 0 if no decision will expire."""
         wait = self.spec.reward_wait_us
         if wait is None or not self.open_decisions:
             return 0
         return next(iter(self.open_decisions.values())).waiting_since + wait
 
     def to_bytes(self) -> bytes:
-        """The state as bytes, quickly. `compress_snapshot` makes of them what is stored."""
+        """Return the state as bytes. This is quick; `compress_snapshot` then makes the snapshot that is stored."""
         fields = {name: getattr(self, name) for name in _SNAPSHOT_FIELDS}
         arrays = {
             "agent": np.frombuffer(self.agent.packed(small=False), dtype=np.uint8),
             "ids": np.array(list(self.open_decisions), dtype="S36"),
-            "rounds": np.array([one.round for one in self.open_decisions.values()], dtype=np.int64),
-            "times": np.array([one.waiting_since for one in self.open_decisions.values()], dtype=np.int64),
+            "rounds": np.array([decision.round for decision in self.open_decisions.values()], dtype=np.int64),
+            "times": np.array([decision.waiting_since for decision in self.open_decisions.values()], dtype=np.int64),
         }
         return saving.to_bytes(fields, arrays, small=False)
 
     @classmethod
     def from_snapshot(cls, spec: StreamSpec, snapshot: bytes) -> LoadedStream:
-        """Load a snapshot; a HalfseenError if this version cannot use it."""
+        """Load a snapshot. Raise a HalfseenError if this version of the package cannot use it."""
         try:
             fields, arrays = saving.from_bytes(zlib.decompress(snapshot), "snapshot")
             stream = cls(spec, from_bytes(arrays["agent"].tobytes(), "snapshot"))
@@ -229,7 +230,7 @@ class LoadedStream:
 
 
 def compress_snapshot(state: bytes) -> bytes:
-    """Compress `LoadedStream.to_bytes`. This takes time, and is done in a thread that nobody waits for."""
+    """Compress the result of `LoadedStream.to_bytes`. This is slow, so it should not run in the store's thread."""
     return zlib.compress(state, 1)
 
 
@@ -241,14 +242,14 @@ def read_spec(row: StreamRow) -> StreamSpec:
 
 
 def fold_stream(journal: Journal, row: StreamRow) -> LoadedStream:
-    """Fold a stream from its first event on, without snapshots."""
+    """Fold a stream from its first event, without a snapshot."""
     stream = LoadedStream(read_spec(row))
     stream.fold(journal.all_events(row.id))
     return stream
 
 
 def fold_imported_stream(journal: Journal, row: StreamRow) -> None:
-    """Fold a stream that has just been imported, to be sure that it folds, and store a snapshot of it."""
+    """Fold an imported stream, to check that its events can be replayed, and save a snapshot of it."""
     try:
         stream = fold_stream(journal, row)
     except HalfseenError as error:
@@ -257,7 +258,7 @@ def fold_imported_stream(journal: Journal, row: StreamRow) -> None:
 
 
 def pack_model(model: Mapping[str, Any]) -> bytes:
-    """The arrays of `Agent.model` as bytes."""
+    """Convert the arrays of `Agent.model` to bytes."""
     return saving.to_bytes({}, model)
 
 

@@ -1,4 +1,4 @@
-"""The streams in memory, and the journal they are folded from. A single thread uses both."""
+"""The streams in memory and their journal. Only one thread uses both."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from halfseen.service.schemas import EngineSettings
 T = TypeVar("T")
 _LOG = logging.getLogger("halfseen.service")
 _CLAIM = 60_000_000  # microseconds that a process has to identify a model before another may try
-_CLAIM_CHECK = 5_000_000  # microseconds before it is checked again whether another process has identified one
+_CLAIM_CHECK = 5_000_000  # microseconds between two checks of a claim by another process
 _MAX_OVERDUE = 2_000  # streams that one sweep handles
-_MAX_EXPIRED = 2_000  # decisions that are expired in one transaction, for which others wait
-_MIN_SNAPSHOT_EVENTS = 50  # since the last snapshot; folding fewer is as quick as writing one
+_MAX_EXPIRED = 2_000  # decisions that one transaction expires, so that other requests do not wait too long
+_MIN_SNAPSHOT_EVENTS = 50  # since the last snapshot; folding fewer events is as fast as writing a snapshot
 
 
 class IdentificationTask(NamedTuple):
@@ -35,11 +35,11 @@ class IdentificationTask(NamedTuple):
     name: str
     agent: bytes
     seen: int  # version of the stream
-    after: int  # sequence number of the last model it accepted
+    after: int  # number of the event in which the stream accepted its last model
 
 
 class StreamStore:
-    """The streams in memory by name, the least recently used first."""
+    """The streams in memory. `loaded` has them by name, the least recently used first."""
 
     def __init__(self, journal: Journal, settings: EngineSettings, metrics: Metrics) -> None:
         self._journal, self._settings, self._metrics = journal, settings, metrics
@@ -47,17 +47,17 @@ class StreamStore:
         self.nbytes = 0
         self._sizes: dict[str, int] = {}
         self.refit_due: OrderedDict[str, None] = OrderedDict()  # names of streams whose agents need a model
-        self.has_refitting_stream = False  # whether there has been a stream whose agent refits its model
-        self._claimed_until: dict[str, int] = {}  # when to look again at streams claimed by another process
+        self.has_refitting_stream = False  # whether a stream was loaded whose agent refits its model
+        self._claimed_until: dict[str, int] = {}  # when to check again streams that another process has claimed
         self._expirations_left = 0  # how many decisions the current transaction may still expire
-        self._reported: set[str] = set()  # streams whose snapshots failed, which is logged once
+        self._reported: set[str] = set()  # streams whose failed snapshots have been logged
 
     # ------------------------------------------------------------------ transactions
 
     def commit_batch(self, batch: Sequence[Operation]) -> list[Any]:
-        """Run operations in one transaction and return the results of each after the commit.
+        """Run operations in one transaction and return their results after the commit.
 
-        If that fails nothing has happened, and the streams concerned are folded again when they are next used.
+        If the transaction fails, nothing is changed, and the streams are loaded again when they are next used.
         """
         now = _now()
         self._expirations_left = _MAX_EXPIRED
@@ -73,17 +73,17 @@ class StreamStore:
                 for name, indices in by_name.items():
                     operations = [batch[index] for index in indices]
                     try:
-                        answers = self._run(name, rows.get(name), created.get(name), operations, transactions, now)
+                        replies = self._run(name, rows.get(name), created.get(name), operations, transactions, now)
                     except JournalUnavailable:
                         raise
-                    except Exception as error:  # of this stream only: the others of the batch are not affected
+                    except Exception as error:  # an error of this stream does not affect the other streams
                         self._unload(name)
                         transactions.pop(name, None)
                         if name in created:
                             raise
-                        answers = [as_service_error(error)] * len(operations)
-                    for index, answer in zip(indices, answers, strict=True):
-                        results[index] = answer
+                        replies = [as_service_error(error)] * len(operations)
+                    for index, reply in zip(indices, replies, strict=True):
+                        results[index] = reply
                 changed = [transaction for transaction in transactions.values() if transaction.changed]
                 entries = [(one.row.id, event) for one in changed for event in one.new_events]
                 self._journal.append([one.row for one in changed], entries)
@@ -98,12 +98,12 @@ class StreamStore:
         return results
 
     def _create(self, batch: Sequence[Operation], now: int) -> dict[str, LoadedStream]:
-        """Add the streams that are to be created and do not exist; their initial states."""
-        wanted = {operation.name: operation.creates for operation in batch if operation.creates is not None}
+        """Add the requested streams that do not exist yet, and return their initial states."""
+        creations = {operation.name: operation.creates for operation in batch if operation.creates is not None}
         created: dict[str, LoadedStream] = {}
-        room = self._settings.max_streams - self._journal.count_streams() if wanted else 0
-        for name, creation in sorted(wanted.items()):
-            if len(created) < room:
+        allowed = self._settings.max_streams - self._journal.count_streams() if creations else 0
+        for name, creation in sorted(creations.items()):
+            if len(created) < allowed:
                 spec = msgspec.json.encode(creation.spec).decode()
                 if self._journal.create_stream(StreamRow(0, name, spec, creation.stream.arms, 0, 0, 0, now, now)):
                     created[name] = creation.stream
@@ -118,9 +118,10 @@ class StreamStore:
         transactions: dict[str, StreamTransaction],
         now: int,
     ) -> list[Any]:
-        """The results of the operations on one stream, which is locked."""
+        """Run the operations on one locked stream and return their results."""
         if row is None:
-            full = refusal("too_large", f"streams: there are {self._settings.max_streams} already, as many as may be")
+            maximum = self._settings.max_streams
+            full = refusal("too_large", f"streams: expected at most {maximum}, got {maximum + 1}")
             missing = _stream_not_found(name)
             return [[full if operation.creates else missing] * max(1, operation.size) for operation in operations]
         stream = created or self._up_to_date(row)
@@ -130,19 +131,19 @@ class StreamStore:
             transaction.create()
         keys = [key for operation in operations for key in operation.keys]
         transaction.find_decisions(keys, [one for operation in operations for one in operation.decision_ids])
-        answers = [operation.run(transaction) for operation in operations]
+        results = [operation.run(transaction) for operation in operations]
         transaction.finish()
-        return [[one.reply if type(one) is UnrecordedDecision else one for one in rows] for rows in answers]
+        return [[one.reply if type(one) is UnrecordedDecision else one for one in rows] for rows in results]
 
     def in_transaction(self, act: Callable[[Journal], T]) -> T:
-        """Change something in the journal that is not an event."""
+        """Change something other than events in the journal."""
         with self._journal.transaction():
             return act(self._journal)
 
     # ------------------------------------------------------------------ streams in memory
 
     def _up_to_date(self, row: StreamRow) -> LoadedStream:
-        """The stream with all its events, from memory or a snapshot."""
+        """Return the stream after all its events, loading it first if necessary."""
         stream = self.loaded.get(row.name) or self._load(row)
         if stream.version != row.version:
             if stream.version > row.version:  # the database was restored from a backup
@@ -167,16 +168,16 @@ class StreamStore:
                 if stream.version == snapshot[0] <= row.version:
                     return stream
             except HalfseenError:
-                pass  # damaged, or of another version of this package: the journal has everything
+                pass  # the snapshot is damaged or from another version of this package, but the journal is complete
         self._metrics.loads_without_snapshot.inc()
         return LoadedStream(spec)
 
     def _find(self, name: str) -> tuple[StreamRow, LoadedStream]:
-        """A stream with all its events, to be read and not changed."""
+        """Return a stream after all its events. The caller must not change it."""
         row = find_row(self._journal, name)
         try:
             stream = self._up_to_date(row)
-        except BaseException:  # half of the events may have been folded
+        except BaseException:  # only some of the events may have been folded
             self._unload(name)
             raise
         self._mark_used(name, stream)
@@ -196,9 +197,9 @@ class StreamStore:
             self.nbytes -= self._sizes.pop(name)
 
     def _evict(self) -> None:
-        """Drop the least recently used streams until the others fit into memory; they are all in the journal.
+        """Unload the least recently used streams until the others fit into memory.
 
-        This never raises: whoever waits for a reply used another stream, and that is committed.
+        This never raises an error, because the requests that wait for a reply have been committed.
         """
         while self.nbytes > self._settings.max_loaded_bytes and len(self.loaded) > 1:
             name, stream = next(iter(self.loaded.items()))
@@ -208,7 +209,7 @@ class StreamStore:
             self._metrics.evictions.inc()
 
     def copy_agent(self, name: str) -> bytes:
-        """A copy of the agent as bytes, which another thread can load."""
+        """Return a copy of the agent as bytes, which another thread can load."""
         agent = self._find(name)[1].agent.packed(small=False)
         self._evict()
         return agent
@@ -216,7 +217,7 @@ class StreamStore:
     # ------------------------------------------------------------------ snapshots
 
     def copy_state(self, name: str) -> tuple[int, int, bytes]:
-        """The id and version of a stream, and its state as bytes, which another thread can compress."""
+        """Return the id and version of a stream, and its state as bytes, which another thread can compress."""
         row, stream = self._find(name)
         state = stream.to_bytes()
         self._evict()
@@ -229,7 +230,10 @@ class StreamStore:
         self._metrics.snapshots.inc()
 
     def snapshots_due(self) -> list[str]:
-        """Streams that need a snapshot: the more open decisions, the rarer, as each snapshot contains all of them."""
+        """Return the streams that need a snapshot.
+
+        A snapshot contains all open decisions, so a stream with many open decisions gets snapshots less often.
+        """
         every = self._settings.snapshot_every
         return [
             name
@@ -238,13 +242,13 @@ class StreamStore:
         ]
 
     def save_all_snapshots(self) -> None:
-        """Write the snapshots that are quicker to load than the events since the last one are to fold."""
+        """Save a snapshot of every stream that has enough events since its last snapshot."""
         for name, stream in list(self.loaded.items()):
             if stream.version - stream.snapshot_version >= _MIN_SNAPSHOT_EVENTS and not self._try_snapshot(name):
                 return
 
     def _try_snapshot(self, name: str) -> bool:
-        """Save a snapshot, or log why it cannot be made; False if the database is away, and it may work later."""
+        """Save a snapshot, or log the error. Return False if the database is unavailable, so that it may work later."""
         try:
             row, stream = self._find(name)
             self.save_snapshot(name, row.id, stream.version, compress_snapshot(stream.to_bytes()))
@@ -254,17 +258,17 @@ class StreamStore:
             self._metrics.snapshot_errors.inc()
             if name not in self._reported:
                 self._reported.add(name)
-                _LOG.error("stream '%s' cannot be kept: %s: %s", name, type(error).__name__, error)
+                _LOG.error("Cannot save a snapshot of stream '%s': %s: %s", name, type(error).__name__, error)
         return True
 
     # ------------------------------------------------------------------ background work
 
     def overdue(self) -> list[str]:
-        """The streams with a decision whose reward wait is over, in memory or not."""
+        """Return the streams, loaded or not, that have decisions whose reward wait has ended."""
         return self._journal.overdue_streams(_now(), _MAX_OVERDUE)
 
     def claim_identification(self) -> IdentificationTask | None:
-        """Claim the stream that has waited longest for a model, of those that no other process has claimed."""
+        """Claim the stream that has waited longest for a model and that no other process has claimed."""
         while self.refit_due:
             name = self.refit_due.popitem(last=False)[0]
             row, stream = self._find(name)
@@ -282,7 +286,7 @@ class StreamStore:
         return None
 
     def release_claim(self, name: str) -> None:
-        """Undo `claim_identification`: the stream needs a model again."""
+        """Undo `claim_identification`, so that the stream needs a model again."""
         row, _ = self._find(name)
         self.in_transaction(partial(Journal.claim_identification, stream_id=row.id, now=_now() + _CLAIM, until=0))
         self.refit_due.setdefault(name)

@@ -1,4 +1,4 @@
-"""Requests become events: operations on one stream, and the transaction in which they run."""
+"""Operations on a stream, and the transaction that turns them into journal events."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from halfseen.validation import LIMIT
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAX_NAMED_ARMS = 20  # in a message
-_CLOCK_TOLERANCE = 1_000_000  # microseconds by which the clocks of several machines may differ without a record of it
+_CLOCK_TOLERANCE = 1_000_000  # microseconds by which a clock may be behind the last event before this is recorded
 
 
 class DecisionOutcome(NamedTuple):
-    """What the journal says about a decision that is no longer open."""
+    """The outcome of a decision that is no longer open, as recorded in the journal."""
 
     round: int
-    reward: events.Rewarded | None = None  # the last one
+    reward: events.Rewarded | None = None  # the last reward
     expired: bool = False
 
 
 class UnrecordedDecision:
-    """A decision without propensities, which are computed for many decisions at once when they are recorded."""
+    """A decision without propensities, which are computed for many decisions at once when these are recorded."""
 
     __slots__ = ("decision", "observation", "reply", "request")
     reply: DecisionReply
@@ -60,31 +60,31 @@ class UnrecordedDecision:
 
 
 class StreamTransaction:
-    """Turns the requests of one batch into journal events, for a single stream that is locked.
+    """Turns the requests of one batch into journal events for a single, locked stream.
 
-    The events are collected in `new_events` and have to be on disk before any reply is sent. A request that is refused
-    changes nothing; after any other exception the stream in memory has to be thrown away. At most `max_expired` overdue
-    decisions are expired, the others in a later transaction.
+    The events are collected in `new_events` and must be on disk before any reply is sent. A refused request changes
+    nothing. After any other exception the stream in memory must be discarded. At most `max_expired` overdue decisions
+    are expired, and the others in a later transaction.
     """
 
     def __init__(self, row: StreamRow, stream: LoadedStream, journal: Journal, now: int, max_expired: int) -> None:
         self.row, self.stream, self._journal = row, stream, journal
-        self.now = max(now, stream.time)  # times in the journal never decrease, although the clock may be put back
+        self.now = max(now, stream.time)  # times in the journal never decrease, even if the clock was set back
         self._recorded_clock = now if self.now - now > _CLOCK_TOLERANCE else None
         self.new_events: list[Event] = []
-        self.changed = False  # whether there is anything to write; known after `finish`
+        self.changed = False  # whether there is anything to write, which `finish` determines
         self._by_key: dict[str, tuple[str, events.Decided]] = {}
         self._outcomes: dict[str, DecisionOutcome] = {}
         self._looked_up: set[str] = set()
         self._unrecorded: list[UnrecordedDecision] = []
         self._unrecorded_keys: set[str] = set()
         self._features, self._observed = stream.spec.features, stream.agent.policy.streams.observed
-        # By the clock and not by `self.now`: waits end although the clock was ahead for a while.
+        # This uses the clock and not `self.now`, so that waits also end in time after the clock was ahead for a while.
         self._overdue_since = None if stream.spec.reward_wait_us is None else now - stream.spec.reward_wait_us
         self.expired = self._expire_overdue(max_expired)
 
     def find_decisions(self, keys: Iterable[str | None], decision_ids: Iterable[str]) -> None:
-        """Read, in two queries, the decisions with these idempotency keys and the outcomes of those not open."""
+        """Read the decisions with these idempotency keys, and the outcomes of these decisions if they are not open."""
         valid = [key for key in keys if key is not None and _is_valid_key(key)]
         for event in self._journal.decisions_with_keys(self.row.id, valid):
             if isinstance(event.content, events.Decided) and event.key is not None and event.id is not None:
@@ -92,21 +92,19 @@ class StreamTransaction:
         self._looked_up = {one for one in decision_ids if one not in self.stream.open_decisions and _ID.fullmatch(one)}
         for event in self._journal.events_of_decisions(self.row.id, list(self._looked_up)):
             self._add_outcome(event)
-        for event in self.new_events:  # what has expired in this very transaction
+        for event in self.new_events:  # decisions that have expired in this transaction
             self._add_outcome(event)
 
     def _outcome(self, decision_id: str) -> DecisionOutcome:
         if decision_id not in self._outcomes and decision_id not in self._looked_up and _ID.fullmatch(decision_id):
-            # It was open when `find_decisions` looked, and later decisions of this batch have displaced it.
+            # The decision was open when `find_decisions` ran, and later decisions of this batch have displaced it.
             for event in self._journal.events_of_decisions(self.row.id, [decision_id]):
                 self._add_outcome(event)
             for event in self.new_events:
                 if event.id == decision_id:
                     self._add_outcome(event)
         if decision_id not in self._outcomes:
-            raise refusal(
-                "not_found", f"decision: expected the id of a decision of this stream, got '{decision_id[:40]}'"
-            )
+            raise refusal("not_found", f"There is no decision '{decision_id[:40]}' in stream '{self.row.name}'.")
         return self._outcomes[decision_id]
 
     def _add_outcome(self, event: Event) -> None:
@@ -119,7 +117,7 @@ class StreamTransaction:
             self._outcomes[content.decision] = DecisionOutcome(self._outcomes[content.decision].round, expired=True)
 
     def finish(self) -> None:
-        """Record the decisions made and update the row; `new_events` and `row` are then ready to be written."""
+        """Record the decisions and update the row. After this, `new_events` and `row` are ready to be written."""
         self._record_decisions()
         stream, row = self.stream, self.row
         self.changed = bool(self.new_events) or row.due != stream.next_expiry
@@ -128,7 +126,7 @@ class StreamTransaction:
         row.due = stream.next_expiry
 
     def _append(self, content: events.Content, decision_id: str | None = None, blob: bytes | None = None) -> Event:
-        if self._unrecorded:  # they came first
+        if self._unrecorded:  # these decisions were made before this event
             self._record_decisions()
         event = Event(self.stream.version + 1, self.now, decision_id, content, blob)
         self.stream.advance(event)
@@ -138,11 +136,11 @@ class StreamTransaction:
     # ------------------------------------------------------------------ decisions
 
     def decide(self, request: DecisionRequest) -> DecisionReply | UnrecordedDecision:
-        """Choose an arm. The reply of a new decision is known when it is recorded."""
+        """Make a decision. The reply to a new decision is filled in when the decision is recorded."""
         if request.key is not None:
             if not _is_valid_key(request.key):
-                wanted = f"1 to {MAX_KEY_LENGTH} printable characters"
-                raise refusal("invalid", f"key: expected {wanted}, got {request.key[:40]!r}")
+                expected = f"1 to {MAX_KEY_LENGTH} printable characters"
+                raise refusal("invalid", f"key: expected {expected}, got {request.key[:40]!r}")
             if request.key in self._unrecorded_keys:
                 self._record_decisions()
             known = self._by_key.get(request.key)
@@ -165,7 +163,7 @@ class StreamTransaction:
         return unrecorded
 
     def _record_decisions(self) -> None:
-        """Compute the propensities of the decisions made so far, append their events and fill in their replies."""
+        """Compute the propensities of the unrecorded decisions, append their events and fill in their replies."""
         unrecorded, self._unrecorded = self._unrecorded, []
         self._unrecorded_keys.clear()
         if not unrecorded:
@@ -188,7 +186,7 @@ class StreamTransaction:
             one.reply = DecisionReply(decision_id, arm, propensity, propensities, expected)
 
     def _observation(self, given: Any) -> Floats:
-        """y, (k,), with NaN for what was not seen."""
+        """Return the observation as an array, with NaN for missing values."""
         features = self._features
         if isinstance(given, dict):
             if features is None:
@@ -198,34 +196,32 @@ class StreamTransaction:
                 )
             unknown = given.keys() - set(features)
             if unknown:
-                raise refusal("invalid", str(unknown_name("observation", min(unknown), features)))
+                raise refusal("invalid", str(unknown_name("feature", min(unknown), features, "This stream")))
             given = [given.get(name) for name in features]
         if not isinstance(given, list | tuple) or not _NUMBERS.issuperset(map(type, given)):
-            raise refusal("invalid", "observation: expected numbers, or null for what was not seen, got something else")
+            raise refusal("invalid", "observation: expected numbers, or null for missing values, got something else")
         try:
             y = np.array(given, dtype=np.float64)
         except OverflowError:
-            raise refusal(
-                "invalid", f"observation: expected numbers within ±{LIMIT:g}, got an entry too large"
-            ) from None
+            raise refusal("invalid", f"observation: expected numbers within ±{LIMIT:g}, got a larger number") from None
         if len(y) != self._observed:
             raise refusal("invalid", f"observation: expected {self._observed} numbers, got {len(y)}")
         return y
 
     def _check_available(self, given: Iterable[Arm]) -> None:
-        """Raise an error that names the arms of the stream, if one of the arms given cannot be chosen."""
+        """Raise an error that lists the active arms of the stream if one of the given arms cannot be chosen."""
         arms, active = self.stream.agent.arms, self.stream.agent.active_arms
         for arm in given:
             if arm not in active:
                 got = f"'{arm}', which is retired" if arm in arms else f"'{arm}'"
                 more = ", …" if len(active) > _MAX_NAMED_ARMS else ""
-                wanted = ", ".join(str(one) for one in active[:_MAX_NAMED_ARMS]) + more
-                raise refusal("invalid", f"available: expected some of: {wanted}, got {got[:140]}")
+                expected = ", ".join(str(one) for one in active[:_MAX_NAMED_ARMS]) + more
+                raise refusal("invalid", f"available: expected some of: {expected}, got {got[:140]}")
 
     # ------------------------------------------------------------------ rewards
 
     def reward(self, request: RewardRequest) -> RewardReply:
-        """Credit a reward. The same reward again changes nothing, another value for the decision is a conflict."""
+        """Record a reward. Sending the same reward again changes nothing, but another value is a conflict."""
         decision_id = request.decision
         if type(request.value) not in (int, float) or not abs(request.value) <= LIMIT:
             raise refusal("invalid", f"value: expected a number within ±{LIMIT:g}, got {request.value!r}")
@@ -238,11 +234,11 @@ class StreamTransaction:
         round_, before, expired = self._outcome(decision_id)
         if expired or (before is not None and before.how == "default"):
             return self._credit(decision_id, round_, value, "late", fold=self.stream.spec.late_rewards == "fold")
-        if before is None:  # there are more open decisions than are held in memory
+        if before is None:  # the decision is open, but there are more open decisions than fit into memory
             return self._credit(decision_id, round_, value, "given", fold=True)
         if before.value != value:
             raise refusal(
-                "conflict", f"value: expected {before.value}, which this decision was rewarded with before, got {value}"
+                "conflict", f"value: expected {before.value}, the recorded reward of this decision, got {value}"
             )
         return RewardReply(decision_id, value, before.how, before.folded, repeated=True)
 
@@ -256,21 +252,21 @@ class StreamTransaction:
         return RewardReply(decision_id, value, how, fold)
 
     def has_overdue(self) -> bool:
-        """Whether there are more decisions to expire than this transaction has."""
+        """Return whether overdue decisions are left that this transaction has not expired."""
         return any(self._is_overdue(one) for one in islice(self.stream.open_decisions.values(), 1))
 
-    def _expire_overdue(self, most: int) -> int:
-        oldest = islice(self.stream.open_decisions.items(), most)
+    def _expire_overdue(self, maximum: int) -> int:
+        oldest = islice(self.stream.open_decisions.items(), maximum)
         overdue = list(takewhile(lambda item: self._is_overdue(item[1]), oldest))
-        for decision_id, one in overdue:
-            self._expire(decision_id, one.round)
+        for decision_id, decision in overdue:
+            self._expire(decision_id, decision.round)
         return len(overdue)
 
     def _is_overdue(self, decision: OpenDecision) -> bool:
         return self._overdue_since is not None and decision.waiting_since <= self._overdue_since
 
     def _expire(self, decision_id: str, round_: int) -> None:
-        """End the wait for a reward: the default reward, if there is one."""
+        """End the wait for a reward. The decision gets the default reward if there is one."""
         default = self.stream.spec.default_reward
         if default is None:
             self._append(events.Expired(decision_id), decision_id)
@@ -288,21 +284,21 @@ class StreamTransaction:
         agent = self.stream.agent
         if arm in agent.arms:
             if arm not in agent.active_arms:
-                raise refusal("conflict", f"arm: expected a name that no arm has had, got {arm!r}, which is retired")
+                raise refusal("conflict", f"arm: expected a new name, got {arm!r}, which is a retired arm")
             return
         self._check_not_retired()
         numbered = isinstance(agent.arms[0], int)
         if numbered and arm is not None and arm != len(agent.arms):
-            raise refusal("invalid", f"arm: expected {len(agent.arms)}, the next number, or nothing, got {arm!r}")
+            raise refusal("invalid", f"arm: expected {len(agent.arms)}, the next number, or null, got {arm!r}")
         name = None if numbered else arm
         if name is not None and not isinstance(name, str):
-            raise refusal("invalid", f"arm: expected a name, as the other arms have one, got {arm!r}")
+            raise refusal("invalid", f"arm: expected a name, because the other arms have names, got {arm!r}")
         self._append(events.ArmAdded(agent.add_arm(name)))
 
     def retire_arm(self, arm: Arm) -> None:
         agent = self.stream.agent
         if arm not in agent.arms:
-            raise refusal("not_found", f"arm: expected an arm of this stream, got {arm!r}")
+            raise refusal("not_found", f"There is no arm {arm!r} in stream '{self.row.name}'.")
         if arm not in agent.active_arms:
             return
         self._check_not_retired()
@@ -318,7 +314,10 @@ class StreamTransaction:
             raise refusal("conflict", f"Stream '{self.row.name}' is retired.")
 
     def accept_model(self, model: bytes, seen: int, after: int) -> bool:
-        """Continue with a model identified from the events up to `seen`, unless one was accepted since `after`."""
+        """Accept a model that was identified from the events up to number `seen`.
+
+        Return False if the stream has accepted another model after event number `after`.
+        """
         if self.stream.model_seq != after or self.stream.retired:
             return False
         self.row.identifying = 0
@@ -328,7 +327,7 @@ class StreamTransaction:
 
 
 def _is_valid_key(key: str) -> bool:
-    """Whether databases can store and find it: no NUL, no half of a surrogate pair."""
+    """Return whether databases can store and find the key. They cannot if it has NUL characters or lone surrogates."""
     return 0 < len(key) <= MAX_KEY_LENGTH and key.isprintable()
 
 
@@ -337,16 +336,16 @@ def _is_valid_key(key: str) -> bool:
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """Something to do with one stream, and the future of its results: a reply or an error per row."""
+    """An operation on the stream `name`. Its future gets the results, which are a reply or an error per row."""
 
     name: str
     run: Callable[[StreamTransaction], list[Any]]
     future: asyncio.Future[list[Any]]
-    size: int = 1  # rows
+    size: int = 1  # number of rows
     keys: Sequence[str | None] = ()
     decision_ids: Sequence[str] = ()
     creates: StreamCreation | None = None
-    kind: str | None = None  # "decide" or "reward": those are counted and timed
+    kind: str | None = None  # "decide" or "reward" for operations that are counted and timed
     began: float = 0.0
 
     @classmethod
@@ -383,20 +382,24 @@ def _result_or_error(act: Callable[[Any], Any], row: Any) -> Any:
 
 @dataclass(eq=False)
 class StreamCreation:
-    """A stream to be created, with its initial state."""
+    """A stream that is to be created, with its initial state."""
 
-    spec: StreamSpec  # with its seed
+    spec: StreamSpec  # including the seed
     stream: LoadedStream
     seed_given: bool
 
     @classmethod
     def prepare(cls, spec: StreamSpec) -> StreamCreation:
-        """Make the agent, and another that decides once: to be sure that it can, and to load its kernels."""
+        """Check the specification and make the agent.
+
+        A second agent makes a trial decision. This checks that the agent works, and loads its kernels.
+        """
         try:
             spec.check()
             seed_given = spec.seed is not None
             if not seed_given:
-                spec = msgspec.structs.replace(spec, seed=secrets.randbits(53))  # exact in every JSON reader
+                # Some JSON parsers read numbers as float64, which represents integers of up to 53 bits exactly.
+                spec = msgspec.structs.replace(spec, seed=secrets.randbits(53))
             msgspec.json.encode(spec)
             trial = make_agent(spec)
             decision = trial.decide(np.zeros(trial.policy.streams.observed))
@@ -406,15 +409,15 @@ class StreamCreation:
         except HalfseenError as error:
             raise refusal("invalid", str(error)) from None
         except (TypeError, ValueError, OverflowError, MemoryError, np.linalg.LinAlgError) as error:
-            raise refusal("invalid", f"The specification of the stream cannot be used: {error}") from None
+            raise refusal("invalid", f"The specification of the stream is invalid: {error}") from None
 
     def check(self, transaction: StreamTransaction) -> None:
-        """Raise an error unless the stream, new or not, is the one that was to be created."""
+        """Raise an error if the stream existed before and is retired or has another specification."""
         spec = transaction.stream.spec
         if transaction.stream.retired:
             raise refusal("conflict", f"name: expected a new name, got '{spec.name}', which is a retired stream")
-        mine = self.spec if self.seed_given else msgspec.structs.replace(self.spec, seed=spec.seed)
-        if msgspec.json.encode(mine, order="deterministic") != msgspec.json.encode(spec, order="deterministic"):
+        requested = self.spec if self.seed_given else msgspec.structs.replace(self.spec, seed=spec.seed)
+        if msgspec.json.encode(requested, order="deterministic") != msgspec.json.encode(spec, order="deterministic"):
             raise refusal(
                 "conflict",
                 f"name: expected a new name, got '{spec.name}', which is a stream with another specification",

@@ -1,4 +1,4 @@
-"""A worker that starts while the database is away waits for it, while the other workers go on."""
+"""Wait until the database is available, so that a worker that cannot start yet does not end the other workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ShutdownRequested(Exception):
 
 
 async def wait_for_database(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Repeat `attempt` until the database is there. Raises ShutdownRequested on SIGTERM or SIGINT."""
+    """Repeat `attempt` until the database is available. Raise ShutdownRequested on SIGTERM or SIGINT."""
     with _received_signals() as received:
         logged = False
         while True:
@@ -33,7 +33,7 @@ async def wait_for_database(attempt: Callable[[], Awaitable[T]]) -> T:
                 if isinstance(error, ServiceError) and error.code != "unavailable":
                     raise
                 if not logged and not received:
-                    _LOG.error("worker %s: %s; it starts when the database is back", os.getpid(), error)
+                    _LOG.error("Worker %s waits until the database is available. %s", os.getpid(), error)
                     logged = True
                 if not received:
                     await asyncio.sleep(_RETRY_SECONDS)
@@ -43,7 +43,7 @@ async def wait_for_database(attempt: Callable[[], Awaitable[T]]) -> T:
 
 @contextlib.contextmanager
 def _received_signals() -> Iterator[list[int]]:
-    """Collect SIGTERM and SIGINT, and pass them on to the handlers there were before."""
+    """Collect the signals SIGTERM and SIGINT, and also call the previous handlers."""
     received: list[int] = []
     handlers: dict[int, Any] = {}
 
@@ -52,8 +52,8 @@ def _received_signals() -> Iterator[list[int]]:
         if callable(handlers[number]):
             handlers[number](number, frame)
 
-    for one in (signal.SIGTERM, signal.SIGINT):
-        handlers[one] = signal.signal(one, handle)
+    for name in (signal.SIGTERM, signal.SIGINT):
+        handlers[name] = signal.signal(name, handle)
     try:
         yield received
     finally:

@@ -1,4 +1,4 @@
-"""Decisions and rewards. These endpoints are plain ASGI, because a framework would take most of the time."""
+"""The routes for decisions and rewards. They are plain ASGI, because a framework would take most of the time."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from halfseen.service.schemas import (
 )
 
 Row = TypeVar("Row", DecisionRequest, RewardRequest)
-Handler = Callable[[str, bytes], Awaitable[object]]  # from a stream's name and the body of the request to the reply
+Handler = Callable[[str, bytes], Awaitable[object]]  # takes a stream's name and a request body, returns the reply
 _PATH = re.compile(r"/v1/streams/([^/]+)/((?:decisions|rewards)(?:/batch)?)")
 _LOG = logging.getLogger("halfseen.service")
 
 
 def decision_app(engine: Engine, authorizer: Authorizer, limits: Limits, other_routes: ASGIApp) -> ASGIApp:
-    """The ASGI application that answers requests for decisions and rewards, and passes the others on."""
+    """Return an ASGI application for decisions and rewards. It passes all other requests to `other_routes`."""
     metrics = engine.metrics
 
     async def decide_all(name: str, body: bytes) -> object:
@@ -68,9 +68,9 @@ def decision_app(engine: Engine, authorizer: Authorizer, limits: Limits, other_r
         except ServiceError as refused:
             error = refused
         except Exception:
-            _LOG.exception("a request to %s failed", route)  # the traceback, and nothing of the request
+            _LOG.exception("A request to %s failed.", route)  # with the traceback, but without data of the request
             error = internal_error()
-        # Before the reply, so that whoever has it finds it counted, whichever worker is asked.
+        # Count before the reply is sent, so that a client that has the reply finds it counted by every worker.
         metrics.requests(route, 200 if error is None else error.status).inc()
         metrics.request_seconds(route).observe(perf_counter() - began)
         if error is None:
@@ -85,7 +85,7 @@ def decision_app(engine: Engine, authorizer: Authorizer, limits: Limits, other_r
 def _parse_rows(
     raws: list[msgspec.Raw], decode: Callable[[bytes], Row], limits: Limits
 ) -> tuple[list[Row], dict[int, ServiceError]]:
-    """The rows that can be parsed, and the errors of the others by index."""
+    """Return the rows that can be parsed, and the errors of the other rows by index."""
     if len(raws) > limits.batch:
         raise refusal("too_large", f"batch: expected at most {limits.batch} rows, got {len(raws)}")
     rows: list[Row] = []
@@ -99,7 +99,7 @@ def _parse_rows(
 
 
 def _batch_reply(replies: Sequence[object], errors: dict[int, ServiceError]) -> dict[str, list[object]]:
-    """The replies and errors of all rows, in the order of the request."""
+    """Return the replies and errors of all rows in the order of the request."""
     results = list(replies)
     for index, error in sorted(errors.items()):
         results.insert(index, error)

@@ -1,4 +1,4 @@
-"""Export and import of the journal: events as NDJSON, or decisions as Parquet."""
+"""Routes that export and import the journal. NDJSON has one event per line, Parquet one decision per row."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from halfseen.service.asgi import body_too_large, json_response
 from halfseen.service.auth import Authorizer
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import refusal
-from halfseen.service.openapi import refusals
+from halfseen.service.openapi import error_responses
 from halfseen.service.routes.streams import ALL_STREAMS, requires
 from halfseen.service.schemas import Limits
 
 _PAGE = 1_000  # events read at a time
 NDJSON, PARQUET = "application/x-ndjson", "application/vnd.apache.parquet"
 Format = Annotated[
-    Literal["ndjson", "parquet"], Query(alias="format", description="An event a line, or a decision a row")
+    Literal["ndjson", "parquet"],
+    Query(alias="format", description="NDJSON has one event per line, Parquet one decision per row."),
 ]
 _CONTENT = {media: {"schema": {"type": "string", "format": "binary"}} for media in (NDJSON, PARQUET)}
 _FILES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The file", "content": _CONTENT},
-    **refusals(),
+    200: {"description": "The exported file.", "content": _CONTENT},
+    **error_responses(),
 }
 _BODY = {"requestBody": {"required": True, "content": _CONTENT}}
 
@@ -42,11 +43,11 @@ def journal_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> AP
         form: Format = "ndjson",
         after: Annotated[int, Query(ge=0, le=2**62)] = 0,
     ) -> Response:
-        """A stream's journal. `after`, of NDJSON: only the events that follow the one of that number."""
+        """Export the journal of a stream. In NDJSON, only the events after number `after` are included."""
         if form == "parquet":
             await engine.stream(name)
             return await file_response([name], form)
-        first = await engine.events(name, after, _PAGE)  # so that an unknown stream is a 404
+        first = await engine.events(name, after, _PAGE)  # read before the reply starts, so that it can still be a 404
 
         async def lines() -> AsyncIterator[bytes]:
             page = first
@@ -58,12 +59,12 @@ def journal_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> AP
 
     @router.get("/v1/journal", responses=_FILES, dependencies=[Depends(requires(authorizer, "read", ALL_STREAMS))])
     async def export_all(form: Format = "ndjson") -> Response:
-        """The journals of all streams, for a token of all streams."""
+        """Export the journals of all streams. The token must be for all streams."""
         return await file_response([], form)
 
-    @router.post("/v1/journal", status_code=201, responses=refusals(), openapi_extra=_BODY)
+    @router.post("/v1/journal", status_code=201, responses=error_responses(), openapi_extra=_BODY)
     async def import_journal(request: Request) -> Response:
-        """Bring in what an export gave, as it came: all streams of it or none. Each must be new here, and fold."""
+        """Import an exported file. Either all of its streams are added or none. Their names must be new here."""
         await authorizer.authorize(request.scope["headers"], "admin", ALL_STREAMS)
         with tempfile.TemporaryDirectory() as folder:
             path = await _save_body(request, Path(folder), limits.import_bytes)
@@ -84,7 +85,7 @@ def journal_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> AP
 
 
 async def _save_body(request: Request, folder: Path, max_bytes: int) -> Path:
-    """Write the body to a file whose suffix says which of the two formats it is."""
+    """Write the body to a file with the suffix of its format."""
     path, size = folder / "body", 0
     with path.open("wb") as file:
         async for part in request.stream():
@@ -93,7 +94,7 @@ async def _save_body(request: Request, folder: Path, max_bytes: int) -> Path:
                 raise body_too_large(max_bytes)
             file.write(part)
     if not size:
-        raise refusal("malformed", "body: expected an export as NDJSON or Parquet, got nothing")
+        raise refusal("malformed", "body: expected an exported file, NDJSON or Parquet, got an empty body")
     with path.open("rb") as file:
-        ending = ".parquet" if file.read(4) == b"PAR1" else ".ndjson"
-    return path.rename(path.with_suffix(ending))
+        suffix = ".parquet" if file.read(4) == b"PAR1" else ".ndjson"
+    return path.rename(path.with_suffix(suffix))

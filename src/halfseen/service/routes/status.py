@@ -1,4 +1,4 @@
-"""Whether the service is up, its metrics, and its own description."""
+"""Routes about the service itself: health checks, metrics, and the description of the routes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from halfseen.service.auth import Authorizer
 from halfseen.service.docs_page import docs_page, docs_style
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import refusal
-from halfseen.service.openapi import refusals
+from halfseen.service.openapi import error_responses
 from halfseen.service.routes.streams import ALL_STREAMS, requires
 
 
@@ -24,12 +24,12 @@ def service_routes(engine: Engine, authorizer: Authorizer, describe: Callable[[]
 
     @router.get("/healthz")
     async def alive() -> dict[str, str]:
-        """The process answers."""
+        """Check that the process is running."""
         return {"status": "ok"}
 
-    @router.get("/readyz", responses=refusals())
+    @router.get("/readyz", responses=error_responses())
     async def ready() -> dict[str, str]:
-        """The database answers, too."""
+        """Check that the process is running and its database answers."""
         if not engine.ready():
             raise refusal("unavailable", "The database does not answer.")
         return {"status": "ready"}
@@ -38,7 +38,7 @@ def service_routes(engine: Engine, authorizer: Authorizer, describe: Callable[[]
         "/metrics", response_class=PlainTextResponse, dependencies=[Depends(requires(authorizer, "read", ALL_STREAMS))]
     )
     async def metrics() -> Response:
-        """Counters, gauges and latencies of all workers, for Prometheus."""
+        """Return the metrics of all workers in the format of Prometheus."""
         engine.update_gauges()
         text = await asyncio.to_thread(generate_latest, engine.metrics.registry)  # reads two files per worker
         return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -1,4 +1,4 @@
-"""Streams and their arms."""
+"""Routes that create, list, show and retire streams and their arms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halfseen.service.asgi import json_response, read_body
 from halfseen.service.auth import DESCRIBE, Authorizer
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import refusal
-from halfseen.service.openapi import EXAMPLE_ARM, EXAMPLE_STREAM, answers, body_of, ref, refusals
+from halfseen.service.openapi import EXAMPLE_ARM, EXAMPLE_STREAM, error_responses, ref, request_body, responses
 from halfseen.service.schemas import (
     Arm,
     ArmRequest,
@@ -26,15 +26,18 @@ from halfseen.service.schemas import (
     parse,
 )
 
-ALL_STREAMS = "*"  # the name of no stream, so that only a token for all streams is enough
-_LONGEST_NAME = 100  # of an arm or a feature
-After = Annotated[str, Query(max_length=200, description="The last name of the page before")]
+ALL_STREAMS = "*"  # no stream can have this name, so a token that is limited to some streams does not allow it
+_MAX_NAME_LENGTH = 100  # of an arm or a feature
+After = Annotated[str, Query(max_length=200, description="The last name on the previous page.")]
 
 
 def requires(
     authorizer: Authorizer, scope: str, stream: str | None = None
 ) -> Callable[[Request], Awaitable[Token | None]]:
-    """A FastAPI dependency: the token of the request, which grants `scope` on `stream` or the stream of the path."""
+    """Return a FastAPI dependency that checks the token of a request and returns it.
+
+    The token must have `scope`, for `stream` or else for the stream in the path.
+    """
 
     async def authorize(request: Request) -> Token | None:
         return await authorizer.authorize(request.scope["headers"], scope, stream or request.path_params.get("name"))
@@ -50,23 +53,23 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
     @router.post(
         "/v1/streams",
         status_code=201,
-        responses=answers(StreamView, 201),
-        openapi_extra=body_of(ref(StreamSpec), EXAMPLE_STREAM),
+        responses=responses(StreamView, 201),
+        openapi_extra=request_body(ref(StreamSpec), EXAMPLE_STREAM),
     )
     async def create_stream(request: Request) -> Response:
-        """A new stream. The same again gives the same answer; something else under its name is a conflict, and so is
-        the name of one that is retired."""
+        """Create a stream. Repeating the request changes nothing. It is a conflict if the name belongs to a stream with
+        another specification, or to a retired stream."""
         headers = request.scope["headers"]
         await authorizer.authorize(headers, "admin")
         spec = parse(decode_spec, await read_body(request.scope, request.receive, limits.body_bytes))
-        await authorizer.authorize(headers, "admin", spec.name)  # a token for some streams makes no others
+        await authorizer.authorize(headers, "admin", spec.name)  # the token may be limited to some streams
         _check_size("observed", spec.observed, limits.observed)
         _check_size("arms", spec.arms, limits.arms)
         return json_response(await engine.create_stream(spec), 201)
 
-    @router.get("/v1/streams", responses=answers(StreamList))
+    @router.get("/v1/streams", responses=responses(StreamList))
     async def list_streams(after: After = "", limit: int = default_page, token: Token | None = read) -> Response:
-        """Streams by name, a page at a time."""
+        """List the streams by name, one page per request."""
         if token is not None and token.streams:
             names = sorted(name for name in token.streams if name > after)
             views = await engine.streams_named(names[:limit])
@@ -75,26 +78,27 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
         return json_response(StreamList(views, views[-1].name if len(views) == limit else None))
 
     @router.get(
-        "/v1/streams/{name}", responses=answers(StreamView), dependencies=[Depends(requires(authorizer, DESCRIBE))]
+        "/v1/streams/{name}", responses=responses(StreamView), dependencies=[Depends(requires(authorizer, DESCRIBE))]
     )
     async def show_stream(name: str) -> Response:
-        """A stream as it stands. The scope decide is enough: lists in answers are in the order of its arms."""
+        """Show the current state of a stream. A token with any scope is enough, because clients that ask for decisions
+        need the order of the arms."""
         return json_response(await engine.stream(name))
 
-    @router.delete("/v1/streams/{name}", responses=answers(StreamView), dependencies=[admin])
+    @router.delete("/v1/streams/{name}", responses=responses(StreamView), dependencies=[admin])
     async def retire_stream(name: str) -> Response:
-        """The stream decides no more. Its journal stays, and rewards may still come."""
+        """Retire a stream. It makes no more decisions, but its journal remains and rewards are still accepted."""
         return json_response(await engine.retire_stream(name))
 
     @router.post(
         "/v1/streams/{name}/arms",
         status_code=201,
-        responses=answers(StreamView, 201),
-        openapi_extra=body_of(ref(ArmRequest), EXAMPLE_ARM),
+        responses=responses(StreamView, 201),
+        openapi_extra=request_body(ref(ArmRequest), EXAMPLE_ARM),
         dependencies=[admin],
     )
     async def add_arm(name: str, request: Request) -> Response:
-        """One more arm: a new name, or null where arms are numbers."""
+        """Add an arm with a new name, or with null if the arms of the stream are numbers."""
         arm = parse(decode_arm, await read_body(request.scope, request.receive, limits.body_bytes)).arm
         if arm is not None:
             _check_name("arm", arm)
@@ -103,36 +107,36 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
             raise refusal("too_large", f"arms: expected at most {limits.arms}, got {len(view.arms) + 1}")
         return json_response(await engine.add_arm(name, arm), 201)
 
-    @router.delete("/v1/streams/{name}/arms/{arm:path}", responses=answers(StreamView), dependencies=[admin])
+    @router.delete("/v1/streams/{name}/arms/{arm:path}", responses=responses(StreamView), dependencies=[admin])
     async def retire_arm(name: str, arm: str) -> Response:
-        """The arm is never chosen again."""
+        """Retire an arm, so that it is never chosen again."""
         view = await engine.stream(name)
         return json_response(await engine.retire_arm(name, _find_arm(arm, view)))
 
-    @router.post("/v1/streams/{name}/snapshot", responses=refusals(), dependencies=[admin], status_code=204)
+    @router.post("/v1/streams/{name}/snapshot", responses=error_responses(), dependencies=[admin], status_code=204)
     async def snapshot(name: str) -> Response:
-        """Keep the state as it is now, so that the next start need not fold the journal up to here."""
+        """Save the current state of a stream, so that loading it later does not have to replay its events up to now."""
         await engine.snapshot(name)
         return Response(status_code=204)
 
     return router
 
 
-def _check_size(argument: str, given: int | list[str], most: int) -> None:
+def _check_size(argument: str, given: int | list[str], maximum: int) -> None:
     size = given if isinstance(given, int) else len(given)
-    if size > most:
-        raise refusal("too_large", f"{argument}: expected at most {most}, got {size}")
+    if size > maximum:
+        raise refusal("too_large", f"{argument}: expected at most {maximum}, got {size}")
     for name in () if isinstance(given, int) else given:
         _check_name(argument, name)
 
 
 def _check_name(argument: str, name: str) -> None:
-    """Names go into URLs and onto pages, and PostgreSQL accepts no NUL characters."""
-    if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
-        wanted = f"1 to {_LONGEST_NAME} printable characters"
-        raise refusal("invalid", f"{argument}: expected {wanted}, got {name[:60]!a}")
+    """Check a name that will appear in URLs and on pages. PostgreSQL does not accept NUL characters."""
+    if not name.isprintable() or not 0 < len(name) <= _MAX_NAME_LENGTH:
+        expected = f"1 to {_MAX_NAME_LENGTH} printable characters"
+        raise refusal("invalid", f"{argument}: expected {expected}, got {name[:60]!a}")
 
 
 def _find_arm(text: str, view: StreamView) -> Arm:
-    """The arm of a path, which is text even where arms are numbers."""
+    """Return the arm in a path, where a numbered arm is text too."""
     return next((arm for arm in view.arms if str(arm) == text), text)

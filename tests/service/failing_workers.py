@@ -1,6 +1,6 @@
-"""Workers that meet with trouble, and a supervisor for them: `python -m service.workers_play PLAY FOLDER`.
+"""Run workers that fail to start, with their supervisor: `python -m service.failing_workers SCENARIO FOLDER`.
 
-PostgreSQL is what several workers share in earnest; how they start and end is the same without.
+The workers need no PostgreSQL database, because they do not answer requests.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from halfseen.service.app import ServeOptions, create_app
 from halfseen.service.serving import Workers, server_settings
 
 
-async def quiet(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
-    """Starts, ends, and answers nothing."""
+async def idle(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+    """An application that starts and ends, but answers no requests."""
     while scope["type"] == "lifespan":
         message = await receive()
         await send({"type": message["type"] + ".complete"})
@@ -31,13 +31,13 @@ async def quiet(scope: dict[str, Any], receive: Callable[[], Any], send: Callabl
             return
 
 
-async def broken(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+async def failing(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
     await receive()
     await send({"type": "lifespan.startup.failed", "message": "cannot start"})
 
 
 def _number(folder: Path) -> int:
-    """How many came before; each process leaves a file."""
+    """Return how many processes were started before this one. Each process creates a file."""
     number = len(list(folder.iterdir()))
     while True:
         try:
@@ -48,36 +48,36 @@ def _number(folder: Path) -> int:
 
 
 def first_dies(folder: Path) -> Any:
-    """Both wait to see each other, so that one is there when the first of them ends."""
+    """One worker dies before it is ready. It waits for the other worker first, so that one is left running."""
     (folder / str(os.getpid())).touch()
     while len(pids := sorted(int(path.name) for path in folder.iterdir())) < 2:
         time.sleep(0.01)
     if os.getpid() == pids[0]:
         os._exit(1)
-    return quiet
+    return idle
 
 
 def third_fails(folder: Path) -> Any:
-    """Two that start; one of them ends, and the one in its place cannot start."""
-    return quiet if _number(folder) < 2 else broken
+    """Two workers start. A third worker, which replaces one of them, cannot start."""
+    return idle if _number(folder) < 2 else failing
 
 
 def waiting(folder: Path) -> Any:
-    """The database is away for good."""
+    """The database is never available, so the worker waits."""
 
-    async def away(*_: object) -> None:
-        raise JournalUnavailable("database: away")
+    async def open_nothing(*_: object) -> None:
+        raise JournalUnavailable("The database does not answer.")
 
     import halfseen.service.app as module
 
-    module.Engine.open = away  # type: ignore[method-assign, assignment]
+    module.Engine.open = open_nothing  # type: ignore[method-assign, assignment]
     return create_app(ServeOptions(str(folder / "none.db")))
 
 
-def main(play: str, folder: Path) -> None:
-    app = functools.partial(globals()[play], folder)
+def main(scenario: str, folder: Path) -> None:
+    app = functools.partial(globals()[scenario], folder)
     listening = socket.create_server(("127.0.0.1", 0))
-    if play == "waiting":
+    if scenario == "waiting":
         config = uvicorn.Config(app, factory=True, lifespan="on", **server_settings())
         uvicorn.Server(config).run([listening])
         return
