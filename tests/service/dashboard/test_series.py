@@ -363,7 +363,7 @@ def test_the_reason_is_given_if_there_is_no_belief(name, rounds, reason):
 
 def test_the_reason_is_given_if_adaptive_uses_the_raw_observation():
     agent, _ = trained_agent("adaptive", 300)
-    agent.policy.estimator.plain[0] = True
+    agent.policy.estimator.uses_raw_observation[0] = True
     assert "uses the raw observation" in context_filter(agent, None).why
 
 
