@@ -26,7 +26,7 @@ _NAME_WIDTH = 20  # a longer name in the first column may wrap before a column i
 # Columns that are left out, in this order, if the terminal is too narrow.
 _OPTIONAL_RESULT_COLUMNS = ("rounds/s", "µs/round", "mean ‖x−x̂‖", "median", "95 % interval")
 _OPTIONAL_LEADERBOARD_COLUMNS = ("wall s", "of medians", "median", "before", "after", "worst seed", "µs/round")
-_OPTIONAL_POLICY_COLUMNS = ("look", "largest weight")  # the notes below the table repeat their content
+_OPTIONAL_POLICY_COLUMNS = ("see notes", "largest weight")  # the notes below the table repeat their content
 _LINE_SECONDS = 30.0  # time between two lines of progress if stderr is not a terminal
 
 

@@ -257,7 +257,7 @@ def examine(
     >>> model = hs.LinearGaussianModel(transition=[[0.9]], process_cov=[[1.0]], observation_cov=[0.5])
     >>> noise = np.random.default_rng(0).normal(size=(200, 1))
     >>> examination = hs.examine(model=model, observations=noise, fitted=False)
-    >>> print(examination.finding("whiteness").verdict)
+    >>> print(examination.finding("memory of surprises").verdict)
     bad
     """
     if (agent is None) == (model is None):
