@@ -1,1 +1,1 @@
-"""Us beside our peers and a plain NumPy baseline, in one run. `make bench`, or `halfseen bench [JOB …]`."""
+"""Benchmarks of halfseen, other libraries and plain NumPy. Run them with `make bench` or `halfseen bench [JOB …]`."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks` is `halfseen bench`."""
+"""Makes `python -m benchmarks` equivalent to `halfseen bench`."""
 
 from __future__ import annotations
 

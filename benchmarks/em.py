@@ -1,8 +1,9 @@
 """EM for the linear-Gaussian model: microseconds per time step and iteration.
 
-Flops of a step and iteration, the covariances of both passes being steady: the filter with its surprise; the smoother,
-x + J(x' − x⁻), where x⁻ = Dx is the filter's; and the sums of x'x'ᵀ, one triangle, and x'xᵀ (Σ xxᵀ is the same but for
-its ends). The M-step and the rounds in which nothing is steady yet are shared by all steps and not counted.
+The flops of a step and iteration assume steady covariances. They are the flops of the filter with its likelihood, of
+the smoother x + J(x' − x⁻), where x⁻ = Dx comes from the filter, and of the sums of x'x'ᵀ (one triangle) and x'xᵀ.
+Σ xxᵀ differs from Σ x'x'ᵀ only in its first and last terms. The M-step and the first rounds, in which the covariances
+are not steady yet, are not counted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ITERATIONS, DYNAMAX_ITERATIONS, SLOW_ROUNDS = 10, 3, 300
 
 
 def numpy_em(D, Q, R, m0, P0, ys):
-    """One textbook iteration for D and Q: filter, RTS smoother, moments. New D and Q, and the log-likelihood before."""
+    """Run one textbook iteration: filter, RTS smoother, moments. Return new D and Q, and the old log-likelihood."""
     A, n, d = np.eye(len(R), len(D)), len(ys), len(D)
     x, P = np.empty((n + 1, d)), np.empty((n + 1, d, d))
     x_pred, P_pred = np.empty((n, d)), np.empty((n, d, d))
@@ -59,10 +60,10 @@ def flops(d: int, k: int) -> int:
 
 
 def job(length: int, quick: bool = False) -> Job:
-    """The first and last rounds, in which nothing is steady yet, weigh less in a longer series."""
+    """Return the job for a series. In a longer series, the rounds with unsteady covariances matter less."""
     model, ys = orbit(length)
     D, Q, R, m0, P0 = model.arrays()
-    D = 0.9 * D  # something to improve
+    D = 0.9 * D  # so that EM has something to improve
     start = type(model)(transition=D, process_cov=Q, observation_cov=R)
     first_mean, first_cov = first_belief(start)
     short = ys[:SLOW_ROUNDS]
@@ -104,7 +105,7 @@ def job(length: int, quick: bool = False) -> Job:
             length * DYNAMAX_ITERATIONS,
             "jitted",
             lambda: {length: float(iterate(parameters, ys[None])[1][0])},
-            differs="updates all parameters; the same log-likelihood at the start",
+            differs="updates all parameters; same initial log-likelihood",
             at_least=30.0,
         )
 
@@ -119,15 +120,15 @@ def job(length: int, quick: bool = False) -> Job:
             label,
             lambda: peer_model().em(short, n_iter=1),
             SLOW_ROUNDS,
-            "D and Q, from x_1 on; the same log-likelihood at the start",
+            "D and Q, starting from x_1; same initial log-likelihood",
             lambda: {SLOW_ROUNDS: peer_model().loglikelihood(short)},
             at_least=300.0,
         )
 
     def agree(one, other):
-        """The same log-likelihood at the same start, and the same new D where the same parameters are updated."""
-        for what, value in other.items():
-            np.testing.assert_allclose(one[what], value, rtol=1e-8, atol=1e-6)
+        """Compare the initial log-likelihoods, and the new D of libraries that update the same parameters."""
+        for name, value in other.items():
+            np.testing.assert_allclose(one[name], value, rtol=1e-8, atol=1e-6)
 
     job = Job(
         f"EM on {length:,} rounds",

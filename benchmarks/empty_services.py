@@ -1,4 +1,4 @@
-"""Endpoints that do nothing, under the server and the settings of `halfseen serve`: what decisions are measured by.
+"""Endpoints that do nothing, with the server and the settings of `halfseen serve`, for comparison with the service.
 
 python -m benchmarks.empty_services fastapi|litestar|plain PORT
 """
@@ -29,7 +29,7 @@ class Answered(BaseModel):
 
 
 def fastapi_empty() -> Any:
-    """FastAPI's own way: pydantic in, pydantic out."""
+    """Return an application with the usual FastAPI endpoint, which uses pydantic for input and output."""
     app = FastAPI()
 
     @app.post("/v1/streams/{name}/decisions")
@@ -51,7 +51,7 @@ def litestar_empty() -> Any:
 
 
 def plain_empty() -> Any:
-    """A plain route with msgspec, as the service reads and writes JSON, and nothing behind it."""
+    """Return an application with a plain route that reads and writes JSON with msgspec, as the service does."""
 
     class Endpoint:
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -1,8 +1,8 @@
-"""Are the estimates of `hs.evaluate` right, and do their intervals cover? A world in which the truth is known.
+"""Checks the bias and the coverage of `hs.evaluate` in a simulation with known policy values.
 
     python -m benchmarks.evaluation --logs 400
 
-Contexts are standard normal with a memory of `rho`; the logging policy and the one evaluated are softmaxes of them.
+Contexts are standard normal with autocorrelation `rho`. The logging policy and the target policy are softmax policies.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ NOISE = 0.5
 
 @dataclass(frozen=True)
 class World:
-    """Two numbers are seen, three arms pay linearly in them, or, `curved`, in a way that no line fits."""
+    """A world with two observed features and three arms. Rewards are linear in the features unless `curved`."""
 
     rho: float = 0.0
     curved: bool = False
 
-    def pay(self, y: Floats) -> Floats:
-        """Mean rewards (n, K)."""
-        bent = 2.0 * np.sin(3.0 * y[:, :1]) * CURVES if self.curved else 0.0
-        return np.asarray(OFFSETS + y @ SLOPES.T + bent)
+    def mean_rewards(self, y: Floats) -> Floats:
+        """Return the mean rewards (n, K)."""
+        nonlinear = 2.0 * np.sin(3.0 * y[:, :1]) * CURVES if self.curved else 0.0
+        return np.asarray(OFFSETS + y @ SLOPES.T + nonlinear)
 
     @staticmethod
     def logging(y: Floats) -> Floats:
@@ -47,33 +47,33 @@ class World:
         return _softmax(y @ np.array([[1.0, -0.8, 0.1], [-0.5, 0.4, 0.9]]) + np.array([0.2, 0.5, 0.0]))
 
     def log(self, rounds: int, seed: int) -> dict[str, Any]:
-        """A table of decisions."""
+        """Return a table of simulated decisions."""
         rng = np.random.default_rng([seed, 9])
         y = rng.normal(size=(rounds, 2))
         for t in range(1, rounds):
             y[t] = self.rho * y[t - 1] + np.sqrt(1 - self.rho**2) * y[t]
-        chances = self.logging(y)
-        arms = (rng.uniform(size=(rounds, 1)) > np.cumsum(chances, axis=1)[:, :-1]).sum(axis=1)
+        propensities = self.logging(y)
+        arms = (rng.uniform(size=(rounds, 1)) > np.cumsum(propensities, axis=1)[:, :-1]).sum(axis=1)
         rows = np.arange(rounds)
         return {
             "observation_0": y[:, 0],
             "observation_1": y[:, 1],
             "arm": arms,
-            "propensity": chances[rows, arms],
-            "propensities": list(chances),
-            "reward": self.pay(y)[rows, arms] + NOISE * rng.normal(size=rounds),
+            "propensity": propensities[rows, arms],
+            "propensities": list(propensities),
+            "reward": self.mean_rewards(y)[rows, arms] + NOISE * rng.normal(size=rounds),
         }
 
     def truth(self, policy: Callable[[Floats], Floats] | None = None) -> float:
-        """What a policy, the target if not said otherwise, earns a round, by Gauss and Hermite's rule."""
+        """Return the mean reward per round of a policy, by default the target, by Gauss-Hermite quadrature."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(60)
         grid = np.array([[a, b] for a in nodes for b in nodes])
         mass = np.outer(weights, weights).ravel() / (2.0 * np.pi)
-        return float(mass @ ((policy or self.target)(grid) * self.pay(grid)).sum(axis=1))
+        return float(mass @ ((policy or self.target)(grid) * self.mean_rewards(grid)).sum(axis=1))
 
 
 def rule(y: Floats) -> Floats:
-    """The target as a policy."""
+    """Return the arm probabilities of the target policy for one observation."""
     return World.target(y[None])[0]
 
 
@@ -83,41 +83,41 @@ def _softmax(scores: Floats) -> Floats:
 
 
 def simulated(world: World, rounds: int, logs: int, intervals: str = "hac") -> dict[str, Floats]:
-    """(value, low, high) of every log, by estimator."""
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ESTIMATORS}
+    """Return (value, low, high) for every log, by estimator."""
+    estimates: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ESTIMATORS}
     for seed in range(logs):
-        one = hs.evaluate(world.log(rounds, seed), rule, intervals=intervals).policies["rule"]
+        policy = hs.evaluate(world.log(rounds, seed), rule, intervals=intervals).policies["rule"]
         for name in ESTIMATORS:
-            found[name].append((one.values[name].value, one.values[name].low, one.values[name].high))
-    return {name: np.array(values) for name, values in found.items()}
+            estimates[name].append((policy.values[name].value, policy.values[name].low, policy.values[name].high))
+    return {name: np.array(values) for name, values in estimates.items()}
 
 
-def coverage(found: Floats, truth: float) -> float:
-    return float(((found[:, 1] <= truth) & (truth <= found[:, 2])).mean())
+def coverage(estimates: Floats, truth: float) -> float:
+    return float(((estimates[:, 1] <= truth) & (truth <= estimates[:, 2])).mean())
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--logs", type=int, default=400)
     parser.add_argument("--intervals", default="hac")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     rows = []
     settings = [(0.0, False, 400), (0.0, True, 400), (0.8, False, 400), (0.8, False, 2000)]
     for rho, curved, rounds in settings:
         world = World(rho, curved)
         print(f"{world}, {rounds} rounds …", file=sys.stderr, flush=True)
-        found, truth = simulated(world, rounds, asked.logs, asked.intervals), world.truth()
+        estimates, truth = simulated(world, rounds, options.logs, options.intervals), world.truth()
         for name in ESTIMATORS:
-            values = found[name][:, 0]
+            values = estimates[name][:, 0]
             rows.append(
                 {
                     "reward model": "wrong" if curved else "right",
-                    "memory of contexts": f"{rho:g}",
+                    "autocorrelation of contexts": f"{rho:g}",
                     "rounds": f"{rounds:,}",
                     "estimator": name,
-                    "bias ± s.e.": f"{values.mean() - truth:+.4f} ± {values.std() / np.sqrt(asked.logs):.4f}",
+                    "bias ± s.e.": f"{values.mean() - truth:+.4f} ± {values.std() / np.sqrt(options.logs):.4f}",
                     "standard deviation": f"{values.std():.3f}",
-                    "intervals that cover": f"{100 * coverage(found[name], truth):.1f} %",
+                    "coverage of 95 % intervals": f"{100 * coverage(estimates[name], truth):.1f} %",
                 }
             )
     print(Table(rows).markdown())

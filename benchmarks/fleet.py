@@ -1,6 +1,6 @@
-"""Thousands of streams at once: decide + learn of a `Fleet`, of single agents in a loop, and of NumPy over the batch.
+"""Thousands of streams: decide + learn of a `Fleet`, of single agents in a loop, and of NumPy on the whole batch.
 
-`python -m benchmarks.fleet` also prints rounds a second and what a stream of every agent takes in memory.
+`python -m benchmarks.fleet` also prints rounds per second, and the memory of a stream of every agent.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from benchmarks.problem import ARMS, LATENT, OBSERVED, orbit
 from halfseen.kernels.random import Purpose, normals, stream_keys
 from halfseen.reports.tables import Table
 
-STREAMS, SINGLE = 10_000, 200  # of the fleet and of NumPy; agents of the loop
-AGREEING, AGREEING_ROUNDS = 20, 60
-WARM = 150  # rounds until the gain of `orbit` no longer changes
+STREAMS, SINGLE = 10_000, 200  # streams of the fleet and of NumPy, and agents in the loop
+COMPARED, COMPARED_ROUNDS = 20, 60
+WARM = 150  # rounds after which the gain of `orbit` is constant
 AGENTS = ("kf-ts", "ts-pco")
-WANTED = 300_000  # rounds a second
+AIM = 300_000  # rounds per second
 
 
 def told(agent: str) -> dict[str, Any]:
-    """What an agent must be told, for d = 20, k = 10, K = 15."""
+    """Return values for the options that an agent requires, for d = 20, k = 10 and K = 15."""
     rng = np.random.default_rng(0)
     facts = {
         "model": orbit(1)[0],
@@ -43,13 +43,13 @@ def told(agent: str) -> dict[str, Any]:
     return {name: facts[name] for name in hs.catalog()[agent].required}
 
 
-def seen_by(agent: str) -> int:
-    return LATENT if agent == "ts-pco" else OBSERVED  # a context of 20 either way
+def observed_features(agent: str) -> int:
+    return LATENT if agent == "ts-pco" else OBSERVED  # so that every context has 20 dimensions
 
 
 class InFleet:
     def __init__(self, agent: str, streams: int) -> None:
-        self.fleet = hs.Fleet(agent, observed=seen_by(agent), arms=ARMS, **told(agent))
+        self.fleet = hs.Fleet(agent, observed=observed_features(agent), arms=ARMS, **told(agent))
         self.fleet.add(streams)
 
     def round(self, ys: np.ndarray, rewards: np.ndarray) -> np.ndarray:
@@ -62,7 +62,8 @@ class InALoop:
     def __init__(self, agent: str, streams: int) -> None:
         options = told(agent)
         self.agents = [
-            hs.make(agent, observed=seen_by(agent), arms=ARMS, seed=seed, **options) for seed in range(streams)
+            hs.make(agent, observed=observed_features(agent), arms=ARMS, seed=seed, **options)
+            for seed in range(streams)
         ]
 
     def round(self, ys: np.ndarray, rewards: np.ndarray) -> np.ndarray:
@@ -75,14 +76,14 @@ class InALoop:
 
 
 class InNumpy:
-    """The same with whole-array operations: inverses of every arm of every stream as full matrices."""
+    """Thompson sampling for all streams with NumPy operations on whole arrays, which store full inverse matrices."""
 
     def __init__(self, agent: str, streams: int) -> None:
         self.model = told(agent).get("model")
         self.x, self.P = np.zeros((streams, LATENT)), np.eye(LATENT)
         self.inverse = np.tile(np.eye(LATENT), (streams, ARMS, 1, 1))
         self.f = np.zeros((streams, ARMS, LATENT))
-        self.keys, self.t, self.all = stream_keys(np.arange(streams)), 0, np.arange(streams)
+        self.keys, self.t, self.rows = stream_keys(np.arange(streams)), 0, np.arange(streams)
 
     def _context(self, ys: np.ndarray) -> np.ndarray:
         if self.model is None:
@@ -101,19 +102,19 @@ class InNumpy:
         means, stds = np.einsum("bad,bad->ba", image, self.f), np.sqrt(np.einsum("bad,bd->ba", image, c))
         z = normals(self.keys, np.full(len(ys), self.t), Purpose.CHOICE, ARMS)
         arms = np.argmax(means + stds * z, axis=1)
-        played = image[self.all, arms]
+        played = image[self.rows, arms]
         shrink = 1.0 / (1.0 + np.einsum("bd,bd->b", played, c))
-        self.inverse[self.all, arms] -= played[:, :, None] * (shrink[:, None] * played)[:, None, :]
-        self.f[self.all, arms] += rewards[:, None] * c
+        self.inverse[self.rows, arms] -= played[:, :, None] * (shrink[:, None] * played)[:, None, :]
+        self.f[self.rows, arms] += rewards[:, None] * c
         return arms
 
 
 def _contender(name: str, kind: Callable[[str, int], Any], agent: str, streams: int, note: str = "") -> Contender:
-    """Timed: one round of all its streams, long after the start. Compared: the arms of few streams from the start.
+    """Return a contender whose `work` is one round of all streams after a warm-up, in processor time.
 
-    Time is that of the processor: nobody here waits for anything, and a core is what is asked about.
+    The result that is compared is the arms of a few streams from the first round on.
     """
-    rng, k = np.random.default_rng(1), seen_by(agent)
+    rng, k = np.random.default_rng(1), observed_features(agent)
     rounds = [(rng.normal(size=(streams, k)), rng.normal(size=streams)) for _ in range(2)]
     ready: list[Any] = []
 
@@ -127,9 +128,9 @@ def _contender(name: str, kind: Callable[[str, int], Any], agent: str, streams: 
         return time.process_time() - began
 
     def arms() -> np.ndarray:
-        rng, few = np.random.default_rng(2), kind(agent, AGREEING)
+        rng, few = np.random.default_rng(2), kind(agent, COMPARED)
         return np.stack(
-            [few.round(rng.normal(size=(AGREEING, k)), rng.normal(size=AGREEING)) for _ in range(AGREEING_ROUNDS)]
+            [few.round(rng.normal(size=(COMPARED, k)), rng.normal(size=COMPARED)) for _ in range(COMPARED_ROUNDS)]
         )
 
     return Contender(name, work, streams, note, arms, seconds=float)
@@ -137,7 +138,7 @@ def _contender(name: str, kind: Callable[[str, int], Any], agent: str, streams: 
 
 def job(agent: str, quick: bool = False) -> Job:
     ours = _contender("halfseen Fleet", InFleet, agent, STREAMS, f"{STREAMS:,} streams")
-    ours.at_most_seconds = 1.0 / WANTED
+    ours.at_most_seconds = 1.0 / AIM
     return Job(
         f"Fleet of {agent}, one core",
         "round",
@@ -153,7 +154,7 @@ def job(agent: str, quick: bool = False) -> Job:
 
 
 def bytes_of_streams() -> Table:
-    """What a stream of every agent takes, by part."""
+    """Return the bytes of a stream by component, with one row per agent."""
     rows = []
     for agent in hs.catalog():
         taken = hs.Fleet(agent, observed=OBSERVED, arms=ARMS, **told(agent)).memory()
@@ -169,7 +170,10 @@ def bytes_of_streams() -> Table:
 
 
 def rounds_of_agents(rounds: int = 60) -> Table:
-    """Mean time of the first rounds of every agent, identification included; `adaptive` with a history of 500."""
+    """Return the mean time of the first rounds of every agent, including identification.
+
+    `adaptive` has a history of 500 rounds.
+    """
     rows = []
     for agent in hs.catalog():
         streams, options = (16, {"history": 500}) if agent.startswith("adaptive") else (1024, {})
@@ -182,12 +186,12 @@ def rounds_of_agents(rounds: int = 60) -> Table:
             began = time.process_time()
             fleet.learn(fleet.decide(ys, **xs), rewards)
             seconds += time.process_time() - began
-        rows.append({"agent": agent, "µs a round": f"{1e6 * seconds / rounds / streams:.3g}"})
+        rows.append({"agent": agent, "µs per round": f"{1e6 * seconds / rounds / streams:.3g}"})
     return Table(rows)
 
 
 def bytes_of_covariances(streams: int = 2000, rounds: int = 30) -> Table:
-    """What kf-ts takes for covariances that streams share, when a share of all entries is missing."""
+    """Return the bytes of covariances that streams of kf-ts share, without and with missing observations."""
     rows = []
     for share_missing in (0.0, 0.05):
         fleet = hs.Fleet("kf-ts", observed=OBSERVED, arms=ARMS, **told("kf-ts"))
@@ -198,12 +202,12 @@ def bytes_of_covariances(streams: int = 2000, rounds: int = 30) -> Table:
             ys[rng.uniform(size=ys.shape) < share_missing] = np.nan
             fleet.learn(fleet.decide(ys), np.zeros(streams))
         shared = f"{fleet.memory()['shared']:,.0f}"
-        rows.append({"entries missing": f"{share_missing:.0%}", "bytes of shared covariances a stream": shared})
+        rows.append({"entries missing": f"{share_missing:.0%}", "bytes of shared covariances per stream": shared})
     return Table(rows)
 
 
 def rounds_of_subsets(agent: str = "kf-ts") -> Table:
-    """Decide + learn of some of the streams, chosen at random."""
+    """Return the time of decide + learn for random subsets of the streams."""
     fleet, rng, rows = InFleet(agent, STREAMS).fleet, np.random.default_rng(0), []
     for _ in range(WARM):
         fleet.decide(rng.normal(size=(STREAMS, OBSERVED)))
@@ -215,16 +219,20 @@ def rounds_of_subsets(agent: str = "kf-ts") -> Table:
             fleet.learn(fleet.decide(ys, streams=streams).ids, np.zeros(count))
             best = min(best, time.process_time() - began)
         rows.append(
-            {"streams a call": str(count), "µs a call": f"{1e6 * best:.0f}", "µs a round": f"{1e6 * best / count:.3g}"}
+            {
+                "streams per call": str(count),
+                "µs per call": f"{1e6 * best:.0f}",
+                "µs per round": f"{1e6 * best / count:.3g}",
+            }
         )
     return Table(rows)
 
 
-def keeping_streams(agent: str = "kf-ts", lived: int = 100) -> Table:
-    """Milliseconds to take one stream out of a fleet, save it, load it, put it into another, and fold 1000 rounds."""
-    here, there, rng = InFleet(agent, 10), InFleet(agent, 10).fleet, np.random.default_rng(0)
-    for _ in range(lived):
-        here.round(rng.normal(size=(10, OBSERVED)), rng.normal(size=10))
+def moving_streams(agent: str = "kf-ts", rounds: int = 100) -> Table:
+    """Return the milliseconds to take a stream out of a fleet, save it, load it, add it to a fleet, and fold rounds."""
+    source, target, rng = InFleet(agent, 10), InFleet(agent, 10).fleet, np.random.default_rng(0)
+    for _ in range(rounds):
+        source.round(rng.normal(size=(10, OBSERVED)), rng.normal(size=10))
     ys, arms, rewards = rng.normal(size=(1000, OBSERVED)), rng.integers(ARMS, size=1000), rng.normal(size=1000)
     best: dict[str, float] = {}
     path = "results/bench/stream.hs"
@@ -236,17 +244,17 @@ def keeping_streams(agent: str = "kf-ts", lived: int = 100) -> Table:
         return done
 
     for _ in range(10):
-        single = clock("fleet.agent", here.fleet.agent, 0)
+        single = clock("fleet.agent", source.fleet.agent, 0)
         clock("agent.save", single.save, path)
         single = clock("hs.load", hs.load, path)
-        number = clock("fleet.adopt", there.adopt, single)
-        there.remove([number])
+        name = clock("fleet.adopt", target.adopt, single)
+        target.remove([name])
         clock("agent.fold, 1000 rounds", single.fold, ys, arms, rewards)
     file = f"{os.path.getsize(path):,} bytes"
     return Table([{"agent": agent, **{name: f"{ms:.2f} ms" for name, ms in best.items()}, "file": file}])
 
 
-def keeping_a_fleet(agent: str = "kf-ts") -> Table:
+def saving_a_fleet(agent: str = "kf-ts") -> Table:
     fleet, path = InFleet(agent, STREAMS), "results/bench/fleet.hs"
     fleet.round(np.zeros((STREAMS, OBSERVED)), np.zeros(STREAMS))
     marks = [time.perf_counter()]
@@ -265,23 +273,23 @@ def keeping_a_fleet(agent: str = "kf-ts") -> Table:
 def main() -> None:
     os.makedirs("results/bench", exist_ok=True)
     for agent in AGENTS:
-        asked = job(agent)
-        rows = measure(asked)
-        shown = [
+        fleet_job = job(agent)
+        rows = measure(fleet_job)
+        cells = [
             {
-                "job": asked.title,
+                "job": fleet_job.title,
                 "contender": row["contender"],
                 "rounds/s": f"{1e6 / row['microseconds']:,.0f}",
-                "µs a round": f"{row['microseconds']:.3g}",
-                "× ours": f"{row['times_ours']:.1f}",
+                "µs per round": f"{row['microseconds']:.3g}",
+                "ratio": f"{row['times_ours']:.1f}",
                 "note": row["note"],
             }
             for row in rows
         ]
-        print(Table(shown).markdown(), "\n", flush=True)
+        print(Table(cells).markdown(), "\n", flush=True)
     print(bytes_of_streams().markdown(), "\n", flush=True)
     print(rounds_of_agents().markdown(), "\n", flush=True)
-    for table in (bytes_of_covariances(), rounds_of_subsets(), keeping_streams(), keeping_a_fleet()):
+    for table in (bytes_of_covariances(), rounds_of_subsets(), moving_streams(), saving_a_fleet()):
         print(table.markdown(), "\n", flush=True)
 
 

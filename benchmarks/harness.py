@@ -1,8 +1,7 @@
-"""Contenders of one job take turns; each is judged by its best of several short runs, after agreeing on the result.
+"""Measures the contenders of a job. They must agree on the result, run in turn, and are judged by their best run.
 
-Times are those of the processor, spent by this process in all its threads: a neighbour on the machine is not counted,
-and a second thread gains nothing. No run is shorter than SHORTEST, for anybody: a shorter one is mostly the change
-from the caches of the contender before.
+Times are the processor time of this process in all its threads. They exclude other processes, and a second thread does
+not shorten them. Every run takes at least SHORTEST seconds, because shorter runs mostly measure cold caches.
 """
 
 from __future__ import annotations
@@ -24,44 +23,44 @@ import numpy as np
 from halfseen.errors import HalfseenError
 
 REPEATS, QUICK_REPEATS = 7, 2
-SHORTEST = 0.03  # seconds of a run: work that takes less is done several times
+SHORTEST = 0.03  # least seconds of a run. Shorter work is repeated within the run.
 
-OnStep = Callable[[str, float], None]  # what is being done, and the share of the job that is done by then
+OnStep = Callable[[str, float], None]  # called with a description of the step and the finished share of the job
 
 
 @dataclass
 class Contender:
-    """`work`, which is timed, does `units` units of the job; `result` is what is compared with ours."""
+    """One way to do a job, such as a library. `work` is timed and does `units` units of the job."""
 
     name: str
     work: Callable[[], Any]
     units: int
     note: str = ""
-    result: Callable[[], Any] | None = None  # None: what `work` returns
-    seconds: Callable[[Any], float] | None = None  # of what `work` returned; None: of the processor
-    differs: str = ""  # what it computes instead of ours, for all the checks can tell
-    check: Callable[[Any], None] | None = None  # of its result, instead of the comparison with ours
-    at_least: float | None = None  # the aim: how many times longer than ours it takes
-    at_most: float | None = None  # ... or at most
-    at_most_seconds: float | None = None  # ... or a time, where the aim is one
+    result: Callable[[], Any] | None = None  # returns the result to compare. None: the return value of `work`.
+    seconds: Callable[[Any], float] | None = None  # maps the return value of `work` to its time. None: processor time.
+    differs: str = ""  # how its computation differs from the first contender's, if it does
+    check: Callable[[Any], None] | None = None  # checks the result, instead of a comparison with the first contender
+    at_least: float | None = None  # the aim for the time divided by the first contender's time
+    at_most: float | None = None  # the same, as an upper limit
+    at_most_seconds: float | None = None  # the aim for the time itself
 
 
 @dataclass
 class Job:
-    """One thing to be done, by several contenders; the first is ours."""
+    """A task for several contenders. The others are compared with the first contender, usually halfseen."""
 
     title: str
     unit: str
-    flops: float  # of one unit, in the form that needs fewest: the formula is in the job's file
+    flops: float  # flops per unit in the most economical form, by the formula in the job's file
     contenders: list[Contender]
     agree: Callable[[Any, Any], None]
-    absent: list[str] = field(default_factory=list)  # a line for every peer that does not take part, and why
+    absent: list[str] = field(default_factory=list)  # one line per library that is not measured, with the reason
     repeats: int = REPEATS
-    rehearsed: bool = True  # False: what it takes the first time is what is asked for, and the only run
-    flop_limit: float | None = None  # the aim: within how many times the time its flops would take in dgemm
+    rehearsed: bool = True  # False: only the first run is measured, with whatever it compiles
+    flop_limit: float | None = None  # the aim for the time divided by the time of the same flops in dgemm
 
     def enter(self, package: str, module: str, make: Callable[[Any, str], Contender]) -> None:
-        """Add what `make(module, "package version")` returns, or to `absent` why the peer does not take part."""
+        """Add the contender `make(module, "package version")`. If that fails, add the reason to `absent`."""
         try:
             label = f"{package} {version(package)}"
             loaded = importlib.import_module(module)
@@ -76,9 +75,10 @@ class Job:
 
 
 def measure(job: Job, on_step: OnStep = lambda _, __: None, *, quick: bool = False) -> list[dict[str, Any]]:
-    """A row a contender: microseconds a unit and the ratio to ours.
+    """Return one row per contender, with microseconds per unit and the ratio to the first contender.
 
-    A contender that does not agree stops the run; a peer that fails is named in `job.absent` and left out.
+    A contender with a different result stops the run. A contender that raises an exception is left out and listed in
+    `job.absent`.
     """
     ours = job.contenders[0]
     repeats = min(job.repeats, QUICK_REPEATS) if quick else job.repeats
@@ -91,7 +91,7 @@ def measure(job: Job, on_step: OnStep = lambda _, __: None, *, quick: bool = Fal
             if not job.rehearsed and contender.seconds is not None:
                 first[contender.name] = contender.seconds(result) / contender.units
             elif contender.result is not None:
-                contender.work()  # compiles whatever is still to compile
+                contender.work()  # compiles what `result` did not compile
         except Exception as error:
             if contender is ours:
                 raise
@@ -105,12 +105,12 @@ def measure(job: Job, on_step: OnStep = lambda _, __: None, *, quick: bool = Fal
             _compare(job, contender, ours_result, result)
         running.append(contender)
     samples: dict[str, list[float]] = {contender.name: [] for contender in running}
-    times = {contender.name: 1 for contender in running}  # the work is done in one run
+    repetitions = {contender.name: 1 for contender in running}  # of the work in one run
     for _ in range(repeats if job.rehearsed else 0):
         for contender in list(running):
             on_step(contender.name, done / steps)
             try:
-                taken = _timed(contender, times)
+                taken = _timed(contender, repetitions)
             except Exception as error:
                 if contender is ours:
                     raise
@@ -136,19 +136,19 @@ def measure(job: Job, on_step: OnStep = lambda _, __: None, *, quick: bool = Fal
     ]
 
 
-def _timed(contender: Contender, times: dict[str, int]) -> float:
-    """Seconds of the work, done as often as it takes to fill the shortest run; how often is found out at the first."""
+def _timed(contender: Contender, repetitions: dict[str, int]) -> float:
+    """Return the seconds of the work. It is repeated, and `repetitions` doubled, until the run is long enough."""
     if contender.seconds is not None:
         return contender.seconds(contender.work())
     while True:
-        often = times[contender.name]
+        count = repetitions[contender.name]
         began = time.process_time()
-        for _ in range(often):
+        for _ in range(count):
             contender.work()
         taken = time.process_time() - began
         if taken >= SHORTEST:
-            return taken / often
-        times[contender.name] = often * 2
+            return taken / count
+        repetitions[contender.name] = count * 2
 
 
 def _compare(job: Job, contender: Contender, ours: Any, result: Any) -> None:
@@ -159,8 +159,8 @@ def _compare(job: Job, contender: Contender, ours: Any, result: Any) -> None:
             job.agree(ours, result)
     except AssertionError as error:
         raise HalfseenError(
-            f"bench: '{contender.name}' and '{job.contenders[0].name}' disagree in '{job.title}', so nothing is timed "
-            f"({_one_line(error)})"
+            f"The results of '{contender.name}' and '{job.contenders[0].name}' differ in '{job.title}', so the "
+            f"benchmark was stopped ({_one_line(error)})"
         ) from None
 
 
@@ -168,7 +168,7 @@ def _one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
-# What `make bench` installs beside us, by package.
+# The other libraries, which `make bench` installs.
 PACKAGES = (
     "bayesianbandits",
     "contextualbandits",
@@ -185,52 +185,53 @@ PACKAGES = (
 
 
 def peer_versions() -> dict[str, str]:
-    """The version of every peer that is installed."""
-    found = {}
+    """Return the versions of the installed other libraries."""
+    versions = {}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
-DGEMM_SIZE = 512  # three matrices of 2 MB: large enough for dgemm to reach its rate, small enough for the cache
-PRODUCTS = 8  # in one sample
-ALONE = 1.2  # the time of all threads, at most, as a multiple of that of the one which asked for the product
+DGEMM_SIZE = 512  # matrices of 2 MB, large enough for dgemm to reach its full rate and small enough for the cache
+PRODUCTS = 8  # matrix products per sample
+SINGLE_THREAD = 1.2  # most processor time of all threads, divided by the time of this thread
 
 
 def dgemm_seconds(samples: int = 5) -> list[float]:
-    """Seconds of one product by this machine's own dgemm, sampled. Refuses to go on if it is not done in one thread:
-    the rate would be wrong, and so would the times of all who use BLAS.
+    """Return samples of the seconds that dgemm takes for one product.
+
+    Raises if dgemm uses several threads, because all measured times would be wrong.
     """
     rng = np.random.default_rng(0)
     a, b, out = rng.normal(size=(3, DGEMM_SIZE, DGEMM_SIZE))
     np.dot(a, b, out=out)
     taken = []
-    alone = time.thread_time()
-    together = time.process_time()
+    this_thread = time.thread_time()
+    all_threads = time.process_time()
     for _ in range(samples):
         began = time.process_time()
         for _ in range(PRODUCTS):
             np.dot(a, b, out=out)
         taken.append((time.process_time() - began) / PRODUCTS)
-    together, alone = time.process_time() - together, time.thread_time() - alone
-    if together > ALONE * alone:
+    all_threads, this_thread = time.process_time() - all_threads, time.thread_time() - this_thread
+    if all_threads > SINGLE_THREAD * this_thread:
         raise HalfseenError(
-            f"bench: expected a BLAS with one thread, got one with {together / alone:.1f}. Set OMP_NUM_THREADS and the "
-            "variables like it to 1 before NumPy is loaded"
+            f"BLAS uses {all_threads / this_thread:.1f} threads instead of one. Set OMP_NUM_THREADS and similar "
+            "variables to 1 before NumPy is imported."
         )
     return taken
 
 
 def dgemm_rate(seconds: list[float]) -> float:
-    """Flops a second, by the best of the samples."""
+    """Return the flops per second of the best sample."""
     return 2.0 * DGEMM_SIZE**3 / min(seconds)
 
 
 def processor() -> str:
-    """The name of the processor, as far as the system tells."""
+    """Return the name of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -241,15 +242,15 @@ def processor() -> str:
 
 
 def machine_facts() -> dict[str, Any]:
-    """What the run was made on."""
-    ours = {name: version(name) for name in ("numpy", "scipy", "numba")}
-    return {"processor": processor(), "cores": os.cpu_count(), "python": platform.python_version()} | ours
+    """Return the processor and the versions of Python and of the numerical packages."""
+    packages = {name: version(name) for name in ("numpy", "scipy", "numba")}
+    return {"processor": processor(), "cores": os.cpu_count(), "python": platform.python_version()} | packages
 
 
 ENVIRONMENT = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 ) | {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "JAX_PLATFORMS": "cpu"}
-PROCESSORS = "HALFSEEN_BENCH_PROCESSORS"  # those the run had before it was held to one; set once it is
+PROCESSORS = "HALFSEEN_BENCH_PROCESSORS"  # the processors that were available before the restart. Set by the restart.
 
 
 def processors() -> set[int]:
@@ -257,10 +258,10 @@ def processors() -> set[int]:
 
 
 def restart_single_threaded(arguments: Sequence[str]) -> None:
-    """Restart this process as `halfseen` with the arguments, held to one thread and one processor; once.
+    """Restart this process as `halfseen` with the arguments, limited to one thread and one processor.
 
-    A restart, because a BLAS that is loaded already keeps the threads it has, and what a command line loads before its
-    command is reached is not for the command to know.
+    A restart is needed because the number of BLAS threads cannot be changed after NumPy was imported. A restarted
+    process is not restarted again.
     """
     if PROCESSORS in os.environ:
         return

@@ -1,9 +1,9 @@
-"""Does the hidden block pay? The truth in every named world, and what `health()` of an adaptive agent says of it.
+"""Compares the verdicts of `health()` on the use of the hidden features with the truth in every named world.
 
     python -m benchmarks.hidden_block --seeds 20 --first-seed 0
 
-The truth is found without the examination: the true model filters the true observations, every arm's rewards are
-regressed on each description of the context by least squares, and errors are counted in blocks left out.
+The truth is computed without the examination. The true model filters the observations, the rewards of every arm are
+regressed on each description of the context by least squares, and the errors are measured on held-out blocks.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ BLOCKS = 10
 
 
 def share_explained(contexts: Floats, rewards: Floats) -> float:
-    """Of all arms' rewards (n, K), the part predicted by least squares on (1, contexts) fitted to the other blocks."""
+    """Return the share of the variance of rewards (n, K) that linear regressions on contexts predict out of sample."""
     features = np.column_stack([np.ones(len(contexts)), contexts])
-    wrong = 0.0
+    squared_errors = 0.0
     for block in np.array_split(np.arange(len(features)), BLOCKS):
-        rest = np.setdiff1d(np.arange(len(features)), block)
-        slopes = np.linalg.lstsq(features[rest], rewards[rest], rcond=None)[0]
-        wrong += float(((rewards[block] - features[block] @ slopes) ** 2).sum())
-    return 1.0 - wrong / float(((rewards - rewards.mean(axis=0)) ** 2).sum())
+        training = np.setdiff1d(np.arange(len(features)), block)
+        slopes = np.linalg.lstsq(features[training], rewards[training], rcond=None)[0]
+        squared_errors += float(((rewards[block] - features[block] @ slopes) ** 2).sum())
+    return 1.0 - squared_errors / float(((rewards - rewards.mean(axis=0)) ** 2).sum())
 
 
 def true_shares(world: World, model: LinearGaussianModel, rounds: Rounds, stream: int) -> Floats:
-    """By y, by the observed block of the filtered context, by all of it, by the context; until the world changes."""
+    """Return the shares explained by y, by the observed part of the filtered context, by all of it, and by the context.
+
+    Only rounds before a change of the world count.
+    """
     until = slice(0, world.changes_after)
     ys, k = rounds.observations[until, stream], world.observed
     rewards = rounds.expected[until, stream] + rounds.reward_noise[until, stream, None]
@@ -53,7 +56,7 @@ def true_shares(world: World, model: LinearGaussianModel, rounds: Rounds, stream
 
 
 def truth_and_verdicts(world: World, seeds: tuple[int, ...], rounds: int) -> tuple[Floats, list[tuple[str, str]]]:
-    """The truth by stream (B, 4), and what adaptive's own history says after so many rounds: hidden, filtering."""
+    """Return the true shares (B, 4), and the verdicts of `adaptive` on hidden features and on filtering."""
     episodes = world.begin(seeds)
     policy = build_policy(AgentSpec("adaptive", {}, "adaptive"), world, episodes, seeds, rounds)
     played = episodes.advance(rounds)
@@ -72,24 +75,24 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3000)
-    asked = parser.parse_args(arguments)
-    seeds = tuple(range(asked.first_seed, asked.first_seed + asked.seeds))
+    given = parser.parse_args(arguments)
+    seeds = tuple(range(given.first_seed, given.first_seed + given.seeds))
     rows = []
     for name, options in WORLDS:
         world = named(name, **options)
         print(f"{world.name} …", file=sys.stderr, flush=True)
-        truth, verdicts = truth_and_verdicts(world, seeds, asked.rounds)
+        truth, verdicts = truth_and_verdicts(world, seeds, given.rounds)
         hidden = truth[:, 2] - truth[:, 1]
         row = {"world": world.name}
         row |= {
             label: f"{100 * truth[:, i].mean():.0f} %"
             for i, label in enumerate(("y", "filtered, observed block", "filtered", "true context"))
         }
-        low, high = (round(100 * float(end), 1) + 0.0 for end in (hidden.min(), hidden.max()))  # + 0.0: never "-0.0"
-        row["hidden block adds"] = f"{low:.1f} to {high:.1f} %"
+        low, high = (round(100 * float(end), 1) + 0.0 for end in (hidden.min(), hidden.max()))  # avoids "-0.0"
+        row["hidden features add"] = f"{low:.1f} to {high:.1f} %"
         for i, label in enumerate(("hidden", "filtering")):
-            said = [verdict[i] for verdict in verdicts]
-            counts = {word: said.count(word) for word in ("much", "some", "little", "none") if word in said}
+            words = [verdict[i] for verdict in verdicts]
+            counts = {word: words.count(word) for word in ("much", "some", "little", "none") if word in words}
             row[f"health: {label} pays"] = ", ".join(f"{word} {count}" for word, count in counts.items())
         rows.append(row)
     print(Table(rows).markdown())

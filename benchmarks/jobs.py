@@ -1,4 +1,4 @@
-"""The jobs by name, in the order in which they are run; and the run of some of them."""
+"""The jobs by name, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ JOBS: dict[str, Callable[[bool], Job]] = {
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """The names asked for, each once; all where none is."""
+    """Return the given names without duplicates, or the names of all jobs if none are given."""
     for name in names:
         if name not in JOBS:
             raise invalid("job", f"one of: {', '.join(JOBS)}", f"'{name}'")
     return list(dict.fromkeys(names)) or list(JOBS)
 
 
-OnJob = Callable[[str, int, int], OnStep]  # name of a job, its number, how many there are
+OnJob = Callable[[str, int, int], OnStep]  # called with the name of a job, its position and the number of jobs
 
 
 def run_jobs(
     jobs: Mapping[str, Callable[[bool], Job]], names: Sequence[str], on_job: OnJob, *, quick: bool = False
 ) -> dict[str, Any]:
-    """Every job named, in turn. dgemm is timed before each of them and its best counts."""
+    """Run the named jobs. dgemm is timed before every job, and its best time counts."""
     products: dict[str, list[float]] = {}
     done = []
     load = [_load()]
@@ -91,12 +91,12 @@ def run_jobs(
 
 
 def _load() -> float:
-    """How many processes the machine was running on average in the last minute; NaN where it does not tell."""
+    """Return the load average of the last minute, or NaN if the system does not provide it."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
 
 
 def add_shares(entry: dict[str, Any], rate: float) -> None:
-    """What the flops of a unit would take in dgemm, and the share of that rate at which each contender does them."""
+    """Add the time that dgemm would take for the flops of a unit, and the rate of each contender relative to dgemm."""
     entry["limit_microseconds"] = 1e6 * entry["flops"] / rate
     for row in entry["contenders"]:
         row["dgemm_share"] = entry["limit_microseconds"] / row["microseconds"]
@@ -104,7 +104,7 @@ def add_shares(entry: dict[str, Any], rate: float) -> None:
 
 @contextmanager
 def job_progress() -> Iterator[OnJob]:
-    """Show a bar on stderr while jobs run, or a line a job where that is no terminal."""
+    """Show a bar on stderr while jobs run, or one line per job if stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -114,19 +114,19 @@ def job_progress() -> Iterator[OnJob]:
     task = bar.add_task("", total=1.0, doing="")
     began = time.perf_counter()
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     def on_job(name: str, number: int, count: int) -> OnStep:
+        description = f"{name} ({number + 1} of {count})"
         if bar.disable:
-            say(f"{name} ({number + 1} of {count})")
+            print_line(description)
 
         def on_step(doing: str, share: float) -> None:
-            place = f"{name} ({number + 1} of {count})"
-            bar.update(task, description=place, doing=doing, completed=(number + share) / count)
+            bar.update(task, description=description, doing=doing, completed=(number + share) / count)
 
         return on_step
 
     with bar:
         yield on_job
-    say(f"done in {duration(time.perf_counter() - began)}")
+    print_line(f"done in {duration(time.perf_counter() - began)}")

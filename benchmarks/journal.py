@@ -1,8 +1,9 @@
-"""The journal and the engine: commits that are shared, a long stream made ready, many streams in memory.
+"""The journal and the engine: shared commits, loading a long stream, and the memory of many streams.
 
     python -m benchmarks.journal [shared] [long] [many]
 
-Not a job among the others: it is ours alone, and takes minutes. Prints a table; writes results/bench/journal.json.
+It takes minutes, prints a table and writes results/bench/journal.json. It is not part of `halfseen bench`, because it
+compares halfseen with nothing else.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ from halfseen.service.engine.loaded_stream import LoadedStream, compress_snapsho
 from halfseen.service.schemas import DecisionRequest, EngineSettings, RewardRequest, StreamSpec
 
 OBSERVED, LATENT, ARMS = 10, 20, 15
-CALLERS, SLOWER = 64, 0.002  # seconds that are added to every commit
+CALLERS, COMMIT_DELAY = 64, 0.002  # seconds that are added to every commit
 LONG, MANY = 1_000_000, 10_000
-SINCE = EngineSettings().snapshot_every - 1  # events after the last snapshot: as many as there can be
+SINCE = EngineSettings().snapshot_every - 1  # the largest possible number of events after the last snapshot
 SEED = 3
 
 
 class SlowDisk(SqliteJournal):
-    """SQLite as it is, on a disk whose sync takes 2 ms more. The sleep lets other threads run, as a sync does."""
+    """SQLite on a disk whose sync takes 2 ms longer. The sleep lets other threads run, as a sync does."""
 
     def commit(self) -> None:
-        time.sleep(SLOWER)
+        time.sleep(COMMIT_DELAY)
         super().commit()
 
 
 def shared() -> list[dict[str, Any]]:
-    """Requests a second of 64 callers on one stream, commits shared against one commit a request."""
+    """Compare the requests per second of 64 callers on one stream with shared commits and with one commit each."""
     from halfseen.service.engine.store import StreamStore
     from halfseen.service.metrics import Metrics
 
@@ -73,23 +74,23 @@ def shared() -> list[dict[str, Any]]:
             return requests / seconds
 
     alone, together = [], []
-    for _ in range(3):  # interleaved, the best of each
+    for _ in range(3):  # in turn, and the best of each counts
         alone.append(asyncio.run(rate(1, 192)))
         together.append(asyncio.run(rate(2_000, 3_200)))
     times = max(together) / max(alone)
     return [
         {
-            "what": f"one commit a request, {CALLERS} callers, sync + 2 ms",
+            "measurement": f"one commit per request, {CALLERS} callers, sync + 2 ms",
             "value": f"{max(alone):.0f} /s",
-            "wanted": "",
+            "aim": "",
         },
-        {"what": "commits shared", "value": f"{max(together):.0f} /s", "wanted": ""},
-        {"what": "ratio", "value": f"{times:.1f}", "wanted": "≥ 10"},
+        {"measurement": "shared commits", "value": f"{max(together):.0f} /s", "aim": ""},
+        {"measurement": "ratio", "value": f"{times:.1f}", "aim": "≥ 10"},
     ]
 
 
-def _record(spec: StreamSpec, count: int) -> Iterator[Event]:
-    """`count` events: a stream whose arms were drawn by lot, every decision rewarded."""
+def _events(spec: StreamSpec, count: int) -> Iterator[Event]:
+    """Yield `count` events of a stream whose arms are drawn at random and whose decisions are all rewarded."""
     rng = np.random.default_rng(SEED)
     k = int(spec.observed)  # type: ignore[call-overload]
     yield Event(1, 1, None, events.Created(msgspec.to_builtins(spec)))
@@ -108,8 +109,8 @@ def _record(spec: StreamSpec, count: int) -> Iterator[Event]:
             yield Event(seq, 1000 * seq, identity, reward)
 
 
-def _ready(agent: str, observed: int, count: int) -> dict[str, Any]:
-    """Seconds from opening the database to the first answer of a stream with `count` events."""
+def _first_decision(agent: str, observed: int, count: int) -> dict[str, Any]:
+    """Measure the time from opening the database to the first decision of a stream with `count` events."""
     spec = StreamSpec(name="s", observed=observed, arms=ARMS, agent=agent, seed=SEED)
     with tempfile.TemporaryDirectory() as folder:
         url = str(Path(folder) / "j.db")
@@ -117,17 +118,17 @@ def _ready(agent: str, observed: int, count: int) -> dict[str, Any]:
         row = StreamRow(
             0, "s", msgspec.json.encode(spec).decode(), [(arm, True) for arm in range(ARMS)], 0, 0, 0, 1, 1
         )  # fmt: skip
-        loaded, held = LoadedStream(spec), []
+        loaded, unwritten = LoadedStream(spec), []
         with journal.transaction():
             journal.create_stream(row)
-            for event in _record(spec, count):
+            for event in _events(spec, count):
                 loaded.fold([event])
-                held.append((row.id, event))
-                if len(held) == 10_000 or event.seq == count:
+                unwritten.append((row.id, event))
+                if len(unwritten) == 10_000 or event.seq == count:
                     row.version, row.decisions, row.rewards = event.seq, loaded.decisions, loaded.rewards
                     row.updated = event.time
-                    journal.append([row], held)
-                    held = []
+                    journal.append([row], unwritten)
+                    unwritten = []
                 if event.seq == count - SINCE:
                     journal.save_snapshot(row.id, event.seq, compress_snapshot(loaded.to_bytes()))
         journal.close()
@@ -138,22 +139,25 @@ def _ready(agent: str, observed: int, count: int) -> dict[str, Any]:
             await engine.decide("s", DecisionRequest([0.1] * observed))
             seconds, work = time.perf_counter() - began, time.process_time() - worked
             assert engine.metrics.registry.get_sample_value("halfseen_loads_without_snapshot_total") == 0
-            engine._store.loaded.clear()  # nothing to keep: the next repeat is to find the same
+            engine._store.loaded.clear()  # so that closing saves no snapshot, and the next repetition is the same
             await engine.close()
             return seconds, work
 
         seconds, work = min(asyncio.run(first_answer()) for _ in range(3))
-    what = f"{agent} with {count:,} events, {SINCE:,} of them since its snapshot, to its first answer"
-    return {"what": what, "value": f"{seconds:.2f} s, {work:.2f} s of them at work", "wanted": "< 2 s"}
+    measurement = (
+        f"time until the first decision of a {agent} stream with {count:,} events, {SINCE:,} of them after its snapshot"
+    )
+    value = f"{seconds:.2f} s, of which {work:.2f} s processor time"
+    return {"measurement": measurement, "value": value, "aim": "< 2 s"}
 
 
 def long() -> list[dict[str, Any]]:
-    """A stream with a million events; and one of `adaptive`, whose state is bounded by its history, not by its age."""
-    return [_ready("ts-pco", LATENT, LONG), _ready("adaptive", OBSERVED, 40_000)]
+    """Measure a stream with a million events, and a shorter stream of `adaptive`, whose history is limited."""
+    return [_first_decision("ts-pco", LATENT, LONG), _first_decision("adaptive", OBSERVED, 40_000)]
 
 
 def many() -> list[dict[str, Any]]:
-    """Memory of a process that holds 10,000 streams of `kf-ts`, each of which has decided and been rewarded."""
+    """Measure the memory of a process with 10,000 loaded streams of `kf-ts`, all with decisions and rewards."""
     rng = np.random.default_rng(SEED)
     model = {
         "transition": (0.9 * np.linalg.qr(rng.normal(size=(LATENT, LATENT)))[0]).tolist(),
@@ -183,16 +187,17 @@ def many() -> list[dict[str, Any]]:
 
     empty, used, held = asyncio.run(hold())
     adaptive = LoadedStream(StreamSpec(name="s", observed=OBSERVED, arms=ARMS, agent="adaptive", seed=SEED)).nbytes
-    streams = f"{held:,} streams of kf-ts held (d = 20, k = 10, K = 15)"
+    streams = f"{held:,} loaded streams of kf-ts (d = 20, k = 10, K = 15)"
+    one_adaptive = "memory of one stream of adaptive (k = 10, K = 15)"
     return [
-        {"what": f"memory with {streams}", "value": f"{used:.2f} GB", "wanted": "< 2 GB"},
-        {"what": "before the first of them", "value": f"{empty:.2f} GB", "wanted": ""},
-        {"what": "one stream of adaptive (k = 10, K = 15)", "value": f"{adaptive / 1e6:.1f} MB", "wanted": ""},
+        {"measurement": f"memory with {streams}", "value": f"{used:.2f} GB", "aim": "< 2 GB"},
+        {"measurement": "memory before the first stream", "value": f"{empty:.2f} GB", "aim": ""},
+        {"measurement": one_adaptive, "value": f"{adaptive / 1e6:.1f} MB", "aim": ""},
     ]
 
 
 def _resident_memory() -> float:
-    """Gigabytes."""
+    """Return the resident memory of this process in gigabytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e9
 

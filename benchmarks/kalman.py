@@ -1,8 +1,8 @@
-"""The Kalman filter: one step online, and a whole series with its log-likelihood.
+"""The Kalman filter: one online step, and a whole series with its log-likelihood.
 
-Flops of a step online: the gain has settled, so `filter_flops(d, k)`; peers go on computing theirs, and the covariance.
-Of a series, also k² + 2k a step for the surprise eᵀS⁻¹e by a known triangular root of S⁻¹; the first rounds, in which
-the gain is still to settle, are counted like the others: there are few of them.
+An online step takes `filter_flops(d, k)`, because the gain has converged; other libraries still compute the gain and
+the covariance. A step of a series takes another k² + 2k flops for eᵀS⁻¹e with a known triangular root of S⁻¹. The few
+rounds before the gain has converged are counted like the others.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def step_job(quick: bool = False) -> Job:
                 x, P = other.update(*other.predict_next(x, P), y)[:2]
             return x[0, :, 0]
 
-        return Contender(label, steps, STEPS, "made for many series at once")
+        return Contender(label, steps, STEPS, "designed for many series at once")
 
     def dynamax(module: Any, label: str) -> Contender:
         import jax
@@ -92,7 +92,7 @@ def step_job(quick: bool = False) -> Job:
                 x, P = step(x, P, y)
             return np.asarray(x)
 
-        return Contender(label, steps, STEPS, "jitted, its filter on a series of one")
+        return Contender(label, steps, STEPS, "jitted filter of a series of one step")
 
     job = Job(
         "Kalman step online",
@@ -105,7 +105,7 @@ def step_job(quick: bool = False) -> Job:
     job.enter("pykalman", "pykalman", pykalman)
     job.enter("simdkalman", "simdkalman", simdkalman)
     job.enter("dynamax", "dynamax.linear_gaussian_ssm", dynamax)
-    job.absent.append("statsmodels: has no filter that steps; `extend` filters a new series")
+    job.absent.append("statsmodels: cannot filter step by step; `extend` filters a new series")
     return job
 
 
@@ -133,7 +133,7 @@ ROUNDS, SLOW_ROUNDS = 5000, 500
 
 
 def numpy_filter(model, ys):
-    """The textbook loop."""
+    """Run the textbook Kalman filter."""
     D, Q, R = model.transition, model.process_cov, model.observation_cov
     A, x, P = model.observation, model.initial_mean, model.initial_cov
     means, log_likelihood = np.empty((len(ys), len(x))), 0.0
@@ -148,7 +148,7 @@ def numpy_filter(model, ys):
 
 
 def series_flops(d: int, k: int) -> int:
-    """The filter; then w = We with W a triangle, and wᵀw."""
+    """Return the flops of the filter, of w = We with a triangular W, and of wᵀw."""
     return filter_flops(d, k) + 2 * triangle(k) - k + 2 * k
 
 
@@ -172,7 +172,7 @@ def series_job(quick: bool = False) -> Job:
             result = other.filter()
             return result.filtered_state.T, result.llf
 
-        return Contender(label, run, ROUNDS, "its default filter", at_least=20.0)
+        return Contender(label, run, ROUNDS, "default filter", at_least=20.0)
 
     def dynamax(module: Any, label: str) -> Contender:
         import jax
@@ -216,18 +216,18 @@ def series_job(quick: bool = False) -> Job:
                 short[None], 0, initial_value=first_mean, initial_covariance=first_cov, filtered=True, smoothed=False,
                 log_likelihood=True, observations=False,
             )  # fmt: skip
-            constant = 0.5 * short.size * np.log(2 * np.pi)  # which it leaves out
+            constant = 0.5 * short.size * np.log(2 * np.pi)  # simdkalman leaves this constant out
             return result.filtered.states.mean[0], result.log_likelihood[0] - constant
 
-        return Contender(label, run, SLOW_ROUNDS, "one series; made for many at once")
+        return Contender(label, run, SLOW_ROUNDS, "one series; designed for many at once")
 
     def agree(one, other):
-        """The means, and the log-likelihood where there is one."""
+        """Compare the means, and the log-likelihoods of libraries that compute one."""
         n = len(other[0])
         np.testing.assert_allclose(one[0][:n], other[0], atol=1e-6)
         if other[1] is not None:
-            want = one[1] if n == ROUNDS else model.filter(ys[:n]).log_likelihood
-            np.testing.assert_allclose(want, other[1], rtol=1e-8)
+            expected = one[1] if n == ROUNDS else model.filter(ys[:n]).log_likelihood
+            np.testing.assert_allclose(expected, other[1], rtol=1e-8)
 
     job = Job(
         f"Kalman filter of a series of {ROUNDS:,}",

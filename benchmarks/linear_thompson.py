@@ -1,10 +1,10 @@
-"""Linear Thompson sampling on a context that is fully seen, through public APIs: decide + learn.
+"""Linear Thompson sampling on a fully observed context through public APIs: decide + learn.
 
-Flops of a round: every arm scored and one of them taught, `score_flops(d, K) + learn_flops(d)`.
+A round scores all arms and updates one of them, which takes `score_flops(d, K) + learn_flops(d)`.
 
-Peers decide and learn by their public APIs, in the cheapest way we found. All start from the same prior, N(0, I) with
-unit noise. What is compared is the posterior mean of every arm after one history that was dealt to all of them; the
-draws, and so the decisions, are each library's own.
+Other libraries decide and learn through their public APIs, in the fastest way that was found. All start from the prior
+N(0, I) with unit noise. The comparison checks the posterior mean of every arm after the same history. The random draws,
+and therefore the decisions, differ between libraries.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import halfseen as hs
 from benchmarks.harness import Contender, Job
 from benchmarks.problem import ARMS, LATENT, learn_flops, score_flops
 
-ROUNDS, PEER_ROUNDS = 300, 60  # fewer for those that take their time
+ROUNDS, PEER_ROUNDS = 300, 60  # fewer for libraries that are slower
 
 
 class NumpyLinTS:
-    """Vectorised over arms: scores from B⁻¹, rank-one updates."""
+    """Linear Thompson sampling in NumPy, vectorised over arms, with rank-one updates of B⁻¹."""
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
@@ -85,10 +85,12 @@ def job(quick: bool = False) -> Job:
         "round",
         flops(LATENT, ARMS),
         [
-            Contender("halfseen", ours, ROUNDS, "`ts-pco`, propensities not asked for", our_arms),
-            Contender("halfseen, with propensities", with_propensities, ROUNDS, "exact, of all arms", our_arms),
+            Contender("halfseen", ours, ROUNDS, "`ts-pco`, propensities not computed", our_arms),
             Contender(
-                "NumPy, vectorised over arms", numpy_loop, ROUNDS, "no checks, no record of decisions", numpy_arms
+                "halfseen, with propensities", with_propensities, ROUNDS, "exact propensities of all arms", our_arms
+            ),
+            Contender(
+                "NumPy, vectorised over arms", numpy_loop, ROUNDS, "no checks, no history of decisions", numpy_arms
             ),
         ],
         lambda one, other: np.testing.assert_allclose(one, other, atol=1e-6),
@@ -100,12 +102,12 @@ def job(quick: bool = False) -> Job:
 
 @dataclass(frozen=True)
 class History:
-    """A history to learn from: contexts (n, d), the arms played (n,), their rewards (n,)."""
+    """The history that all contenders learn from."""
 
-    contexts: np.ndarray
-    arms: np.ndarray
-    rewards: np.ndarray
-    count: int  # of arms
+    contexts: np.ndarray  # (n, d)
+    arms: np.ndarray  # (n,)
+    rewards: np.ndarray  # (n,)
+    count: int  # number of arms
 
 
 def _mabwiser(module: Any, label: str, history: History) -> Contender:
@@ -143,7 +145,7 @@ def _contextual(module: Any, label: str, history: History) -> Contender:
     def arms() -> np.ndarray:
         return np.stack([one.model.coef_.ravel() for one in fitted()._oracles.algos])
 
-    return Contender(label, play, PEER_ROUNDS, 'LinTS, method="chol", its fastest here', arms)
+    return Contender(label, play, PEER_ROUNDS, 'LinTS, method="chol", its fastest method here', arms)
 
 
 def _bayesian(module: Any, label: str, history: History) -> Contender:
@@ -186,44 +188,44 @@ def _river(module: Any, label: str, history: History) -> Contender:
 
     def arms() -> np.ndarray:
         policy, size = fitted(), history.contexts.shape[1]
-        ones = [{at: float(at == one) for at in range(size)} for one in range(size)]
-        return np.array([[policy._bayes_lin_regs[arm].predict_one(one) for one in ones] for arm in names])
+        units = [{entry: float(entry == axis) for entry in range(size)} for axis in range(size)]
+        return np.array([[policy._bayes_lin_regs[arm].predict_one(unit) for unit in units] for arm in names])
 
     return Contender(
-        label, play, PEER_ROUNDS, "contexts ready as dicts", arms, differs="LinUCB, no sampling; the same posterior"
+        label, play, PEER_ROUNDS, "contexts prepared as dicts", arms, differs="LinUCB without sampling, same posterior"
     )
 
 
 def _vowpal(module: Any, label: str, history: History) -> Contender:
     workspace = module.Workspace(f"--cb_explore {history.count} --bag 5 --noconstant --quiet")
-    line = "|c " + " ".join(f"{at}:%.9g" for at in range(history.contexts.shape[1]))
+    line = "|c " + " ".join(f"{entry}:%.9g" for entry in range(history.contexts.shape[1]))
     texts = [line % tuple(c) for c in history.contexts.tolist()]
     rewards = history.rewards.tolist()
     uniforms = np.random.default_rng(0).random(len(rewards)).tolist()
 
     def play() -> list[list[float]]:
-        shares_seen = []
+        propensities = []
         for text, reward, u in zip(texts, rewards, uniforms, strict=True):
-            shares = workspace.predict(text)
-            arm, below = 0, shares[0]
-            while below < u and arm < history.count - 1:
+            probabilities = workspace.predict(text)
+            arm, cumulative = 0, probabilities[0]
+            while cumulative < u and arm < history.count - 1:
                 arm += 1
-                below += shares[arm]
-            workspace.learn(f"{arm + 1}:{-reward}:{shares[arm]} {text}")
-            shares_seen.append(shares)
-        return shares_seen
+                cumulative += probabilities[arm]
+            workspace.learn(f"{arm + 1}:{-reward}:{probabilities[arm]} {text}")
+            propensities.append(probabilities)
+        return propensities
 
-    def check(shares: list[list[float]]) -> None:
-        assert np.shape(shares) == (len(rewards), history.count)
-        np.testing.assert_allclose(np.sum(shares, axis=1), 1.0, atol=1e-4)
-        assert np.ptp(shares[-1]) > 0, "it has learnt nothing"
+    def check(propensities: list[list[float]]) -> None:
+        assert np.shape(propensities) == (len(rewards), history.count)
+        np.testing.assert_allclose(np.sum(propensities, axis=1), 1.0, atol=1e-4)
+        assert np.ptp(propensities[-1]) > 0, "Vowpal Wabbit has learnt nothing"
 
     return Contender(
         label,
         play,
         len(rewards),
-        "`--cb_explore --bag 5`, contexts ready as text",
-        differs="not LinTS: 5 bootstrapped gradient learners, which give the probabilities of all arms with the choice",
+        "`--cb_explore --bag 5`, contexts prepared as text",
+        differs="not LinTS but 5 bootstrapped gradient learners, which also return the probabilities of all arms",
         check=check,
         at_least=5.0,
     )

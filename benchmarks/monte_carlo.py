@@ -1,11 +1,12 @@
-"""Monte Carlo of the whole pipeline on one core: rounds of `kf-ts` and `emkf-ts` in `orbit`, world included.
+"""Monte Carlo simulation of `kf-ts` and `emkf-ts` in `orbit` on one core, including the world.
 
-Flops of a round: the context moves and pays, Dx + ε and μ_a·x for every arm; the filter, its gain settled; every arm is
-scored and one taught. `emkf-ts` adds the sums of x̂x̂ᵀ, twice for the two ends of a step, and of x̂'x̂ᵀ. Its refits, one in
-200 rounds, the rounds it takes the gain to settle after one, and all random draws (36 normals a round) are not counted.
+The flops of a round are those of the world (Dx + ε, and μ_a·x for every arm), of the filter with a converged gain, of
+the scores of all arms and of the update of one arm. `emkf-ts` also needs the sums of x̂x̂ᵀ at both ends of a step and of
+x̂'x̂ᵀ. Its refits every 200 rounds, the rounds after a refit until the gain has converged again, and the random draws (36
+normal variates per round) are not counted.
 
-The same in NumPy, a stream at a time, as one writes it first, and batched over streams; and in JAX, one stream written
-as a scan over rounds, vmapped over streams, jitted, in float64. All are handed what `hs.run` draws.
+The other contenders are NumPy for one stream, NumPy batched over streams, and JAX, which scans over rounds and uses
+vmap over streams, jitted and in float64. For the comparison of results all are given the random draws of `hs.run`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from halfseen.kernels.choice import NORMAL
 from halfseen.kernels.random import Purpose, normal_series, normals, stream_keys
 from halfseen.worlds import named
 
-SEEDS, ROUNDS, QUICK_ROUNDS, SLOW_ROUNDS, ALIKE = 64, 2000, 600, 400, 150
+SEEDS, ROUNDS, QUICK_ROUNDS, SLOW_ROUNDS, COMPARED = 64, 2000, 600, 400, 150
 WINDOW = 200  # rounds between two refits of `emkf-ts`
-HOLD_AFTER = 200  # rounds; in `orbit` the gain has settled by then
+HOLD_AFTER = 200  # rounds after which the gain in `orbit` has converged
 
 
 def agent_flops(d: int, k: int, arms: int, *, learns_model: bool = False) -> int:
-    """Of a round, without the world."""
+    """Return the flops of a round without the world."""
     refit = 4 * triangle(d) + product_flops(d, d) if learns_model else 0
     return filter_flops(d, k) + score_flops(d, arms) + learn_flops(d) + refit
 
@@ -46,13 +47,13 @@ def flops(d: int, k: int, arms: int, *, learns_model: bool) -> int:
 
 
 def agree(one: np.ndarray, other: np.ndarray) -> None:
-    """The same decisions (streams, rounds) on the same draws, until rounding first tips one.
+    """Compare the decisions (streams, rounds) in the first rounds, and allow 5 % of the streams to differ.
 
-    From then on a stream goes its own way, so a few in the first rounds are let pass.
+    The random draws are the same, but a rounding error can change a decision and then all later decisions.
     """
-    streams, rounds = len(other), min(other.shape[1], ALIKE)
+    streams, rounds = len(other), min(other.shape[1], COMPARED)
     same = (one[:streams, :rounds] == other[:, :rounds]).mean(axis=1)
-    assert (same == 1.0).mean() >= 0.95, f"only {(same == 1.0).sum()} of {streams} streams decide alike"
+    assert (same == 1.0).mean() >= 0.95, f"only {(same == 1.0).sum()} of {streams} streams make the same decisions"
 
 
 def job(agent: str, quick: bool = False) -> Job:
@@ -66,9 +67,9 @@ def job(agent: str, quick: bool = False) -> Job:
 
     def with_jax(module: Any, label: str, *, held: bool) -> Contender:
         name = f"{label}, vmap + scan" + (", gain held" if held else "")
-        handed, drawing = jax_compiled(draws, start, held=held)
-        note = "draws its own" + ("; gain held after 200 rounds" if held else "")
-        return Contender(name, drawing, seeds * rounds, note, handed, at_least=3.0)
+        on_given_draws, on_own_draws = jax_compiled(draws, start, held=held)
+        note = "generates its own random draws" + ("; gain held constant after 200 rounds" if held else "")
+        return Contender(name, on_own_draws, seeds * rounds, note, on_given_draws, at_least=3.0)
 
     job = Job(
         f"Monte Carlo of {agent}, one core",
@@ -80,13 +81,13 @@ def job(agent: str, quick: bool = False) -> Job:
                 "NumPy loop",
                 lambda: one_stream(draws.first(1, SLOW_ROUNDS), start),
                 SLOW_ROUNDS,
-                "one stream; draws handed to it",
+                "one stream; random draws are given",
             ),
             Contender(
                 "NumPy, batched",
                 lambda: batched(draws, start),
                 seeds * rounds,
-                "draws handed to it" if learns else "gain held after 200 rounds; draws handed to it",
+                "random draws are given" if learns else "gain held constant after 200 rounds; random draws are given",
             ),
         ],
         agree,
@@ -100,9 +101,9 @@ def job(agent: str, quick: bool = False) -> Job:
 
 
 def breakdown_job(quick: bool = False) -> Job:
-    """Where the time of `hs.run` goes: the world, filtering, choosing and learning; what is left keeps the record.
+    """Return the job that divides the time of `hs.run` into the world, filtering, and choosing and learning.
 
-    Flops are those of the whole for every part.
+    The rest of the time stores the trajectories. For every part, the flops of the whole round are used.
     """
     agent = "kf-ts"
     total, seeds, world = QUICK_ROUNDS if quick else ROUNDS, tuple(range(SEEDS)), named("orbit")
@@ -118,7 +119,7 @@ def breakdown_job(quick: bool = False) -> Job:
     chunks = [episodes.advance(min(CHUNK, total - start)) for start in range(0, total, CHUNK)]
 
     def played() -> tuple[float, float, np.ndarray]:
-        """Seconds of filtering, seconds of choosing and learning, and the arms (S, T)."""
+        """Return the seconds of filtering, the seconds of choosing and learning, and the arms (S, T)."""
         policy = build_policy(AgentSpec(agent), world, episodes, seeds, total)
         filtering = choosing = 0.0
         arms, clock, start = np.empty((SEEDS, total), dtype=np.int64), time.thread_time, 1
@@ -148,8 +149,10 @@ def breakdown_job(quick: bool = False) -> Job:
         "round",
         flops(LATENT, OBSERVED, ARMS, learns_model=False),
         [
-            Contender("hs.run", whole, units, "all of it"),
-            Contender("the world", the_world, units, "contexts, payoffs, all draws but the agent's", check=all_rounds),
+            Contender("hs.run", whole, units, "the whole run"),
+            Contender(
+                "the world", the_world, units, "contexts, rewards, all draws except the agent's", check=all_rounds
+            ),
             Contender("filter", played, units, "", lambda: played()[2], lambda one: one[0]),
             Contender(
                 "choose and learn", played, units, "scores, draws, choice", lambda: played()[2], lambda one: one[1]
@@ -162,7 +165,7 @@ def breakdown_job(quick: bool = False) -> Job:
 
 @dataclass(frozen=True)
 class Draws:
-    """B streams, T rounds; all standard normal but the models."""
+    """The models and the standard normal draws of B streams and T rounds."""
 
     transition: np.ndarray  # D (B, d, d)
     arm_params: np.ndarray  # μ (B, K, d)
@@ -187,7 +190,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class LearntStart:
-    """Where `emkf-ts` starts: D̂ (B, d, d); Q̂ is I."""
+    """The initial D̂ (B, d, d) of `emkf-ts`. The initial Q̂ is I."""
 
     transition: np.ndarray
 
@@ -212,7 +215,7 @@ def draws_of(seeds: Sequence[int], rounds: int) -> Draws:
 
 
 def one_stream(draws: Draws, start: LearntStart | None) -> np.ndarray:
-    """Arms (1, T) of the first stream: vectorised over arms, nothing else. With a `start` it learns the model."""
+    """Return the arms (1, T) of the first stream, vectorised over arms only. With a `start`, the model is learned."""
     D, mu, context = draws.transition[0], draws.arm_params[0], draws.context[0]
     rounds, (arms, d) = draws.process.shape[1], mu.shape
     A, z = np.eye(OBSERVED, d), draws.choice[0]
@@ -241,10 +244,10 @@ def one_stream(draws: Draws, start: LearntStart | None) -> np.ndarray:
 
 
 def batched(draws: Draws, start: LearntStart | None) -> np.ndarray:
-    """Arms (B, T) of all streams, a round at a time; a gain that has settled is computed no more."""
+    """Return the arms (B, T) of all streams, round by round. A gain that has converged is not computed again."""
     D, mu, context = draws.transition, draws.arm_params, draws.context
     (streams, rounds, d), k, arms = draws.process.shape, OBSERVED, mu.shape[1]
-    everyone, diagonal = np.arange(streams), np.arange(k)
+    rows, diagonal = np.arange(streams), np.arange(k)
     D_hat, Q_hat = (D, draws.process_std**2 * np.eye(d)) if start is None else (start.transition, np.eye(d))
     x, P = np.zeros((streams, d)), np.tile(np.eye(d), (streams, 1, 1))
     inverse, f = np.tile(np.eye(d), (streams, arms, 1, 1)), np.zeros((streams, arms, d))
@@ -258,7 +261,7 @@ def batched(draws: Draws, start: LearntStart | None) -> np.ndarray:
             S[:, diagonal, diagonal] *= 1 + 1e-9
             gain = np.linalg.solve(S, P[:, :k]).swapaxes(1, 2)
             M = P - gain @ P[:, :k]
-            if start is not None:  # Joseph's form: a model learnt on the way may be unstable, and P must not suffer
+            if start is not None:  # Joseph's form, because the estimated model may be unstable
                 noise = 1e-9 / (1 + 1e-9) * S[:, diagonal, diagonal]
                 M = M - (M[:, :, :k] - gain * noise[:, None, :]) @ gain.swapaxes(1, 2)
             P = 0.5 * (M + M.swapaxes(1, 2))
@@ -267,11 +270,11 @@ def batched(draws: Draws, start: LearntStart | None) -> np.ndarray:
         image = (inverse.reshape(streams, arms * d, d) @ x[:, :, None]).reshape(streams, arms, d)
         spread = np.sqrt((image @ x[:, :, None])[:, :, 0])
         arm = np.argmax((image * f).sum(axis=2) + spread * draws.choice[:, t], axis=1)
-        reward = (mu[everyone, arm] * context).sum(axis=1) + draws.reward_std * draws.reward[:, t]
-        image = image[everyone, arm]
+        reward = (mu[rows, arm] * context).sum(axis=1) + draws.reward_std * draws.reward[:, t]
+        image = image[rows, arm]
         scale = 1.0 / (1.0 + (x * image).sum(axis=1))
-        inverse[everyone, arm] -= (scale[:, None] * image)[:, :, None] * image[:, None, :]
-        f[everyone, arm] += reward[:, None] * x
+        inverse[rows, arm] -= (scale[:, None] * image)[:, :, None] * image[:, None, :]
+        f[rows, arm] += reward[:, None] * x
         played[:, t] = arm
         if start is not None:
             estimates[:, t % WINDOW] = x
@@ -281,7 +284,7 @@ def batched(draws: Draws, start: LearntStart | None) -> np.ndarray:
 
 
 def refitted(estimates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """D̂ and Q̂ of the paper's Algorithm 1 from filtered means (B, n, d)."""
+    """Return D̂ and Q̂ of the paper's Algorithm 1 from filtered means (B, n, d)."""
     a, b = estimates[:, :-1], estimates[:, 1:]
     d = a.shape[2]
     X, Psi = a.swapaxes(1, 2) @ a, b.swapaxes(1, 2) @ a
@@ -292,7 +295,10 @@ def refitted(estimates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def jax_compiled(draws: Draws, start: LearntStart | None, *, held: bool) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Two ways to play: on the draws handed over, arms (B, T); and on draws of its own, which is what is timed."""
+    """Return two functions that play all rounds: with the given draws, returning arms (B, T), and with JAX's own draws.
+
+    The first is compared with the other contenders, and the second is timed.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -306,13 +312,13 @@ def jax_compiled(draws: Draws, start: LearntStart | None, *, held: bool) -> tupl
         noise = 1e-9 * jnp.diag(P)[:k]
         gain = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(P[:k, :k] + jnp.diag(noise)), True), P[:k]).T
         P = P - gain @ P[:k]
-        if start is not None:  # Joseph's form: a model learnt on the way may be unstable, and P must not suffer
+        if start is not None:  # Joseph's form, because the estimated model may be unstable
             P = P - (P[:, :k] - gain * noise) @ gain.T
             P = 0.5 * (P + P.T)
         return gain, P
 
     def play_round(model: Any, gain: Any, D: Any, state: Any, drawn: Any) -> tuple[Any, Any]:
-        """World, mean, choice and learning, with the gain of this round."""
+        """Play a round: the world, the filtered mean, the choice and the update, given the gain."""
         D_true, mu = model
         context, x, C, m = state
         process, noise, z = drawn
@@ -347,8 +353,8 @@ def jax_compiled(draws: Draws, start: LearntStart | None, *, held: bool) -> tupl
         before, after = (jax.tree.map(lambda a, window=window: a[window], drawn) for window in windows)
         (state, P), first = exact(model, D, Q, carry, before)
         gain, _P = covariance_step(D, Q, P)
-        rest = jax.lax.scan(lambda state, inputs: play_round(model, gain, D, state, inputs), state, after)[1]
-        return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first[:2], rest)
+        second = jax.lax.scan(lambda state, inputs: play_round(model, gain, D, state, inputs), state, after)[1]
+        return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first[:2], second)
 
     def learnt(model: Any, D_start: Any, context: Any, drawn: Any) -> Any:
         def window(carry: Any, inputs: Any) -> Any:
@@ -375,13 +381,13 @@ def jax_compiled(draws: Draws, start: LearntStart | None, *, held: bool) -> tupl
 
     stream = known if start is None else learnt
     D_start = draws.transition if start is None else start.transition
-    told = jax.device_put(((draws.transition, draws.arm_params), D_start, draws.context))
+    inputs = jax.device_put(((draws.transition, draws.arm_params), D_start, draws.context))
     random_keys = jax.random.split(jax.random.key(0), streams)
-    on_handed, on_own = jax.jit(jax.vmap(stream)), jax.jit(jax.vmap(with_own_draws))
+    given_draws, own_draws = jax.jit(jax.vmap(stream)), jax.jit(jax.vmap(with_own_draws))
 
-    def handed() -> np.ndarray:
-        played, regret = on_handed(*told, (draws.process, draws.reward, draws.choice))
-        assert np.isfinite(regret).all(), "not a number in what JAX computes"
+    def on_given_draws() -> np.ndarray:
+        played, regret = given_draws(*inputs, (draws.process, draws.reward, draws.choice))
+        assert np.isfinite(regret).all(), "The regret that JAX computes is not finite."
         return np.asarray(played)
 
-    return handed, lambda: jax.block_until_ready(on_own(*told, random_keys))
+    return on_given_draws, lambda: jax.block_until_ready(own_draws(*inputs, random_keys))

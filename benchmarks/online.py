@@ -1,10 +1,11 @@
-"""One online round of an agent through the public API: decide + learn, a stream at a time.
+"""One online round of an agent through the public API: decide + learn, one stream at a time.
 
-Flops of a round: the filter, its gain settled, every arm scored and one taught; for `emkf-ts` also the sums for its
-refits (benchmarks/monte_carlo.py). `adaptive` is counted as `kf-ts`: the rest is what it costs to be told nothing.
+The flops of a round are those of the filter with a converged gain, of the scores of all arms and of the update of one
+arm. `emkf-ts` also needs the sums for its refits (benchmarks/monte_carlo.py). `adaptive` is counted like `kf-ts`, so
+its ratio shows the cost of identifying the model.
 
-Of `adaptive` also: a round with its share of identification, and the decisions that must not wait for one. There only
-the time of the agent counts, not that of the world.
+Two further jobs measure `adaptive` with identification included, and its slowest decisions without identification. They
+exclude the time of the world.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from halfseen.agents.catalogue import AgentSpec
 from halfseen.experiments.play import build_policy
 from halfseen.worlds import named
 
-ROUNDS, ALIKE = 600, 150
+ROUNDS, COMPARED = 600, 150
 WARM, STEPS, INLINE = 1000, 300, 3000
 AMORTISED_ROUNDS = 10_000
-MANUAL_ROUNDS, HISTORY, BETWEEN = 6000, 1000, 500  # HISTORY: so that the cap is reached early on
+MANUAL_ROUNDS, HISTORY, BETWEEN = 6000, 1000, 500  # a short HISTORY, so that it is full early
 
 
 def job(agent: str, quick: bool = False) -> Job:
-    """Beside the same agent in plain NumPy, which plays its world as well."""
+    """Return the job that compares an agent with the same agent in plain NumPy, including its world."""
     draws, learns = draws_of([0], ROUNDS), agent == "emkf-ts"
     start = LearntStart.of([0]) if learns else None
     episodes = named("orbit").begin([0])
-    told = {"latent": LATENT, "observation_cov": np.zeros((OBSERVED, OBSERVED)), "initial_transition": "orthogonal"}
-    model = told if learns else {"model": episodes.models[0]}
+    facts = {"latent": LATENT, "observation_cov": np.zeros((OBSERVED, OBSERVED)), "initial_transition": "orthogonal"}
+    options = facts if learns else {"model": episodes.models[0]}
     rounds = episodes.advance(ROUNDS)
     observations = list(rounds.observations[:, 0])
     payoffs = (rounds.expected[:, 0] + rounds.reward_noise[:, :1]).tolist()
 
     def ours() -> np.ndarray:
-        player = hs.make(agent, observed=OBSERVED, arms=ARMS, seed=0, **model)
+        player = hs.make(agent, observed=OBSERVED, arms=ARMS, seed=0, **options)
         played = np.empty((1, ROUNDS), dtype=np.int64)
         for t, y in enumerate(observations):
             decision = player.decide(y)
@@ -49,7 +50,7 @@ def job(agent: str, quick: bool = False) -> Job:
         return played
 
     def agree(one: np.ndarray, other: np.ndarray) -> None:
-        np.testing.assert_array_equal(one[:, :ALIKE], other[:, :ALIKE])
+        np.testing.assert_array_equal(one[:, :COMPARED], other[:, :COMPARED])
 
     return Job(
         f"Online round of {agent}",
@@ -64,7 +65,7 @@ def job(agent: str, quick: bool = False) -> Job:
 
 
 def adaptive_job(quick: bool = False) -> Job:
-    """`adaptive` between two refits, and with its refits; nothing else does what it does, so beside `kf-ts`."""
+    """Return the job that compares `adaptive`, with and without refits, with `kf-ts`."""
     inline = INLINE // 3 if quick else INLINE
     episodes = named("orbit").begin([0])
     model, rounds = episodes.models[0], episodes.advance(inline)
@@ -93,18 +94,18 @@ def adaptive_job(quick: bool = False) -> Job:
         "round",
         agent_flops(LATENT, OBSERVED, ARMS),
         [
-            Contender("kf-ts", lambda: play(knowing, WARM - STEPS, WARM), STEPS, "told the model"),
+            Contender("kf-ts", lambda: play(knowing, WARM - STEPS, WARM), STEPS, "given the model"),
             Contender("adaptive, between refits", lambda: play(between, WARM - STEPS, WARM), STEPS, 'refit="manual"'),
             Contender("adaptive, refits included", with_refits, inline, f"rounds 1 to {inline:,}"),
         ],
         np.testing.assert_array_equal,
-        ["all peers: none decides on a context it must find out by itself"],
+        ["all other libraries: none identifies a hidden context by itself"],
         repeats=3,
     )
 
 
 def amortised_job(streams: int, quick: bool = False) -> Job:
-    """Rounds of `orbit` with identification inline, beside `kf-ts`, which is told the model, on the same streams."""
+    """Return the job that compares `adaptive` with `kf-ts` on the same streams of `orbit`."""
     total = AMORTISED_ROUNDS // 5 if quick else AMORTISED_ROUNDS
     seeds, world = tuple(range(streams)), named("orbit")
     rounds = world.begin(seeds).advance(total)
@@ -114,27 +115,27 @@ def amortised_job(streams: int, quick: bool = False) -> Job:
         began = time.thread_time()
         for t in range(total):
             choices = policy.decide(rounds.observations[t])
-            paid = rounds.expected[t, policy.all_rows, choices.arms] + rounds.reward_noise[t]
-            policy.learn(choices.rounds, choices.features, choices.arms, paid)
+            rewards = rounds.expected[t, policy.all_rows, choices.arms] + rounds.reward_noise[t]
+            policy.learn(choices.rounds, choices.features, choices.arms, rewards)
         return time.thread_time() - began, policy.rounds
 
     def contender(agent: str, note: str, at_most: float | None = None) -> Contender:
         work = {"work": lambda: played(agent), "units": streams * total, "seconds": lambda done: done[0]}
         return Contender(agent, note=note, at_most=at_most, **work)
 
-    together = "one stream" if streams == 1 else f"{streams} streams in a batch"
+    batch = "one stream" if streams == 1 else f"{streams} streams in a batch"
     return Job(
-        f"adaptive against kf-ts, {total:,} rounds, {together}",
+        f"adaptive compared with kf-ts, {total:,} rounds, {batch}",
         "round",
         agent_flops(LATENT, OBSERVED, ARMS),
-        [contender("kf-ts", "told the model"), contender("adaptive", "identification inline", 30.0)],
+        [contender("kf-ts", "given the model"), contender("adaptive", "identification included", 30.0)],
         lambda one, other: np.testing.assert_array_equal(one[1], other[1]),
         repeats=1,
     )
 
 
 def slowest_job(quick: bool = False) -> Job:
-    """Decisions with refit="manual" and a refit between some of them; fails if the agent's state keeps growing."""
+    """Return the job that measures the slowest decisions with refit="manual". It fails if the agent's state grows."""
     world, total = named("orbit"), MANUAL_ROUNDS // 2 if quick else MANUAL_ROUNDS
     rounds = world.begin((0,)).advance(total)
     megabytes = 0.0
@@ -143,7 +144,7 @@ def slowest_job(quick: bool = False) -> Job:
         nonlocal megabytes
         agent = hs.make("adaptive", observed=OBSERVED, arms=ARMS, refit="manual", history=HISTORY)
         taken, sizes = np.empty(total), set()
-        gc.disable()  # a collection is Python's time, not the agent's
+        gc.disable()  # garbage collection is not part of the agent's time
         try:
             for t in range(total):
                 y = rounds.observations[t, 0]
@@ -157,15 +158,18 @@ def slowest_job(quick: bool = False) -> Job:
                         sizes.add(sum(array.nbytes for array in agent.state().values()))
         finally:
             gc.enable()
-        assert len(sizes) == 1, f"the state grows: {sorted(sizes)} bytes"
+        assert len(sizes) == 1, f"The state of the agent grows: {sorted(sizes)} bytes"
         megabytes = sizes.pop() / 1e6
         return np.sort(taken)
 
-    runs = [one_run() for _ in range(2)]  # the first compiles; both contenders are read off the second
-    note = f"history={HISTORY}; a state of {megabytes:.1f} MB, the same from round {2 * HISTORY:,} on; no collector"
+    runs = [one_run() for _ in range(2)]  # the first run compiles, and both contenders use the second
+    note = (
+        f"history={HISTORY}; state of {megabytes:.1f} MB, constant from round {2 * HISTORY:,} on; "
+        "garbage collection disabled"
+    )
     return Job(
         'Slowest 0.1 % of decide, adaptive with refit="manual"',
-        "decide",
+        "decision",
         filter_flops(LATENT, OBSERVED) + score_flops(LATENT, ARMS),
         [
             Contender("median", lambda: runs[-1], 1, note, seconds=lambda taken: float(np.median(taken))),

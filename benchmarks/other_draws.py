@@ -1,8 +1,8 @@
-"""How far apart do two copies of an agent end that differ in nothing but their draws?
+"""Measures how much the regret of two copies of an agent differs if only their random draws differ.
 
     python -m benchmarks.other_draws --agent kf-ts --seeds 50
 
-What any agent can be asked for on its worst seed is bounded by this: the worlds, the noise and the agent are the same.
+The worlds, the noise and the agent are the same. The result shows how large ratios on a worst seed are by chance.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from halfseen.kernels.random import Floats
 from halfseen.reports.tables import Table
 from halfseen.worlds.world import World
 
-APART = 1_000_000  # added to the seeds of a copy's draws
+SEED_OFFSET = 1_000_000  # added to the seeds of the second copy
 
 
-def total_regret(spec: AgentSpec, world: World, seeds: tuple[int, ...], rounds: int, apart: int) -> Floats:
-    """R(T) of every seed's world, (S,), with the draws of seed + `apart`."""
+def total_regret(spec: AgentSpec, world: World, seeds: tuple[int, ...], rounds: int, offset: int) -> Floats:
+    """Return R(T) (S,) in the worlds of `seeds`, for an agent with the seeds `seeds + offset`."""
     episodes = world.begin(seeds)
-    player = Player(build_policy(spec, world, episodes, tuple(seed + apart for seed in seeds), rounds), world)
+    player = Player(build_policy(spec, world, episodes, tuple(seed + offset for seed in seeds), rounds), world)
     regret = np.zeros(len(seeds))
     for start in range(0, rounds, CHUNK):
         chunk = episodes.advance(min(CHUNK, rounds - start))
@@ -42,11 +42,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3000)
-    asked = parser.parse_args()
-    seeds = tuple(range(asked.first_seed, asked.first_seed + asked.seeds))
-    spec, rows = agent_spec(asked.agent), []
-    for world in leaderboard_plan([asked.agent], None, asked.rounds, seeds).worlds:
-        one, other = (total_regret(spec, world, seeds, asked.rounds, apart) for apart in (0, APART))
+    given = parser.parse_args()
+    seeds = tuple(range(given.first_seed, given.first_seed + given.seeds))
+    spec, rows = agent_spec(given.agent), []
+    for world in leaderboard_plan([given.agent], None, given.rounds, seeds).worlds:
+        one, other = (total_regret(spec, world, seeds, given.rounds, offset) for offset in (0, SEED_OFFSET))
         ratio = other / one
         rows.append(
             {

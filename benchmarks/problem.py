@@ -1,8 +1,7 @@
-"""The problem that jobs are run on: its sizes, one world, and the floating-point operations of its building blocks.
+"""The problem of the jobs: its sizes, its world, and the number of floating-point operations (flops) of its steps.
 
-Of operations, a multiplication and an addition are one each; square roots, comparisons and random draws are left out.
-The formulas of the jobs, in their own files, are made of these and count the form that needs fewest: symmetric matrices
-once, gains that no longer change not at all.
+A multiplication and an addition count as one flop each. Square roots, comparisons and random draws are not counted. The
+jobs count the flops of the most economical form: symmetric matrices once, and constant gains not at all.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ LATENT, OBSERVED, ARMS = 20, 10, 15
 
 
 def orbit(rounds: int, seed: int = 0):
-    """A model of the world `orbit`, with some sensor noise, and what is seen of it."""
+    """Return a model of the world `orbit` with additional sensor noise, and its observations."""
     episodes = named("orbit").begin([seed])
     clean = episodes.models[0]
     model = hs.LinearGaussianModel(
@@ -29,13 +28,13 @@ def orbit(rounds: int, seed: int = 0):
 
 
 def first_belief(model):
-    """Mean and covariance of x_1, where peers start: one transition later than our x_0."""
+    """Return mean and covariance of x_1, with which other libraries start. halfseen starts with x_0."""
     D = model.transition
     return D @ model.initial_mean, D @ model.initial_cov @ D.T + model.process_cov
 
 
 def dynamax_parameters(dynamax: Any, model: Any, first_mean: Any, first_cov: Any) -> Any:
-    """A model of ours as parameters of dynamax, with the belief about x_1 given."""
+    """Convert a model to parameters of dynamax, given the belief about x_1."""
     ssm = dynamax.LinearGaussianSSM(model.latent, model.observed, has_dynamics_bias=False, has_emissions_bias=False)
     parameters, _ = ssm.initialize(
         initial_mean=first_mean,
@@ -49,25 +48,25 @@ def dynamax_parameters(dynamax: Any, model: Any, first_mean: Any, first_cov: Any
 
 
 def product_flops(m: int, n: int, p: int = 1) -> int:
-    """(m, n) times (n, p)."""
+    """Return the flops of a product of matrices (m, n) and (n, p)."""
     return 2 * m * n * p
 
 
 def triangle(d: int) -> int:
-    """Entries of a symmetric matrix."""
+    """Return the number of different entries of a symmetric matrix."""
     return d * (d + 1) // 2
 
 
 def filter_flops(d: int, k: int) -> int:
-    """x ← Dx + G(y − ADx), with A = [I 0] and the gain known: the product Dx, k differences, G times them, d sums."""
+    """Return the flops of x ← Dx + G(y − ADx) with A = [I 0]: Dx, k differences, G times a vector, d sums."""
     return product_flops(d, d) + k + product_flops(d, k) + d
 
 
 def score_flops(d: int, arms: int) -> int:
-    """cᵀm_a and cᵀC_a c of every arm: ccᵀ once, one triangle, doubled off the diagonal; two dot products an arm."""
+    """Return the flops of cᵀm_a and cᵀC_a c for all arms: one triangle of ccᵀ, and two dot products per arm."""
     return triangle(d) + d - 1 + arms * (2 * triangle(d) + 2 * d)
 
 
 def learn_flops(d: int) -> int:
-    """A rank-one update of one arm: g = Cc, q = cᵀg, r − cᵀm, m += g·step, g scaled, C −= ggᵀ (one triangle)."""
+    """Return the flops of a rank-one update: g = Cc, q = cᵀg, r − cᵀm, m += g·step, g scaled, C −= ggᵀ (a triangle)."""
     return product_flops(d, d) + 2 * d + 2 * d + 1 + 2 * d + d + 2 * triangle(d)

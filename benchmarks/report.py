@@ -1,9 +1,9 @@
-"""Results of a run as tables in the terminal, as bench.json, bench.md and bench.png, and in the documents.
+"""Shows the results of a run in the terminal, saves them, and writes them into docs/performance.md.
 
-    python -m benchmarks.report                 # writes results/bench into the documents, between their markers
+    python -m benchmarks.report                 # writes the results in results/bench into docs/performance.md
     python -m benchmarks.report other/folder
 
-docs/performance.md gets every table, README.md a row a job, docs/figures/bench.png the chart.
+The tables are written between the markers of docs/performance.md. The chart is copied to docs/figures/bench.png.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COLUMNS = 2
 
 
 def aims(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every aim of the jobs that were run: what was wanted, what was measured, whether it is met."""
+    """Return all aims of the jobs that were run, with the measured values and whether each aim is met."""
     found = []
     for entry in results["jobs"]:
         rows = entry["contenders"]
@@ -51,7 +51,7 @@ def _aim(entry: Mapping[str, Any], row: Mapping[str, Any], aim: str, measured: s
 
 
 def amount(microseconds: float) -> str:
-    """A time in the unit that suits it."""
+    """Format a time with a suitable unit."""
     for factor, unit in ((1e6, "s"), (1e3, "ms")):
         if microseconds >= factor:
             return f"{microseconds / factor:.3g} {unit}"
@@ -68,17 +68,17 @@ def aim_of(row: Mapping[str, Any]) -> str:
 
 
 def job_table(entry: Mapping[str, Any], *, remarks: bool = True) -> Table:
-    """A row a contender."""
+    """Return the times of a job with one row per contender."""
     rows = []
     for row in entry["contenders"]:
         cells = {
             "contender": row["contender"],
-            f"a {entry['unit']}": amount(row["microseconds"]),
-            "× ours": multiple(row["times_ours"]),
+            f"per {entry['unit']}": amount(row["microseconds"]),
+            "ratio": multiple(row["times_ours"]),
             "aim": aim_of(row),
         }
         if entry["flops"]:
-            cells["of dgemm"] = f"{100 * row['dgemm_share']:.2g} %"
+            cells["share of dgemm"] = f"{100 * row['dgemm_share']:.2g} %"
         if remarks:
             cells["remarks"] = remark(row)
         rows.append(cells)
@@ -93,7 +93,7 @@ def heading(entry: Mapping[str, Any]) -> str:
     if not entry["flops"]:
         return entry["title"]
     limit = amount(entry["limit_microseconds"])
-    return f"{entry['title']}: {entry['flops']:,} flops a {entry['unit']}, {limit} in dgemm"
+    return f"{entry['title']}: {entry['flops']:,} flops per {entry['unit']}, which take {limit} at the rate of dgemm"
 
 
 def aims_table(results: Mapping[str, Any]) -> Table:
@@ -112,18 +112,18 @@ def aims_table(results: Mapping[str, Any]) -> Table:
 
 
 def setting(results: Mapping[str, Any]) -> str:
-    """One line on what the run was made with."""
+    """Return a line about the sizes, the machine and the versions of the run."""
     machine, sizes = results["machine"], results["sizes"]
     return (
         f"d = {sizes['latent']}, k = {sizes['observed']}, K = {sizes['arms']}; {machine['processor']}, "
-        f"{machine['cores']} cores, one thread on one of them; dgemm {results['dgemm_gflops']:.1f} Gflop/s; "
-        f"Python {machine['python']}, NumPy {machine['numpy']}, Numba {machine['numba']}; load of the machine "
+        f"{machine['cores']} cores, one thread; dgemm {results['dgemm_gflops']:.1f} Gflop/s; "
+        f"Python {machine['python']}, NumPy {machine['numpy']}, Numba {machine['numba']}; load average "
         f"{' to '.join('unknown' if one is None else f'{one:.1f}' for one in machine['load'])}."
     )
 
 
 def absentees(results: Mapping[str, Any]) -> list[str]:
-    """Who did not take part, and why; a line each."""
+    """Return one line per library that was not measured, with the reason."""
     lines: dict[str, list[str]] = {}
     for entry in results["jobs"]:
         for line in entry["absent"]:
@@ -131,48 +131,57 @@ def absentees(results: Mapping[str, Any]) -> list[str]:
     return [f"{line} ({', '.join(names)})" for line, names in lines.items()]
 
 
-def beside_others(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The jobs that others do as well; the rest compare us with ourselves."""
+def jobs_with_others(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the jobs in which halfseen is compared with others. The remaining jobs compare parts of halfseen."""
     return [entry for entry in results["jobs"] if entry["contenders"][0]["contender"] == "halfseen"]
 
 
 def summary(results: Mapping[str, Any]) -> Table:
-    """A row a job that others do as well: our time, and how many times longer they take."""
+    """Return the time of halfseen and the ratios of the other contenders, with one row per job."""
     rows = []
-    for entry in beside_others(results):
+    for entry in jobs_with_others(results):
         ours, *others = entry["contenders"]
-        said = [f"{row['contender']} {multiple(row['times_ours'])}{' *' if row['differs'] else ''}" for row in others]
-        time = f"{amount(ours['microseconds'])} a {entry['unit']}"
-        share = f"{100 * ours['dgemm_share']:.2g} %"
-        rows.append({"job": entry["title"], "halfseen": time, "of dgemm": share, "others": ", ".join(said)})
+        ratios = [f"{row['contender']} {multiple(row['times_ours'])}{' *' if row['differs'] else ''}" for row in others]
+        rows.append(
+            {
+                "job": entry["title"],
+                "halfseen": f"{amount(ours['microseconds'])} per {entry['unit']}",
+                "share of dgemm": f"{100 * ours['dgemm_share']:.2g} %",
+                "others (ratio)": ", ".join(ratios),
+            }
+        )
     return Table(rows)
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    """All of it in Markdown: a table a job, who was absent, the aims."""
-    parts = [setting(results)]
-    parts += ["Peers: " + ", ".join(f"{name} {version}" for name, version in results["peers"].items()) + "."]
+    """Return a summary, one table per job, the libraries that were not measured, and the aims in Markdown."""
+    versions = ", ".join(f"{name} {version}" for name, version in results["peers"].items())
+    parts = [_wrapped(setting(results)), summary(results).markdown(), _wrapped(f"Versions: {versions}.")]
     for entry in results["jobs"]:
-        parts += [f"**{heading(entry)}** (`halfseen bench {entry['name']}`)", job_table(entry).markdown()]
+        parts += [_wrapped(f"**{heading(entry)}** (`halfseen bench {entry['name']}`)"), job_table(entry).markdown()]
     if absent := absentees(results):
         parts += ["Not in the tables:", "\n".join(f"* {line}" for line in absent)]
     if (wanted := aims_table(results)).rows:
-        parts += ["**The aims**", wanted.markdown()]
+        parts += ["**Aims**", wanted.markdown()]
     return "\n\n".join(parts)
 
 
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
 def draw(results: Mapping[str, Any], path: Path) -> None:
-    """A panel a job that has us beside others; the marks are aims: how far the bar of a peer is to reach, at least."""
+    """Draw one panel per job with other contenders. A vertical mark shows the least time that is an aim."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    jobs = beside_others(results)
+    jobs = jobs_with_others(results)
     if not jobs:
         return
     columns = min(_COLUMNS, len(jobs))
-    rows = [jobs[at : at + columns] for at in range(0, len(jobs), columns)]
+    rows = [jobs[start : start + columns] for start in range(0, len(jobs), columns)]
     heights = [max(len(entry["contenders"]) for entry in row) + 1.6 for row in rows]
     figure, grid = plt.subplots(
         len(rows),
@@ -188,8 +197,8 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
         _panel(axes, entry)
     sizes = results["sizes"]
     figure.suptitle(
-        f"Time of one unit, log scale; d = {sizes['latent']}, k = {sizes['observed']}, K = {sizes['arms']}, 1 thread. "
-        "Marks: aims. *: computes something else.",
+        f"Time per unit, log scale; d = {sizes['latent']}, k = {sizes['observed']}, K = {sizes['arms']}, 1 thread. "
+        "Marks: aims. *: a different computation.",
         fontsize=10,
     )
     figure.savefig(path, dpi=120)
@@ -204,22 +213,22 @@ def _panel(axes: Any, entry: Mapping[str, Any]) -> None:
     low = min(values) / 4
     kinds = {"NumPy": BASELINE, "halfseen": OURS}
     colours = [next((kinds[kind] for kind in kinds if name.startswith(kind)), THEIRS) for name in names]
-    places = range(len(rows))
-    axes.barh(places, [value - low for value in values], left=low, color=colours, height=0.7)
-    for place, row in zip(places, rows, strict=True):
-        label = amount(row["microseconds"]) if place == 0 else multiple(row["times_ours"])
+    positions = range(len(rows))
+    axes.barh(positions, [value - low for value in values], left=low, color=colours, height=0.7)
+    for position, row in zip(positions, rows, strict=True):
+        label = amount(row["microseconds"]) if position == 0 else multiple(row["times_ours"])
         end = row["microseconds"]
         if row["at_least"] is not None:
             mark = row["at_least"] * ours
-            axes.plot([mark] * 2, [place - 0.45, place + 0.45], color="black", linewidth=1.4)
-            end = mark if end < mark < 2 * end else end  # the label keeps clear of the mark
-        axes.text(end * 1.08, place, label, va="center", fontsize=8)
+            axes.plot([mark] * 2, [position - 0.45, position + 0.45], color="black", linewidth=1.4)
+            end = mark if end < mark < 2 * end else end  # so that the label does not cover the mark
+        axes.text(end * 1.08, position, label, va="center", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(low, max([*values, *(row["at_least"] * ours for row in rows if row["at_least"])]) * 4)
     axes.xaxis.set_minor_formatter("")
-    axes.set_yticks(places, names, fontsize=8)
+    axes.set_yticks(positions, names, fontsize=8)
     axes.invert_yaxis()
-    axes.set_title(f"{entry['title']}, µs a {entry['unit']}", fontsize=9, loc="left")
+    axes.set_title(f"{entry['title']}, µs per {entry['unit']}", fontsize=9, loc="left")
     axes.tick_params(axis="x", labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -228,18 +237,18 @@ def show(results: Mapping[str, Any]) -> None:
     for entry in results["jobs"]:
         print_table(job_table(entry, remarks=False), heading(entry), numeric=True)
         for row in entry["contenders"]:
-            if said := remark(row):
-                print(textwrap.fill(f"{row['contender']}: {said}", 100, initial_indent="  ", subsequent_indent="    "))
+            if text := remark(row):
+                print(textwrap.fill(f"{row['contender']}: {text}", 100, initial_indent="  ", subsequent_indent="    "))
         print()
     if (wanted := aims_table(results)).rows:
-        print_table(wanted, "The aims")
+        print_table(wanted, "Aims")
     print(setting(results))
     for line in absentees(results):
-        print(f"not run: {line}")
+        print(f"not measured: {line}")
 
 
 def save(results: Mapping[str, Any], folder: Path) -> list[Path]:
-    """The files written, all of them or none."""
+    """Write bench.json, bench.md and bench.png, and return their paths."""
     with staged(folder) as stage:
         write_json(stage / "bench.json", {**results, "aims": aims(results)})
         (stage / "bench.md").write_text(markdown(results) + "\n")
@@ -249,32 +258,28 @@ def save(results: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def markers(subject: str) -> tuple[str, str]:
-    """Link definitions, which no reader of a page sees."""
+    """Return the begin and end markers. They are link definitions, which are not visible on the rendered page."""
     return f"[//]: # ({subject}: begin)", f"[//]: # ({subject}: end)"
 
 
 def between_markers(text: str, content: str, name: str, *, subject: str = "bench") -> str:
-    """`text` with what stands between the markers of a subject replaced."""
+    """Return `text` with the content between the markers of a subject replaced."""
     begin, end = markers(subject)
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise HalfseenError(f"{name}: expected one '{begin}' and after it one '{end}', got no such pair")
-    before, _, rest = text.partition(begin)
-    return f"{before}{begin}\n\n{content}\n\n{end}{rest.partition(end)[2]}"
+        raise HalfseenError(f"{name}: expected one '{begin}' followed by one '{end}', got no such pair")
+    before, _, after = text.partition(begin)
+    return f"{before}{begin}\n\n{content}\n\n{end}{after.partition(end)[2]}"
 
 
 def write_documents(folder: Path, root: Path = ROOT) -> None:
     source = folder / "bench.json"
     if not source.is_file():
-        raise HalfseenError(
-            f"folder: expected a folder with the bench.json of a run of `halfseen bench`, got '{folder}'"
-        )
+        raise HalfseenError(f"folder: expected a folder with the bench.json of a `halfseen bench` run, got '{folder}'")
     results = json.loads(source.read_text())
     if results["quick"]:
-        raise HalfseenError(f"folder: expected the results of a whole run, got '{folder}', a run with --quick")
-    contents = {"docs/performance.md": markdown(results), "README.md": summary(results).markdown()}
-    pages = {name: between_markers((root / name).read_text(), content, name) for name, content in contents.items()}
-    for name, page in pages.items():
-        (root / name).write_text(page)
+        raise HalfseenError(f"folder: expected the results of a full run, got '{folder}' from a run with --quick")
+    page = root / "docs/performance.md"
+    page.write_text(between_markers(page.read_text(), markdown(results), "docs/performance.md"))
     shutil.copyfile(folder / "bench.png", root / "docs/figures/bench.png")
 
 

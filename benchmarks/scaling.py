@@ -1,9 +1,10 @@
-"""How time and memory grow with the context, the arms, the streams and the rounds.
+"""Measures how time and memory grow with the dimension of the context, the arms, the streams and the rounds.
 
-    python -m benchmarks.scaling             # about a quarter of an hour, on one core
-    python -m benchmarks.scaling d K         # some of the axes; the others stay as they were
+    python -m benchmarks.scaling             # about half an hour on one core
+    python -m benchmarks.scaling d K         # measures only some of the axes again
 
-Writes scaling.json and scaling.png to results/bench; with all four axes there, also tables and picture into docs/.
+Writes scaling.json and scaling.png to results/bench. If all four axes have been measured, the tables and the figure are
+also written to docs/.
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ from halfseen.worlds.linear_gaussian import RandomWorld
 from halfseen.worlds.world import Episodes
 
 FOLDER = Path("results/bench")
-POINT = "point"  # the argument with which a process of its own is started for a point, so that it finds caches and
-# memory as any other does
-CHUNK = 100  # rounds drawn ahead, outside the time taken
+POINT = "point"  # the argument with which a new process is started for each point, so that caches and memory are equal
+CHUNK = 100  # rounds that are simulated at once, outside the measured time
 AGENTS = ("ts-pco", "kf-ts", "emkf-ts", "adaptive")
-WARM = 200  # rounds: gains have settled, and the first window of EMKF is over
-BLOCKS = 15  # of as many rounds each; the quickest counts
+WARM = 200  # rounds after which gains have converged and the first window of EMKF has ended
+BLOCKS = 15  # blocks of WARM rounds, of which the fastest counts
 SIZE = {"latent": 20, "observed": 10, "arms": 15, "streams": 1}
 AXES: dict[str, tuple[int, ...]] = {
     "d": (5, 10, 20, 50, 100, 200),
@@ -41,12 +41,12 @@ AXES: dict[str, tuple[int, ...]] = {
     "t": (100, 1000, 10_000, 100_000, 1_000_000),
 }
 TURNS = {"ts-pco": 4, "kf-ts": 4, "emkf-ts": 4, "adaptive": 1}
-MOST_STREAMS = {"adaptive": 100}  # of a thousand the first identifications alone take a quarter of an hour
+MOST_STREAMS = {"adaptive": 100}  # with 1,000 streams, the first identifications alone take a quarter of an hour
 HELD = {
     "d": "k = d/2, K = 15, one stream",
     "K": "d = 20, k = 10, one stream",
     "B": "d = 20, k = 10, K = 15, streams of a fleet",
-    "t": "d = 20, k = 10, K = 15, one stream; the rounds since the mark before",
+    "t": "d = 20, k = 10, K = 15, one stream; mean since the previous column",
 }
 NAMES = {"d": "context", "K": "arms", "B": "streams", "t": "rounds"}
 COLOURS = {"ts-pco": "#64748b", "kf-ts": "#0f766e", "emkf-ts": "#7c3aed", "adaptive": "#c2410c"}
@@ -54,10 +54,10 @@ Curves = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def points(axis: str, agent: str) -> list[dict[str, Any]]:
-    """The runs that make up one curve."""
+    """Return the sizes of the points of one curve."""
     if axis == "t":
         return [SIZE | {"agent": agent, "marks": list(AXES["t"])}]
-    made = []
+    sizes = []
     for value in AXES[axis]:
         size = dict(SIZE)
         if axis == "d":
@@ -65,14 +65,14 @@ def points(axis: str, agent: str) -> list[dict[str, Any]]:
         else:
             size["arms" if axis == "K" else "streams"] = value
         if size["streams"] <= MOST_STREAMS.get(agent, value):
-            made.append(size | {"agent": agent, "marks": marks(agent, size["streams"])})
-    return made
+            sizes.append(size | {"agent": agent, "marks": marks(agent, size["streams"])})
+    return sizes
 
 
 def marks(agent: str, streams: int) -> list[int]:
-    """The rounds at which the clock is looked at.
+    """Return the rounds at which the time is measured.
 
-    What adaptive costs is nearly all identification, which comes at rounds ever further apart: so from the start.
+    `adaptive` is measured from its first round, because nearly all its time is identification, which becomes rarer.
     """
     if agent == "adaptive":
         return [1000]
@@ -92,7 +92,7 @@ def measured(point: dict[str, Any]) -> list[dict[str, float]]:
 
 
 def curve(axis: str, agent: str) -> list[dict[str, float]]:
-    """Value on the axis, microseconds a round and stream, bytes."""
+    """Return the points of a curve: the value on the axis, microseconds per round and stream, and bytes."""
     if axis == "t":
         blocks = measured(points(axis, agent)[0])
         found = [
@@ -100,32 +100,33 @@ def curve(axis: str, agent: str) -> list[dict[str, float]]:
         ]
     else:
         found = [quickest(axis, agent, point) for point in points(axis, agent)]
-        for _ in range(TURNS[agent] - 1):  # not one after the other: what slows a machine down lasts for seconds
+        # The points are repeated in turn, because a slow phase of the machine lasts for seconds.
+        for _ in range(TURNS[agent] - 1):
             again = [quickest(axis, agent, point) for point in points(axis, agent)]
             found = [min(pair, key=lambda one: one["microseconds"]) for pair in zip(found, again, strict=True)]
     for one in found:
-        taken, carried = one["microseconds"], one["bytes"] / 1e6
-        print(f"{axis} = {one['at']:>9,}  {agent:9} {taken:10.1f} µs {carried:10.2f} MB", flush=True)
+        time_taken, memory = one["microseconds"], one["bytes"] / 1e6
+        print(f"{axis} = {one['at']:>9,}  {agent:9} {time_taken:10.1f} µs {memory:10.2f} MB", flush=True)
     return found
 
 
 def quickest(axis: str, agent: str, point: dict[str, Any]) -> dict[str, float]:
     blocks = measured(point)
-    timed = blocks[1:] or blocks  # the first is the warm-up, where there are more
+    timed = blocks[1:] or blocks  # the first of several blocks is the warm-up
     value = point[{"d": "latent", "K": "arms", "B": "streams"}[axis]]
     best = min(block["microseconds"] for block in timed)
     return {"at": value, "microseconds": best, "bytes": blocks[-1]["bytes"]}
 
 
 def exponent(points: list[dict[str, float]], what: str) -> float:
-    """The slope of log `what` over log size, over the larger sizes: at the smaller ones fixed costs hide it."""
+    """Return the slope of log `what` on log size over the three largest sizes, where fixed costs matter least."""
     upper = points[-3:]
     at, values = (np.log([max(point[name], 1e-9) for point in upper]) for name in ("at", what))
     return float(np.polyfit(at, values, 1)[0])
 
 
 def world(latent: int, observed: int, arms: int) -> RandomWorld:
-    """`orbit` of any size."""
+    """Return a world like `orbit` of any size."""
     return RandomWorld(
         name="orbit", latent=latent, observed=observed, arms=arms, dynamics="orthogonal", process_var=0.01,
         reward_std=0.1,
@@ -138,12 +139,12 @@ def required_facts(agent: str, episodes: Episodes) -> dict[str, Any]:
 
 
 class _Single:
-    """One stream through the public interface."""
+    """One stream, played with `hs.Agent`."""
 
     def __init__(self, agent: str, size: RandomWorld, episodes: Episodes) -> None:
         self._agent = hs.make(agent, observed=size.observed, arms=size.arms, seed=0, **required_facts(agent, episodes))
 
-    def carried(self) -> int:
+    def memory(self) -> int:
         return sum(array.nbytes for array in self._agent.policy.state().values())
 
     def round(self, y: np.ndarray, expected: np.ndarray, noise: np.ndarray) -> None:
@@ -152,14 +153,14 @@ class _Single:
 
 
 class _Many:
-    """Streams of a fleet: of one world, and of one model where the agent is told it."""
+    """Many streams of one world, played with `hs.Fleet`."""
 
     def __init__(self, agent: str, size: RandomWorld, episodes: Episodes, streams: int) -> None:
         self._fleet = hs.Fleet(agent, observed=size.observed, arms=size.arms, **required_facts(agent, episodes))
         self._fleet.add(streams)
         self._streams = streams
 
-    def carried(self) -> int:
+    def memory(self) -> int:
         return self._fleet.nbytes
 
     def round(self, y: np.ndarray, expected: np.ndarray, noise: np.ndarray) -> None:
@@ -168,7 +169,7 @@ class _Many:
 
 
 class Player:
-    """An agent of some size, ready to be played from mark to mark."""
+    """An agent of a given size with its world."""
 
     def __init__(self, agent: str, latent: int, observed: int, arms: int, streams: int) -> None:
         size = world(latent, observed, arms)
@@ -179,7 +180,7 @@ class Player:
         )
 
     def up_to(self, mark: int) -> dict[str, float]:
-        """Play on to a round: microseconds of processor time a round and stream on the way, and bytes carried there."""
+        """Play up to round `mark`. Return the microseconds per round and stream since the last call, and the bytes."""
         spent, since = 0.0, self._t
         while self._t < mark:
             rounds = self._episodes.advance(min(CHUNK, mark - self._t))
@@ -189,13 +190,13 @@ class Player:
             spent += time.process_time() - began
             self._t += len(rounds.observations)
         taken = 1e6 * spent / ((mark - since) * self._streams)
-        return {"round": mark, "microseconds": taken, "bytes": self._player.carried()}
+        return {"round": mark, "microseconds": taken, "bytes": self._player.memory()}
 
 
 def measure_point(point: dict[str, Any]) -> list[dict[str, float]]:
-    """One point of a curve, in this process."""
+    """Measure one point of a curve in this process."""
     marks = point.pop("marks")
-    Player(point["agent"], 4, 2, 2, min(2, point["streams"])).up_to(250)  # loads what is compiled
+    Player(point["agent"], 4, 2, 2, min(2, point["streams"])).up_to(250)  # loads the compiled kernels
     player = Player(**point)
     return [player.up_to(mark) for mark in marks]
 
@@ -208,16 +209,16 @@ def size(count: float) -> str:
 
 
 def exponent_text(found: Mapping[str, Any], what: str, digits: int) -> str:
-    return f"{round(found['exponents'][what], digits) + 0.0:.{digits}f}"  # + 0.0: no minus before a zero
+    return f"{round(found['exponents'][what], digits) + 0.0:.{digits}f}"  # adding 0.0 turns -0.0 into 0.0
 
 
 def table(curves: Curves, axis: str, what: str) -> Table:
-    """A row an agent, a column a size, and the exponent of the upper end."""
-    shown = amount if what == "microseconds" else size
+    """Return times or bytes with one row per agent and one column per size, and the exponents."""
+    formatted = amount if what == "microseconds" else size
     values = [point["at"] for point in curves[axis]["kf-ts"]["points"]]
     rows = []
     for agent, found in curves[axis].items():
-        cells = {point["at"]: shown(point[what]) for point in found["points"]}
+        cells = {point["at"]: formatted(point[what]) for point in found["points"]}
         row = {"agent": agent} | {f"{axis} = {value:,}": cells.get(value, "not run") for value in values}
         rows.append(row | {"exponent": exponent_text(found, what, 2)})
     return Table(rows)
@@ -226,9 +227,9 @@ def table(curves: Curves, axis: str, what: str) -> Table:
 def document(curves: Curves) -> str:
     parts = []
     for axis, held in HELD.items():
-        each = "a round and stream" if axis == "B" else "a round"
+        unit = "round and stream" if axis == "B" else "round"
         parts += [
-            f"**{NAMES[axis].capitalize()}**: time {each} ({held})",
+            f"**{NAMES[axis].capitalize()}**: time per {unit} ({held})",
             table(curves, axis, "microseconds").markdown(),
         ]
         parts += ["Memory", table(curves, axis, "bytes").markdown()]
@@ -236,7 +237,7 @@ def document(curves: Curves) -> str:
 
 
 def draw(curves: Curves, path: Path) -> None:
-    """Time above, memory below; a column an axis."""
+    """Draw one column per axis, with time at the top and memory at the bottom."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -266,7 +267,7 @@ def draw(curves: Curves, path: Path) -> None:
             axes.legend(fontsize=7, frameon=False, title="agent (exponent)", title_fontsize=7)
         column[0].set_title(f"{NAMES[axis]}, {axis}", fontsize=10)
         column[1].set_xlabel(axis)
-    grid[0, 0].set_ylabel("µs a round and stream")
+    grid[0, 0].set_ylabel("µs per round and stream")
     grid[1, 0].set_ylabel("bytes")
     figure.savefig(path, dpi=120)
     plt.close(figure)
@@ -276,8 +277,8 @@ def main(axes: list[str]) -> None:
     if axes[:1] == [POINT]:
         print(json.dumps(measure_point(json.loads(axes[1]))))
         return
-    kept = FOLDER / "scaling.json"
-    curves: dict[str, Any] = json.loads(kept.read_text()) if kept.is_file() else {}
+    path = FOLDER / "scaling.json"
+    curves: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     for axis in axes:
         if axis not in AXES:
             sys.exit(f"error: axis: expected one of {', '.join(AXES)}, got '{axis}'")
@@ -288,7 +289,7 @@ def main(axes: list[str]) -> None:
             slopes = {what: exponent(found, what) for what in ("microseconds", "bytes")}
             curves[axis][agent] = {"points": found, "exponents": slopes}
     FOLDER.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(curves, indent=1))
+    path.write_text(json.dumps(curves, indent=1))
     draw(curves, FOLDER / "scaling.png")
     if set(AXES) <= curves.keys():
         page = ROOT / "docs/performance.md"

@@ -1,4 +1,4 @@
-"""Decisions per second over HTTP, beside endpoints that do nothing: one load generator, one worker each, in turn.
+"""Measures decisions per second over HTTP, compared with endpoints that do nothing, with one worker each.
 
 python -m benchmarks.service [SECONDS] [REPEATS] [AGENT]
 """
@@ -36,7 +36,7 @@ SQLITE, POSTGRES = "decisions on SQLite", "decisions on PostgreSQL"
 
 @dataclass
 class Load:
-    """What came out of one run."""
+    """The requests of one run."""
 
     done: int = 0
     refused: int = 0
@@ -48,15 +48,15 @@ class Load:
         return self.done / self.seconds
 
     def percentile(self, share: float) -> float:
-        """Milliseconds within which that share of the requests was answered."""
+        """Return the milliseconds within which this share of the requests was answered."""
         ordered = sorted(self.latencies)
         return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 class _Connection(asyncio.Protocol):
-    """Sends the next request when the last is answered, until the time is over.
+    """Sends a request after every response, until the time is over.
 
-    A raw socket on one event loop, so that the load generator is not the bottleneck.
+    It uses a raw socket, so that the load generator is not the bottleneck.
     """
 
     def __init__(self, requests: list[bytes], load: Load, until: float, over: asyncio.Future[None], once: bool) -> None:
@@ -109,7 +109,7 @@ def request(path: str, value: object) -> bytes:
 
 
 def drive(port: int, requests: list[bytes], *, connections: int, seconds: float, once: bool = False) -> Load:
-    """Send requests over all connections for that many seconds; with `once`, until each request was sent once."""
+    """Send requests on all connections for this many seconds. With `once`, send every request only once."""
 
     async def main() -> Load:
         loop, load = asyncio.get_running_loop(), Load()
@@ -131,7 +131,7 @@ def drive(port: int, requests: list[bytes], *, connections: int, seconds: float,
         return load
 
     gc.collect()
-    gc.disable()  # a pause here would be counted against the server
+    gc.disable()  # a pause of the load generator would be measured as latency of the server
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(main())
@@ -181,7 +181,7 @@ def served(database: str) -> Iterator[int]:
         while not found:
             line = process.stderr.readline()
             if not line:
-                raise RuntimeError("the service did not start")
+                raise RuntimeError("The service did not start.")
             found = re.search(r"listens on http://127.0.0.1:(\d+)", line)
         port = int(found[1])
         httpx.post(f"http://127.0.0.1:{port}/v1/streams", json=STREAM, timeout=60).raise_for_status()
@@ -190,12 +190,12 @@ def served(database: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def postgres() -> Iterator[str | None]:
-    """The address of a database on a server of our own; None where there is no PostgreSQL."""
+    """Yield the address of a database on a new PostgreSQL server, or None if PostgreSQL is not installed."""
     try:
         from tests.postgres_server import Server
 
         server = Server()
-    except BaseException as error:  # pytest's own kind of failure is no Exception
+    except BaseException as error:  # pytest's exceptions are not subclasses of Exception
         if isinstance(error, KeyboardInterrupt):
             raise
         print(f"PostgreSQL is not measured: {error}", file=sys.stderr)
@@ -209,7 +209,7 @@ def postgres() -> Iterator[str | None]:
 
 
 def measure(seconds: float, repeats: int) -> dict[str, list[Load]]:
-    """Everything runs at the same time; one after the other is under load, round after round."""
+    """Start all servers, and repeatedly load one after the other."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         ports = {
@@ -220,22 +220,22 @@ def measure(seconds: float, repeats: int) -> dict[str, list[Load]]:
         database = stack.enter_context(postgres())
         if database:
             ports[POSTGRES] = stack.enter_context(served(database))
-        asked = [request(PATH, one) for one in decision_requests()]
+        requests = [request(PATH, value) for value in decision_requests()]
         for port in ports.values():
-            drive(port, asked, connections=CONNECTIONS, seconds=min(1.0, seconds))  # warm
+            drive(port, requests, connections=CONNECTIONS, seconds=min(1.0, seconds))  # warm-up
         loads: dict[str, list[Load]] = {name: [] for name in ports}
         for _ in range(repeats):
             for name, port in ports.items():
-                loads[name].append(drive(port, asked, connections=CONNECTIONS, seconds=seconds))
+                loads[name].append(drive(port, requests, connections=CONNECTIONS, seconds=seconds))
         for name, runs in loads.items():
             refused = sum(load.refused for load in runs)
             if refused:
-                raise RuntimeError(f"{name}: {refused} requests were refused")
+                raise RuntimeError(f"{name}: {refused} requests failed")
         return loads
 
 
 def summary(loads: dict[str, list[Load]]) -> list[dict[str, Any]]:
-    """Each judged by its best round, as whatever else the machine does can only slow it down."""
+    """Return one row per endpoint. The best run counts, because other load on the machine only slows a run down."""
     rate = {name: max(load.per_second for load in runs) for name, runs in loads.items()}
     p50, p99 = (
         {name: min(load.percentile(share) for load in runs) for name, runs in loads.items()} for share in (0.5, 0.99)
@@ -244,11 +244,11 @@ def summary(loads: dict[str, list[Load]]) -> list[dict[str, Any]]:
         {
             "endpoint": name,
             "requests/s": f"{rate[name]:,.0f}",
-            "× FastAPI's": f"{rate[name] / rate[FASTAPI]:.2f}",
-            "× plain": f"{rate[name] / rate[PLAIN]:.2f}",
+            "ratio to FastAPI": f"{rate[name] / rate[FASTAPI]:.2f}",
+            "ratio to plain": f"{rate[name] / rate[PLAIN]:.2f}",
             "p50 ms": f"{p50[name]:.1f}",
             "p99 ms": f"{p99[name]:.1f}",
-            "p99 × plain": f"{p99[name] / p99[PLAIN]:.2f}",
+            "p99 ratio to plain": f"{p99[name] / p99[PLAIN]:.2f}",
         }
         for name in loads
     ]
@@ -263,13 +263,13 @@ def main(arguments: list[str]) -> None:
     print(Table(summary(loads)).markdown())
     print(
         f"\nOne worker, d = {OBSERVED}, K = {ARMS}, agent {STREAM['agent']}, {CONNECTIONS} connections, every commit "
-        f"synced; best of {repeats} rounds of {seconds:g} s each, in turn."
+        f"synced; best of {repeats} runs of {seconds:g} s each, in turn."
     )
     folder = Path("results/bench")
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {name: [[load.per_second, load.percentile(0.5), load.percentile(0.99)] for load in runs]
+    samples = {name: [[load.per_second, load.percentile(0.5), load.percentile(0.99)] for load in runs]
             for name, runs in loads.items()}  # fmt: skip
-    (folder / "service.json").write_text(json.dumps(kept, indent=1))
+    (folder / "service.json").write_text(json.dumps(samples, indent=1))
 
 
 if __name__ == "__main__":

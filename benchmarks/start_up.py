@@ -1,6 +1,6 @@
-"""Start of a process: the import, the first decision from a warm cache of kernels, and from none.
+"""The start of a process: the import, and the first decision with and without cached kernels.
 
-Every time is what the processor spends on a whole process, interpreter included; no flops are counted.
+Every time is the processor time of a whole process, including the interpreter. Flops are not counted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ KF = FIRST.format(
 
 
 def run(code: str, **environment: str) -> float:
-    """Seconds of the processor that a process of its own takes; fails if that does."""
-    began = _spent()
+    """Run code in a new process and return its processor time. Raises if the process fails."""
+    began = _children_seconds()
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"HALFSEEN_QUIET": "1"} | environment,
@@ -41,17 +41,17 @@ def run(code: str, **environment: str) -> float:
     )
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    return _spent() - began
+    return _children_seconds() - began
 
 
-def _spent() -> float:
-    """Seconds of the processor that children of this process have taken so far."""
+def _children_seconds() -> float:
+    """Return the processor time of all finished child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def warm_up() -> float:
-    """Seconds on the clock of `halfseen warmup` from an empty cache, on all processors there are."""
+    """Return the elapsed seconds of `halfseen warmup` with an empty cache on all processors."""
     with tempfile.TemporaryDirectory(prefix="halfseen-cold-") as folder:
         code = (
             f"import os, sys; getattr(os, 'sched_setaffinity', print)(0, {processors() or {0}}); "
@@ -72,7 +72,7 @@ def process(name: str, code: str, note: str = "", *, compiles: bool = False, **a
 
 
 def ran(one: float, other: float) -> None:
-    """There is no result to compare: a process that fails says so itself."""
+    """Accept any result. A failed process has raised an exception already."""
 
 
 def imports(quick: bool = False) -> Job:
@@ -98,7 +98,7 @@ def warm(quick: bool = False) -> Job:
             process("kf-ts", KF, "import, make, decide, learn"),
             process("emkf-ts", EMKF),
             process("adaptive", ADAPTIVE),
-            process("import numba, scipy", "import numba, scipy.linalg", "what any of them loads"),
+            process("import numba, scipy", "import numba, scipy.linalg", "imported by all agents"),
         ],
         ran,
         repeats=3,
@@ -106,8 +106,8 @@ def warm(quick: bool = False) -> Job:
 
 
 def cold(quick: bool = False) -> Job:
-    """Kernels compiled by the first decision of `emkf-ts` and of `adaptive`; and all there are, ahead of time."""
-    note = "every kernel; by the clock, on all cores"
+    """Return the job that compiles kernels: those of a first decision, and all of them with `halfseen warmup`."""
+    note = "all kernels; elapsed time on all cores"
     everything = Contender("halfseen warmup", warm_up, 1, note, seconds=float)
     return Job(
         "First decide + learn in a new process, kernels compiled",

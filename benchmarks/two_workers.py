@@ -1,11 +1,11 @@
-"""How much faster two Dask workers are than one, and what a slice costs beside its work.
+"""Measures how much faster two Dask workers are than one, and the overhead per slice.
 
     python -m benchmarks.two_workers
 
-Two clusters on this machine, of one and of two worker processes, stay up throughout and play the same experiment in
-turns; the best of several turns counts. Starting the workers is not counted. On a machine that does other things the
-clock tells little; processor time tells what the clock would say if every worker had a core of its own. Beside them
-one and two plain processes do the same without Dask: more than they gain, two workers cannot.
+Two clusters on this machine, with one and with two worker processes, play the same experiment in turn, and the best
+turn of each counts. The start of the workers is not included. Elapsed time is unreliable if the machine has other load;
+the processor time of the busiest worker is the time that a machine with one core per worker would take. One and two
+plain processes without Dask are measured in the same way, as an upper limit for the gain of two workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from halfseen.experiments.engines.local import SerialExecutor
 from halfseen.experiments.plan import Slice, experiment
 from halfseen.experiments.play import play
 
-WANTED = 1.7
+AIM = 1.7
 
 
 def play_slices(executor: Any, slices: list[Slice]) -> list[Any]:
@@ -38,8 +38,8 @@ def play_slices(executor: Any, slices: list[Slice]) -> list[Any]:
     return [played[id(task)] for task in slices]
 
 
-class Bare:
-    """Processes that stay up and are handed slices."""
+class PlainProcesses:
+    """A pool of processes that play slices without Dask."""
 
     def __init__(self, count: int) -> None:
         self.pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
@@ -50,7 +50,7 @@ class Bare:
 
 
 def _pid(seconds: float) -> int:
-    time.sleep(seconds)  # so that the others get one each
+    time.sleep(seconds)  # so that every process of the pool gets a call
     return os.getpid()
 
 
@@ -64,23 +64,23 @@ def processor_seconds(processes: list[psutil.Process]) -> list[float]:
 
 def main(rounds: int, repeats: int) -> None:
     plan = experiment(["kf-ts", "emkf-ts", "ts-pco"], "orbit", rounds, 80)
-    slices = [Slice(plan.worlds[0], plan.agents, plan.seeds[at : at + 10], rounds) for at in range(0, 80, 10)]
+    slices = [Slice(plan.worlds[0], plan.agents, plan.seeds[start : start + 10], rounds) for start in range(0, 80, 10)]
     tiny = [Slice(plan.worlds[0], plan.agents[2:], (seed,), 1) for seed in range(80)]
     executors: dict[str, Any] = {"this process": SerialExecutor()}
     processes = {"this process": [psutil.Process()]}
-    wall, busiest, each = dict[str, float](), dict[str, float](), dict[str, float]()
-    with contextlib.ExitStack() as ends:
+    elapsed, busiest, per_slice = dict[str, float](), dict[str, float](), dict[str, float]()
+    with contextlib.ExitStack() as stack:
         for count in (1, 2):
-            bare = Bare(count)
-            ends.callback(bare.pool.shutdown)
+            plain = PlainProcesses(count)
+            stack.callback(plain.pool.shutdown)
             name = f"{count} process{'es' * (count > 1)}"
-            executors[name], processes[name] = bare, [psutil.Process(pid) for pid in bare.pids]
+            executors[name], processes[name] = plain, [psutil.Process(pid) for pid in plain.pids]
             name = f"{count} worker{'s' * (count > 1)}"
             cluster = distributed.LocalCluster(
                 n_workers=count, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0
             )
-            ends.enter_context(cluster)
-            executors[name] = ends.enter_context(RemoteDaskExecutor(cluster.scheduler_address))
+            stack.enter_context(cluster)
+            executors[name] = stack.enter_context(RemoteDaskExecutor(cluster.scheduler_address))
             executors[name].prepare(slices[:1])
             with distributed.Client(cluster, set_as_default=False) as client:
                 processes[name] = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
@@ -95,27 +95,27 @@ def main(rounds: int, repeats: int) -> None:
                 play_slices(executor, slices)
                 took = time.perf_counter() - began
                 used = np.subtract(processor_seconds(processes[name]), before).max()
-                wall[name], busiest[name] = min(wall.get(name, took), took), min(busiest.get(name, used), used)
+                elapsed[name], busiest[name] = min(elapsed.get(name, took), took), min(busiest.get(name, used), used)
                 began = time.perf_counter()
                 play_slices(executor, tiny)
                 took = (time.perf_counter() - began) / len(tiny)
-                each[name] = min(each.get(name, took), took)
+                per_slice[name] = min(per_slice.get(name, took), took)
     print(
         f"{len(slices)} slices of 10 seeds, {len(plan.agents)} agents, {rounds:,} rounds; load {os.getloadavg()[0]:.1f}"
     )
     for name in executors:
         print(
-            f"{name:13s} {wall[name]:6.2f} s by the clock, {busiest[name]:6.2f} s of processor time of the busiest; "
-            f"{1e3 * each[name]:5.1f} ms a slice of one round"
+            f"{name:13s} {elapsed[name]:6.2f} s elapsed, {busiest[name]:6.2f} s of processor time of the busiest "
+            f"process; {1e3 * per_slice[name]:5.1f} ms per slice of one round"
         )
-    for one, two, note in (("1 process", "2 processes", "no Dask"), ("1 worker", "2 workers", f"wanted: {WANTED}")):
-        by_clock, by_processor = (found[one] / found[two] for found in (wall, busiest))
-        print(f"{two} against one: {by_clock:.2f} by the clock, {by_processor:.2f} by processor time ({note})")
+    for one, two, note in (("1 process", "2 processes", "no Dask"), ("1 worker", "2 workers", f"aim: {AIM}")):
+        by_clock, by_processor = (seconds[one] / seconds[two] for seconds in (elapsed, busiest))
+        print(f"speed-up of {two}: {by_clock:.2f} in elapsed time, {by_processor:.2f} in processor time ({note})")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10_000)  # that of `halfseen run`
+    parser.add_argument("--rounds", type=int, default=10_000)  # the default of `halfseen run`
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     main(arguments.rounds, arguments.repeats)

@@ -1,4 +1,4 @@
-"""Documents say what the package does: their code runs, and nothing public goes unmentioned."""
+"""The documents: their code runs, their links work, and they mention every public name."""
 
 import re
 import tomllib
@@ -23,14 +23,14 @@ def test_code_in_documents_runs(page, tmp_path, monkeypatch):
     exec(compile(code, page.name, "exec"), {"__name__": "a_document"})
 
 
-def test_the_readme_shows_what_its_example_prints(capsys):
+def test_the_output_in_the_readme_is_the_output_of_its_example(capsys):
     text = (ROOT / "README.md").read_text().partition("## Told nothing")[2]
     code, shown = re.search(r"```python\n(.*?)```\n\n((?:    [^\n]+\n)+)", text, flags=re.DOTALL).groups()
     exec(compile(code, "README.md", "exec"), {"__name__": "a_document"})
     assert capsys.readouterr().out.splitlines() == [line.strip() for line in shown.splitlines()]
 
 
-def test_everything_public_is_mentioned():
+def test_the_reference_mentions_every_public_name():
     text = (ROOT / "docs/reference.md").read_text()
     for name in [*(f"hs.{name}" for name in hs.__all__), *(f"`{name}`" for name in [*hs.catalog(), *NAMED, *RECORDED])]:
         assert name in text, name
@@ -42,24 +42,24 @@ def test_the_readme_lists_every_agent():
         assert f"`{name}`" in text, name
 
 
-def test_links_between_documents_lead_somewhere():
+def test_links_between_documents_exist():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_nothing_is_left_to_be_filled_in():
+def test_documents_have_no_html_comments():
     for page in PAGES:
         assert "<!--" not in page.read_text(), page.name
 
 
-def test_what_documents_install_is_the_clone_with_extras_that_exist():
-    """The package is on no registry: its bare name cannot be installed by somebody who has nothing yet."""
+def test_documents_install_the_clone_with_existing_extras():
+    """The package is in no registry, so documents must not install it by its bare name."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    told = [line for page in PAGES for line in re.findall(r"pip install [^`#\n]+", page.read_text())]
-    assert len(told) >= 6
-    for line in told:
-        asked = re.fullmatch(r"pip install (?:\.|'\.\[([a-z,]+)\]')\s*", line)
-        assert asked, line
-        assert set((asked[1] or "data").split(",")) <= set(extras), line
+    commands = [line for page in PAGES for line in re.findall(r"pip install [^`#\n]+", page.read_text())]
+    assert len(commands) >= 6
+    for line in commands:
+        match = re.fullmatch(r"pip install (?:\.|'\.\[([a-z,]+)\]')\s*", line)
+        assert match, line
+        assert set((match[1] or "data").split(",")) <= set(extras), line

@@ -1,4 +1,4 @@
-"""The formulas against operations counted by hand, or by numbers that count."""
+"""The formulas for flops, compared with counted operations."""
 
 from itertools import count
 
@@ -7,25 +7,25 @@ from benchmarks import em, kalman, linear_thompson, monte_carlo, problem
 
 
 class Counting(float):
-    """A number that counts the multiplications and additions made with any of its kind."""
+    """A number that counts the multiplications and additions of all instances."""
 
     total = count()
 
-    def _made(self, value):
+    def _counted(self, value):
         next(Counting.total)
         return Counting(value)
 
     def __add__(self, other):
-        return self._made(float(self) + float(other))
+        return self._counted(float(self) + float(other))
 
     def __sub__(self, other):
-        return self._made(float(self) - float(other))
+        return self._counted(float(self) - float(other))
 
     def __mul__(self, other):
-        return self._made(float(self) * float(other))
+        return self._counted(float(self) * float(other))
 
 
-def counted(work):
+def count_operations(work):
     Counting.total = count()
     work()
     return next(Counting.total)
@@ -40,7 +40,7 @@ def vector(n):
 
 
 def dot(a, b):
-    """n multiplications, n − 1 additions; the sums in the formulas start from 0, which is one more."""
+    """Return the dot product. As in the formulas, the sum starts from 0, so there are n additions."""
     total = number()
     for x, y in zip(a, b, strict=True):
         total = total + x * y
@@ -48,7 +48,7 @@ def dot(a, b):
 
 
 @pytest.mark.parametrize(("d", "k"), [(2, 1), (4, 2), (5, 5)])
-def test_a_filter_step_whose_gain_has_settled(d, k):
+def test_filter_step_with_a_constant_gain(d, k):
     def step():
         D, G = [vector(d) for _ in range(d)], [vector(k) for _ in range(d)]
         x, y = vector(d), vector(k)
@@ -56,14 +56,14 @@ def test_a_filter_step_whose_gain_has_settled(d, k):
         error = [y[i] - predicted[i] for i in range(k)]
         return [predicted[i] + dot(G[i], error) for i in range(d)]
 
-    assert problem.filter_flops(d, k) == counted(step)
+    assert problem.filter_flops(d, k) == count_operations(step)
 
 
 @pytest.mark.parametrize(("d", "arms"), [(2, 1), (3, 2), (6, 4)])
 def test_scores_of_all_arms(d, arms):
     size = d * (d + 1) // 2
 
-    def scored():
+    def score():
         c = vector(d)
         products = []
         for j in range(d):
@@ -73,42 +73,42 @@ def test_scores_of_all_arms(d, arms):
         assert len(products) == size
         return [(dot(vector(size), products), dot(vector(d), c)) for _ in range(arms)]
 
-    assert problem.score_flops(d, arms) == counted(scored)
-    # by hand, d = 2, one arm: c0², 2c0·c1 (2), c1² are 4; ⟨C, ccᵀ⟩ is 6; cᵀm is 4
+    assert problem.score_flops(d, arms) == count_operations(score)
+    # d = 2 and one arm: c0², 2c0·c1 and c1² take 4 operations, ⟨C, ccᵀ⟩ takes 6, and cᵀm takes 4.
     assert problem.score_flops(2, 1) == 14
 
 
 @pytest.mark.parametrize("d", [2, 5])
-def test_one_arm_taught(d):
-    def taught():
+def test_update_of_one_arm(d):
+    def update():
         C, c, m = [vector(d) for _ in range(d)], vector(d), vector(d)
         g = [dot(row, c) for row in C]
         dot(c, g)
-        surprise = number() - dot(c, m)
+        residual = number() - dot(c, m)
         for i in range(d):
-            m[i] = m[i] + g[i] * surprise
+            m[i] = m[i] + g[i] * residual
         g = [one * number() for one in g]
         for i in range(d):
             for j in range(i, d):
                 C[i][j] = C[i][j] - g[i] * g[j]
 
-    assert problem.learn_flops(d) == counted(taught)
+    assert problem.learn_flops(d) == count_operations(update)
 
 
-def test_building_blocks():
+def test_products_and_triangles():
     assert problem.product_flops(2, 3, 4) == 48
     assert problem.product_flops(2, 3) == 12
     assert problem.triangle(4) == 10
 
 
-def test_the_jobs_are_made_of_them():
+def test_jobs_add_up_the_steps():
     d, k, arms = 2, 1, 3
-    step, scored, taught = 8 + 1 + 4 + 2, 4 + 3 * 10, 8 + 4 + 4 + 1 + 4 + 2 + 6  # by hand
-    assert linear_thompson.flops(d, arms) == scored + taught
-    assert monte_carlo.agent_flops(d, k, arms) == step + scored + taught
-    assert monte_carlo.agent_flops(d, k, arms, learns_model=True) == step + scored + taught + 2 * 6 + 8
+    step, scores, update = 8 + 1 + 4 + 2, 4 + 3 * 10, 8 + 4 + 4 + 1 + 4 + 2 + 6
+    assert linear_thompson.flops(d, arms) == scores + update
+    assert monte_carlo.agent_flops(d, k, arms) == step + scores + update
+    assert monte_carlo.agent_flops(d, k, arms, learns_model=True) == step + scores + update + 2 * 6 + 8
     world = 8 + 2 + 12 + 1
-    assert monte_carlo.flops(d, k, arms, learns_model=False) == world + step + scored + taught
-    assert monte_carlo.flops(d, k, arms, learns_model=True) == world + step + scored + taught + 2 * 6 + 8
-    assert kalman.series_flops(d, k) == step + 1 + 2  # We and its square, of one number
+    assert monte_carlo.flops(d, k, arms, learns_model=False) == world + step + scores + update
+    assert monte_carlo.flops(d, k, arms, learns_model=True) == world + step + scores + update + 2 * 6 + 8
+    assert kalman.series_flops(d, k) == step + 1 + 2  # one product for We, and its square
     assert em.flops(d, k) == step + 3 + (2 + 8 + 2) + 6 + 8

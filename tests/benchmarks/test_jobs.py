@@ -1,4 +1,4 @@
-"""The jobs themselves, ours and NumPy's, for real but small: without the peers, who are then named."""
+"""Small runs of the jobs with halfseen and NumPy, without other libraries."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from benchmarks.monte_carlo import LearntStart, draws_of
 
 
 @pytest.fixture
-def nobody(monkeypatch):
-    """No peer is installed."""
+def no_other_libraries(monkeypatch):
+    """Pretend that no other library is installed."""
 
     def missing(package):
         raise harness.PackageNotFoundError(package)
@@ -17,7 +17,7 @@ def nobody(monkeypatch):
     monkeypatch.setattr(harness, "version", missing)
 
 
-def test_linear_thompson_without_peers_names_them(nobody):
+def test_libraries_that_are_not_installed_are_listed(no_other_libraries):
     job = linear_thompson.job(True)
     rows = measure(job, quick=True)
     assert [row["contender"] for row in rows] == [
@@ -32,7 +32,7 @@ def test_linear_thompson_without_peers_names_them(nobody):
 
 
 @pytest.mark.parametrize("agent", ["kf-ts", "emkf-ts"])
-def test_an_online_round_decides_as_plain_numpy_does(agent):
+def test_online_decisions_equal_those_of_plain_numpy(agent):
     job = online.job(agent)
     ours, plain = (contender.work() for contender in job.contenders)
     job.agree(ours, plain)
@@ -41,20 +41,20 @@ def test_an_online_round_decides_as_plain_numpy_does(agent):
 
 
 @pytest.mark.parametrize("learns", [False, True])
-def test_batched_numpy_decides_as_one_stream_does(learns):
+def test_batched_numpy_makes_the_decisions_of_a_single_stream(learns):
     draws, start = draws_of(range(3), 450), LearntStart.of(range(3)) if learns else None
-    together = monte_carlo.batched(draws, start)
-    alone = monte_carlo.one_stream(draws.first(1, 450), start)
-    assert together.shape == (3, 450)
-    np.testing.assert_array_equal(together[:1, :150], alone[:, :150])
-    assert (together[0] == alone[0]).mean() > 0.8  # through the first refits, though rounding may tip a decision
+    batched = monte_carlo.batched(draws, start)
+    single = monte_carlo.one_stream(draws.first(1, 450), start)
+    assert batched.shape == (3, 450)
+    np.testing.assert_array_equal(batched[:1, :150], single[:, :150])
+    assert (batched[0] == single[0]).mean() > 0.8  # after the first refits, rounding errors may change decisions
 
 
-def test_monte_carlo_lets_a_few_streams_go_their_own_way_and_no_more():
+def test_monte_carlo_allows_few_streams_to_differ():
     played = np.random.default_rng(0).integers(15, size=(40, 200))
     other = played.copy()
     other[:2, 100] += 1
-    other[:, 190] += 1  # so late that rounding may have tipped it
+    other[:, 190] += 1  # after the compared rounds
     monte_carlo.agree(played, other)
     other[:3, 100] += 1
     with pytest.raises(AssertionError, match="37 of 40"):

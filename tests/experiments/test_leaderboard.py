@@ -74,7 +74,7 @@ def test_the_numbers_are_those_of_run(jobs: int, tmp_path: Path) -> None:
 
 def test_the_regret_around_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "WINDOW", 10)
-    monkeypatch.setattr(summary, "AFTERMATH", 25)
+    monkeypatch.setattr(summary, "ROUNDS_AFTER_CHANGE", 25)
     board, result = board_in(), hs.run(AGENTS, world="switch:at=30", rounds=60, seeds=3)
     place = "switch at=30"
     assert board.summary["worlds"][place]["change"] == {

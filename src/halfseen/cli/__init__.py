@@ -1,1 +1,1 @@
-"""The commands of the command line, one file each. Typer is imported here, so `app` loads these only to run one."""
+"""The command line, with one file per command."""

@@ -1,4 +1,4 @@
-"""The command line: thin. Typer, rich and the numerics are loaded when a command needs them."""
+"""The entry point of the command line. Typer, rich and the kernels are imported only when they are needed."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):  # not all of them on Windows
+        if hasattr(signal, name):  # Windows does not have all of them
             signal.signal(getattr(signal, name), interruption.handle)
     sys.exit(run_app(sys.argv[1:]))
 
 
 def run_app(arguments: list[str]) -> int:
-    """Run a command; the exit code. What went wrong is one line on stderr."""
+    """Run a command and return its exit code. An error is printed as one line on stderr."""
     interruption.written[0] = interruption.NOTHING_WRITTEN
     try:
         code = build_app()(arguments or ["--help"], prog_name="halfseen", standalone_mode=False)
     except HalfseenError as error:
-        return _refuse(str(error))
+        return _print_error(str(error))
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
-        # Typer's usage errors have this method in every version; their class has moved between packages.
+        # All versions of Typer give usage errors this method, but import their class from different packages.
         if hasattr(error, "format_message"):
-            return _refuse(error.format_message())
-        if not interruption.signals and type(error).__name__ != "Abort":  # what older versions make of Ctrl-C
+            return _print_error(error.format_message())
+        if not interruption.signals and type(error).__name__ != "Abort":  # older versions raise Abort for Ctrl-C
             raise
         code = 130
     if code == 130:
-        print(f"interrupted; {interruption.written[0]}", file=sys.stderr)
+        print(f"Interrupted. {interruption.written[0]}", file=sys.stderr)
         return 128 + (interruption.signals[0] if interruption.signals else signal.SIGINT)
     return code if isinstance(code, int) else 0
 
 
-def _refuse(message: str) -> int:
+def _print_error(message: str) -> int:
     print("error: " + " ".join(message.split()), file=sys.stderr)
     return 2
 
 
 def build_app() -> typer.Typer:
-    """All commands, each from its own file."""
+    """Return the application with all commands."""
     try:
-        import rich  # noqa: F401 (only to know that it is there)
+        import rich  # noqa: F401 (checks that it is installed)
         import typer
     except ImportError as error:
         raise missing_extra(error.name or "typer", "experiments", "the command line") from None
@@ -70,7 +70,7 @@ def build_app() -> typer.Typer:
 
     app = typer.Typer(
         cls=CommandGroup,
-        help="Contextual bandits whose context is only partly seen and moves over time.",
+        help="Contextual bandits whose context is partly hidden and moves over time.",
         add_completion=False,
         pretty_exceptions_enable=False,
     )

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how arguments are taken apart."""
+"""Options shared by several commands, and functions that parse their values."""
 
 from __future__ import annotations
 
@@ -18,42 +18,43 @@ if TYPE_CHECKING:
     from halfseen.worlds.world import World
 
 AGENTS_HELP = (
-    "Agents, separated by commas; an agent's options follow a colon: "
-    "kf-ts,ts-pco:width=0.5,delta=0.2 are two. May be given several times."
+    "Agents, separated by commas. The options of an agent follow a colon: "
+    "kf-ts,ts-pco:width=0.5,delta=0.2 are two agents. Can be given several times."
 )
-FirstSeed = Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="all cores")]
+FirstSeed = Annotated[int, typer.Option(min=0, help="The first seed. The other seeds are the next integers.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Number of processes.", show_default="all cores")]
 Cluster = Annotated[
     str | None,
     typer.Option(
-        help="Dask instead of --jobs: local:N for N workers on this machine, or a scheduler's address.",
+        help="Use Dask instead of --jobs: local:N for N workers on this machine, or the address of a scheduler.",
         show_default="none",
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run into --out that was cut short.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from the slices saved in --out.")]
 ObservedColumns = Annotated[
-    list[str] | None, typer.Option(help="Of a table: the columns that are seen, separated by commas.")
+    list[str] | None, typer.Option(help="For a table: the observed columns, separated by commas.")
 ]
 HiddenColumns = Annotated[
-    list[str] | None, typer.Option(help="Of a table: columns that belong to the context and are not seen.")
+    list[str] | None, typer.Option(help="For a table: columns of the context that agents do not observe.")
 ]
 RewardColumns = Annotated[
-    list[str] | None, typer.Option(help="Of a table: a column an arm, what it would have paid in that row.")
+    list[str] | None, typer.Option(help="For a table: one column per arm, with the reward of that arm in each row.")
 ]
 RewardEvery = Annotated[
-    int | None, typer.Option(min=1, help="Of a table: rewards of so many rows come together.", show_default="1")
+    int | None,
+    typer.Option(min=1, help="For a table: the rewards of this many rows arrive together.", show_default="1"),
 ]
 
 
 class Command(TyperCommand):
-    """A command on whose help page a flag has no type: it takes no value."""
+    """A command whose help page shows no type for flags, because flags take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))
 
 
 class CommandGroup(TyperGroup):
-    """The same for a group of commands."""
+    """A group of commands whose help page shows no type for flags."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))
@@ -80,16 +81,16 @@ def global_options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """What comes before the command."""
+    """Define the options that precede the command."""
 
 
 def split_list(given: Sequence[str]) -> list[str]:
-    """The parts of comma lists, empty ones left out."""
+    """Split comma-separated lists and omit empty parts."""
     return [part.strip() for text in given for part in text.split(",") if part.strip()]
 
 
 def split_specs(given: Sequence[str]) -> list[str]:
-    """Agents out of comma lists. A part that starts with `key=` is a further option of the agent before it."""
+    """Split comma-separated agents. A part that starts with `key=` is another option of the preceding agent."""
     specs: list[str] = []
     for part in split_list(given):
         if specs and "=" in part.partition(":")[0]:
@@ -100,7 +101,7 @@ def split_specs(given: Sequence[str]) -> list[str]:
 
 
 def split_numbers(argument: str, given: Sequence[str]) -> list[float]:
-    """Numbers out of comma lists."""
+    """Split comma-separated numbers."""
     numbers = []
     for part in (part.strip() for text in given for part in text.split(",")):
         try:
@@ -118,7 +119,7 @@ def resolve_worlds(
     rewards: list[str] | None,
     reward_every: int | None,
 ) -> list[World]:
-    """Named worlds with their options, or the world of a table with its columns."""
+    """Return the named worlds with their options, or the recorded world of a table."""
     from halfseen.experiments.plan import world_spec
     from halfseen.worlds import recorded
     from halfseen.worlds.columns import FILE_ENDINGS, read_columns
@@ -128,18 +129,18 @@ def resolve_worlds(
     if not tables:
         for world in worlds:
             if world.partition(":")[0] not in {*NAMED, *RECORDED} and Path(world).is_file():
-                read_columns(world)  # says which endings there are
-        of_tables = {"observed": observed, "hidden": hidden, "rewards": rewards, "reward-every": reward_every}
-        for option, given in of_tables.items():
+                read_columns(world)  # raises an error that lists the supported file formats
+        table_options = {"observed": observed, "hidden": hidden, "rewards": rewards, "reward-every": reward_every}
+        for option, given in table_options.items():
             if given is not None:
-                raise invalid(option, "a table such as data.csv with it", f"a value, with '{worlds[0]}'")
+                raise invalid(option, "no value unless the world is a table such as data.csv", f"'{worlds[0]}'")
         return [world_spec(world) for world in worlds]
     table = tables[0]
     if len(worlds) > 1:
-        raise invalid("world", "a table alone", f"'{table}' beside others")
+        raise invalid("world", "one table and no other world", f"'{table}' with others")
     for role, columns in (("observed", observed), ("rewards", rewards)):
         if columns is None:
-            raise invalid(role, "columns of the table, separated by commas", f"nothing, with '{table}'")
+            raise invalid(role, f"columns of '{table}', separated by commas", "none")
     source = recorded(
         table,
         observed=split_list(observed or []),
@@ -149,6 +150,6 @@ def resolve_worlds(
         name=Path(table).stem,
     )
     for name in source.constant_in_scaling:
-        means = "tells nothing" if name in source.constant_names else "keeps its own units, as it moves later"
-        print(f"note: column '{name}' is constant in the rows used for scaling and {means}", file=sys.stderr)
+        consequence = "carries no information" if name in source.constant_names else "is not scaled, as it varies later"
+        print(f"note: column '{name}' is constant in the rows used for scaling and {consequence}", file=sys.stderr)
     return [source]

@@ -1,4 +1,4 @@
-"""`halfseen bench`."""
+"""The command `halfseen bench`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import typer
 
 from halfseen.errors import HalfseenError
 
-CLONE = Path(__file__).resolve().parents[3]  # where the package is used from a clone
+CLONE = Path(__file__).resolve().parents[3]  # the root of the repository, if the package is used from a clone
 
 
 def bench(
     jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Jobs to run.", show_default="all")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats, smaller jobs: figures to check by.")] = False,
-    list_jobs: Annotated[bool, typer.Option("--list", help="Show the names of the jobs and end.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller jobs with fewer repetitions, as a check.")] = False,
+    list_jobs: Annotated[bool, typer.Option("--list", help="List the names of the jobs and exit.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for bench.json, the tables and the chart.")] = Path("results/bench"),
 ) -> None:
-    """Time us, our peers and plain NumPy side by side, in one thread."""
+    """Measure the speed of halfseen, of other libraries and of plain NumPy in one thread."""
     if not (CLONE / "benchmarks" / "jobs.py").is_file():
         raise HalfseenError(
-            "bench: expected a clone of the repository, got an installed package, which has no benchmarks. Run "
-            "`make bench` in a clone; it also installs the other libraries."
+            "The installed package does not contain the benchmarks. Run `make bench` in a clone of the repository, "
+            "which also installs the other libraries."
         )
     if str(CLONE) not in sys.path:
         sys.path.insert(0, str(CLONE))
-    asked = ["bench", *(jobs or []), "--out", str(out), *["--quick"] * quick, *["--list"] * list_jobs]
-    _module("harness").restart_single_threaded(asked)
+    arguments = ["bench", *(jobs or []), "--out", str(out), *["--quick"] * quick, *["--list"] * list_jobs]
+    _module("harness").restart_single_threaded(arguments)
 
     from halfseen.cli.terminal import print_written
     from halfseen.reports.files import check_folder

@@ -1,4 +1,4 @@
-"""`halfseen agents` and `halfseen worlds`: lists of what there is to choose from."""
+"""The commands `halfseen agents` and `halfseen worlds`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from halfseen.cli.terminal import print_table
 
 
 def agents() -> None:
-    """List the agents."""
+    """List the agents of the catalogue."""
     from halfseen.agents.catalogue import CATALOG
 
-    print_table(CATALOG.table(), "Agents", least_worth=("learner", "estimator", "chooser", "requires"))
+    print_table(CATALOG.table(), "Agents", optional=("learner", "estimator", "chooser", "requires"))
 
 
 def worlds() -> None:

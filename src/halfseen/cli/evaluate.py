@@ -1,4 +1,4 @@
-"""`halfseen evaluate`."""
+"""The command `halfseen evaluate`."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from halfseen.cli.terminal import print_evaluation, print_written, progress
 
 def evaluate(
     log: Annotated[
-        Path, typer.Argument(metavar="LOG", help="An exported journal (.ndjson, .parquet), or a table such as log.csv")
+        Path, typer.Argument(metavar="LOG", help="An exported journal (.ndjson, .parquet) or a table such as log.csv.")
     ],
     policy: Annotated[
         list[str] | None,
         typer.Option(
             help="Policies, separated by commas: uniform, always:ARM, logged, or agents with their options, such as "
-            "adaptive:history=2000. May be given several times.",
-            show_default="uniform and every arm alone",
+            "adaptive:history=2000. Can be given several times.",
+            show_default="uniform and always:ARM for every arm",
         ),
     ] = None,
     stream: Annotated[
-        str | None, typer.Option(help="Which stream, if the file holds several.", show_default="the only one")
+        str | None, typer.Option(help="The stream, if the file contains several.", show_default="the only stream")
     ] = None,
     observed: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of a table: the columns that were seen, separated by commas.", show_default="all named observation…"
+            help="For a table: the observed columns, separated by commas.", show_default="all named observation…"
         ),
     ] = None,
     arms: Annotated[
         list[str] | None,
-        typer.Option(help="The arms in their order: names or a count.", show_default="those of the log"),
+        typer.Option(help="The names of the arms in order, or their number.", show_default="the arms in the log"),
     ] = None,
     missing: Annotated[
-        float | None, typer.Option(help="What a round without a reward counts as.", show_default="it is left out")
+        float | None, typer.Option(help="Reward for rounds without a reward.", show_default="such rounds are left out")
     ] = None,
-    intervals: Annotated[str, typer.Option(help="How intervals are found: hac or bootstrap.")] = "hac",
-    seed: Annotated[int, typer.Option(min=0, help="Of agents, and of the bootstrap.")] = 0,
+    intervals: Annotated[str, typer.Option(help="Method for confidence intervals: hac or bootstrap.")] = "hac",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the agents and of the bootstrap.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the page, picture and data.", show_default="nothing is written")
+        Path | None, typer.Option(help="Folder for the page, figure and data.", show_default="nothing is written")
     ] = None,
 ) -> None:
-    """What other policies would have earned on logged decisions."""
-    from halfseen.evaluation import evaluate as evaluation
+    """Estimate from logged decisions what other policies would have earned."""
+    from halfseen.evaluation.evaluate import evaluate as evaluate_log
     from halfseen.reports.files import check_folder
 
     if out is not None:
         check_folder(out)
     names = None if arms is None else split_list(arms)
-    with progress(f"what was logged in {log}", doing="evaluating") as bar:
-        found = evaluation.evaluate(
+    with progress(f"the log {log}", doing="evaluating") as bar:
+        evaluation = evaluate_log(
             log,
             None if policy is None else split_specs(policy),
             stream=stream,
@@ -64,6 +64,6 @@ def evaluate(
             seed=seed,
             progress=bar.update,
         )
-    print_evaluation(found)
+    print_evaluation(evaluation)
     if out is not None:
-        print_written(found.save(out))
+        print_written(evaluation.save(out))

@@ -1,4 +1,4 @@
-"""Plays an experiment and shows its progress."""
+"""Plays an experiment and shows its progress in the terminal."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def processes(jobs: int | None, cluster: str | None) -> int:
-    """How many this machine starts by itself: one if a cluster does the work."""
+    """Return the number of processes to start: one if a cluster is used."""
     if cluster is None:
         return jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if jobs is not None:
-        raise invalid("jobs", "only one of them", f"{jobs}, with --cluster")
+        raise invalid("jobs", "either --jobs or --cluster", f"{jobs}, with --cluster")
     return 1
 
 
@@ -32,21 +32,21 @@ def describe_size(plan: Experiment) -> str:
 
 
 def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | None, resume: bool) -> Result:
-    """Play, and keep what is done in `out`; whatever ends it early, it is said how to go on."""
+    """Play the experiment and save its slices in `out`. A message about an early end says how to continue."""
     from halfseen.experiments.run import run_experiment
 
     workers = processes(jobs, cluster)
     if resume and out is None:
-        raise invalid("resume", "the folder of the run to go on with", "no --out")
+        raise invalid("resume", "the folder of the interrupted run as --out", "no --out")
     with progress(describe_size(plan)) as bar:
 
         def on_saved(now: SavedSlices) -> None:
             if now.resumed and now.resumed == now.done:
-                bar.say(f"resuming: {now.done} of {now.total} slices done")
+                bar.print_line(f"resuming: {now.done} of {now.total} slices done")
             if now.done:
-                again = "the same command" + " with --resume" * (not resume)
+                command = "the same command" + " with --resume" * (not resume)
                 interruption.written[0] = (
-                    f"{now.done} of {now.total} slices are kept in {out}; {again} goes on from there"
+                    f"{now.done} of {now.total} slices are saved in {out}. To continue, run {command}."
                 )
 
         try:
@@ -56,4 +56,4 @@ def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | No
         except HalfseenError as error:
             if interruption.written[0] == interruption.NOTHING_WRITTEN:
                 raise
-            raise HalfseenError(f"{error}; {interruption.written[0]}") from None
+            raise HalfseenError(f"{str(error).removesuffix('.')}. {interruption.written[0]}") from None

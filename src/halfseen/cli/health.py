@@ -1,4 +1,4 @@
-"""`halfseen health`."""
+"""The command `halfseen health`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from halfseen.cli.terminal import print_findings, print_written, progress
 
 def health(
     world: Annotated[
-        str, typer.Argument(metavar="DATA", help="A table, such as data.csv; or a world, such as voltrade or orbit")
+        str, typer.Argument(metavar="DATA", help="A table, such as data.csv, or a world, such as voltrade or orbit.")
     ],
     observed: ObservedColumns = None,
     hidden: HiddenColumns = None,
     rewards: RewardColumns = None,
     reward_every: RewardEvery = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds to play.", show_default="3000, recorded: all")
+        int | None, typer.Option(min=1, help="Number of rounds.", show_default="3000, or all if recorded")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the agent, and of a simulated world.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the agent and of a simulated world.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the page and the picture.", show_default="nothing is written")
+        Path | None, typer.Option(help="Folder for the page and the figure.", show_default="nothing is written")
     ] = None,
 ) -> None:
-    """Let adaptive live through a record and examine its model: a finding a line."""
+    """Play the agent adaptive on a table or in a world, and examine the model that it identifies."""
     from halfseen.experiments.examine import examine_world
     from halfseen.reports.files import check_folder
 
@@ -35,7 +35,7 @@ def health(
         check_folder(out)
     (resolved,) = resolve_worlds([world], observed=observed, hidden=hidden, rewards=rewards, reward_every=reward_every)
     with progress(f"adaptive in {resolved.name}") as bar:
-        _, found = examine_world(resolved, rounds=rounds, seed=seed, progress=bar.update)
-    print_findings(found)
+        _, examination = examine_world(resolved, rounds=rounds, seed=seed, progress=bar.update)
+    print_findings(examination)
     if out is not None:
-        print_written(found.save(out))
+        print_written(examination.save(out))

@@ -1,14 +1,14 @@
-"""Signals that interrupt a command, and what the command has written by then."""
+"""The state of an interrupted command: the signals received, and what the command has written."""
 
 from __future__ import annotations
 
-NOTHING_WRITTEN = "nothing was written"
+NOTHING_WRITTEN = "Nothing was written."
 
 signals: list[int] = []  # numbers of the signals received, in order
-written: list[str] = [NOTHING_WRITTEN]  # one line, which a command may replace while it works
+written: list[str] = [NOTHING_WRITTEN]  # one message, which a running command may replace
 
 
 def handle(number: int, _: object) -> None:
-    """Remember the signal: what it interrupts, a compilation for one, may turn it into an error of another kind."""
+    """Record the signal and raise `KeyboardInterrupt`, which interrupted code may convert to another exception."""
     signals.append(number)
     raise KeyboardInterrupt

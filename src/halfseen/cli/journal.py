@@ -1,4 +1,4 @@
-"""`halfseen export` and `halfseen import`."""
+"""The commands `halfseen export` and `halfseen import`."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
     from halfseen.journal.journal import Journal
 
 Database = Annotated[
-    str, typer.Option(help="A file, or postgresql://user@host/name.", envvar="HALFSEEN_DATABASE", show_envvar=True)
+    str,
+    typer.Option(help="A SQLite file, or postgresql://user@host/name.", envvar="HALFSEEN_DATABASE", show_envvar=True),
 ]
 
 
 def is_new_file(database: str) -> bool:
-    """Whether it is a file that is not there, and would be made."""
+    """Return whether the database is a SQLite file that does not exist yet."""
     return "://" not in database and not Path(database).exists()
 
 
 def export_journal(
-    file: Annotated[Path, typer.Argument(help="To write: events.ndjson, or decisions.parquet")],
+    file: Annotated[Path, typer.Argument(help="The file to write, such as events.ndjson or decisions.parquet.")],
     streams: Annotated[list[str] | None, typer.Argument(help="Streams to export.", show_default="all")] = None,
     database: Database = "halfseen.db",
 ) -> None:
-    """Write the journal to a file: every event (NDJSON), or a row a decision (Parquet). A server may be running."""
+    """Export the journal: all events as NDJSON, or one row per decision as Parquet. The service may be running."""
     if is_new_file(database):
-        raise invalid("database", "a file that is there, or postgresql://user@host/name", f"'{database}'")
+        raise invalid("database", "an existing file, or postgresql://user@host/name", f"'{database}'")
     with opened_journal(database) as journal:
         from halfseen.journal.transfer import export
 
@@ -41,20 +42,20 @@ def export_journal(
 
 
 def import_journal(
-    file: Annotated[Path, typer.Argument(help="What `halfseen export` wrote", exists=True, dir_okay=False)],
+    file: Annotated[Path, typer.Argument(help="A file of events from `halfseen export`.", exists=True, dir_okay=False)],
     database: Database = "halfseen.db",
 ) -> None:
-    """Bring streams into a database from a file. All of them or none: each must be new there, and fold."""
+    """Import all streams of a file into a database, or none if one of them exists there or its events are invalid."""
     try:
         from halfseen.journal.transfer import import_streams, read_events
         from halfseen.service.engine.loaded_stream import fold_imported_stream
     except ImportError as error:
         raise missing_extra(error.name or "msgspec", "service", "the journal") from None
-    record = iter(read_events(file))
-    first = list(islice(record, 1))  # before a database is made: it may be no record at all
+    events = iter(read_events(file))
+    first = list(islice(events, 1))  # check the file before a database is created
     with opened_journal(database) as journal:
-        found = import_streams(journal, chain(first, record), fold_imported_stream)
-    for name, count in found.items():
+        event_counts = import_streams(journal, chain(first, events), fold_imported_stream)
+    for name, count in event_counts.items():
         print(f"{name}: {count} events")
 
 

@@ -1,4 +1,4 @@
-"""`halfseen leaderboard`."""
+"""The command `halfseen leaderboard`."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ from halfseen.errors import invalid
 
 
 def leaderboard(
-    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="all of them")] = None,
+    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="all agents")] = None,
     worlds: Annotated[
         list[str] | None,
-        typer.Option(help="Worlds, given as agents are: orbit,switch:at=500", show_default="all of them"),
+        typer.Option(help="Worlds, separated by commas, such as orbit,switch:at=500.", show_default="ten worlds"),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds to play.")] = 3_000,
-    seeds: Annotated[int, typer.Option(min=1, help="Replications.")] = 50,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 3_000,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of replications.")] = 50,
     first_seed: FirstSeed = 0,
     jobs: Jobs = None,
     cluster: Cluster = None,
-    out: Annotated[Path, typer.Option(help="Folder for the tables and for what is done so far.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the tables and the saved slices.")] = Path(
         "results/leaderboard"
     ),
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what is done so far, as is done anyway without --fresh.")
+        bool, typer.Option("--resume", help="Continue from the saved slices. This is the default.")
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Discard what is done so far.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard the saved slices and start again.")] = False,
     markdown: Annotated[
-        Path | None, typer.Option(help="A file for the tables as Markdown, too.", show_default="only in the folder")
+        Path | None,
+        typer.Option(help="Another file for the tables as Markdown.", show_default="only in the folder"),
     ] = None,
 ) -> None:
-    """Play every agent in every world, each beside kf-ts. Interrupted, the same command goes on."""
+    """Compare every agent with kf-ts in every world. To continue an interrupted run, repeat the command."""
     from halfseen.experiments import leaderboard as boards
     from halfseen.experiments.plan import seed_range
     from halfseen.reports.files import check_folder, write_atomically
     from halfseen.reports.tables import failure_lines
 
     if resume and fresh:
-        raise invalid("resume", "only one of them", "--fresh beside it")
+        raise invalid("resume", "either --resume or --fresh", "both")
     count = processes(jobs, cluster)
     check_folder(out)
     if markdown is not None:
@@ -61,9 +62,11 @@ def leaderboard(
         def update(now: boards.Progress) -> None:
             done = now.done - now.failed
             if done:
-                again = "the same command" + " without --fresh" * fresh
-                interruption.written[0] = f"{done} of {now.total} cells are kept in {out}; {again} goes on from there"
-            if interruption.signals:  # and turned into something else on its way
+                command = "the same command" + " without --fresh" * fresh
+                interruption.written[0] = (
+                    f"{done} of {now.total} slices are saved in {out}. To continue, run {command}."
+                )
+            if interruption.signals:  # the slice may have failed because of the signal
                 raise KeyboardInterrupt
             show(now)
 

@@ -1,4 +1,4 @@
-"""`halfseen run`."""
+"""The command `halfseen run`."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ from halfseen.cli.terminal import print_results, print_written
 def run(
     worlds: Annotated[
         list[str],
-        typer.Argument(metavar="WORLD", help="Worlds, such as: orbit paper:noise=0.5; or a table: data.csv"),
+        typer.Argument(metavar="WORLD", help="Worlds, such as orbit paper:noise=0.5, or a table, such as data.csv."),
     ],
-    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="a usual choice")] = None,
+    agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="six agents")] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds to play.", show_default="10000, recorded: all")
+        int | None, typer.Option(min=1, help="Number of rounds.", show_default="10000, or all if recorded")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Replications.", show_default="20, recorded: 10")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of replications.", show_default="20, or 10 if recorded")
+    ] = None,
     first_seed: FirstSeed = 0,
     jobs: Jobs = None,
     cluster: Cluster = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the figure and data.", show_default="nothing is written")
+        Path | None, typer.Option(help="Folder for the figure and the data.", show_default="nothing is written")
     ] = None,
     resume: Resume = False,
     observed: ObservedColumns = None,
@@ -46,7 +48,7 @@ def run(
     rewards: RewardColumns = None,
     reward_every: RewardEvery = None,
 ) -> None:
-    """Play any agents in any worlds, simulated or recorded."""
+    """Play agents in worlds, which may be simulated or recorded."""
     from halfseen.experiments.plan import defaults_for, experiment, seed_range
     from halfseen.reports.files import check_folder, staged
 

@@ -1,4 +1,4 @@
-"""`halfseen serve`."""
+"""The command `halfseen serve`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,24 @@ if TYPE_CHECKING:
 def serve(
     database: Database = "halfseen.db",
     host: Annotated[
-        str, typer.Option(help="Where to listen. Other machines are let in only with tokens.")
+        str, typer.Option(help="The address to listen on. Other machines need a token to connect.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.")] = 8400,
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes; more than one need PostgreSQL.")] = 1,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port. 0 chooses a free port.")] = 8400,
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="Number of processes. More than one requires PostgreSQL.")
+    ] = 1,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Ask for no tokens, though there are some; on this machine only.")
+        bool, typer.Option("--no-auth", help="Do not require tokens. Allowed only on a loopback address.")
     ] = False,
     limit: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE, such as batch=5000; several times for several limits.")
+        list[str] | None,
+        typer.Option(help="A limit as NAME=VALUE, such as batch=5000. Can be given several times."),
     ] = None,
-    access_log: Annotated[bool, typer.Option("--access-log", help="A line a request; it costs speed.")] = False,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log one line per request, which reduces the throughput.")
+    ] = False,
 ) -> None:
-    """Serve decisions over HTTP, each on disk before it is answered."""
+    """Serve decisions over HTTP. Every decision is stored before it is returned."""
     try:
         from halfseen.service.app import ServeOptions
         from halfseen.service.serving import serve as run
@@ -43,9 +48,9 @@ def serve(
     def announce(address: str, closed: bool) -> None:
         lines = [
             f"halfseen listens on {address}",
-            f"data: {_shown_database(database)}",
-            f"tokens: {'asked for' if closed else 'none asked for; only this machine is let in'}",
-            f"watch: {address}/    routes: {address}/docs",
+            f"database: {_without_password(database)}",
+            f"tokens: {'required' if closed else 'not required; only this machine can connect'}",
+            f"dashboard: {address}/    API documentation: {address}/docs",
         ]
         if not closed:
             lines += [
@@ -59,8 +64,7 @@ def serve(
     print(stopped_message(options), file=sys.stderr)
 
 
-def _shown_database(database: str) -> str:
-    """The address without a password."""
+def _without_password(database: str) -> str:
     if "://" not in database:
         return database
     parts = urlsplit(database)

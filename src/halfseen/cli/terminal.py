@@ -1,4 +1,4 @@
-"""What the command line shows in a terminal: progress, tables, verdicts."""
+"""Terminal output of the command line: progress bars, tables and verdicts."""
 
 from __future__ import annotations
 
@@ -22,29 +22,24 @@ if TYPE_CHECKING:
     from halfseen.experiments.leaderboard import Leaderboard, Progress
     from halfseen.experiments.result import Result
 
-_NAME_WIDTH = 20  # a longer name may wrap before a column is left out
-_LEAST_WORTH = (
-    "rounds/s",
-    "µs/round",
-    "mean ‖x−x̂‖",
-    "median",
-    "95 % interval",
-)  # columns left out first where the terminal is narrow
-_LEAST_WORTH_ON_BOARD = ("wall s", "of medians", "median", "before", "after", "worst seed", "µs/round")
-_LEAST_WORTH_OF_POLICIES = ("look", "largest weight")  # what they tell, the notes below tell too
-_SAY_EVERY = 30.0  # seconds between two lines of progress where there is no terminal to draw a bar in
+_NAME_WIDTH = 20  # a longer name in the first column may wrap before a column is left out
+# Columns that are left out, in this order, if the terminal is too narrow.
+_OPTIONAL_RESULT_COLUMNS = ("rounds/s", "µs/round", "mean ‖x−x̂‖", "median", "95 % interval")
+_OPTIONAL_LEADERBOARD_COLUMNS = ("wall s", "of medians", "median", "before", "after", "worst seed", "µs/round")
+_OPTIONAL_POLICY_COLUMNS = ("see notes", "largest weight")  # the notes below the table repeat their content
+_LINE_SECONDS = 30.0  # time between two lines of progress if stderr is not a terminal
 
 
 class ProgressBar(NamedTuple):
-    """Functions that update a bar, with stream-rounds done and in all, and that print a line beside it."""
+    """The functions of a progress bar."""
 
-    update: Callable[[int, int], None]
-    say: Callable[[str], None]
+    update: Callable[[int, int], None]  # called with the stream-rounds done and the total
+    print_line: Callable[[str], None]  # prints a line above the bar
 
 
 @contextmanager
 def progress(size: str, doing: str = "playing") -> Iterator[ProgressBar]:
-    """A bar on stderr with the time left and the speed, or two plain lines where stderr is no terminal."""
+    """Show a bar on stderr with the remaining time and the speed, or two lines if stderr is not a terminal."""
     from rich.progress import ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
@@ -52,80 +47,83 @@ def progress(size: str, doing: str = "playing") -> Iterator[ProgressBar]:
         def render(self, task: Task) -> Text:
             return Text(f"{task.speed:,.0f} rounds/s" if task.speed else "")
 
-    bar, say = _bar(TextColumn("{task.percentage:3.0f} %"), TimeRemainingColumn(), Speed())
+    bar, print_line = _bar(TextColumn("{task.percentage:3.0f} %"), TimeRemainingColumn(), Speed())
     task = bar.add_task(doing, total=None)
     began = time.perf_counter()
     first = True
 
     def update(done: int, total: int) -> None:
         nonlocal first
-        begin()
-        if done and first:  # what an earlier run has done is no measure of speed
+        print_start()
+        if done and first:  # the rounds of an earlier run do not count for the speed
             bar.reset(task, completed=done, total=total)
         elif done:
             bar.update(task, completed=done, total=total)
         first = first and not done
 
-    def say_beside(line: str) -> None:
-        begin()
-        say(line)
+    def print_after_start(line: str) -> None:
+        print_start()
+        print_line(line)
 
-    begin = _once(say, f"{doing} {size}")
+    print_start = _once(print_line, f"{doing} {size}")
     with bar:
-        yield ProgressBar(update, say_beside)
-    begin()
-    say(f"done in {time.perf_counter() - began:.1f} s")
+        yield ProgressBar(update, print_after_start)
+    print_start()
+    print_line(f"done in {time.perf_counter() - began:.1f} s")
 
 
 @contextmanager
 def slice_progress(size: str) -> Iterator[Callable[[Progress], None]]:
-    """A bar on stderr with the slices done and the time left; a line now and then where stderr is no terminal."""
+    """Show a bar on stderr with the finished slices and the remaining time, or lines if stderr is not a terminal."""
     from rich.progress import TextColumn
 
-    bar, say = _bar(TextColumn("{task.fields[where]}"))
-    task = bar.add_task("playing", total=None, where="")
-    began = last_said = time.perf_counter()
+    bar, print_line = _bar(TextColumn("{task.fields[status]}"))
+    task = bar.add_task("playing", total=None, status="")
+    began = last_line = time.perf_counter()
 
     def update(now: Progress) -> None:
-        nonlocal last_said
-        begin()
+        nonlocal last_line
+        print_start()
         left = "" if now.seconds_left is None else f", {duration(now.seconds_left)} left"
-        bar.update(task, completed=now.done, total=now.total, where=f"{now.done} of {now.total} cells{left}")
+        bar.update(task, completed=now.done, total=now.total, status=f"{now.done} of {now.total} slices{left}")
         if now.done == now.resumed and now.resumed:
-            say(f"resuming: {now.done} of {now.total} cells done")
+            print_line(f"resuming: {now.done} of {now.total} slices done")
         if now.done == now.resumed and now.others:
-            say(f"{now.others} cells in the folder are of other settings or other code; --fresh discards them")
-        if bar.disable and time.perf_counter() - last_said > _SAY_EVERY:
-            last_said = time.perf_counter()
-            say(f"{now.done} of {now.total} cells done{left}")
+            print_line(f"slices with other settings or other code in the folder: {now.others} (--fresh discards them)")
+        if bar.disable and time.perf_counter() - last_line > _LINE_SECONDS:
+            last_line = time.perf_counter()
+            print_line(f"{now.done} of {now.total} slices done{left}")
 
-    begin = _once(say, f"playing {size}")
+    print_start = _once(print_line, f"playing {size}")
     with bar:
         yield update
-    begin()
-    say(f"done in {duration(time.perf_counter() - began)}")
+    print_start()
+    print_line(f"done in {duration(time.perf_counter() - began)}")
 
 
 @contextmanager
 def kernel_progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr with the kernels compiled, or a plain line where stderr is no terminal."""
+    """Show a bar on stderr with the compiled kernels, or one line if stderr is not a terminal."""
     from rich.progress import TextColumn, TimeElapsedColumn
 
-    bar, say = _bar(TextColumn("{task.completed:.0f} of {task.total:.0f} kernels"), TimeElapsedColumn())
+    bar, print_line = _bar(TextColumn("{task.completed:.0f} of {task.total:.0f} kernels"), TimeElapsedColumn())
     task = bar.add_task("compiling", total=1)
-    say("compiling all numerical kernels, once for this installation")
+    print_line("compiling all numerical kernels, which is needed once per installation")
     with bar:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _once(say: Callable[[str], None], line: str) -> Callable[[], None]:
-    """Says the line when it is first called: not before it is known that there will be something to play with."""
-    waiting = [line]
-    return lambda: say(waiting.pop()) if waiting else None
+def _once(print_line: Callable[[str], None], line: str) -> Callable[[], None]:
+    """Return a function that prints the line only on its first call."""
+    lines = [line]
+    return lambda: print_line(lines.pop()) if lines else None
 
 
 def _bar(*columns: ProgressColumn) -> tuple[Bar, Callable[[str], None]]:
-    """A bar on stderr that ends in `columns`, not drawn where that is no terminal; and how to say a line beside it."""
+    """Return a bar on stderr that ends with `columns`, and a function that prints a line above it.
+
+    The bar is not drawn if stderr is not a terminal.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
@@ -137,52 +135,52 @@ def _bar(*columns: ProgressColumn) -> tuple[Bar, Callable[[str], None]]:
 
 
 def duration(seconds: float) -> str:
-    """A time in its two largest units."""
+    """Format a duration in its two largest units."""
     if seconds < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    minutes, remainder = divmod(round(seconds), 60)
+    return f"{minutes} min {remainder:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def print_leaderboard(board: Leaderboard) -> None:
-    """Print a table for every world, and last a table of all worlds."""
+    """Print one table per world, followed by a table of all worlds."""
     for world in board.worlds:
-        print_table(board.table(world), world, least_worth=_LEAST_WORTH_ON_BOARD, numeric=True)
-    print_table(board.matrix(), "R(T) as a multiple of kf-ts's", numeric=True)
+        print_table(board.table(world), world, optional=_OPTIONAL_LEADERBOARD_COLUMNS, numeric=True)
+    print_table(board.matrix(), "R(T) divided by the R(T) of kf-ts", numeric=True)
 
 
 def print_results(result: Result) -> None:
     rows = result.table().rows
     for world in result.worlds:
         own = [{k: v for k, v in row.items() if k != "world"} for row in rows if row["world"] == world]
-        print_table(Table(own), world, least_worth=_LEAST_WORTH, numeric=True)
+        print_table(Table(own), world, optional=_OPTIONAL_RESULT_COLUMNS, numeric=True)
 
 
 def print_claims(claims: Sequence[Claim]) -> None:
     rows = [
-        {"claim": claim.title, "paper's setting": claim.verdict, "beside it": claim.verdict_elsewhere}
+        {"claim": claim.title, "paper's worlds": claim.verdict, "other worlds": claim.verdict_elsewhere}
         for claim in claims
     ]
     print_table(Table([{name: str(cell) for name, cell in row.items()} for row in rows]), "The paper's claims")
 
 
 def print_findings(examination: Examination) -> None:
-    """Print the table, and then what each finding means, the worst findings first."""
+    """Print the table and then one sentence per finding, the worst findings first."""
     print_table(examination.table(), examination.title)
     order = list(reversed(type(examination.findings[0].verdict)))
     for finding in sorted(examination.findings, key=lambda one: order.index(one.verdict)):
         _print_note({"fine": " ", "look": "?", "bad": "!"}[finding.verdict], finding.sentence)
 
 
-def print_evaluation(found: Evaluation) -> None:
-    """Print the table, and then the reasons for doubt."""
-    print_table(found.table(), "Reward a round", least_worth=_LEAST_WORTH_OF_POLICIES, numeric=True)
-    for line in found.warnings:
+def print_evaluation(evaluation: Evaluation) -> None:
+    """Print the table and then the warnings."""
+    print_table(evaluation.table(), "Reward per round", optional=_OPTIONAL_POLICY_COLUMNS, numeric=True)
+    for line in evaluation.warnings:
         _print_note("!", line)
 
 
 def _print_note(mark: str, text: str) -> None:
-    """A sentence after its mark, as wide as the terminal."""
+    """Print a mark and a sentence, wrapped to the width of the terminal."""
     from rich.console import Console
 
     print(textwrap.fill(text, Console().width, initial_indent=f"{mark} ", subsequent_indent="  "))
@@ -194,10 +192,11 @@ def print_written(paths: Sequence[Path]) -> None:
         print(f"  {path}")
 
 
-def print_table(table: Table, title: str, *, least_worth: Sequence[str] = (), numeric: bool = False) -> None:
-    """A table as wide as the terminal allows: columns of least worth go first, then text wraps; numbers never do.
+def print_table(table: Table, title: str, *, optional: Sequence[str] = (), numeric: bool = False) -> None:
+    """Print a table within the width of the terminal.
 
-    A table of numbers that is still too wide is continued below, with the names again.
+    If the table is too wide, the `optional` columns are left out one by one, and then text wraps. Numbers never wrap.
+    A numeric table that is still too wide is split into several tables, which all start with the first column.
     """
     from rich import box
     from rich.cells import cell_len
@@ -208,29 +207,29 @@ def print_table(table: Table, title: str, *, least_worth: Sequence[str] = (), nu
     console = Console()
     lengths = {column: max(cell_len(row[column]) for row in table.rows) for column in table.columns}
     lengths[table.columns[0]] = min(lengths[table.columns[0]], _NAME_WIDTH)
-    heads = {column: [column] for column in table.columns}
+    headings = {column: [column] for column in table.columns}
 
     padding = 1
 
     def width(column: str) -> int:
-        return max(lengths[column], *map(cell_len, heads[column])) + 1 + 2 * padding
+        return max(lengths[column], *map(cell_len, headings[column])) + 1 + 2 * padding
 
     def fits(columns: Iterable[str]) -> bool:
         return 1 + sum(map(width, columns)) <= console.width
 
     def too_wide() -> bool:
-        return not fits(heads)
+        return not fits(headings)
 
     if numeric and too_wide():
-        heads = {column: _over_lines(column, lengths[column]) for column in heads}
-    for column in least_worth:
+        headings = {column: _wrap_heading(column, lengths[column]) for column in headings}
+    for column in optional:
         if too_wide():
-            heads.pop(column, None)
+            headings.pop(column, None)
     if numeric and too_wide():
         padding = 0
-    first, *others = heads
+    first, *others = headings
     parts: list[list[str]] = [[first]]
-    for column in others:  # in as many parts as it takes, each with the names
+    for column in others:
         if numeric and len(parts[-1]) > 1 and not fits([*parts[-1], column]):
             parts.append([first])
         parts[-1].append(column)
@@ -243,18 +242,18 @@ def print_table(table: Table, title: str, *, least_worth: Sequence[str] = (), nu
             pad_edge=False,
             padding=(0, padding),
         )
-        for at, column in enumerate(part):
-            is_number, head = numeric and at > 0, "\n".join(heads[column])
-            view.add_column(head, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+        for position, column in enumerate(part):
+            is_number, heading = numeric and position > 0, "\n".join(headings[column])
+            view.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
         for row in table.rows:
             view.add_row(*[_coloured(row[column]) for column in part])
         console.print(view)
 
 
-def _over_lines(head: str, width: int) -> list[str]:
-    """The head of a column broken at spaces and hyphens, to be no wider than what is below it if that can be."""
-    longest = max(len(word) for word in re.split(r"(?<=-)| ", head))
-    return textwrap.wrap(head, max(width, longest))
+def _wrap_heading(heading: str, width: int) -> list[str]:
+    """Wrap a heading at spaces and hyphens to the width of its column, or to its longest word if that is wider."""
+    longest = max(len(word) for word in re.split(r"(?<=-)| ", heading))
+    return textwrap.wrap(heading, max(width, longest))
 
 
 def _coloured(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""`halfseen warmup`."""
+"""The command `halfseen warmup`."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from halfseen.cli.terminal import duration, kernel_progress
 
 
 def warmup(
-    check: Annotated[bool, typer.Option("--check", help="Compile nothing; say whether all is compiled.")] = False,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 for one a processor.")] = 0,
+    check: Annotated[bool, typer.Option("--check", help="Only check whether all kernels are compiled.")] = False,
+    jobs: Annotated[int, typer.Option(help="Number of processes. 0 means one per processor.")] = 0,
 ) -> None:
-    """Compile all numerical kernels now, for instance while an image is built."""
+    """Compile all numerical kernels, for example while a container image is built."""
     from halfseen.experiments.warmup import all_kernels, compile_missing, missing_kernels
     from halfseen.kernels.compiling import cache_folder
     from halfseen.validation import at_least
 
     processes = at_least("jobs", jobs, 0) or None
-    everything = f"all {len(all_kernels())} kernels"
-    folder, left = cache_folder(), missing_kernels()
+    count = len(all_kernels())
+    folder, missing = cache_folder(), missing_kernels()
     if folder is None:
-        print("no folder for compiled kernels can be written to; HALFSEEN_CACHE_DIR names another")
+        print("No folder for compiled kernels is writable. Set HALFSEEN_CACHE_DIR to one that is.")
         raise typer.Exit(1)
     if check:
-        if left:
-            print(f"{len(left)} of {len(all_kernels())} kernels are not compiled: {', '.join(left)}")
+        if missing:
+            print(f"{len(missing)} of {count} kernels are not compiled: {', '.join(missing)}")
             raise typer.Exit(1)
-        print(f"{everything} are compiled, in {folder}")
+        print(f"All {count} kernels are compiled in {folder}.")
         return
     began = time.perf_counter()
-    if left:
+    if missing:
         with kernel_progress() as update:
             compile_missing(processes, update)
-        left = missing_kernels()
-    taken = duration(time.perf_counter() - began)
-    if left:
-        print(f"compiled in {taken}, but {folder} keeps no {', '.join(left)}")
+        missing = missing_kernels()
+    elapsed = duration(time.perf_counter() - began)
+    if missing:
+        print(f"Compiled for {elapsed}, but {folder} does not contain: {', '.join(missing)}")
         raise typer.Exit(1)
-    print(f"{everything} are compiled, in {folder}; this took {taken}")
+    print(f"All {count} kernels are compiled in {folder}. This took {elapsed}.")

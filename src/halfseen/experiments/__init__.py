@@ -1,1 +1,1 @@
-"""Agents × worlds → rounds → regret, tables, figures, report."""
+"""Experiments: play agents in worlds, and summarise their regret and rewards in tables, figures and reports."""

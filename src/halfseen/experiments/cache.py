@@ -1,6 +1,6 @@
-"""Finished slices on disk, keyed by what their numbers depend on: the plan, the versions and the source code.
+"""Saves finished slices, so that an interrupted run can continue with any number of workers.
 
-A run that was interrupted continues from them, with any number of workers.
+The key of a slice is everything that its results depend on: the plan, the versions and the source code.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PACKAGE = Path(__file__).parents[1]
 class SliceStore:
     """A folder with one file per finished slice.
 
-    A file holds plain data and arrays by name. Its *key* is all that the numbers of a seed depend on; slices that
-    differ only in their seeds have the same key and are found together, however the seeds were divided.
+    A file contains plain data and arrays by name. Slices that differ only in their seeds have the same key, so they
+    can be read together even if another run divided the seeds differently.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,7 +41,7 @@ class SliceStore:
         self._code = {"versions": versions(), "source": source_hash()}
 
     def key(self, task: Slice) -> dict[str, Any]:
-        """All that the numbers of a seed depend on, as JSON gives it back."""
+        """Return everything that the results of a seed depend on, in the form in which JSON reads it."""
         content = {
             "agents": [{"name": spec.name, "options": spec.options} for spec in task.agents],
             "world": {"type": type(task.world).__qualname__} | task.world.settings(),
@@ -51,12 +51,12 @@ class SliceStore:
         return key
 
     def read(self, task: Slice) -> dict[str, Any] | None:
-        """Return the outcome of the slice; None if it was not played, or by other code, or its file is damaged."""
+        """Return the outcome of the slice, or None if it is missing, was played by other code, or is damaged."""
         content = _read(self._path(task))
         return None if content is None or content[0] != self._header(task) else content[1]
 
     def read_same_key(self, task: Slice) -> Iterator[tuple[list[int], dict[str, Any]]]:
-        """Yield seeds and outcome of every stored slice that differs from this one at most in its seeds."""
+        """Yield the seeds and the outcome of every stored slice with the key of `task`."""
         key = self.key(task)
         for path in sorted(self.folder.glob(f"*.{_hash(key)[:16]}.*{SUFFIX}")):
             content = _read(path)
@@ -64,46 +64,47 @@ class SliceStore:
                 yield content[0]["seeds"], content[1]
 
     def write(self, task: Slice, outcome: Mapping[str, Any]) -> None:
-        """Store a finished slice, whole or not at all."""
+        """Store a finished slice atomically."""
         make_folder(self.folder)
         saving.write(self._path(task), self._header(task), outcome, kind=FORM)
 
     def others(self, tasks: Iterable[Slice]) -> set[Path]:
-        """Return the files of other slices than these."""
+        """Return the files of all stored slices that are not among `tasks`."""
         return set(self.folder.glob(f"*{SUFFIX}")) - {self._path(task) for task in tasks}
 
     def discard(self, keeping: Iterable[Slice] = ()) -> None:
-        """Delete every slice but these, of whatever settings."""
-        for path in [*self.others(keeping), *self.folder.glob(f".*{SUFFIX}.*")]:  # the latter: interrupted writes
+        """Delete all stored slices except those in `keeping`."""
+        interrupted_writes = self.folder.glob(f".*{SUFFIX}.*")
+        for path in [*self.others(keeping), *interrupted_writes]:
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
     def check_resumable(self, plan: Experiment) -> None:
-        """Refuse a run folder that holds something, but no slice of this experiment. A new folder is accepted."""
+        """Raise if the run folder contains files but no slice of this experiment."""
         run_folder = self.folder.parent
         if not run_folder.exists() or not any(run_folder.iterdir()):
             return
         stored = [content[0]["key"] for path in sorted(self.others([])) if (content := _read(path)) is not None]
-        wanted = "the folder of a run of this one that was cut short, or no resume"
+        expected = "the folder of an interrupted run of this experiment"
         if not stored:
-            raise invalid("resume", wanted, f"no slice of this experiment in '{run_folder}'")
+            raise invalid("resume", expected, f"no slice of this experiment in '{run_folder}'")
         ours = [self.key(plan.slice_of(world)) for world in plan.worlds]
-        raise invalid("resume", wanted, f"another experiment ({_difference(stored, ours)}) in '{run_folder}'")
+        raise invalid("resume", expected, f"another experiment ({_difference(stored, ours)}) in '{run_folder}'")
 
     def _header(self, task: Slice) -> dict[str, Any]:
         return {"key": self.key(task), "seeds": list(task.seeds)}
 
     def _path(self, task: Slice) -> Path:
         agents = task.agents[0].label if len(task.agents) == 1 else f"{len(task.agents)}-agents"
-        words = (task.world.name, agents, f"{task.seeds[0]}-{task.seeds[-1]}")
-        readable = ".".join(re.sub(r"[^A-Za-z0-9.=-]+", "-", word)[:40] for word in words)
+        parts = (task.world.name, agents, f"{task.seeds[0]}-{task.seeds[-1]}")
+        readable = ".".join(re.sub(r"[^A-Za-z0-9.=-]+", "-", part)[:40] for part in parts)
         hashes = f"{_hash(self.key(task))[:16]}.{_hash(list(task.seeds))[:8]}"
         return self.folder / f"{readable}.{hashes}{SUFFIX}"
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Return header and outcome of a file, None if it is damaged."""
+    """Return the header and the outcome in a file, or None if the file is damaged."""
     with contextlib.suppress(SaveFileError):
         header, outcome = saving.read(path, kind=FORM)
         if isinstance(header, dict) and isinstance(outcome, dict) and {"key", "seeds"} <= header.keys():
@@ -112,7 +113,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Any option as JSON that differs when the option does."""
+    """Convert an option to JSON data such that different options give different data."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | np.generic):
@@ -131,24 +132,24 @@ def _hash(content: Any) -> str:
 
 
 def _difference(stored: list[dict[str, Any]], ours: list[dict[str, Any]]) -> str:
-    """The first setting in which the stored experiment differs from ours."""
+    """Return the first setting in which the stored experiment differs from this experiment."""
     first, mine = stored[0], ours[0]
     if first["rounds"] != mine["rounds"]:
-        return f"of {first['rounds']} rounds"
+        return f"with {first['rounds']} rounds"
     if first["agents"] != mine["agents"]:
         names = [", ".join(agent["name"] for agent in one["agents"]) for one in (first, mine)]
-        return f"of {names[0]}" if names[0] != names[1] else "of agents with other options"
+        return f"with {names[0]}" if names[0] != names[1] else "with other options of the agents"
     if not any(one["world"] == other["world"] for one in stored for other in ours):
-        return f"of the world '{first['world'].get('name', first['world']['type'])}'"
+        return f"in the world '{first['world'].get('name', first['world']['type'])}'"
     if first["versions"] != mine["versions"]:
         name = next(name for name, version in mine["versions"].items() if first["versions"].get(name) != version)
         return f"played with {name} {first['versions'].get(name)}"
-    return "played by other code" if first["source"] != mine["source"] else "of other seeds"
+    return "played by other code" if first["source"] != mine["source"] else "with other seeds"
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of what the numbers were computed with."""
+    """Return the versions of Python and of the packages that compute the results."""
     installed = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("halfseen", "numpy", "scipy", "numba"):
         try:
@@ -160,7 +161,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def source_hash() -> str:
-    """Hash every module that playing a slice imports: all that may change the numbers, nothing that only shows them."""
+    """Hash every module that playing a slice imports, because only these modules can change the results."""
     digest = hashlib.sha256()
     for name, path in sorted(reachable("halfseen.experiments.leaderboard_summary").items()):
         digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
@@ -168,20 +169,23 @@ def source_hash() -> str:
 
 
 def reachable(start: str) -> dict[str, Path]:
-    """Return the modules of this package that `start` imports, directly, indirectly or in a function; and itself."""
-    found: dict[str, Path] = {}
-    waiting = [start]
-    while waiting:
-        name = waiting.pop()
+    """Return `start` and the modules of this package that it imports, directly, indirectly or inside functions."""
+    modules: dict[str, Path] = {}
+    to_visit = [start]
+    while to_visit:
+        name = to_visit.pop()
         path = _file_of(name)
-        if path is not None and name not in found:
-            found[name] = path
-            waiting += _imported_by(path)
-    return found
+        if path is not None and name not in modules:
+            modules[name] = path
+            to_visit += _imported_by(path)
+    return modules
 
 
 def _file_of(name: str) -> Path | None:
-    """The file of a module of this package. The package itself only hands out names, and does not count."""
+    """Return the file of a module of this package, or None.
+
+    The package itself has no file here, because it only re-exports names.
+    """
     first, *rest = name.split(".")
     if first != _PACKAGE.name or not rest:
         return None
@@ -191,7 +195,7 @@ def _file_of(name: str) -> Path | None:
 
 
 def _imported_by(path: Path) -> Iterator[str]:
-    """Names of all that may be modules in the imports of a file; those that are not have no file."""
+    """Yield every name that a file imports, with its parent packages. Some of the names are not modules."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -201,4 +205,5 @@ def _imported_by(path: Path) -> Iterator[str]:
             continue
         for name in names:
             parts = name.split(".")
-            yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))  # a module's packages run too
+            # Importing a module also runs the `__init__.py` of its parent packages.
+            yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))

@@ -1,8 +1,9 @@
-"""The paper's claims, each with its test, its figures and a verdict that follows from the data of the run.
+"""Tests of the paper's claims. Every verdict is computed from the data of the run.
 
-The margins are the same for every run: a growth exponent counts as linear from 3/4 on, where it is nearer to 1 than to
-the 1/2 of the paper's theorem; within 10 % of the oracle counts as close; time per round may grow no faster
-than t^0.2, room enough for a logarithm (docs/decisions/0005-verdicts.md).
+The margins are the same for every run. A growth exponent of at least 3/4 counts as linear, because it is nearer to 1
+than to the 1/2 of the paper's theorem. Regret within 10 % of the oracle's regret counts as close. The time per round
+counts as constant if it grows more slowly than t^0.2, which tolerates a logarithm
+(docs/decisions/0005-verdicts.md).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from halfseen.statistics.confidence_intervals import Estimate, relative_differen
 from halfseen.statistics.growth import growth_exponent, slope
 
 LINEAR, CLOSE, WORTHWHILE, CONSTANT = 0.75, 0.10, 0.05, 0.20
-FEWEST_CHUNKS = 20  # timings below which a trend in them says nothing
+FEWEST_CHUNKS = 20  # fewer timings than this do not show a trend
 
 
 class ClaimVerdict(StrEnum):
@@ -31,7 +32,7 @@ class ClaimVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Evidence:
-    """One figure for one claim, in one world."""
+    """One figure for one claim in one world, with its verdict."""
 
     world: str
     subject: str
@@ -41,45 +42,45 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, the test used, what was found and what follows."""
+    """A claim of the paper, the test of the claim, and the findings in every world."""
 
     title: str
     paper: str
     test: str
     findings: tuple[Evidence, ...]
-    measure: str = "figure"  # what the findings' figures are, for people
-    form: str = ".2f"  # how to write them
+    measure: str = "figure"  # heading for the figures of the findings
+    form: str = ".2f"  # format specification of the figures
 
     @property
     def verdict(self) -> ClaimVerdict:
-        """Over all worlds of the paper's own setting."""
-        return combine(f.verdict for f in self.findings if is_papers_own(f.world))
+        """The verdict over all worlds of the paper."""
+        return combine(f.verdict for f in self.findings if is_paper_world(f.world))
 
     @property
     def verdict_elsewhere(self) -> ClaimVerdict:
-        """Over the worlds shown beside it."""
-        return combine(f.verdict for f in self.findings if not is_papers_own(f.world))
+        """The verdict over all other worlds."""
+        return combine(f.verdict for f in self.findings if not is_paper_world(f.world))
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"verdict": self.verdict, "verdict_elsewhere": self.verdict_elsewhere}
 
 
-def is_papers_own(world: str) -> bool:
+def is_paper_world(world: str) -> bool:
     return world.startswith("paper ε=")
 
 
 def combine(verdicts: Iterable[ClaimVerdict]) -> ClaimVerdict:
-    """All must hold; one that does not is enough to refute."""
-    found = list(verdicts)
-    if ClaimVerdict.FAILS in found:
+    """Return FAILS if one verdict is FAILS, HOLDS if all are HOLDS, and UNDECIDED otherwise."""
+    given = list(verdicts)
+    if ClaimVerdict.FAILS in given:
         return ClaimVerdict.FAILS
-    if found and all(verdict is ClaimVerdict.HOLDS for verdict in found):
+    if given and all(verdict is ClaimVerdict.HOLDS for verdict in given):
         return ClaimVerdict.HOLDS
     return ClaimVerdict.UNDECIDED
 
 
 def below(figure: Estimate, limit: float) -> ClaimVerdict:
-    """Holds if the whole interval is below the limit, fails if the whole interval is not."""
+    """Return HOLDS if the whole interval is below the limit, FAILS if none of it is, and UNDECIDED otherwise."""
     if figure.high < limit:
         return ClaimVerdict.HOLDS
     return ClaimVerdict.FAILS if figure.low >= limit else ClaimVerdict.UNDECIDED
@@ -90,47 +91,49 @@ def _negate(verdict: ClaimVerdict) -> ClaimVerdict:
 
 
 def better(difference: Estimate) -> ClaimVerdict:
-    """Holds if the whole interval is below 0; fails if it rules out an advantage of 5 %."""
+    """Return HOLDS if the whole interval is below 0, and FAILS if it excludes an advantage of 5 % or more."""
     if difference.high < 0:
         return ClaimVerdict.HOLDS
     return ClaimVerdict.FAILS if difference.low > -WORTHWHILE else ClaimVerdict.UNDECIDED
 
 
 def evaluate_claims(result: Result) -> list[Claim]:
-    """Test every claim of the paper whose agents took part in the run."""
+    """Test every claim of the paper whose agents are part of the run."""
     ours = [label for label in result.agents if label in ("emkf-ts", "emkf-ucb")]
     claims = [
         Claim(
             "EMKF-Bandit's regret is sub-linear",
             "Section 4: the proposed algorithms incur a sub-linear regret.",
-            f"Growth exponent β of R(t) ∝ t^β late in the run: the slope of log(regret per round) on log t over the "
-            f"blocks T/16…T/8…T/4…T/2…T, plus 1, with a 95 % jackknife interval over seeds. Sub-linear: the whole "
-            f"interval below {LINEAR}, nearer to the 1/2 of the theorem than to 1.",
+            f"The growth exponent β of R(t) ∝ t^β late in the run is 1 plus the slope of log(regret per round) on "
+            f"log t over the blocks T/16…T/8…T/4…T/2…T. It has a 95 % jackknife interval over seeds. The regret is "
+            f"sub-linear if the whole interval is below {LINEAR}, nearer to the 1/2 of the theorem than to 1.",
             _evidence(result, ours, lambda world, agent: _growth(result, world, agent), _sublinear),
             "growth exponent β",
         ),
         Claim(
             "EMKF-Bandit closely matches Thompson sampling on the true context",
             "Section 4: the regret closely matches that of the baseline that sees the latent context.",
-            f"Paired difference of R(T) over seeds as a share of oracle-ts's mean, with 95 % interval. Close: the "
-            f"whole interval below +{CLOSE:.0%}.",
+            f"The paired difference of R(T) over seeds, relative to the mean of oracle-ts, has a 95 % interval. The "
+            f"match is close if the whole interval is below +{CLOSE:.0%}.",
             _evidence(result, ours, lambda w, a: _against(result, w, a, "oracle-ts"), lambda f: below(f, CLOSE)),
-            "R(T) against oracle-ts",
+            "R(T) relative to oracle-ts",
             "+.1%",
         ),
         Claim(
             "EMKF-Bandit beats TS-PCO at every noise level",
             "Section 4: superior to TS-PCO, consistently over the range of noise levels.",
-            f"Paired difference of R(T) over seeds as a share of ts-pco's mean, with 95 % interval. Better: the whole "
-            f"interval below 0. Not better: the interval rules out an advantage of {WORTHWHILE:.0%}.",
+            f"The paired difference of R(T) over seeds, relative to the mean of ts-pco, has a 95 % interval. "
+            f"EMKF-Bandit is better if the whole interval is below 0, and not better if the interval excludes an "
+            f"advantage of {WORTHWHILE:.0%} or more.",
             _evidence(result, ours, lambda w, a: _against(result, w, a, "ts-pco"), better),
-            "R(T) against ts-pco",
+            "R(T) relative to ts-pco",
             "+.1%",
         ),
         Claim(
             "TS-PCO suffers linear regret",
             "Section 4: without latent context reconstruction, TS-PCO suffers a linear regret.",
-            f"The same growth exponent. Linear: the whole interval at or above {LINEAR}.",
+            f"The growth exponent β is computed as for EMKF-Bandit. The regret is linear if the whole interval is at "
+            f"or above {LINEAR}.",
             _evidence(
                 result,
                 [label for label in result.agents if label == "ts-pco"],
@@ -142,11 +145,12 @@ def evaluate_claims(result: Result) -> list[Claim]:
         Claim(
             "The work per round is constant",
             "Section 1: the pipeline runs online with a constant computational cost in each iteration.",
-            f"Slope of log(time per round) on log t over the last nine tenths of the rounds, in chunks of {CHUNK}, "
-            f"with 95 % interval; time in units of what TS-PCO's fixed arithmetic takes in the same chunk, where it "
-            f"takes part, so that a slow moment of the machine cancels. Constant: the whole interval below {CONSTANT}.",
+            f"The slope of log(time per round) on log t over the last nine tenths of the rounds, in chunks of "
+            f"{CHUNK}, has a 95 % interval. If ts-pco is part of the run, the time is divided by the time of ts-pco "
+            f"in the same chunk, because the work of ts-pco is constant and varies only with the speed of the "
+            f"machine. The work is constant if the whole interval is below {CONSTANT}.",
             _evidence(result, ours, lambda w, a: _time_growth(result, w, a), lambda f: below(f, CONSTANT)),
-            "exponent of the time",
+            "growth exponent of the time",
         ),
     ]
     return [claim for claim in claims if claim.findings]
@@ -185,7 +189,7 @@ def _time_growth(result: Result, world: str, agent: str) -> Estimate:
     if "ts-pco" in result.agents:
         micros = micros / result.microseconds_per_round(world, "ts-pco")
     ends = np.minimum(CHUNK * np.arange(1, len(micros) + 1), result.plan.rounds)
-    late = ends > max(CHUNK, result.plan.rounds / 10)  # in the first chunk kernels may have been compiled
+    late = ends > max(CHUNK, result.plan.rounds / 10)  # kernels may have been compiled in the first chunk
     if late.sum() < FEWEST_CHUNKS:
         return Estimate(np.nan, np.nan, np.nan)
     return slope(np.log(ends[late]), np.log(micros[late]))

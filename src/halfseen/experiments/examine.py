@@ -1,4 +1,4 @@
-"""Examine the model of an agent, a model by a record, or `adaptive` in a world: findings, a picture and a page."""
+"""Examine a model: of an agent with its history, of a recorded table, or of `adaptive` after playing in a world."""
 
 from __future__ import annotations
 
@@ -32,47 +32,89 @@ from halfseen.worlds.recorded import RecordedWorld
 from halfseen.worlds.world import World
 
 FILES = ("health.html", "health.png", "health.svg", "health.json")
-ROUNDS = 3000  # of a world without an end
-WHOLE_RECORD = "whole record"  # the context of a recorded world: there may be more to it than the record
+ROUNDS = 3000  # default for worlds of unlimited length
+WHOLE_RECORD = "whole record"  # name of a recorded world's context, which may not be the complete true context
 
 
 @dataclass(frozen=True, repr=False)
 class Examination:
-    """The result of `hs.examine`. Printed, it is one line per finding."""
+    """The result of `hs.examine`. It prints as one line per finding.
+
+    Attributes
+    ----------
+    findings : tuple of Finding
+        The findings, each with a name, a verdict and a sentence.
+    measured : Measurements
+        The numbers on which the findings are based.
+    title : str
+        Title of the page.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> import numpy as np
+    >>> model = hs.LinearGaussianModel(transition=[[0.9]], process_cov=[[1.0]], observation_cov=[0.5])
+    >>> examination = hs.examine(model=model, observations=np.random.default_rng(0).normal(size=(200, 1)))
+    >>> examination.ok
+    False
+    >>> examination.hidden_pays is None
+    True
+    """
 
     findings: tuple[Finding, ...]
-    measured: Measurements  # the numbers behind them
+    measured: Measurements
     title: str = "Model health"
 
     @property
     def ok(self) -> bool:
-        """Whether no finding is bad."""
+        """Whether no finding has the verdict "bad"."""
         return all(finding.verdict is not Verdict.BAD for finding in self.findings)
 
     @property
     def hidden_pays(self) -> str | None:
-        """Whether the hidden block pays: "much", "some" or "little"; None without rewards to judge by."""
+        """How much the hidden features help to predict rewards: "much", "some", "little", or None without rewards."""
         return None if self.measured.explained is None else self.measured.explained.hidden_pays
 
     @property
     def filtering_pays(self) -> str | None:
-        """Whether filtering pays, nothing hidden: "much", "some" or "little"; None without rewards to judge by."""
+        """How much filtering the observed features helps: "much", "some", "little", or None without rewards."""
         return None if self.measured.explained is None else self.measured.explained.filtering_pays
 
     def finding(self, name: str) -> Finding | None:
-        """A finding by its name; None if there is none of that name."""
+        """Return the finding with this name, or None if there is no such finding.
+
+        Parameters
+        ----------
+        name : str
+            Name of the finding.
+
+        Returns
+        -------
+        Finding or None
+        """
         return next((finding for finding in self.findings if finding.name == name), None)
 
     def table(self) -> Table:
-        """One row per finding."""
+        """Return the findings as a table with one row per finding."""
         return findings_table(self.findings)
 
     def plot(self, path: str | Path) -> None:
-        """The picture, as PNG, SVG or PDF by the ending of `path`."""
+        """Save the figure.
+
+        Parameters
+        ----------
+        path : str or Path
+            File, whose suffix determines the format: PNG, SVG or PDF.
+        """
         save_figure(health_figure(_plain(self.measured)), Path(path))
 
     def summary(self) -> dict[str, Any]:
-        """The findings, and the shares of the reward variance, as plain data."""
+        """Return the findings and the explained shares of the reward variance as plain data.
+
+        Returns
+        -------
+        dict
+        """
         explained = self.measured.explained
         return {
             "title": self.title,
@@ -85,7 +127,18 @@ class Examination:
         }
 
     def save(self, folder: str | Path) -> list[Path]:
-        """`health.html`, the picture as PNG and SVG, and `health.json`, into a folder."""
+        """Write `health.html`, `health.png`, `health.svg` and `health.json`.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Folder for the files. It is created if it does not exist.
+
+        Returns
+        -------
+        list of Path
+            The files.
+        """
         measured, summary = _plain(self.measured), self.summary()
         with staged(folder) as stage:
             page = render(
@@ -109,7 +162,7 @@ class Examination:
 
 
 def _plain(measured: Measurements) -> dict[str, Any]:
-    """The measurements that the figure and the page show, as plain data; None where there is none."""
+    """Return the measurements for the figure and the page as plain data. Missing measurements are None."""
     data, model = measured.subject.data, measured.subject.model
     blocks, whiteness, calibration = measured.nis_by_block, measured.whiteness, measured.calibration
     return {
@@ -150,32 +203,77 @@ def examine(
     alternatives: Sequence[LinearGaussianModel] = (),
     title: str = "Model health",
 ) -> Examination:
-    """Examine an agent that keeps a history (`adaptive`) by that history, or any `model` by a record.
+    """Examine how well a model describes the data, and how much the hidden features matter.
 
-    A record is observations (n, k), NaN where not seen; `rewards` (n,) of the `arms` (n,) played, NaN where none came,
-    or (n, K) of every arm, played or not, and then the value of a sensor is given in reward too. `contexts` (n, d) is
-    the truth, in simulation, and goes by `contexts_name`; `hidden` (n, h) are features that were recorded and not
-    shown to the model. `fitted` means that the model was fitted to these very observations; `alternatives` are models
-    of other dimensions to score it against. Tables may be DataFrames and vectors Series, of pandas or polars; columns
-    are taken in order.
+    Either `agent` or `model` must be given. An agent is examined with its own history. A model is examined with the
+    given observations. Tables may be arrays, or data frames of pandas or polars, whose columns are taken in order.
 
-    For an agent, `rewards`, `contexts` and `hidden` have a row for every one of its rounds; what is no longer in its
-    history is left out.
+    Parameters
+    ----------
+    agent : Agent, optional
+        An `adaptive` agent that has identified a model.
+    model : LinearGaussianModel, optional
+        The model to examine.
+    observations : array_like of shape (n, k), optional
+        Observations for `model`, NaN where missing.
+    arms : array_like of shape (n,), optional
+        The arms played, for `model`.
+    rewards : array_like of shape (n,) or (n, K), optional
+        Rewards of the arms played, NaN where missing, or rewards of all K arms. With the rewards of all arms, the
+        value of each sensor is also expressed in reward.
+    contexts : array_like of shape (n, d), optional
+        True contexts, which are known in simulations.
+    contexts_name : str, default "true context"
+        Name of `contexts` in the findings.
+    hidden : array_like of shape (n, h), optional
+        Features that were recorded but that the model did not observe.
+    sensors, hidden_names, arm_names : sequence of str, optional
+        Names of the observed features, the hidden features and the arms.
+    fitted : bool, default True
+        Whether the model was fitted to these observations.
+    alternatives : sequence of LinearGaussianModel, optional
+        Models of other dimensions with which the model is compared.
+    title : str, default "Model health"
+        Title of the page.
+
+    Returns
+    -------
+    Examination
+
+    Raises
+    ------
+    HalfseenError
+        If an argument is invalid, or if the agent has not identified a model.
+
+    Notes
+    -----
+    With an agent, `rewards`, `contexts` and `hidden` need one row per round of the agent. Rows of rounds that are no
+    longer in the agent's history are ignored.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> import numpy as np
+    >>> model = hs.LinearGaussianModel(transition=[[0.9]], process_cov=[[1.0]], observation_cov=[0.5])
+    >>> noise = np.random.default_rng(0).normal(size=(200, 1))
+    >>> examination = hs.examine(model=model, observations=noise, fitted=False)
+    >>> print(examination.finding("memory of surprises").verdict)
+    bad
     """
     if (agent is None) == (model is None):
-        raise invalid("agent", "one of the two", "both a model and an agent" if model else "neither agent nor model")
+        raise invalid("agent", "an agent or a model", "both" if model else "neither")
     more: dict[str, Any] = {"contexts": contexts, "hidden": hidden}
     names: dict[str, Any] = {"contexts_name": contexts_name, "sensors": sensors, "hidden_names": hidden_names}
     if agent is not None:
         if observations is not None or arms is not None or len(alternatives):
-            raise invalid("observations", "none: an agent is examined by its own history", "a record beside an agent")
+            raise invalid("observations", "none, because an agent is examined with its own history", "some")
         subject = _subject_with_tables(agent, {"rewards": rewards, **more}, names)
     else:
         if not isinstance(model, LinearGaussianModel):
             raise invalid("model", "a LinearGaussianModel", type(model).__name__)
         if observations is None:
             raise invalid("observations", f"a table of {model.observed} columns, one row per round", "nothing")
-        if rewards is None:  # a model can be examined before there are any
+        if rewards is None:  # a model can be examined without rewards
             rounds = len(np.atleast_1d(observations))
             arms, rewards = np.zeros(rounds, dtype=np.int64), np.full(rounds, np.nan)
         data = ExaminationData.from_arrays(
@@ -192,7 +290,7 @@ def examine(
 def _subject_with_tables(
     agent: Agent, tables: dict[str, ArrayLike | None], names: dict[str, Any]
 ) -> ExaminationSubject:
-    """The agent's model and history, with the `tables` that are given beside it, one row per round of the agent."""
+    """Return the agent's model and history, extended by `tables` with one row per round of the agent."""
     if not isinstance(agent, Agent):
         raise invalid("agent", "an agent, from hs.make or hs.load", type(agent).__name__)
     subject = agent.subject()
@@ -226,7 +324,7 @@ def _subject_with_tables(
         **given,
         **names,
     )
-    if full.full_information:  # which arm was played is known only where its reward came
+    if full.full_information:  # the history contains the played arm only for rounds with a reward
         full = replace(full, arms=np.where(np.isnan(data.rewards), -1, data.arms))
     return replace(subject, data=full)
 
@@ -234,11 +332,11 @@ def _subject_with_tables(
 def examine_world(
     world: World, *, rounds: int | None = None, seed: int = 0, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Agent, Examination]:
-    """Play `adaptive` through a world and examine it; the agent as it is then, and its examination.
+    """Play `adaptive` in a world and return the agent and its examination.
 
-    The examination knows what every arm would have paid and, of a recorded world, the hidden columns.
-    `progress` is called with the rounds done and the rounds in all.
-    `adaptive` has an intercept of its own, so a constant 1 in the world's observations is left out.
+    The examination uses the rewards of all arms and, for a recorded world, the hidden columns. `progress` is called
+    with the number of rounds played and the total number of rounds. `adaptive` adds an intercept itself, so a constant
+    1 in the world's observations is removed.
     """
     names: dict[str, Any] = {}
     if isinstance(world, RecordedWorld):
@@ -248,9 +346,9 @@ def examine_world(
             names["hidden_names"] = world.hidden_names
     total = (world.length or ROUNDS) if rounds is None else rounds
     if world.length is not None and total > world.length:
-        raise invalid("rounds", f"at most {world.length}: '{world.name}' has no more", str(total))
+        raise invalid("rounds", f"at most {world.length}, the length of '{world.name}'", str(total))
     if total < ENOUGH_ROUNDS:
-        raise invalid("rounds", f"at least {ENOUGH_ROUNDS} to examine a model by", f"{total} in '{world.name}'")
+        raise invalid("rounds", f"at least {ENOUGH_ROUNDS} to examine a model", f"{total} in '{world.name}'")
     played = world.begin([seed]).advance(total)
     arms = list(world.arm_names) if isinstance(world, RecordedWorld) else world.arms
     agent = make("adaptive", observed=world.observed, arms=arms, seed=seed)

@@ -1,4 +1,4 @@
-"""Every agent in every world, compared with one baseline. Finished slices are saved, so that a run can continue."""
+"""Play every agent in every world and compare them with one baseline, `kf-ts`."""
 
 from __future__ import annotations
 
@@ -51,52 +51,108 @@ Worlds = Sequence[str | World] | str | World | None
 
 
 class Progress(NamedTuple):
-    """How far a leaderboard is."""
+    """The progress of a leaderboard, counted in slices."""
 
-    done: int  # slices, those of an earlier run included
+    done: int  # including the slices of an earlier run
     total: int
     resumed: int  # slices of an earlier run
-    failed: int  # slices whose agent raised
-    others: int  # slices in the folder that are of other settings or other code, and of no use
-    seconds_left: float | None  # None while it cannot be told
+    failed: int  # slices whose agent raised an exception
+    others: int  # unusable slices in the folder, which come from other settings or other code
+    seconds_left: float | None  # None while there is no estimate
 
 
 @dataclass(frozen=True, repr=False)
 class Leaderboard:
-    """What was found. `summary` is all of it as plain data: what `leaderboard.json` holds."""
+    """The result of `hs.leaderboard`.
+
+    Attributes
+    ----------
+    plan : Experiment
+        The agents, worlds, seeds and number of rounds.
+    summary : dict
+        All figures as plain data, as in `leaderboard.json`.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> board = hs.leaderboard("random", worlds="orbit", rounds=50, seeds=2)
+    >>> board.agents
+    ['kf-ts', 'random']
+    >>> board.entry("orbit", "kf-ts")["ratio"]["value"]
+    1.0
+    """
 
     plan: Experiment
     summary: dict[str, Any]
 
     @property
     def worlds(self) -> list[str]:
-        """Names of the worlds, in order."""
+        """The names of the worlds."""
         return list(self.summary["worlds"])
 
     @property
     def agents(self) -> list[str]:
-        """Labels of the agents, the one with the lowest overall ratio first."""
+        """The labels of the agents, in ascending order of their overall ratio."""
         return ranked_agents(self.summary)
 
     def entry(self, world: str, agent: str) -> dict[str, Any]:
-        """All figures of one agent in one world."""
-        found: dict[str, Any] = self.summary["worlds"][world]["agents"][agent]
-        return found
+        """Return all figures of one agent in one world.
+
+        Parameters
+        ----------
+        world : str
+            Name of the world.
+        agent : str
+            Label of the agent.
+
+        Returns
+        -------
+        dict
+        """
+        entry: dict[str, Any] = self.summary["worlds"][world]["agents"][agent]
+        return entry
 
     def matrix(self) -> Table:
-        """Agents × worlds: mean R(T) as a multiple of that of `kf-ts`."""
+        """Return the mean R(T) divided by the mean R(T) of `kf-ts`, with one row per agent and one column per world."""
         return matrix_table(self.summary)
 
     def table(self, world: str) -> Table:
-        """All figures of one world."""
+        """Return the figures of all agents in one world.
+
+        Parameters
+        ----------
+        world : str
+            Name of the world.
+
+        Returns
+        -------
+        Table
+            One row per agent.
+        """
         return world_table(self.summary, world)
 
     def markdown(self, command: str | None = None) -> str:
-        """A page for the documents; `command` is what makes it again, if other than the one on record."""
+        """Return the leaderboard as a Markdown page.
+
+        Parameters
+        ----------
+        command : str, optional
+            The command that reproduces the page, if it differs from `summary["command"]`.
+
+        Returns
+        -------
+        str
+        """
         return leaderboard_markdown(self.summary, command or self.summary["command"], SEEDS_PER_SLICE)
 
     def save(self, folder: str | Path) -> None:
-        """Write `leaderboard.json`, `leaderboard.html` and `leaderboard.md`."""
+        """Write `leaderboard.json`, `leaderboard.html` and `leaderboard.md`.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Folder for the files. It is created if it does not exist.
+        """
         page = render(
             "leaderboard.html",
             summary=self.summary,
@@ -126,13 +182,49 @@ def leaderboard(
     fresh: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Leaderboard:
-    """Play every agent (all catalogued ones, if none are given) in every world, on common random numbers.
+    """Play every agent in every world with common random numbers, and compare the agents with `kf-ts`.
 
-    `kf-ts`, which the others are measured against, always takes part. With `out`, a folder, every finished slice
-    (one agent in one world on ten seeds) is saved in `out/cells`, a later call with the same settings and the same code
-    continues from there, and the tables are written at the end; `fresh` discards what was saved. An agent that raises
-    spoils only its own slices: `summary["failures"]` names them, and a later call tries them again. `jobs` processes
-    or the workers of a `cluster` share the work, as in `run`; `progress` is called after every slice.
+    Parameters
+    ----------
+    agents : sequence of str or AgentSpec, optional
+        The agents, as in `run`. By default, all agents of the catalogue. `kf-ts` is always added.
+    worlds : str, World, or sequence of them, optional
+        The worlds, as in `run`. By default, ten simulated worlds.
+    rounds : int, default 3000
+        Number of rounds.
+    seeds : int or iterable of int, default 50
+        Number of replications, or their seeds.
+    jobs : int, default 1
+        Number of processes that share the work.
+    cluster : str, optional
+        A Dask cluster that shares the work, as in `run`.
+    out : str or Path, optional
+        Folder for the tables. Every finished slice (one agent in one world on ten seeds) is saved in `out/cells`, and
+        a later call with the same settings and the same code continues from these slices.
+    fresh : bool, default False
+        Discard the slices in `out/cells` and start again.
+    progress : callable, optional
+        Called after every slice, with the number of finished slices and an estimate of the remaining time.
+
+    Returns
+    -------
+    Leaderboard
+        If an agent raises an exception, only its own slices are missing. They are listed in `summary["failures"]`, and
+        a later call plays them again.
+
+    Raises
+    ------
+    HalfseenError
+        If an argument is invalid, or if worker processes fail.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> board = hs.leaderboard(["ts-pco", "random"], worlds="orbit", rounds=50, seeds=2)
+    >>> board.summary["baseline"]
+    'kf-ts'
+    >>> len(board.table("orbit").rows)
+    3
     """
     plan = leaderboard_plan(agents, worlds, rounds, seeds)
     slices = one_agent_slices(plan)
@@ -167,7 +259,7 @@ def leaderboard(
 
 
 def leaderboard_plan(agents: Agents, worlds: Worlds, rounds: int, seeds: int | Iterable[int]) -> Experiment:
-    """Check and assemble. None stands for everything there is; the baseline always takes part."""
+    """Check the arguments of `leaderboard`, add the baseline, and return them as an `Experiment`."""
     given = list(CATALOG) if agents is None else [agents] if isinstance(agents, str) else list(agents)
     if given and BASELINE not in [agent_spec(agent).label for agent in given]:
         given = [BASELINE, *given]
@@ -175,44 +267,45 @@ def leaderboard_plan(agents: Agents, worlds: Worlds, rounds: int, seeds: int | I
 
 
 class Schedule:
-    """The slices yet to be played, the slowest first, so that no worker is left alone with them at the end.
+    """The slices to play. The slowest slice comes first, so that no worker plays it alone at the end.
 
-    How long a slice takes is estimated from those that are done: of the same agent in the same world, else of the same
-    agent. An agent of which nothing is known goes before all others, once.
+    The duration of a slice is estimated from finished slices of the same agent in the same world, or else from finished
+    slices of the same agent in other worlds. One slice of an agent without finished slices comes before all others.
     """
 
     def __init__(self, slices: Iterable[Slice]) -> None:
-        self._waiting = list(slices)
-        self._running: dict[int, Slice] = {}  # by identity: options may be arrays, which have no plain equality
-        self._started: set[str] = set()
+        self._unstarted = list(slices)
+        self._running: dict[int, Slice] = {}  # by `id`, because slices with arrays as options cannot be compared
+        self._started_agents: set[str] = set()
         self._spent: dict[str | tuple[str, str], tuple[float, int]] = {}  # seconds and stream-rounds
 
     def __iter__(self) -> Iterator[Slice]:
-        """Yield the slices; which is next is decided when it is asked for."""
-        while self._waiting:
-            at = max(range(len(self._waiting)), key=lambda at: self._urgency(self._waiting[at]))  # the first of equals
-            task = self._waiting.pop(at)
+        """Yield the slices. The next slice is chosen only when it is requested."""
+        while self._unstarted:
+            task = self._unstarted.pop(
+                max(range(len(self._unstarted)), key=lambda index: self._priority(self._unstarted[index]))
+            )
             self._running[id(task)] = task
-            self._started.add(task.agents[0].label)
+            self._started_agents.add(task.agents[0].label)
             yield task
 
     def finished(self, task: Slice, seconds: float) -> None:
-        """Learn from a slice that is done, in this run or an earlier one."""
+        """Record the duration of a finished slice of this run or of an earlier run."""
         self._running.pop(id(task), None)
-        self._started.add(task.agents[0].label)
+        self._started_agents.add(task.agents[0].label)
         for key in (world_and_agent(task), task.agents[0].label):
             spent, size = self._spent.get(key, (0.0, 0))
             self._spent[key] = spent + seconds, size + task.size
 
     def seconds_left(self) -> float | None:
-        """Return the time of the work left, summed over workers; None while an agent is unknown."""
-        expected = [self._expected_seconds(task) for task in [*self._waiting, *self._running.values()]]
+        """Return the remaining time, summed over workers, or None while some agent has no finished slice."""
+        expected = [self._expected_seconds(task) for task in [*self._unstarted, *self._running.values()]]
         known = [seconds for seconds in expected if seconds is not None]
         return sum(known) if len(known) == len(expected) else None
 
-    def _urgency(self, task: Slice) -> float:
-        unknown = task.agents[0].label not in self._started
-        return float("inf") if unknown else self._expected_seconds(task) or 0.0
+    def _priority(self, task: Slice) -> float:
+        is_first = task.agents[0].label not in self._started_agents
+        return float("inf") if is_first else self._expected_seconds(task) or 0.0
 
     def _expected_seconds(self, task: Slice) -> float | None:
         for key in (world_and_agent(task), task.agents[0].label):
@@ -228,8 +321,8 @@ def _play_slices(
     store: SliceStore | None,
     progress: Callable[[Progress], None],
 ) -> tuple[list[SliceSummary], int]:
-    """Return the summary of every slice, in the order given, and how many of them were there before."""
-    results: dict[int, SliceSummary] = {}  # by identity of the slice
+    """Return the summary of every slice in the given order, and the number of summaries read from the store."""
+    results: dict[int, SliceSummary] = {}  # by `id` of the slice
     if store is not None:
         results = {id(task): saved for task in slices if (saved := _read_summary(store, task)) is not None}
     todo = [task for task in slices if id(task) not in results]
@@ -262,7 +355,7 @@ def _read_summary(store: SliceStore, task: Slice) -> SliceSummary | None:
     outcome = store.read(task)
     try:
         return None if outcome is None else SliceSummary(**outcome)
-    except TypeError:  # a slice of another kind of run
+    except TypeError:  # a slice that was saved by `run`
         return None
 
 
@@ -296,7 +389,7 @@ def _describe_agent(plan: Experiment, spec: AgentSpec, worlds: dict[str, Any]) -
 
 
 def _command(agents: Agents, worlds: Worlds, plan: Experiment) -> str | None:
-    """What to type to get these numbers again; None where things took part that have no name."""
+    """Return the command that reproduces the leaderboard, or None if an agent or a world was given as an object."""
     options = {}
     for option, given in (("--agents", agents), ("--worlds", worlds)):
         names = [given] if given is None or isinstance(given, str | World) else list(given)

@@ -1,4 +1,4 @@
-"""The figures of a leaderboard: the summary of every slice, and every agent compared with the baseline per world."""
+"""The figures of a leaderboard: summaries of slices, and comparisons of every agent with the baseline."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from halfseen.statistics.growth import log_grid
 from halfseen.worlds.world import World
 
 BASELINE = "kf-ts"
-SEEDS_PER_SLICE = 10  # enough to make a batch worthwhile, few enough that an interruption loses little
-WINDOW, AFTERMATH = 300, 1500  # rounds averaged on each side of a change; rounds after it that are looked at
+SEEDS_PER_SLICE = 10  # enough for an efficient batch, few enough that an interruption loses little
+WINDOW = 300  # rounds averaged before a change of the world, and at the end of the rounds examined after it
+ROUNDS_AFTER_CHANGE = 1500  # rounds examined after a change
 CURVE_POINTS = 60
 FIELDS = (
     "error",
@@ -42,43 +43,46 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class SliceSummary:
-    """What the leaderboard needs of a slice, as plain data; of one that failed only the error and the time."""
+    """The figures of one slice. A slice that failed has only `wall_seconds` and `error`."""
 
     wall_seconds: float
     error: str | None = None
     regret_by_seed: list[float] = field(default_factory=list)  # R(T)
     curve_by_seed: list[list[float]] = field(default_factory=list)  # R(t) at `log_grid(rounds, CURVE_POINTS)`
-    before_by_seed: list[float] | None = None  # regret per round before the world's change, and well after it
-    after_by_seed: list[float] | None = None
-    seconds: list[float] = field(default_factory=list)  # of processor time to decide and learn, per chunk of rounds
+    before_by_seed: list[float] | None = None  # mean regret per round before the world's change
+    after_by_seed: list[float] | None = None  # mean regret per round well after the world's change
+    seconds: list[float] = field(default_factory=list)  # processor time to decide and learn, per chunk of rounds
 
 
 def one_agent_slices(plan: Experiment) -> list[Slice]:
-    """Divide a plan into slices of one agent. They do not depend on the number of seeds: more may be added later."""
+    """Divide a plan into slices of one agent each. If seeds are added later, full slices remain valid."""
     return [
-        Slice(world, (agent,), plan.seeds[at : at + SEEDS_PER_SLICE], plan.rounds)
+        Slice(world, (agent,), plan.seeds[start : start + SEEDS_PER_SLICE], plan.rounds)
         for world in plan.worlds
         for agent in plan.agents
-        for at in range(0, len(plan.seeds), SEEDS_PER_SLICE)
+        for start in range(0, len(plan.seeds), SEEDS_PER_SLICE)
     ]
 
 
 def world_and_agent(task: Slice) -> tuple[str, str]:
-    """Return the name of the world and the label of the agent of a slice with one agent."""
+    """Return the world's name and the agent's label of a slice with one agent."""
     return task.world.name, task.agents[0].label
 
 
 def change_windows(world: World, rounds: int) -> tuple[slice, slice] | None:
-    """Return the rounds, counted from 0, averaged before the world's change and after it; None if it does not come."""
-    at = world.changes_after
-    if at is None or at >= rounds:
+    """Return the rounds, counted from 0, that are averaged before and after the world's change.
+
+    Returns None if the world does not change in these rounds.
+    """
+    change = world.changes_after
+    if change is None or change >= rounds:
         return None
-    end = min(rounds, at + AFTERMATH)
-    return slice(max(0, at - WINDOW), at), slice(max(at, end - WINDOW), end)
+    end = min(rounds, change + ROUNDS_AFTER_CHANGE)
+    return slice(max(0, change - WINDOW), change), slice(max(change, end - WINDOW), end)
 
 
 def play_and_summarise(task: Slice, on_progress: OnProgress) -> SliceSummary:
-    """Play a slice with one agent. An exception of the agent becomes the `error` of its summary."""
+    """Play a slice with one agent. If the agent raises an exception, the summary has an `error`."""
     began = time.perf_counter()
     try:
         (played,) = play(task, on_progress).values()
@@ -102,28 +106,28 @@ def play_and_summarise(task: Slice, on_progress: OnProgress) -> SliceSummary:
 
 
 def _in_one_line(error: Exception) -> str:
-    """What was raised and where, short enough for a table."""
+    """Return the exception and its position in the code, short enough for a table."""
     text = " ".join(str(error).split())
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {text[:150]} ({Path(last.filename).name}:{last.lineno})"
 
 
 class _AgentFigures(NamedTuple):
-    """One agent on all seeds of one world."""
+    """The figures of one agent on all seeds of one world."""
 
     regret: Floats  # R(T) (S,)
     curve: Floats  # R(t) (S, CURVE_POINTS)
-    before: Floats  # regret per round around the world's change (S,), empty where there is none
-    after: Floats
+    before: Floats  # mean regret per round before the world's change (S,), empty if the world does not change
+    after: Floats  # the same after the change
     microseconds: float
     wall_seconds: float
 
 
 def summarise_worlds(plan: Experiment, results: Mapping[tuple[str, str], Sequence[SliceSummary]]) -> dict[str, Any]:
-    """Return by world its settings, its change if it has one, and an entry for every agent with the `FIELDS`.
+    """Return for every world its settings, its change, and the `FIELDS` of every agent.
 
-    `results` holds the slices of every (world, agent) in the order of the seeds. An agent that failed on any of them
-    has an error there, and no figures: a mean over fewer seeds than the others had would be no comparison.
+    `results` contains the slices of every (world, agent) in the order of the seeds. If one of the slices failed, the
+    agent has an error instead of figures, because a mean over fewer seeds could not be compared with other agents.
     """
     return {
         world.name: {
@@ -136,7 +140,7 @@ def summarise_worlds(plan: Experiment, results: Mapping[tuple[str, str], Sequenc
 
 
 def overall_ratio(worlds: Mapping[str, Any], agent: str) -> float | None:
-    """Return the geometric mean over worlds of an agent's ratio to the baseline; None where one is missing."""
+    """Return the geometric mean over worlds of an agent's ratio to the baseline, or None if a ratio is missing."""
     ratios = [world["agents"][agent]["ratio"] for world in worlds.values()]
     if any(ratio is None for ratio in ratios):
         return None
@@ -144,7 +148,7 @@ def overall_ratio(worlds: Mapping[str, Any], agent: str) -> float | None:
 
 
 def _describe_change(world: World, rounds: int) -> dict[str, Any] | None:
-    """When the world changes, and which rounds, counted from 1, are averaged on each side."""
+    """Return the round of the world's change and the rounds, counted from 1, averaged before and after it."""
     windows = change_windows(world, rounds)
     if windows is None:
         return None
@@ -184,7 +188,7 @@ def _join(plan: Experiment, slices: Sequence[SliceSummary]) -> _AgentFigures:
 
 
 def _own_figures(plan: Experiment, figures: _AgentFigures) -> dict[str, Any]:
-    """What can be said of an agent without looking at others."""
+    """Return the figures of an agent that do not depend on other agents."""
     change = None
     if len(figures.before):
         ratio = ratio_of_means(figures.after, figures.before).as_dict()
@@ -206,8 +210,8 @@ def _own_figures(plan: Experiment, figures: _AgentFigures) -> dict[str, Any]:
 
 
 def _compare(plan: Experiment, figures: _AgentFigures, baseline: _AgentFigures) -> dict[str, Any]:
-    """Compare an agent with the baseline on the seeds they share."""
-    if baseline.regret.min() <= 0:  # it made no mistake on some seed: no ratio has a meaning
+    """Compare an agent with the baseline on the same seeds."""
+    if baseline.regret.min() <= 0:  # a ratio to zero regret would be meaningless
         return {}
     by_seed = figures.regret / baseline.regret
     worst = int(by_seed.argmax())

@@ -1,4 +1,4 @@
-"""What an experiment is made of, as plain data: agents, worlds, seeds, rounds."""
+"""The plan of an experiment, as plain data: agents, worlds, seeds and rounds."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from halfseen.worlds.world import World
 
 
 class Defaults(NamedTuple):
-    """What is played when nothing is asked for."""
+    """The agents, the number of seeds and the number of rounds of an experiment that does not specify them."""
 
     agents: tuple[str, ...]
     seeds: int
-    rounds: int | None  # None: all there are
+    rounds: int | None  # None means all rounds of a recorded world
 
 
 SIMULATED_DEFAULTS = Defaults(("oracle-ts", "kf-ts", "adaptive", "emkf-ts", "ts-pco", "random"), 20, 10_000)
 RECORDED_DEFAULTS = Defaults(("oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"), 10, None)
-CHUNK = 200  # rounds simulated at once; part of what makes two runs equal, so not an option
+CHUNK = 200  # rounds simulated at once. It is not an option because the random draws depend on it.
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Agents × worlds × seeds for some rounds."""
+    """All agents in all worlds on all seeds, for a number of rounds."""
 
     agents: tuple[AgentSpec, ...]
     worlds: tuple[World, ...]
@@ -36,7 +36,7 @@ class Experiment:
     rounds: int
 
     def slice_of(self, world: World) -> Slice:
-        """Return all that is to be played in one of the worlds."""
+        """Return the slice of all agents and all seeds in one of the worlds."""
         return Slice(world, self.agents, self.seeds, self.rounds)
 
 
@@ -51,12 +51,12 @@ class Slice:
 
     @property
     def size(self) -> int:
-        """Stream-rounds to play."""
+        """Number of stream-rounds to play."""
         return len(self.agents) * len(self.seeds) * self.rounds
 
 
 def world_spec(world: str | World) -> World:
-    """A world by name ('orbit'), by name with options ('paper:noise=0.5'), or ready-made."""
+    """Return the world with this name ('orbit'), or this name and options ('paper:noise=0.5')."""
     if isinstance(world, World):
         return world
     if not isinstance(world, str):
@@ -65,13 +65,13 @@ def world_spec(world: str | World) -> World:
     return named(name, **options)
 
 
-def _listed(given: Any) -> list[Any]:
-    """Return what was given as a list, also if it is a single value."""
+def _as_list(given: Any) -> list[Any]:
+    """Return the given values as a list. A single value becomes a list of one."""
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
 def seed_range(count: int, first: int) -> range:
-    """`count` seeds from `first` on."""
+    """Return `count` consecutive seeds, starting with `first`."""
     start = seed_number("first-seed", first)
     return range(start, start + at_least("seeds", count, 1))
 
@@ -82,9 +82,9 @@ def experiment(
     rounds: int | None = None,
     seeds: int | Iterable[int] | None = None,
 ) -> Experiment:
-    """Check and assemble. `seeds` is a count (0, 1, …) or the seeds themselves. None stands for the defaults."""
-    worlds = tuple(world_spec(one) for one in _listed(world))
-    specs = tuple(agent_spec(agent) for agent in (defaults_for(worlds).agents if agents is None else _listed(agents)))
+    """Check the arguments of `run` and return them as an `Experiment`. None means the default."""
+    worlds = tuple(world_spec(one) for one in _as_list(world))
+    specs = tuple(agent_spec(agent) for agent in (defaults_for(worlds).agents if agents is None else _as_list(agents)))
     seeds = defaults_for(worlds).seeds if seeds is None else seeds
     numbers = seeds if isinstance(seeds, Iterable) else range(at_least("seeds", seeds, 1))
     checked_seeds = tuple(seed_number("seeds", seed) for seed in numbers)
@@ -96,7 +96,7 @@ def experiment(
         if not values:
             raise invalid(argument, "at least one", "none")
         if len(set(values)) < len(values):
-            raise invalid(argument, "each only once", ", ".join(values))
+            raise invalid(argument, "different ones", ", ".join(values))
     _check_kinds(worlds)
     for one in worlds:
         for spec in specs:
@@ -105,15 +105,19 @@ def experiment(
 
 
 def defaults_for(worlds: Sequence[World]) -> Defaults:
-    """Return what is played in such worlds when nothing is asked for."""
+    """Return the default agents, seeds and rounds for these worlds."""
     return RECORDED_DEFAULTS if worlds and all(world.recorded for world in worlds) else SIMULATED_DEFAULTS
 
 
 def _check_kinds(worlds: Sequence[World]) -> None:
-    """Recorded worlds are judged by the reward, simulated ones by the regret: one table cannot hold both."""
+    """Raise if recorded worlds, which are judged by reward, are combined with simulated worlds, judged by regret."""
     names = {kind: [world.name for world in worlds if world.recorded is kind] for kind in (True, False)}
     if names[True] and names[False]:
-        raise invalid("world", "one kind at a time", f"'{names[True][0]}', recorded, beside '{names[False][0]}'")
+        raise invalid(
+            "world",
+            "only recorded or only simulated worlds",
+            f"'{names[True][0]}' (recorded) and '{names[False][0]}' (simulated)",
+        )
 
 
 def _check_required_facts(spec: AgentSpec, world: World) -> None:
@@ -123,7 +127,7 @@ def _check_required_facts(spec: AgentSpec, world: World) -> None:
         if fact not in world.known_facts and fact not in spec.options:
             raise invalid(
                 "agents",
-                f"one that need not be told its {fact}: of recorded data nobody knows it",
+                f"agents that do not require {fact}, which is unknown for recorded data",
                 f"'{spec.label}' in '{world.name}'",
             )
 
@@ -133,10 +137,10 @@ def _rounds_to_play(rounds: int | None, worlds: Sequence[World]) -> int:
     if rounds is None:
         if len(set(lengths.values())) > 1:
             given = ", ".join(f"{length} in '{name}'" for name, length in lengths.items())
-            raise invalid("rounds", "a number that all of these worlds have", f"nothing, with {given}")
+            raise invalid("rounds", "a number, as the worlds have different lengths", f"none, with {given}")
         rounds = next(iter(lengths.values()), SIMULATED_DEFAULTS.rounds)
-    asked = at_least("rounds", rounds, 1)
+    checked = at_least("rounds", rounds, 1)
     for name, length in lengths.items():
-        if asked > length:
-            raise invalid("rounds", f"at most {length}: '{name}' has no more", str(asked))
-    return asked
+        if checked > length:
+            raise invalid("rounds", f"at most {length}, the length of '{name}'", str(checked))
+    return checked

@@ -1,4 +1,4 @@
-"""Play a slice of an experiment: every agent goes through the same rounds of one world, all seeds in one batch."""
+"""Play a slice of an experiment: every agent plays the same rounds of one world, with all seeds in one batch."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ OnProgress = Callable[[int], None]  # called with the number of stream-rounds pl
 
 
 class Cancelled(Exception):
-    """Raised by `on_progress` when nobody waits for the result any more."""
+    """Raised by `on_progress` when the run was cancelled."""
 
 
 @dataclass
 class Trajectories:
-    """What one agent did in one world: S seeds, T rounds."""
+    """Every round of one agent in one world, for S seeds and T rounds."""
 
-    regret: Floats  # Δ_t (S, T), noise-free
+    regret: Floats  # Δ_t (S, T), of expected rewards
     reward: Floats  # r_t (S, T)
     arm: Ints  # (S, T)
-    error: Floats  # ‖x_t − x̂_t‖ (S, T), NaN where the feature is no estimate of the context
+    error: Floats  # ‖x_t − x̂_t‖ (S, T), NaN if the features do not estimate the context
     context_norm: Floats  # ‖x_t‖ (S, T)
     arm_norm: Floats  # max_a ‖μ_a‖ (S,)
     checkpoints: Ints  # rounds t (C,) at which `gram` was computed
-    gram: Floats  # max_a t·‖B_a⁻¹(t)‖ (S, C), NaN where nothing is learnt
-    seconds: Floats  # (chunks,) time spent deciding and learning, of all seeds together, per chunk of rounds
+    gram: Floats  # max_a t·‖B_a⁻¹(t)‖ (S, C), NaN if the learner is not a ridge regression
+    seconds: Floats  # (chunks,) processor time to decide and learn per chunk of rounds, summed over seeds
 
     def select_seeds(self, rows: list[int]) -> Trajectories:
-        """Return the trajectories of some seeds, in the order of `rows`, with their share of the time."""
+        """Return the trajectories of the seeds at `rows`, with a proportional share of the time."""
         chosen: dict[str, Any] = {name: getattr(self, name)[rows] for name in _PER_SEED}
         return Trajectories(
             **chosen, checkpoints=self.checkpoints, seconds=self.seconds * (len(rows) / len(self.regret))
@@ -58,7 +58,7 @@ _PER_SEED = ("regret", "reward", "arm", "error", "context_norm", "arm_norm", "gr
 
 
 def play(task: Slice, on_progress: OnProgress) -> dict[str, Trajectories]:
-    """Play every agent of the slice and return its trajectories by label. `on_progress` may raise to stop."""
+    """Play every agent of the slice and return the trajectories by agent label. `on_progress` may raise to stop."""
     episodes = task.world.begin(task.seeds)
     players = {
         spec.label: Player(build_policy(spec, task.world, episodes, task.seeds, task.rounds), task.world)
@@ -68,7 +68,7 @@ def play(task: Slice, on_progress: OnProgress) -> dict[str, Trajectories]:
     for start in range(0, task.rounds, CHUNK):
         chunk = _Chunk(episodes.advance(min(CHUNK, task.rounds - start)), task.world.reward_unit)
         for label, player in players.items():
-            began = time.thread_time()  # of this thread: what else the machine does is not the agent's work
+            began = time.thread_time()  # the processor time of this thread, which excludes other load on the machine
             arms, rewards, features = player.play_batch(chunk) or player.play_round_by_round(chunk.rounds)
             trajectories[label].seconds[start // CHUNK] = time.thread_time() - began
             _record(trajectories[label], start, chunk, player.policy, episodes.canonical, arms, rewards, features)
@@ -99,7 +99,7 @@ class Player:
         return arms, rewards, features
 
     def _learn(self, choices: Choices, reward: Floats) -> None:
-        """Learn from the reward once it has arrived: each is credited to its own round, in the order of the rounds."""
+        """Learn from delayed rewards once all have arrived, in the order of their rounds."""
         self._delayed.append((choices, reward / self._world.reward_unit))
         if len(self._delayed) == self._world.reward_every:
             for past, arrived in self._delayed:
@@ -107,9 +107,9 @@ class Player:
             self._delayed.clear()
 
     def play_batch(self, chunk: _Chunk) -> tuple[Ints, Floats, Floats] | None:
-        """Play all rounds in one call, with the result of `play_round_by_round` to the last bit.
+        """Play all rounds in one call. The result is identical to the result of `play_round_by_round`.
 
-        Returns None where that is impossible: rewards are delayed, or the policy cannot (`Policy.play_rounds`).
+        Returns None if rewards are delayed or the policy does not support it (see `Policy.play_rounds`).
         """
         if self._world.reward_every > 1:
             return None
@@ -118,7 +118,7 @@ class Player:
 
 
 class _Chunk:
-    """Some rounds of the world, and what the records of all agents take from them; streams come first."""
+    """Some rounds of the world, with the arrays that all agents share. Their first axis is the stream."""
 
     def __init__(self, rounds: Rounds, unit: float) -> None:
         self.rounds = rounds
@@ -156,7 +156,7 @@ def _record(
 
 
 def _distances(contexts: Floats, features: Floats) -> Floats:
-    """‖x_t − x̂_t‖; a feature shorter than the context (y itself) says nothing of the rest, which counts as 0."""
+    """Return ‖x_t − x̂_t‖. If the features have fewer dimensions than the context, the missing ones count as 0."""
     gap = contexts.copy()
     gap[:, :, : features.shape[2]] -= features
     return np.asarray(np.linalg.norm(gap, axis=2))
@@ -179,25 +179,31 @@ def _empty_trajectories(task: Slice, episodes: Episodes) -> Trajectories:
 
 
 def checkpoints(rounds: int) -> Ints:
-    """Return a few rounds, geometrically spaced, each the end of a chunk."""
+    """Return up to six rounds, geometrically spaced, each of which ends a chunk."""
     ends = np.unique(np.minimum(np.arange(CHUNK, rounds + CHUNK, CHUNK), rounds))
     wanted = np.geomspace(ends[0], rounds, 6)
     return np.unique(ends[np.searchsorted(ends, np.floor(wanted))]).astype(np.int64)
 
 
 def microseconds_per_round(seconds: Floats, streams: int, rounds: int) -> Floats:
-    """Time per stream and round in every chunk, from the `seconds` (chunks,) that so many streams took together."""
+    """Return the time per stream and round in every chunk. `seconds` (chunks,) is the time of all streams together."""
     lengths = np.diff(np.append(np.arange(0, rounds, CHUNK), rounds))
     return np.asarray(1e6 * seconds / (lengths * streams))
 
 
 def mean_without_first_chunk(timings: Floats) -> float:
-    """Mean over chunks without the first, in which kernels may have been compiled, unless it is the only one."""
+    """Return the mean over all chunks but the first, in which kernels may have been compiled.
+
+    If there is only one chunk, it is used.
+    """
     return float(np.mean(timings[len(timings) > 1 :]))
 
 
 def takes_fact(entry: CatalogueEntry, fact: str) -> bool:
-    """Whether the agent takes the fact from the world: it has an option for it, without a fixed value or "auto"."""
+    """Return whether the world gives this fact to the agent.
+
+    It does if the agent has an option of that name, which has no value in the catalogue and is not "auto" by default.
+    """
     if fact not in entry.options or fact in entry.defaults:
         return False
     default = entry.options[fact].default
@@ -205,7 +211,7 @@ def takes_fact(entry: CatalogueEntry, fact: str) -> bool:
 
 
 def build_policy(spec: AgentSpec, world: World, episodes: Episodes, seeds: tuple[int, ...], rounds: int) -> Policy:
-    """Build the agent for this world. It is given the facts that its options take and no others."""
+    """Build the agent for this world. The agent is given only those facts about the world that its options accept."""
     entry = CATALOG[spec.name]
     facts = episodes.facts() | {"horizon": rounds}
     taken = [name for name in facts if takes_fact(entry, name) and name not in spec.options]

@@ -1,4 +1,4 @@
-"""Files of a finished experiment: what `halfseen.reports` needs to know of it, as plain data."""
+"""Prepares the data of a finished experiment for the pages, figures and tables of `halfseen.reports`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfseen.agents.catalogue import CATALOG, AgentSpec
-from halfseen.experiments.claims import LINEAR, Claim, is_papers_own
+from halfseen.experiments.claims import LINEAR, Claim, is_paper_world
 from halfseen.experiments.plan import Experiment
 from halfseen.experiments.play import takes_fact
 from halfseen.experiments.result import Result
@@ -26,18 +26,18 @@ from halfseen.worlds.recorded import SCALE_ON, RecordedWorld
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-REWARD_BASELINE = "random"  # whose reward is subtracted in the figure of rewards
+REWARD_BASELINE = "random"  # the figure shows rewards minus the rewards of this agent
 
 
 def result_figure(result: Result) -> Figure:
-    """Cumulative and instantaneous regret or, of recorded worlds, reward."""
+    """Plot cumulative and instantaneous regret, or rewards for recorded worlds."""
     if result.recorded:
         return reward_figure(_by_world(result, "reward"), REWARD_BASELINE)
     return regret_figure(_by_world(result, "regret"))
 
 
 def _by_world(result: Result, field: str) -> dict[str, dict[str, Any]]:
-    """One field of the tracks, by world and agent."""
+    """Return one array of the trajectories, by world and agent."""
     return {
         world: {agent: getattr(result.tracks[world, agent], field) for agent in result.agents}
         for world in result.worlds
@@ -45,9 +45,9 @@ def _by_world(result: Result, field: str) -> dict[str, dict[str, Any]]:
 
 
 def reproduction_report(result: Result, claims: Sequence[Claim], regret_svg: bytes) -> str:
-    """The page of the paper's experiment."""
+    """Render the report of the paper's experiment."""
     rows = [_claim_row(claim) for claim in claims]
-    columns = {"claim": "title", "in the paper's setting": "verdict", "beside it": "verdict_elsewhere"}
+    columns = {"claim": "title", "in the paper's worlds": "verdict", "in other worlds": "verdict_elsewhere"}
     return render(
         "reproduction.html",
         summary=result.summary,
@@ -64,8 +64,8 @@ def reproduction_report(result: Result, claims: Sequence[Claim], regret_svg: byt
 
 
 def _claim_row(claim: Claim) -> dict[str, Any]:
-    """Return the claim as the page shows it; a verdict is None in a setting in which it was not tested."""
-    is_own = [is_papers_own(finding.world) for finding in claim.findings]
+    """Return the claim for the page. A verdict is None if the claim was not tested in such worlds."""
+    is_own = [is_paper_world(finding.world) for finding in claim.findings]
     findings = [
         {
             "world": finding.world,
@@ -86,7 +86,7 @@ def _claim_row(claim: Claim) -> dict[str, Any]:
 
 
 def write_recorded(result: Result, folder: Path) -> None:
-    """Write `reward` and `arms` as PNG and SVG (arms once per world), `report.html` and `table.md`."""
+    """Write `report.html`, `table.md` and, as PNG and SVG, one `reward` figure and one `arms` figure per world."""
     worlds = [world for world in result.plan.worlds if isinstance(world, RecordedWorld)]
     command, caveats = run_command(result.plan), list(dict.fromkeys(world.caveat for world in worlds))
     reward_svg = write_figure(folder, "reward", result_figure(result))
@@ -116,8 +116,8 @@ def write_recorded(result: Result, folder: Path) -> None:
 
 
 def reproduce_command(plan: Experiment) -> str | None:
-    """The `halfseen reproduce` that repeats the paper's experiment."""
-    noise = [f"{world.settings()['process_var']:g}" for world in plan.worlds if is_papers_own(world.name)]
+    """Return the `halfseen reproduce` command that repeats the paper's experiment."""
+    noise = [f"{world.settings()['process_var']:g}" for world in plan.worlds if is_paper_world(world.name)]
     return rerun_command(
         ["reproduce"],
         rounds=plan.rounds,
@@ -127,7 +127,10 @@ def reproduce_command(plan: Experiment) -> str | None:
 
 
 def run_command(plan: Experiment) -> str | None:
-    """The `halfseen run` that repeats a run on recorded data; None where a table was no file, for example."""
+    """Return the `halfseen run` command that repeats a run on recorded data.
+
+    Returns None if no command can do so, for example because the data did not come from a file.
+    """
     words = ["run"]
     if all(world.name in RECORDED for world in plan.worlds):
         words += [world.name for world in plan.worlds]
@@ -135,7 +138,7 @@ def run_command(plan: Experiment) -> str | None:
         (world, *others) = plan.worlds
         if others or not isinstance(world, RecordedWorld) or not world.from_file:
             return None
-        if world.scale_on != SCALE_ON or not world.intercept:  # the command has no options for these
+        if world.scale_on != SCALE_ON or not world.intercept:  # the command has no options for these settings
             return None
         words += [world.source, "--observed", ",".join(world.observed_names)]
         words += ["--hidden", ",".join(world.hidden_names)] if world.hidden_names else []
@@ -149,7 +152,7 @@ def _labels(plan: Experiment) -> str:
 
 
 def world_settings(plan: Experiment) -> Table:
-    """All settings of every world, one row per world."""
+    """Return all settings of the worlds, with one row per world."""
     settings = {world.name: world.settings() for world in plan.worlds}
     names = list(dict.fromkeys(name for own in settings.values() for name in own if name != "name"))
     return Table(
@@ -161,7 +164,7 @@ def world_settings(plan: Experiment) -> Table:
 
 
 def agent_settings(plan: Experiment) -> Table:
-    """For every agent what its context is, which facts the worlds gave it, and its other options."""
+    """Return the context, the facts from the worlds and the other options, with one row per agent."""
     rows = []
     for spec in plan.agents:
         entry, given = CATALOG[spec.name], facts_from_worlds(plan, spec)
@@ -171,7 +174,7 @@ def agent_settings(plan: Experiment) -> Table:
             {
                 "agent": spec.label,
                 "context": entry.summary,
-                "told by the world": ", ".join(given) or "nothing",
+                "given by the world": ", ".join(given) or "nothing",
                 "options": ", ".join(f"{name} = {_short_setting(value)}" for name, value in free.items()) or "–",
             }
         )
@@ -179,14 +182,14 @@ def agent_settings(plan: Experiment) -> Table:
 
 
 def facts_from_worlds(plan: Experiment, spec: AgentSpec) -> list[str]:
-    """The facts that the agent takes from the worlds, because they were not given with it."""
+    """Return the facts that the worlds give to the agent, except those set by its own options."""
     entry = CATALOG[spec.name]
     facts = {"horizon"}.union(*(world.begin(plan.seeds[:1]).facts() for world in plan.worlds))
     return sorted(fact for fact in facts if takes_fact(entry, fact) and fact not in spec.options)
 
 
 def _short_setting(value: Any) -> str:
-    """A setting in a few characters: matrices by their shape (summary.json has the numbers)."""
+    """Format a setting briefly. A matrix is shown as its shape; `summary.json` has the numbers."""
     if isinstance(value, float):
         return f"{value:g}"
     if value is None or isinstance(value, str | int):

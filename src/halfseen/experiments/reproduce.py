@@ -1,4 +1,4 @@
-"""The paper's experiment, and all that it leaves in a folder."""
+"""The paper's experiment and the files that it writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def paper_experiment(
     agents: Sequence[str] = AGENTS,
     quick: bool = False,
 ) -> Experiment:
-    """Return the paper's experiment: one world per noise level ε, and `orbit`. `quick` means fewer rounds and seeds."""
+    """Return the paper's experiment: one world per noise level ε, and `orbit`. `quick` uses fewer rounds and seeds."""
     default_rounds, default_seeds = QUICK if quick else FULL
     worlds = [*[named("paper", noise=level) for level in noise], named("orbit")]
     return experiment(

@@ -1,4 +1,4 @@
-"""The result of an experiment, and what can be said of it."""
+"""The result of an experiment, with its summary, tables, figures and files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """Trajectories by (world, agent), with the plan they came from."""
+    """The result of `hs.run`: the trajectories of every agent in every world.
+
+    Attributes
+    ----------
+    plan : Experiment
+        The agents, worlds, seeds and number of rounds.
+    tracks : dict
+        Trajectories by (world name, agent label). Each has the arrays `regret`, `reward`, `arm` and `error` of shape
+        (seeds, rounds).
+    wall_seconds : float
+        Duration of the run.
+    jobs : int
+        Number of processes that were used.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> result = hs.run("random", world="orbit", rounds=50, seeds=3)
+    >>> result.tracks["orbit", "random"].reward.shape
+    (3, 50)
+    >>> list(result.table().rows[0])[:2]
+    ['world', 'agent']
+    """
 
     plan: Experiment
     tracks: dict[tuple[str, str], Trajectories]
@@ -42,16 +64,40 @@ class Result:
 
     @property
     def worlds(self) -> tuple[str, ...]:
-        """Names of the worlds, in order."""
+        """The names of the worlds."""
         return tuple(world.name for world in self.plan.worlds)
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Labels of the agents, in order."""
+        """The labels of the agents."""
         return tuple(spec.label for spec in self.plan.agents)
 
     def total_regret(self, world: str, agent: str) -> Floats:
-        """R(T) of every seed, (S,)."""
+        """Return the cumulative regret R(T) of every seed.
+
+        Parameters
+        ----------
+        world : str
+            Name of the world.
+        agent : str
+            Label of the agent.
+
+        Returns
+        -------
+        ndarray of shape (seeds,)
+
+        Raises
+        ------
+        HalfseenError
+            If the world or the agent is not part of the run.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> result = hs.run("random", world="orbit", rounds=50, seeds=3)
+        >>> bool((result.total_regret("orbit", "random") > 0).all())
+        True
+        """
         if world not in self.worlds:
             raise unknown("world", world, self.worlds)
         if agent not in self.agents:
@@ -59,12 +105,24 @@ class Result:
         return np.asarray(self.tracks[world, agent].regret.sum(axis=1))
 
     def microseconds_per_round(self, world: str, agent: str) -> Floats:
-        """Return the time to decide and learn, per stream and round, in every chunk of rounds."""
+        """Return the processor time to decide and learn, per stream and round, in every chunk of 200 rounds.
+
+        Parameters
+        ----------
+        world : str
+            Name of the world.
+        agent : str
+            Label of the agent.
+
+        Returns
+        -------
+        ndarray of shape (chunks,)
+        """
         return microseconds_per_round(self.tracks[world, agent].seconds, len(self.plan.seeds), self.plan.rounds)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """Everything measured, as plain data: what `summary.json` holds."""
+        """All measurements as plain data, as in `summary.json`."""
         return {
             "rounds": self.plan.rounds,
             "seeds": list(self.plan.seeds),
@@ -83,7 +141,10 @@ class Result:
         return {"agents": {agent: self._agent_summary(world.name, agent) for agent in self.agents}}
 
     def speeds(self, world: str) -> dict[str, float]:
-        """Microseconds per stream and round, by agent."""
+        """Return the mean processor time per stream and round in microseconds, by agent.
+
+        The first chunk of rounds is left out, because kernels may have been compiled in it.
+        """
         return {agent: mean_without_first_chunk(self.microseconds_per_round(world, agent)) for agent in self.agents}
 
     def _agent_summary(self, world: str, agent: str) -> dict[str, Any]:
@@ -91,7 +152,7 @@ class Result:
         total = self.total_regret(world, agent)
         cumulative = np.cumsum(track.regret, axis=1)
         at = log_grid(self.plan.rounds, 60)
-        played_world = next(one for one in self.plan.worlds if one.name == world)
+        world_object = next(one for one in self.plan.worlds if one.name == world)
         micros = mean_without_first_chunk(self.microseconds_per_round(world, agent))
         return {
             "regret_mean": float(total.mean()),
@@ -114,28 +175,56 @@ class Result:
                 arm_norm=track.arm_norm,
                 checkpoints=track.checkpoints,
                 gram=track.gram,
-                latent=played_world.latent,
-                arms=played_world.arms,
+                latent=world_object.latent,
+                arms=world_object.arms,
             ),
         }
 
     def table(self) -> Table:
-        """One row per agent and world: R(T), its growth, estimation error and speed; rewards for recorded data."""
+        """Return a table with one row per world and agent.
+
+        Returns
+        -------
+        Table
+            For simulated worlds: R(T), its growth exponent, the estimation error and the speed. For recorded worlds:
+            the rewards, as in `agents_table`.
+        """
         if self.recorded:
             return Table([{"world": world} | row for world in self.worlds for row in self.agents_table(world).rows])
         return regret_table(self.summary)
 
     @property
     def recorded(self) -> bool:
-        """Whether the worlds are recorded data: then rewards are shown, not regret."""
+        """Whether the worlds are recorded. Tables and figures then show rewards instead of regret."""
         return all(world.recorded for world in self.plan.worlds)
 
     def agents_table(self, world: str) -> Table:
-        """What the agents earned in a recorded world."""
+        """Return the rewards of the agents in one recorded world.
+
+        Parameters
+        ----------
+        world : str
+            Name of the world.
+
+        Returns
+        -------
+        Table
+            One row per agent.
+        """
         return rewards_table(self.summary["worlds"][world])
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Cumulative and instantaneous regret (reward, if recorded), one column per world; saved to `path` if given."""
+        """Plot cumulative and instantaneous regret, or rewards for recorded worlds, with one column per world.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            File to which the figure is saved, as PNG, SVG or PDF.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
         from halfseen.experiments.report import result_figure
 
         figure = result_figure(self)
@@ -144,9 +233,15 @@ class Result:
         return figure
 
     def save(self, folder: str | Path) -> None:
-        """Write `summary.json`, `rounds.parquet`, `regret.png` and `regret.svg` into a folder.
+        """Write `summary.json`, `rounds.parquet`, `regret.png` and `regret.svg`.
 
-        Of recorded worlds: `reward.png` and `.svg`, `arms.png` and `.svg`, `report.html` and `table.md` instead.
+        For recorded worlds, `reward.png`, `reward.svg`, `arms.png`, `arms.svg`, `report.html` and `table.md` replace
+        the figure of the regret.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Folder for the files. It is created if it does not exist.
         """
         from halfseen.experiments.report import result_figure, write_recorded
 
@@ -160,10 +255,7 @@ class Result:
 
 
 def write_rounds(result: Result, path: Path) -> None:
-    """Write every round as one Parquet table, with one row group per world and agent.
-
-    Its columns are world, agent, seed, round, arm, reward, regret and error.
-    """
+    """Write all rounds to a Parquet table, with one row group per world and agent."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -1,9 +1,10 @@
-"""What agents earned on recorded data, as plain data.
+"""Summaries of the rewards that agents earned on recorded data.
 
-Every arm's reward is known, so regret against the best arm of every round could be had, but that is mostly noise no
-agent could foresee. So: the mean reward of a round, its share of what Thompson sampling earned on the full context, and
-paired differences. The data are the same for all seeds; only the agents' own draws differ. So rewards are averaged over
-seeds first, and all that is uncertain is uncertain over time.
+The reward of every arm is known, so regret against the best arm of each round could be computed. It would mostly be
+noise that no agent could predict. The summary therefore reports the mean reward per round, its ratio to the mean reward
+of Thompson sampling on the full context, and paired differences between agents. The data are the same for all seeds and
+only the agents' own draws differ, so rewards are averaged over seeds first, and intervals express the variation over
+time.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from halfseen.worlds.recorded import RecordedWorld
 
 FULL_CONTEXT, PREFERRED_REFERENCE = "oracle-ts", "adaptive"
-_CLEARLY_POSITIVE = 3.0  # how many standard errors above 0 a mean must be for shares of it to mean something
+_CLEARLY_POSITIVE = 3.0  # a ratio to a mean is reported only if the mean is this many standard errors above 0
 
 
 def reference_agent(agents: Sequence[AgentSpec]) -> str:
     """Return the label of the agent that the others are compared with.
 
-    It is `adaptive` if that takes part. Otherwise it is the first agent that neither sees the full context nor plays at
-    random or, if there is none, the first agent.
+    It is `adaptive` if `adaptive` is among the agents. Otherwise it is the first agent that neither sees the full
+    context nor plays at random or, if there is no such agent, the first agent.
     """
     labels = [spec.label for spec in agents]
     if PREFERRED_REFERENCE in labels:
@@ -41,8 +42,8 @@ def reference_agent(agents: Sequence[AgentSpec]) -> str:
 def reward_summary(result: Result, world: RecordedWorld) -> dict[str, Any]:
     """Summarise the rewards of every agent and of every arm in one world.
 
-    An agent's entry has its mean reward, the share of what `oracle-ts` earned, and the difference between the
-    reference agent and this agent.
+    The entry of an agent has its mean reward, the ratio to the mean reward of `oracle-ts`, and the difference between
+    the reference agent and this agent.
     """
     means = {agent: result.tracks[world.name, agent].reward.mean(axis=0) for agent in result.agents}
     rounds = result.plan.rounds
@@ -54,7 +55,7 @@ def reward_summary(result: Result, world: RecordedWorld) -> dict[str, Any]:
     differences = {agent: hac_mean(means[reference] - means[agent]) for agent in means if agent != reference}
     adjusted = dict(zip(differences, holm([difference.p_value for difference in differences.values()]), strict=True))
     full = means.get(FULL_CONTEXT)
-    shares_mean_something = full is not None and hac_mean(full).t > _CLEARLY_POSITIVE
+    shares_are_meaningful = full is not None and hac_mean(full).t > _CLEARLY_POSITIVE
     entries: dict[str, Any] = {}
     for agent, series in means.items():
         earned = result.tracks[world.name, agent].reward
@@ -68,7 +69,7 @@ def reward_summary(result: Result, world: RecordedWorld) -> dict[str, Any]:
             "reference_less_this": None,
             "share_of_arms": _arm_frequencies(result.tracks[world.name, agent].arm, world.arms),
         }
-        if full is not None and shares_mean_something:
+        if full is not None and shares_are_meaningful:
             share = percentile_interval(
                 mean / float(full.mean()), resampled_means[agent] / resampled_means[FULL_CONTEXT]
             )
@@ -89,12 +90,12 @@ def reward_summary(result: Result, world: RecordedWorld) -> dict[str, Any]:
         "block_length": block,
         "agents": entries,
         "arms": {
-            name: {"reward_mean": float(paid.mean()), "reward_hac": hac_mean(paid).as_dict()}
-            for name, paid in zip(world.arm_names, arms.T, strict=True)
+            name: {"reward_mean": float(rewards.mean()), "reward_hac": hac_mean(rewards).as_dict()}
+            for name, rewards in zip(world.arm_names, arms.T, strict=True)
         },
     }
 
 
 def _arm_frequencies(arms: Any, count: int) -> list[float]:
-    """How often each arm was played, over all seeds and rounds."""
+    """Return the share of rounds in which each arm was played, over all seeds."""
     return [float(share) for share in np.bincount(arms.ravel(), minlength=count) / arms.size]

@@ -17,18 +17,20 @@ from halfseen.experiments.result import Result
 from halfseen.reports.files import check_folder, staged
 from halfseen.worlds.world import World
 
-MOST_SEEDS = 64  # of a slice: enough to make the Python between the kernels cheap, few enough for the cache
-SAFE_SEEDS, SAFE_SLICES = 10, 16  # where slices can be lost or saved: no more seeds, unless there are that many slices
-BETWEEN_KERNELS = 6  # streams that could be played in the time of the Python between the kernels
-SLICES = "slices"  # the folder of the slices that are saved
+# A slice has at most 64 seeds: enough to make the Python code between kernel calls cheap, few enough for the L2 cache.
+MOST_SEEDS = 64
+# If slices are saved, or can be lost with a worker, they are smaller: at most 10 seeds, or 1/16 of all seeds.
+SAFE_SEEDS, SAFE_SLICES = 10, 16
+PYTHON_OVERHEAD = 6  # duration of the Python code between kernel calls, in streams that could be played meanwhile
+SLICES = "slices"  # name of the folder for saved slices
 
 
 class SavedSlices(NamedTuple):
-    """How many slices are on disk."""
+    """The number of slices on disk."""
 
-    done: int  # those of an earlier run included
+    done: int  # including the slices of an earlier run
     total: int
-    resumed: int  # of an earlier run
+    resumed: int  # slices of an earlier run
 
 
 def run(
@@ -43,18 +45,52 @@ def run(
     resume: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Play every agent in every world, on common random numbers.
+    """Play every agent in every world with common random numbers.
 
-    `seeds` is a count or the seeds themselves; every seed is one replication with its own world and noise, the
-    same for all agents; recorded data are the same for all seeds. Left out, `agents` are a usual choice, `seeds` 20 and
-    `rounds` 10,000; in recorded worlds 10 and all there are. `jobs` processes share the work without changing a
-    number (a script that asks for more than one needs the usual `if __name__ == "__main__":`). So do the workers of a
-    Dask `cluster`: "local:4" for four on this machine, or the address of a scheduler. `progress(done, total)` is told
-    of stream-rounds.
+    Parameters
+    ----------
+    agents : sequence of str or AgentSpec, optional
+        Agents by name ("kf-ts"), by name with options ("lag-ts:lags=3"), or as `AgentSpec`. By default, six agents
+        that suit the kind of world.
+    world : str, World, or sequence of them
+        Worlds by name ("orbit"), by name with options ("paper:noise=0.5"), or as objects. Recorded and simulated
+        worlds cannot be combined in one run.
+    rounds : int, optional
+        Number of rounds. By default 10,000, or all rounds of a recorded world.
+    seeds : int or iterable of int, optional
+        Number of replications, or their seeds. By default 20, or 10 in recorded worlds. Every seed is one replication
+        with its own world parameters and noise, the same for all agents. Recorded data are the same for all seeds.
+    jobs : int, default 1
+        Number of processes that share the work. It does not change the result. A script that uses more than one
+        process needs `if __name__ == "__main__":`.
+    cluster : str, optional
+        A Dask cluster that shares the work instead of processes: "local:4" starts four workers on this machine, and
+        "tcp://host:8786" is the address of a scheduler.
+    out : str or Path, optional
+        Folder in which the result is saved, as by `Result.save`. While the experiment runs, every finished slice (all
+        agents on some seeds of one world) is saved in `out/slices`.
+    resume : bool, default False
+        Continue an interrupted run from the slices in `out/slices`. The number of processes may differ.
+    progress : callable, optional
+        Called as `progress(done, total)`, in stream-rounds (one round of one replication of one agent).
 
-    With `out`, a folder, the result is saved there, and slices (all agents on some seeds of one world) are kept in
-    `out/slices` as soon as they are done: `resume` goes on from those of a run that was cut short, with any number of
-    processes or workers.
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    HalfseenError
+        If an argument is invalid, or if worker processes fail.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> result = hs.run(["kf-ts", "random"], world="orbit", rounds=50, seeds=3)
+    >>> result.agents
+    ('kf-ts', 'random')
+    >>> result.total_regret("orbit", "random").shape
+    (3,)
     """
     plan = experiment(agents, world, rounds, seeds)
     if out is not None:
@@ -76,9 +112,9 @@ def run_experiment(
     progress: Callable[[int, int], None] | None = None,
     on_saved: Callable[[SavedSlices], None] | None = None,
 ) -> Result:
-    """Run a ready-made experiment. Only its slices are written to `out`; `on_saved` is called after each of them."""
+    """Run an experiment, and save only its slices in `out`. `on_saved` is called after every saved slice."""
     if resume and out is None:
-        raise invalid("resume", "out, the folder of the run to go on with", "no folder")
+        raise invalid("resume", "out, the folder of the interrupted run", "no folder")
     store = None if out is None else SliceStore(Path(out) / SLICES)
     total = sum(plan.slice_of(world).size for world in plan.worlds)
     executor = choose_executor(jobs, cluster, most=len(plan.seeds) * len(plan.worlds))
@@ -87,7 +123,7 @@ def run_experiment(
     if resume and store is not None:
         for world in plan.worlds:
             for seeds, outcome in store.read_same_key(plan.slice_of(world)):
-                finished.add(world, seeds, [Trajectories(**one) for one in outcome["tracks"]])
+                finished.add(world, seeds, [Trajectories(**arrays) for arrays in outcome["tracks"]])
         if not finished.count:
             store.check_resumable(plan)
     resumed, done = finished.count, finished.size
@@ -112,7 +148,7 @@ def run_experiment(
             for task, trajectories in executor.run(play, slices, on_progress):
                 per_agent = [trajectories[spec.label] for spec in plan.agents]
                 if store is not None:
-                    store.write(task, {"tracks": [vars(one) for one in per_agent]})
+                    store.write(task, {"tracks": [vars(trajectories) for trajectories in per_agent]})
                 finished.add(task.world, task.seeds, per_agent)
                 report_saved()
     if store is not None and not resume:
@@ -121,29 +157,29 @@ def run_experiment(
 
 
 def slice_size(seeds: int, worlds: int, workers: int, safe: bool) -> int:
-    """Return the number of seeds per slice with which the workers finish first; `safe` asks for smaller slices."""
+    """Return the number of seeds per slice that minimises the duration. `safe` limits it further."""
     most = min(MOST_SEEDS, max(SAFE_SEEDS, seeds * worlds // SAFE_SLICES)) if safe else MOST_SEEDS
 
     def duration(size: int) -> int:
         slices = worlds * -(-seeds // size)
-        return -(-slices // workers) * (size + BETWEEN_KERNELS)
+        return -(-slices // workers) * (size + PYTHON_OVERHEAD)
 
     return min(range(min(most, seeds), 0, -1), key=duration)
 
 
 class _FinishedSlices:
-    """The trajectories of a plan that are known, however its seeds were divided into slices."""
+    """Collects the trajectories of a plan. The seeds may have been divided into slices in any way."""
 
     def __init__(self, plan: Experiment) -> None:
         self._plan = plan
         self._slices: dict[str, list[tuple[list[int], list[Trajectories]]]] = {world.name: [] for world in plan.worlds}
 
     def add(self, world: World, seeds: Sequence[int], per_agent: list[Trajectories]) -> None:
-        """Add all agents on some seeds; seeds that are not in the plan, or known already, are left out."""
+        """Add the trajectories of all agents on some seeds. Seeds already added or not in the plan are ignored."""
         wanted = set(self._missing_seeds(world))
         rows = [row for row, seed in enumerate(seeds) if seed in wanted]
         if rows:
-            chosen = [one.select_seeds(rows) for one in per_agent]
+            chosen = [trajectories.select_seeds(rows) for trajectories in per_agent]
             self._slices[world.name].append(([seeds[row] for row in rows], chosen))
 
     @property
@@ -152,33 +188,33 @@ class _FinishedSlices:
 
     @property
     def size(self) -> int:
-        """Stream-rounds."""
+        """Number of stream-rounds."""
         seeds = sum(len(seeds) for slices in self._slices.values() for seeds, _ in slices)
         return seeds * len(self._plan.agents) * self._plan.rounds
 
     def missing(self, workers: int, safe: bool) -> list[Slice]:
-        """Return what is left to play, divided for so many workers."""
-        left = {world.name: seeds for world in self._plan.worlds if (seeds := self._missing_seeds(world))}
-        if not left:
+        """Return the slices that have not been played, with a size that suits the number of workers."""
+        missing = {world.name: seeds for world in self._plan.worlds if (seeds := self._missing_seeds(world))}
+        if not missing:
             return []
-        size = slice_size(max(map(len, left.values())), len(left), workers, safe)
+        size = slice_size(max(map(len, missing.values())), len(missing), workers, safe)
         return [
-            Slice(world, self._plan.agents, tuple(left[world.name][at : at + size]), self._plan.rounds)
+            Slice(world, self._plan.agents, tuple(missing[world.name][start : start + size]), self._plan.rounds)
             for world in self._plan.worlds
-            for at in range(0, len(left.get(world.name, [])), size)
+            for start in range(0, len(missing.get(world.name, [])), size)
         ]
 
     def trajectories(self) -> dict[tuple[str, str], Trajectories]:
-        """Return all of them by world and agent, in the order of the plan's seeds."""
+        """Return the trajectories by world and agent, in the order of the plan's seeds."""
         by_world_and_agent = {}
         for name, slices in self._slices.items():
             row_of = {seed: row for row, seed in enumerate(seed for seeds, _ in slices for seed in seeds)}
             rows = [row_of[seed] for seed in self._plan.seeds]
-            for number, spec in enumerate(self._plan.agents):
-                joined = Trajectories.concatenate([per_agent[number] for _, per_agent in slices])
+            for position, spec in enumerate(self._plan.agents):
+                joined = Trajectories.concatenate([per_agent[position] for _, per_agent in slices])
                 by_world_and_agent[name, spec.label] = joined if rows == sorted(rows) else joined.select_seeds(rows)
         return by_world_and_agent
 
     def _missing_seeds(self, world: World) -> list[int]:
-        known = {seed for seeds, _ in self._slices[world.name] for seed in seeds}
-        return [seed for seed in self._plan.seeds if seed not in known]
+        finished = {seed for seeds, _ in self._slices[world.name] for seed in seeds}
+        return [seed for seed in self._plan.seeds if seed not in finished]

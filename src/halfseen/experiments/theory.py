@@ -1,4 +1,4 @@
-"""What Theorem 1 of the paper assumes and bounds, measured on a run (docs/mathematics.md, "The theorem")."""
+"""Measures the assumptions and the bound of the paper's Theorem 1 (docs/mathematics.md, "The theorem")."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from halfseen.learners.ridge import full_matrices
 from halfseen.statistics.confidence_intervals import mean_estimate
 from halfseen.statistics.growth import growth_exponent, log_grid, power_exponents
 
-_SAFE = 1e-9  # far above the rounding error of an eigenvalue
+_SAFE = 1e-9  # relative margin, far above the rounding error of an eigenvalue
 
 
 BOUND_DELTA = 0.1  # the probability with which the theorem's bound may fail
 
 
 def bound_shape(at: Ints, summed_error: Floats, *, latent: int, arms: int, delta: float = BOUND_DELTA) -> Floats:
-    """The right-hand side of Theorem 1 without its constant, as in the appendix, at rounds t (G,):
+    """Return the right-hand side of Theorem 1 without its constant, as in the paper's appendix, at rounds t (G,).
 
-    d √t min(√d, √ln K) (ln t + √(ln t ln 1/δ)) + √(d ln t) Σ_{s≤t} ‖ε_s‖.
+    d √t min(√d, √ln K) (ln t + √(ln t ln 1/δ)) + √(d ln t) Σ_{s≤t} ‖ε_s‖
     """
     t, log_t = at.astype(np.float64), np.log(np.maximum(at, 2))
     learning = latent * np.sqrt(t) * min(np.sqrt(latent), np.sqrt(np.log(max(arms, 2))))
@@ -40,7 +40,7 @@ def theorem_quantities(
     latent: int,
     arms: int,
 ) -> dict[str, Any]:
-    """The quantities of Theorem 1 by name, as plain data."""
+    """Return the quantities of Theorem 1 by name."""
     rounds = regret.shape[1]
     at, late = log_grid(rounds), log_grid(rounds, first=max(1, rounds // 10))
     summed_error = np.cumsum(error, axis=1)
@@ -63,23 +63,23 @@ def theorem_quantities(
 
 
 def largest_eigenvalues(packed: Floats, size: int, most: float = np.inf) -> Floats:
-    """The largest eigenvalue (B,) among the K positive definite matrices of each batch.
+    """Return the largest eigenvalue (B,) among the K positive definite matrices of each stream.
 
-    `packed` (B, K, p(p+1)/2) holds their upper triangles row by row. No eigenvalue can be above `most`.
+    `packed` (B, K, p(p+1)/2) contains their upper triangles row by row. No eigenvalue can be above `most`.
 
-    A Cholesky factorisation of θI − C tells whether an eigenvalue of C is above θ, at a fraction of the cost of the
-    eigenvalues. With θ the largest eigenvalue of the matrix with the largest trace, few of the other matrices need a
-    decomposition, and none if θ is within 1e-9 of `most`.
+    A Cholesky factorisation of θI − C shows whether an eigenvalue of C is above θ, and costs much less than computing
+    the eigenvalues. If θ is the largest eigenvalue of the matrix with the largest trace, few of the other matrices need
+    an eigenvalue decomposition. None of them does if θ is within a relative 1e-9 of `most`.
     """
     rows, columns = np.triu_indices(size)
     traces = packed[:, :, rows == columns].sum(axis=2)
     likely = traces.argmax(axis=1)
     largest = np.linalg.eigvalsh(full_matrices(packed[np.arange(len(packed)), likely], size))[:, -1]
-    open_batches = np.flatnonzero(~(largest >= (1.0 - _SAFE) * most))
-    below = np.empty((len(open_batches), traces.shape[1]), dtype=np.bool_)
-    all_below(packed[open_batches], size, (1.0 - _SAFE) * largest[open_batches], below)
-    below[np.arange(len(open_batches)), likely[open_batches]] = True
+    undecided = np.flatnonzero(~(largest >= (1.0 - _SAFE) * most))
+    below = np.empty((len(undecided), traces.shape[1]), dtype=np.bool_)
+    all_below(packed[undecided], size, (1.0 - _SAFE) * largest[undecided], below)
+    below[np.arange(len(undecided)), likely[undecided]] = True
     row, arm = np.nonzero(~below)
-    batch = open_batches[row]
-    np.maximum.at(largest, batch, np.linalg.eigvalsh(full_matrices(packed[batch, arm], size))[:, -1])
+    stream = undecided[row]
+    np.maximum.at(largest, stream, np.linalg.eigvalsh(full_matrices(packed[stream, arm], size))[:, -1])
     return np.asarray(largest)

@@ -1,8 +1,8 @@
-"""Every kernel, compiled ahead of its first use, in parallel.
+"""Compiles all kernels in parallel, before they are first used.
 
-Numba infers the types of a kernel from a call of it, so warming up is a workload: a little of everything that users
-call, divided into tasks. Processes take one task after the other. What one of them has compiled the others load from
-the cache, so tasks that start with different kernels come first.
+Numba infers the argument types of a kernel from a call. The warm-up therefore runs small tasks that together call all
+kernels as users do. Several processes run the tasks. A kernel that one process has compiled is loaded from the cache
+by the others, so the first tasks are tasks that need different kernels.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _POLL_SECONDS = 0.2
 
 
 def all_kernels() -> list[str]:
-    """The names of all kernels."""
-    for one in iter_modules(kernels.__path__, f"{kernels.__name__}."):
-        import_module(one.name)
+    """Return the names of all kernels."""
+    for module in iter_modules(kernels.__path__, f"{kernels.__name__}."):
+        import_module(module.name)
     return list(KERNELS)
 
 
 def missing_kernels() -> list[str]:
-    """The names of the kernels that are not compiled yet, and would be when they are first used."""
+    """Return the names of the kernels that are not in the cache of compiled kernels."""
     folder = cache_folder()
     compiled = {path.name.split("-")[0] for path in folder.glob("*/*.nbi")} if folder else set()
     return [name for name in all_kernels() if name.removeprefix("kernels.") not in compiled]
 
 
 def compile_missing(jobs: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
-    """Compile what is missing in `jobs` processes, by default one per processor.
+    """Compile the missing kernels in `jobs` processes, by default one per processor.
 
-    `progress` is called with the number of compiled kernels and the number of all kernels.
+    `progress` is called with the number of compiled kernels and the total number of kernels.
     """
     total = len(all_kernels())
     workers = min(jobs or _processors(), len(_TASKS))
@@ -57,13 +57,13 @@ def compile_missing(jobs: int | None = None, progress: Callable[[int, int], None
             while running:
                 progress(total - len(missing_kernels()), total)
                 done, running = wait(running, timeout=_POLL_SECONDS)
-                for one in done:
-                    if one.exception() is not None:
+                for future in done:
+                    if future.exception() is not None:
                         pool.shutdown(cancel_futures=True)
-                    one.result()
+                    future.result()
     except BrokenProcessPool:
         raise HalfseenError(
-            "warmup: a process that compiled kernels ended early. There may be too little memory; use fewer jobs."
+            "A process that compiled kernels ended early. There may be too little memory. Try fewer jobs."
         ) from None
     progress(total - len(missing_kernels()), total)
 
@@ -76,14 +76,14 @@ def _processors() -> int:
 
 
 def _run(name: str) -> None:
-    """Run a task in a process of its own, which says nothing: there is one progress bar for all processes."""
+    """Run a task in a worker process without output, because the parent shows one progress bar for all processes."""
     os.environ[QUIET] = "1"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HalfseenWarning)
         _TASKS[name]()
 
 
-# ---------------------------------------------------------------------- the workload
+# ---------------------------------------------------------------------- tasks
 
 
 def _observations() -> Any:
@@ -111,14 +111,14 @@ def _required_options(required: Sequence[str]) -> dict[str, Any]:
 def _options(name: str) -> dict[str, Any]:
     from halfseen.agents.catalogue import CATALOG
 
-    short = {"window": 5 * _LATENT, "warm_up": 8, "restarts": 1, "burn_in": 6}  # so that little suffices
+    short = {"window": 5 * _LATENT, "warm_up": 8, "restarts": 1, "burn_in": 6}  # so that few rounds are enough
     entry = CATALOG[name]
     optional = {option: value for option, value in short.items() if option in entry.options}
     return _required_options(entry.required) | optional
 
 
 def _play(*names: str) -> None:
-    """An agent alone, with late and provisional rewards, saved and loaded; and a fleet of the same."""
+    """Play agents with late and provisional rewards, save and load them, and play a fleet of each."""
     from halfseen.agents.catalogue import CATALOG, make
     from halfseen.agents.fleet import Fleet
     from halfseen.agents.loading import load
@@ -129,7 +129,7 @@ def _play(*names: str) -> None:
         revealed = CATALOG[name].reveals_context
         for t, y in enumerate(ys):
             decision = agent.decide(y, **({"context": contexts[t]} if revealed else {}))
-            decision.propensities  # noqa: B018 (worked out when asked for)
+            decision.propensities  # noqa: B018 (computed on first access)
             agent.learn(decision.id, float(t % 3))
         if agent.policy.can_refit:
             agent.refit()
@@ -171,7 +171,7 @@ def _experiment() -> None:
     run(["kf-ts", "emkf-ts"], world="paper", rounds=_ROUNDS, seeds=2)
 
 
-# The first two have no large kernel in common, and neither has what follows with what the other process does then.
+# Tasks that run at the same time in two processes have no large kernel in common.
 _TASKS: dict[str, Callable[[], None]] = {
     "fit": _fit,
     "ridge": partial(_play, "ts-pco", "kf-ts", "emkf-ts"),

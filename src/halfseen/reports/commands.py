@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 def rerun_command(
     words: Sequence[str], *, rounds: int, seeds: Sequence[int], options: Mapping[str, str | None]
 ) -> str | None:
-    """What to type to repeat a run; None where the seeds do not follow each other, for which there is no option.
+    """Return the command that repeats a run, or None if the seeds are not consecutive, since no option sets them.
 
     `words` are the name of the command and its arguments. Options that are None are left out.
     """

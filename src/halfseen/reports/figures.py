@@ -1,4 +1,4 @@
-"""Figures fit for a paper. Matplotlib's object interface only: nothing global, no display needed."""
+"""Figures for reports and papers. They use Matplotlib's object interface, so they change no global state."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LineStyle = tuple[str, Any]  # colour, dash pattern
-Panel = tuple[str, Callable[["Axes", str], None]]  # label, and the function that draws it for a world
-Series = Mapping[str, Mapping[str, Floats]]  # by world and agent: (S, T), seeds and rounds
+Panel = tuple[str, Callable[["Axes", str], None]]  # the label, and a function that draws the panel of a world
+Series = Mapping[str, Mapping[str, Floats]]  # arrays (S, T) of seeds and rounds, by world and agent
 
-# Okabe & Ito's palette, told apart with every common colour blindness; its yellow is too faint for a line on white.
+# The palette of Okabe and Ito, which is suitable for colour-blind readers. Its yellow is too faint for lines on white.
 _BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 _BLUE, _VERMILION, _PURPLE, _GREY = "#0072B2", "#D55E00", "#CC79A7", "#7F7F7F"
 _YELLOW, _BAND, _GRID = "#F0E442", "#e3e7ea", "#d9d9d9"
 _SOLID, _DASHED, _DOTTED, _DASHDOT = "solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2))
 
-# The agents of the paper's experiment, and our own, look the same in every figure; others take what is left.
+# These agents have the same style in every figure. Other agents get the remaining styles.
 _FIXED_STYLES: dict[str, LineStyle] = {
     "adaptive": (_BLACK, _SOLID),
     "oracle-ts": (_GREEN, _DASHED),
@@ -59,29 +59,29 @@ _STYLE: dict[Any, Any] = {
     "axes.facecolor": "white",
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
-    "svg.hashsalt": "halfseen",  # the same data give the same file
+    "svg.hashsalt": "halfseen",  # so that the same data give the same file
     "svg.fonttype": "path",
 }
-_POINTS = 300  # on a curve; more cannot be seen, and an SVG holds every one
-_ACROSS = 4  # most panels side by side
-_COLUMN, _PAGE = 3.5, 7.2  # inches: a column and the text width of a two-column page
+_POINTS = 300  # points per curve, few enough for a small SVG
+_MOST_PER_ROW = 4  # panels side by side
+_COLUMN, _PAGE = 3.5, 7.2  # width in inches of one column and of the text on a two-column page
 _DOTS_PER_INCH = 200
 
 
 def render_figure(figure: Figure, kind: str) -> bytes:
-    """The figure as the content of a "png" or "svg" file; the same figure gives the same bytes."""
+    """Return the content of a "png" or "svg" file. The same figure gives the same bytes."""
     import matplotlib as mpl
 
     buffer = io.BytesIO()
-    unstamped = {"Date": None} if kind == "svg" else {"Software": None}
+    without_date = {"Date": None} if kind == "svg" else {"Software": None}
     with mpl.rc_context(_STYLE):
-        figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=unstamped)
+        figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=without_date)
     return buffer.getvalue()
 
 
 @contextmanager
 def _new_figure(width: float, height: float) -> Iterator[Figure]:
-    """An empty figure, and the style to draw it in."""
+    """Yield an empty figure, with the style of this module active."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -97,17 +97,17 @@ def _line_styles(agents: Iterable[str]) -> dict[str, LineStyle]:
 
 
 def _legend_columns(labels: Iterable[str], width: float) -> int:
-    """How many entries fit side by side: 0.06 inches per letter, half an inch for line and gaps."""
+    """Return how many entries fit side by side, with 0.06 inches per letter and 0.5 inches for the line and gaps."""
     widths = [0.5 + 0.06 * len(label) for label in labels]
     for rows in range(1, len(widths)):
-        columns = [widths[at : at + rows] for at in range(0, len(widths), rows)]  # filled downwards
+        columns = [widths[start : start + rows] for start in range(0, len(widths), rows)]  # filled column by column
         if sum(max(column) for column in columns) <= width:
             return len(columns)
     return 1
 
 
-def _rows(things: int, columns: int) -> int:
-    return -(-things // columns)
+def _row_count(items: int, columns: int) -> int:
+    return -(-items // columns)
 
 
 def _thousands(value: float, _: Any = None) -> str:
@@ -115,7 +115,7 @@ def _thousands(value: float, _: Any = None) -> str:
 
 
 def _clean_axes(axes: Axes, grid: Literal["x", "y", "both"] | None = "both") -> None:
-    """Thin ticks, no frame at the top and right, and a faint grid behind the data, if any."""
+    """Set thin ticks, remove the top and right frame, and draw a faint grid unless `grid` is None."""
     axes.spines[["top", "right"]].set_visible(False)
     if grid is not None:
         axes.grid(axis=grid, linewidth=0.3, color=_GRID)
@@ -128,11 +128,11 @@ def _line(axes: Axes, at: Ints, values: Floats, style: LineStyle, *, width: floa
         axes.plot(at, values, color=style[0], linestyle=style[1], linewidth=width, alpha=alpha)
 
 
-# Curves over rounds, a column of panels per world
+# Curves over rounds, with one column of panels per world
 
 
 def regret_figure(regret: Series) -> Figure:
-    """Cumulative regret, and below it a moving average of the regret of a round."""
+    """Plot cumulative regret and, below it, a moving average of the regret per round."""
     seeds, rounds = _shape(regret)
     window = max(1, rounds // 20)
     labels = ("cumulative regret R(t)", f"regret per round,\nmean of last {window:,} rounds")
@@ -141,21 +141,24 @@ def regret_figure(regret: Series) -> Figure:
 
 
 def reward_figure(reward: Series, baseline: str) -> Figure:
-    """Cumulative reward, less that of the `baseline` agent if it played; below it a moving average."""
+    """Plot cumulative reward and, below it, a moving average of the reward per round.
+
+    If the `baseline` agent is present, its cumulative reward is subtracted.
+    """
     seeds, rounds = _shape(reward)
     window = max(1, rounds // 10)
-    played = all(baseline in agents for agents in reward.values())
+    has_baseline = all(baseline in agents for agents in reward.values())
     labels = (
-        f"summed reward\nabove {baseline}" if played else "summed reward",
+        f"cumulative reward\nminus {baseline}" if has_baseline else "cumulative reward",
         f"reward per round,\nmean of last {window:,} rounds",
     )
-    band = f"band ± 1 standard error over the agents' own draws, {seeds} seeds" if seeds > 1 else "one seed"
-    note = f"the same recorded rounds for all; {band}"
-    return _sums_and_averages(reward, window, labels, "signed", note, baseline if played else None)
+    band = f"band ± 1 standard error over {seeds} seeds of the agents" if seeds > 1 else "one seed"
+    note = f"all agents play the same recorded rounds; {band}"
+    return _sums_and_averages(reward, window, labels, "signed", note, baseline if has_baseline else None)
 
 
 def theory_figure(summary: Summary) -> Figure:
-    """Measured regret beside the shape of Theorem 1's bound, and below them the quantity of assumption A3."""
+    """Plot measured regret with the shape of Theorem 1's bound and, below it, the quantity of assumption A3."""
     worlds = summary["worlds"]
     styles = _line_styles(summary["agents"])
 
@@ -174,12 +177,12 @@ def theory_figure(summary: Summary) -> Figure:
             _line(axes, np.array(theory["A3 rounds"]), np.array(theory["A3 t·|B⁻¹(t)|, mean over seeds"]), style)
 
     panels = [("mean regret R(t)", regret), ("A3: max over arms\nof t·‖B⁻¹(t)‖", gram)]
-    note = "thin lines: the shape of Theorem 1's bound, scaled to meet the measured regret in the last round"
+    note = "thin lines: the shape of Theorem 1's bound, scaled to equal the measured regret in the last round"
     return _panels_by_world(list(worlds), styles, summary["rounds"], panels, "log", note)
 
 
 def _shape(series: Series) -> tuple[int, int]:
-    """Seeds and rounds."""
+    """Return the number of seeds and rounds."""
     seeds, rounds = next(iter(next(iter(series.values())).values())).shape
     return seeds, rounds
 
@@ -187,7 +190,7 @@ def _shape(series: Series) -> tuple[int, int]:
 def _sums_and_averages(
     series: Series, window: int, labels: tuple[str, str], scale: str, note: str, baseline: str | None = None
 ) -> Figure:
-    """Sums from the first round on, less the mean of the `baseline` agent's, above averages over the last rounds."""
+    """Plot cumulative sums, minus the mean sum of the `baseline` agent, and below them moving averages."""
     _, rounds = _shape(series)
     styles = _line_styles(next(iter(series.values())))
 
@@ -212,7 +215,7 @@ def _even_grid(first: int, last: int) -> Ints:
 
 
 def _mean_and_band(axes: Axes, at: Ints, curves: Floats, style: LineStyle) -> None:
-    """The mean over seeds (S, G) with a band of one standard error."""
+    """Draw the mean over seeds of `curves` (S, G) with a band of one standard error."""
     mean = curves.mean(axis=0)
     if len(curves) > 1:
         error = curves.std(axis=0, ddof=1) / np.sqrt(len(curves))
@@ -228,21 +231,21 @@ def _panels_by_world(
     scale: str,
     note: str,
 ) -> Figure:
-    """A grid of panels, the given ones below each other for every world; worlds wrap after four."""
-    across = min(len(worlds), _ACROSS)
-    down = _rows(len(worlds), across) * len(panels)
-    width = _COLUMN if across == 1 else _PAGE
+    """Return a figure with one column of panels per world, and with at most four worlds side by side."""
+    per_row = min(len(worlds), _MOST_PER_ROW)
+    panel_rows = _row_count(len(worlds), per_row) * len(panels)
+    width = _COLUMN if per_row == 1 else _PAGE
     columns = _legend_columns(styles, width)
     note = textwrap.fill(note, int(width / 0.053))
-    height = 1.65 * down + 0.16 * _rows(len(styles), columns) + 0.15 * (1 + note.count("\n"))
+    height = 1.65 * panel_rows + 0.16 * _row_count(len(styles), columns) + 0.15 * (1 + note.count("\n"))
     with _new_figure(width, height) as figure:
         from matplotlib.lines import Line2D
 
-        grid = figure.subplots(down, across, squeeze=False)
+        grid = figure.subplots(panel_rows, per_row, squeeze=False)
         for axes in grid.flat:
             axes.set_visible(False)
-        for number, world in enumerate(worlds):
-            block, column = divmod(number, across)
+        for position, world in enumerate(worlds):
+            block, column = divmod(position, per_row)
             for row, (label, draw) in enumerate(panels):
                 axes = grid[block * len(panels) + row, column]
                 axes.set_visible(True)
@@ -272,7 +275,7 @@ def _panels_by_world(
 
 
 def _scale_axes(axes: Axes, scale: str, rounds: int) -> None:
-    """Scales, ticks and limits; called when the data is drawn."""
+    """Set scales, ticks and limits. To be called after the data were drawn."""
     _clean_axes(axes)
     if scale in ("linear", "signed"):
         axes.set_xlim(0, rounds)
@@ -287,7 +290,7 @@ def _scale_axes(axes: Axes, scale: str, rounds: int) -> None:
 
 
 def _log_axes(axes: Axes, rounds: int) -> None:
-    """Logarithmic from round 10 on, the vertical axis over whole decades: few ticks, all labelled."""
+    """Set logarithmic axes: the horizontal axis from round 10 on, the vertical axis over whole decades."""
     first = min(10, max(1, rounds // 10))
     heights = [np.asarray(line.get_ydata())[np.asarray(line.get_xdata()) >= first] for line in axes.lines]
     drawn = np.concatenate([[], *heights])
@@ -301,45 +304,45 @@ def _log_axes(axes: Axes, rounds: int) -> None:
     axes.minorticks_off()
 
 
-# Which arms were played
+# Shares of the arms
 
 _ARM_COLOURS = (_BLUE, _SKY, _VERMILION, _ORANGE, _GREEN, _PURPLE, _YELLOW, _BLACK)
-_ARM_HATCHES = ("", "////", "....", "xxxx")  # beyond eight arms the colours come again, hatched
-_STRETCHES = 60  # of rounds, of which the shares of arms are drawn
+_ARM_HATCHES = ("", "////", "....", "xxxx")  # with more than eight arms, the colours are repeated with hatches
+_INTERVALS = 60  # the shares of the arms are computed for this many intervals of rounds
 
 
 def arms_figure(arms: Mapping[str, Ints], names: Sequence[str]) -> Figure:
-    """How often every agent played each arm, over the rounds, from arms (S, T) by agent; a panel per agent."""
+    """Plot how often every agent played each arm over time, with one panel per agent. `arms` maps agents to (S, T)."""
     rounds = next(iter(arms.values())).shape[1]
-    edges = np.unique(np.round(np.linspace(0, rounds, min(_STRETCHES, rounds) + 1)).astype(np.int64))
-    across = min(3, len(arms))
-    down = _rows(len(arms), across)
+    edges = np.unique(np.round(np.linspace(0, rounds, min(_INTERVALS, rounds) + 1)).astype(np.int64))
+    per_row = min(3, len(arms))
+    panel_rows = _row_count(len(arms), per_row)
     columns = _legend_columns(names, _PAGE)
-    with _new_figure(_PAGE, 1.45 * down + 0.16 * _rows(len(names), columns) + 0.25) as figure:
+    with _new_figure(_PAGE, 1.45 * panel_rows + 0.16 * _row_count(len(names), columns) + 0.25) as figure:
         from matplotlib.patches import Patch
 
-        grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+        grid = figure.subplots(panel_rows, per_row, squeeze=False, sharex=True, sharey=True)
         for axes in grid.flat[len(arms) :]:
             axes.set_visible(False)
-        for number, (axes, agent) in enumerate(zip(grid.flat, arms, strict=False)):
+        for position, (axes, agent) in enumerate(zip(grid.flat, arms, strict=False)):
             shares = 100 * arm_shares(arms[agent], len(names), edges)
-            foot = np.zeros(len(shares))
-            for at in range(len(names)):
-                axes.stairs(foot + shares[:, at], edges, baseline=foot, fill=True, **_arm_fill(at))
-                foot = foot + shares[:, at]
-            is_lowest = number + across >= len(arms)
+            bottom = np.zeros(len(shares))
+            for arm in range(len(names)):
+                axes.stairs(bottom + shares[:, arm], edges, baseline=bottom, fill=True, **_arm_fill(arm))
+                bottom = bottom + shares[:, arm]
+            is_lowest = position + per_row >= len(arms)
             axes.set_title(textwrap.shorten(agent, 40, placeholder="…"), parse_math=False)
             axes.set_xlim(0, rounds)
             axes.set_ylim(0, 100)
             axes.tick_params(width=0.5, length=2.5, labelbottom=is_lowest)
             axes.locator_params(axis="x", nbins=4)
             axes.xaxis.set_major_formatter(_thousands)
-            if number % across == 0:
+            if position % per_row == 0:
                 axes.set_ylabel("% of decisions")
             if is_lowest:
                 axes.set_xlabel("round t")
         figure.legend(
-            handles=[Patch(label=name, **_arm_fill(at)) for at, name in enumerate(names)],
+            handles=[Patch(label=name, **_arm_fill(arm)) for arm, name in enumerate(names)],
             loc="outside lower center",
             ncols=columns,
             frameon=False,
@@ -348,7 +351,7 @@ def arms_figure(arms: Mapping[str, Ints], names: Sequence[str]) -> Figure:
 
 
 def arm_shares(arms: Ints, count: int, edges: Ints) -> Floats:
-    """How often each arm was played between every two edges, (intervals, K), from arms (S, T)."""
+    """Return the share of each arm (intervals, K) in the rounds between consecutive edges, from `arms` (S, T)."""
     played = arms[:, :, None] == np.arange(count)
     summed = np.concatenate([np.zeros((1, count)), np.cumsum(played.mean(axis=0), axis=0)])
     return np.asarray(np.diff(summed[edges], axis=0) / np.diff(edges)[:, None])
@@ -363,17 +366,20 @@ def _arm_fill(arm: int) -> dict[str, Any]:
 
 
 def ratio_figure(summary: Summary) -> Figure:
-    """Every agent's ratio to the baseline on a logarithmic axis, the best overall on top; a panel per world."""
+    """Plot the ratio of every agent to the baseline on a logarithmic axis, with one panel per world.
+
+    The agents are in the order of their overall ratio, with the lowest ratio at the top.
+    """
     worlds, agents = list(summary["worlds"]), ranked_agents(summary)
-    across = min(len(worlds), _ACROSS)
-    down = _rows(len(worlds), across)
-    with _new_figure(_COLUMN if across == 1 else _PAGE, down * (0.55 + 0.13 * len(agents))) as figure:
+    per_row = min(len(worlds), _MOST_PER_ROW)
+    panel_rows = _row_count(len(worlds), per_row)
+    with _new_figure(_COLUMN if per_row == 1 else _PAGE, panel_rows * (0.55 + 0.13 * len(agents))) as figure:
         from matplotlib.ticker import LogLocator, NullLocator
 
-        grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+        grid = figure.subplots(panel_rows, per_row, squeeze=False, sharex=True, sharey=True)
         for axes in grid.flat[len(worlds) :]:
             axes.set_visible(False)
-        for number, (axes, world) in enumerate(zip(grid.flat, worlds, strict=False)):
+        for position, (axes, world) in enumerate(zip(grid.flat, worlds, strict=False)):
             axes.axvline(1.0, color=_GREY, linewidth=0.6)
             for height, agent in enumerate(reversed(agents)):
                 _ratio_dot(axes, height, summary["worlds"][world]["agents"][agent])
@@ -383,8 +389,8 @@ def ratio_figure(summary: Summary) -> Figure:
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             _clean_axes(axes, "x")
-            if number >= len(worlds) - across:
-                axes.set_xlabel(f"R(T) as a multiple of {summary['baseline']}'s")
+            if position >= len(worlds) - per_row:
+                axes.set_xlabel(f"R(T) / R(T) of {summary['baseline']}")
                 axes.tick_params(labelbottom=True)
         grid[0, 0].set_yticks(range(len(agents)), list(reversed(agents)), parse_math=False)
         grid[0, 0].set_ylim(-0.7, len(agents) - 0.3)
@@ -392,31 +398,32 @@ def ratio_figure(summary: Summary) -> Figure:
 
 
 def _ratio_dot(axes: Axes, height: int, entry: Summary) -> None:
-    """The ratio and its interval; nothing where there is none."""
+    """Draw a ratio and its interval, or nothing if there is no ratio."""
     if entry["ratio"] is None:
         return
     value, low, high = (entry["ratio"][name] for name in ("value", "low", "high"))
     colour = _GREY if not differs(entry) else _BLUE if value < 1 else _VERMILION
-    axes.plot([max(low, value / 100), high], [height, height], color=colour, linewidth=0.9)  # 0 has no logarithm
+    lowest = max(low, value / 100)  # the lower end may be 0, which has no logarithm
+    axes.plot([lowest, high], [height, height], color=colour, linewidth=0.9)
     axes.plot([value], [height], color=colour, marker="o", markersize=2.6)
 
 
 # Off-policy evaluation
 
 _MARKERS = {"dr": (_BLUE, "o"), "snips": (_VERMILION, "s"), "ips": (_BLACK, "^")}
-_LEAST_WEIGHT = 3e-4  # that is still drawn
+_LEAST_WEIGHT = 3e-4  # the lower end of the axis of weights
 
 
 def evaluation_figure(policies: Mapping[str, Summary], weights: Mapping[str, Floats], *, narrow: bool) -> Figure:
-    """Estimates with intervals on the left, weights by rank on the right; the logged policy is the first.
+    """Plot estimates with intervals on the left, and weights in descending order on the right.
 
-    If `narrow`, one is below the other.
+    The logged policy comes first. If `narrow`, the weights are below the estimates.
     """
     labels = {label: textwrap.shorten(label.replace(",", ", "), 34, placeholder="…") for label in policies}
     width = _COLUMN if narrow else _PAGE
     columns = _legend_columns(labels.values(), width)
     panel = max(2.2, 0.6 + 0.34 * len(policies))
-    with _new_figure(width, panel + 2.0 * narrow + 0.16 * _rows(len(policies), columns)) as figure:
+    with _new_figure(width, panel + 2.0 * narrow + 0.16 * _row_count(len(policies), columns)) as figure:
         if narrow:
             left, right = figure.subplots(2, 1, height_ratios=[panel, 2.0])
         else:
@@ -441,12 +448,12 @@ def _draw_estimates(axes: Axes, policies: Mapping[str, Summary], labels: Mapping
             if np.isfinite(low):
                 axes.plot([low, high], [row + shift] * 2, color=colour, linewidth=1.0)
             label = name if row == 0 else "_"
-            face = "white" if policy["notes"] else colour  # hollow: not to be believed as it stands
+            face = "white" if policy["notes"] else colour  # a hollow marker refers to the notes
             axes.plot(value, row + shift, marker, color=colour, markerfacecolor=face, markersize=3.2, label=label)
     axes.set_yticks(range(len(policies)), [labels[label] for label in policies], parse_math=False)
     axes.set_ylim(len(policies) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=5)
-    axes.set_xlabel("reward a round; hollow: see the notes")
+    axes.set_xlabel("reward per round (hollow: see the notes)")
     axes.legend(loc="best", frameon=True, framealpha=0.85, edgecolor="none", handlelength=1.0)
 
 
@@ -463,45 +470,45 @@ def _draw_weights(axes: Axes, weights: Mapping[str, Floats], labels: Mapping[str
     axes.minorticks_off()
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(_thousands)
-    axes.set(xlabel="rounds, largest weight first", ylabel="weight")
+    axes.set(xlabel="rounds in descending order of weight", ylabel="weight")
 
 
 # Model health
 
-_MOST_SENSORS = 16  # more bars than that cannot be read
+_MOST_SENSORS = 16  # more bars could not be read
 _LONGEST_NAME = 24
-_CONTEXT_LABELS = {  # what rewards are predicted from; any other name is that of the true context
-    "seen": "what is seen",
-    "filtered, nothing hidden": "filtered,\nnothing hidden",
+_CONTEXT_LABELS = {  # predictors of the rewards. Any other name is the name of the true context.
+    "seen": "observation",
+    "filtered, nothing hidden": "filtered\nobservation",
     "filtered context": "filtered\ncontext",
 }
 
 
 def health_figure(measured: Summary, *, narrow: bool = False) -> Figure:
-    """Six panels, a page wide or, if `narrow`, below each other; what could not be measured says so.
+    """Plot an examination in six panels, in two rows or, if `narrow`, in one column.
 
-    `measured` holds rounds, latent (the model's dimension), scores (AICc by dimension) and, None where the record does
-    not allow it: nis_by_block (starts, ratios, low, high), whiteness (lags, autocorrelations, upper), shares of the
-    reward variance explained, calibration (histogram, count, coverages) and sensors (name, hidden, share, error).
-    Hidden features that were recorded are orange.
+    `measured` contains rounds, latent (the dimension of the model) and scores (AICc by dimension). It also contains the
+    following, which are None if the data did not suffice: nis_by_block (starts, ratios, low, high), whiteness (lags,
+    autocorrelations, upper), shares (of the reward variance), calibration (histogram, count, coverages) and sensors
+    (name, hidden, share, error). The bars of hidden features are orange.
     """
-    more = max(0, min(len(measured["sensors"] or ()), _MOST_SENSORS) - 8)
-    last = 1.0 + 0.06 * more
-    with _new_figure(*((_COLUMN, 9.6 + 0.1 * more) if narrow else (_PAGE, 3.9 + 0.09 * more))) as figure:
+    extra_bars = max(0, min(len(measured["sensors"] or ()), _MOST_SENSORS) - 8)
+    last_height = 1.0 + 0.06 * extra_bars
+    with _new_figure(*((_COLUMN, 9.6 + 0.1 * extra_bars) if narrow else (_PAGE, 3.9 + 0.09 * extra_bars))) as figure:
         if narrow:
-            grid = figure.subplots(6, 1, height_ratios=[*[1.0] * 5, last])
+            grid = figure.subplots(6, 1, height_ratios=[*[1.0] * 5, last_height])
         else:
-            grid = figure.subplots(2, 3, height_ratios=[1.0, last])
+            grid = figure.subplots(2, 3, height_ratios=[1.0, last_height])
         panels = (_draw_sizes, _draw_memory, _draw_dimensions, _draw_explained, _draw_calibration, _draw_sensors)
         for axes, draw in zip(grid.flat, panels, strict=True):
             draw(axes, measured)
     return figure
 
 
-def _draw_nothing(axes: Axes, title: str, why: str) -> None:
+def _draw_nothing(axes: Axes, title: str, reason: str) -> None:
     axes.set_title(title)
     axes.set_axis_off()
-    axes.text(0.5, 0.5, why, ha="center", va="center", color=_GREY, transform=axes.transAxes)
+    axes.text(0.5, 0.5, reason, ha="center", va="center", color=_GREY, transform=axes.transAxes)
 
 
 def _draw_sizes(axes: Axes, measured: Summary) -> None:
@@ -511,14 +518,14 @@ def _draw_sizes(axes: Axes, measured: Summary) -> None:
         return
     ends = np.append(parts["starts"][1:], measured["rounds"])
     middle = (parts["starts"] + ends) / 2 + 1
-    axes.fill_between(middle, parts["low"], parts["high"], color=_BAND, linewidth=0, label="95 % of right models")
+    axes.fill_between(middle, parts["low"], parts["high"], color=_BAND, linewidth=0, label="95 % interval")
     axes.axhline(1.0, color=_GREY, linewidth=0.6)
     axes.plot(middle, parts["ratios"], color=_BLUE, linewidth=1.0, marker="o", markersize=2.2)
     axes.set_ylim(0.0, max(1.6, 1.05 * float(parts["ratios"].max()), 1.05 * float(parts["high"].max())))
     axes.set_xlim(0, measured["rounds"])
     axes.locator_params(axis="x", nbins=4)
     _clean_axes(axes, "y")
-    axes.set(title=title, xlabel="round of the record", ylabel="mean square, standardised")
+    axes.set(title=title, xlabel="round", ylabel="mean square, standardised")
 
 
 def _draw_memory(axes: Axes, measured: Summary) -> None:
@@ -535,7 +542,7 @@ def _draw_memory(axes: Axes, measured: Summary) -> None:
     axes.set_xlim(0.3, lags + 0.7)
     axes.locator_params(axis="x", integer=True)
     _clean_axes(axes, "y")
-    axes.set(title=title, xlabel="lag, rounds", ylabel="correlation, mean size")
+    axes.set(title=title, xlabel="lag (rounds)", ylabel="mean absolute correlation")
 
 
 def _draw_dimensions(axes: Axes, measured: Summary) -> None:
@@ -548,15 +555,15 @@ def _draw_dimensions(axes: Axes, measured: Summary) -> None:
     axes.plot(list(behind), list(behind.values()), color=_GREY, linewidth=0.8, marker="o", markersize=2.4)
     if own in behind:
         dot = (own, behind[own])
-        axes.plot(*([at] for at in dot), color=_VERMILION, marker="o", markersize=4.5, linestyle="none")
+        axes.plot([dot[0]], [dot[1]], color=_VERMILION, marker="o", markersize=4.5, linestyle="none")
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
         axes.annotate(f"d = {own}", dot, (0, 7), textcoords="offset points", color=_VERMILION, ha="center", bbox=box)
     axes.set_yscale("symlog", linthresh=10.0)
-    axes.set_ylim(max(2.0 * max(behind.values()), 30.0), -7.0)  # the best on top
+    axes.set_ylim(max(2.0 * max(behind.values()), 30.0), -7.0)  # inverted, so that the best is at the top
     axes.locator_params(axis="x", integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     _clean_axes(axes, "y")
-    axes.set(title="Dimension", xlabel="dimensions d", ylabel="nats of AICc behind the best")
+    axes.set(title="Dimension", xlabel="dimension d", ylabel="AICc behind the best (nats)")
 
 
 def _draw_explained(axes: Axes, measured: Summary) -> None:
@@ -567,7 +574,7 @@ def _draw_explained(axes: Axes, measured: Summary) -> None:
     dark = {"filtered context": _BLUE} | {name: _GREEN for name in shares if name not in _CONTEXT_LABELS}
     heights = np.arange(len(shares))[::-1]
     for height, (name, share) in zip(heights, shares.items(), strict=True):
-        value = 100 * max(0.0, share)  # below 0 it is none
+        value = 100 * max(0.0, share)  # a share may be negative out of sample
         axes.barh(height, value, color=dark.get(name, "#9cc3dd"), height=0.62)
         inside = value >= 75
         axes.text(
@@ -582,13 +589,13 @@ def _draw_explained(axes: Axes, measured: Summary) -> None:
     axes.set_yticks(heights, [_CONTEXT_LABELS.get(name, textwrap.fill(name, 14)) for name in shares])
     _clean_axes(axes, "x")
     axes.tick_params(axis="y", length=0)
-    axes.set(title="Rewards explained, out of sample", xlabel="% of the variance around arms' means")
+    axes.set(title="Rewards explained, out of sample", xlabel="% of the variance around the arms' means")
 
 
 def _draw_calibration(axes: Axes, measured: Summary) -> None:
     calibration = measured["calibration"]
     if calibration is None:
-        _draw_nothing(axes, "Calibration", "too few rewards")
+        _draw_nothing(axes, "Calibration of predictions", "too few rewards")
         return
     shares = 100 * calibration["histogram"]
     expected = 1 / len(shares)
@@ -603,11 +610,11 @@ def _draw_calibration(axes: Axes, measured: Summary) -> None:
     covered = calibration["coverages"]
     inside = "\n".join(f"in {100 * level:.0f} % intervals: {100 * share:.0f} %" for level, share in covered)
     axes.text(0.5, 0.08, inside, ha="center", transform=axes.transAxes, color="#444444")
-    axes.set(title="Rewards against predictions", xlabel="percentile of the prediction", ylabel="% of rewards")
+    axes.set(title="Calibration of predictions", xlabel="percentile of the prediction", ylabel="% of rewards")
 
 
 def _draw_sensors(axes: Axes, measured: Summary) -> None:
-    title, sensors = "What a sensor is worth", measured["sensors"]
+    title, sensors = "Value of each sensor", measured["sensors"]
     if not sensors:
         _draw_nothing(axes, title, "too few rewards" if sensors is None else "no sensor")
         return
@@ -627,5 +634,5 @@ def _draw_sensors(axes: Axes, measured: Summary) -> None:
     axes.set_ylim(-0.7, len(ranked) - 0.3)
     _clean_axes(axes, "x")
     axes.tick_params(axis="y", length=0)
-    title = title if len(ranked) == len(sensors) else f"The {len(ranked)} sensors worth most"
+    title = title if len(ranked) == len(sensors) else f"The {len(ranked)} most valuable sensors"
     axes.set(title=title, xlabel="% of the reward variance")

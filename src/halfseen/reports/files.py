@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all."""
+"""Writes files and folders atomically."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 
 def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -> None:
-    """Put `content`, or what it writes, at `path`, all or nothing. A file that was there lends its permissions."""
-    path = path.resolve()  # a link stays a link
-    mode = path.stat().st_mode & 0o777 if path.exists() else _usual_mode()
+    """Write a file atomically. `content` is the bytes, or a function that writes them to an open file.
+
+    If the file exists, its permissions are preserved.
+    """
+    path = path.resolve()  # so that a symbolic link is not replaced by a file
+    mode = path.stat().st_mode & 0o777 if path.exists() else _default_mode()
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -42,15 +45,15 @@ def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -
         raise
 
 
-def _usual_mode() -> int:
-    """The permissions a new file gets here; a temporary one is private."""
+def _default_mode() -> int:
+    """Return the permissions of a new file. Temporary files have stricter ones."""
     umask = os.umask(0)
     os.umask(umask)
     return 0o666 & ~umask
 
 
 def make_folder(folder: str | Path) -> Path:
-    """The folder, made if it is not there."""
+    """Create the folder if it does not exist, and return its path."""
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -61,7 +64,7 @@ def make_folder(folder: str | Path) -> Path:
 
 @contextlib.contextmanager
 def staged(folder: str | Path) -> Iterator[Path]:
-    """A place to write files that appear in `folder` when all of them are there, and not at all after an error."""
+    """Yield a temporary folder, and move its files to `folder` at the end. After an exception no file is moved."""
     is_new = not Path(folder).exists()
     target = make_folder(folder)
     try:
@@ -79,35 +82,38 @@ def staged(folder: str | Path) -> Iterator[Path]:
 
 
 def check_folder(folder: str | Path, argument: str = "out") -> None:
-    """Refuse a folder that could not be written to, before the work: it is tried, and nothing is left behind."""
+    """Raise if files cannot be written to the folder, so that a long run does not fail at its end.
+
+    The folder is created for the check and removed again if it did not exist.
+    """
     target = Path(folder)
-    made: list[Path] = []
+    created: list[Path] = []
     try:
-        above = [target, *target.absolute().parents]
-        nearest = next(at for at, path in enumerate(above) if path.exists())
-        if not above[nearest].is_dir():
-            raise _unwritable(target, f"'{above[nearest]}' is not a folder", argument)
-        if not os.access(above[nearest], os.W_OK | os.X_OK):
-            raise _unwritable(target, f"'{above[nearest]}' is read-only", argument)
-        for path in reversed(above[:nearest]):
+        paths = [target, *target.absolute().parents]
+        existing = next(index for index, path in enumerate(paths) if path.exists())
+        if not paths[existing].is_dir():
+            raise _unwritable(target, f"'{paths[existing]}' is not a folder", argument)
+        if not os.access(paths[existing], os.W_OK | os.X_OK):
+            raise _unwritable(target, f"'{paths[existing]}' is read-only", argument)
+        for path in reversed(paths[:existing]):
             path.mkdir()
-            made.append(path)
+            created.append(path)
         with tempfile.TemporaryDirectory(dir=target, prefix=".partial-"):
             pass
     except OSError as error:
         raise _unwritable(target, error.strerror, argument) from None
     finally:
-        for path in reversed(made):
+        for path in reversed(created):
             with contextlib.suppress(OSError):
                 path.rmdir()
 
 
-def _unwritable(target: Path, why: str | None, argument: str = "out") -> Exception:
-    return invalid(argument, f"a folder that can be written to ({why})", f"'{target}'")
+def _unwritable(target: Path, reason: str | None, argument: str = "out") -> Exception:
+    return invalid(argument, f"a writable folder ({reason})", f"'{target}'")
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write the figure as PNG (200 dots an inch) or SVG, by the ending of the name."""
+    """Write the figure as PNG (200 dots per inch) or SVG, depending on the suffix of the path."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg"):
         raise invalid("path", "a name ending in .png or .svg", f"'{path}'")
@@ -115,7 +121,7 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 
 def write_figure(folder: Path, name: str, figure: Figure) -> bytes:
-    """Write the figure as PNG and SVG, and return the SVG, for a page."""
+    """Write the figure as PNG and SVG, and return the SVG."""
     for kind in ("png", "svg"):
         content = render_figure(figure, kind)
         write_atomically(folder / f"{name}.{kind}", content)
@@ -123,7 +129,7 @@ def write_figure(folder: Path, name: str, figure: Figure) -> bytes:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Plain JSON: what is not a number is written as null."""
+    """Write JSON. NaN and infinite numbers become null."""
     write_atomically(path, json.dumps(_without_nan(content), indent=1, ensure_ascii=False).encode())
 
 

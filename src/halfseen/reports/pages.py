@@ -1,4 +1,4 @@
-"""Pages of HTML, each from a template in `templates/` and plain data. A page needs nothing from outside."""
+"""Renders HTML pages from templates and plain data. A page is one file that loads no other files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def render(template: str, **data: Any) -> str:
-    """The text of a template, which says at its top what it needs. Everything in `data` is escaped."""
+    """Render a template. A comment at the top of every template lists the `data` it needs, all of which is escaped."""
     return _environment().get_template(template).render(**data)
 
 
@@ -41,7 +41,7 @@ def _environment() -> Environment:
 
 
 def _groups(rows: list[list[Any]]) -> list[list[list[Any]]]:
-    """Rows with the same first cell together; all of them in one group if no two belong together."""
+    """Group consecutive rows with the same first cell. If all first cells differ, there is only one group."""
     groups = [list(group) for _, group in itertools.groupby(rows, key=itemgetter(0))]
     return [rows] if len(groups) == len(rows) else groups
 

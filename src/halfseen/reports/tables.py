@@ -1,8 +1,9 @@
-"""Tables of text, and how numbers are written in them: the same in the terminal, in files and on pages."""
+"""Tables of text and the format of their numbers, for the terminal, for files and for pages."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from statistics import median_low
@@ -12,23 +13,31 @@ if TYPE_CHECKING:  # the command line prints tables without loading NumPy
     from numpy.typing import NDArray
 
 SIGNIFICANT = 0.05
-DEEPEST_SHADE = 4.0  # the ratio, or its inverse, from which the colour of a cell grows no stronger
+DEEPEST_SHADE = 4.0  # ratios above this, or below its inverse, all get the strongest colour
 ALL_WORLDS, FAILED = "all worlds", "failed"
 Summary = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text, all with the same columns."""
+    """A table of text. All rows have the same columns.
+
+    Attributes
+    ----------
+    rows : list of dict
+        One dictionary per row, from the name of the column to the text of the cell.
+    """
 
     rows: list[dict[str, str]]
 
     @property
     def columns(self) -> list[str]:
+        """The names of the columns."""
         return list(self.rows[0]) if self.rows else []
 
     @property
     def cells(self) -> list[list[str]]:
+        """The texts of the cells, as one list per row."""
         return [list(row.values()) for row in self.rows]
 
     def __str__(self) -> str:
@@ -40,6 +49,7 @@ class Table:
         return str(self)
 
     def markdown(self) -> str:
+        """Return the table in Markdown."""
         lines = [self.columns, ["---"] * len(self.columns), *self.cells]
         return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
@@ -48,17 +58,17 @@ class Table:
 
 
 def count(things: Sized | int, word: str) -> str:
-    """How many things there are: "1 seed", "3 seeds", "2 processes"."""
+    """Return a count with its noun, such as "1 seed", "3 seeds" or "2 processes"."""
     number = things if isinstance(things, int) else len(things)
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}{'es' if word.endswith('s') else 's'}"
 
 
 def number(value: float | None, digits: int | None = None, sign: str = "") -> str:
-    """A number with that many decimals: two by default, none from 100 on. "–" where there is none."""
+    """Format a number. By default it has two decimals, or none from 100 on. A missing number becomes "–"."""
     if value is None or not math.isfinite(value):
         return "–"
     digits = _default_decimals(value) if digits is None else digits
-    return f"{round(value, digits) + 0.0:{sign},.{digits}f}"  # + 0.0: never "-0.00"
+    return f"{round(value, digits) + 0.0:{sign},.{digits}f}"  # adding 0.0 turns "-0.00" into "0.00"
 
 
 def _default_decimals(value: float) -> int:
@@ -66,26 +76,26 @@ def _default_decimals(value: float) -> int:
 
 
 def common_decimals(values: Iterable[float]) -> int:
-    """Decimals that show the largest of the values to four digits, for a column with as many in every row."""
+    """Return the number of decimals with which the largest value has four digits, to be used for a whole column."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     return 0 if largest == 0 else max(0, 3 - math.floor(math.log10(largest)))
 
 
 def significant(value: float) -> str:
-    """Format a number to three significant digits, never in powers of ten."""
+    """Format a number with three significant digits and without an exponent."""
     if value == 0 or not math.isfinite(value):
         return number(value, 0)
     return number(value, max(0, 2 - math.floor(math.log10(abs(value)))))
 
 
 def mean_and_error(mean: float, error: float) -> str:
-    """A mean with its standard error."""
+    """Format a mean with its standard error."""
     digits = _default_decimals(mean)
     return f"{number(mean, digits)} ± {number(error, digits)}"
 
 
 def interval(estimate: Mapping[str, float] | None, digits: int | None = None, sign: str = "") -> str:
-    """An estimate with its interval, if it has one."""
+    """Format an estimate with its interval, if it has one."""
     if estimate is None:
         return "–"
     value, low, high = (number(estimate[name], digits, sign) for name in ("value", "low", "high"))
@@ -93,12 +103,12 @@ def interval(estimate: Mapping[str, float] | None, digits: int | None = None, si
 
 
 def ratio(value: float | None) -> str:
-    """A ratio in about four characters."""
+    """Format a ratio in about four characters."""
     return number(value, None if value is None else 2 if value < 9.995 else 1 if value < 99.95 else 0)
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """A share as text. One below 0, which out of sample there may be, is none: "0 %"."""
+    """Format a share in percent. A negative share, which is possible out of sample, becomes "0 %"."""
     return f"{number(100 * max(share, 0.0), digits)} %"
 
 
@@ -112,7 +122,7 @@ def p_value(p: float | None, equals: str = "") -> str:
 
 
 def regret_table(summary: Summary) -> Table:
-    """One row per world and agent: R(T), its growth, the estimation error and the speed."""
+    """Return R(T), its growth, the estimation error and the speed, with one row per world and agent."""
     return Table(
         [
             {
@@ -131,7 +141,7 @@ def regret_table(summary: Summary) -> Table:
 
 
 def results_table(summary: Summary) -> Table:
-    """The regret of the reproduction's report: as `regret_table`, with means and errors in one column."""
+    """Return the columns of `regret_table` for the report, with means and standard errors in one column."""
     return Table(
         [
             {
@@ -149,7 +159,7 @@ def results_table(summary: Summary) -> Table:
 
 
 def norms_table(summary: Summary) -> Table:
-    """Assumptions A1 and A2 of the theorem, by world."""
+    """Return the quantities of the theorem's assumptions A1 and A2, with one row per world."""
     rows = {}
     for world, _, entry in agent_entries(summary):
         theory = entry["theory"]
@@ -163,7 +173,10 @@ def norms_table(summary: Summary) -> Table:
 
 
 def theory_table(summary: Summary) -> dict[str, Any]:
-    """Columns and cells of assumption A3 and the estimation error. Two columns have the same name."""
+    """Return the quantities of assumption A3 and the estimation error, with one row per world and agent.
+
+    The result is not a `Table`, because two columns have the same name.
+    """
     cells = [
         [
             world,
@@ -179,7 +192,7 @@ def theory_table(summary: Summary) -> dict[str, Any]:
 
 
 def agent_entries(summary: Summary) -> list[tuple[str, str, dict[str, Any]]]:
-    """World, agent and figures, in order."""
+    """Return a list of (world, agent, entry)."""
     return [
         (world, agent, entry)
         for world, content in summary["worlds"].items()
@@ -191,23 +204,23 @@ def agent_entries(summary: Summary) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def rewards_table(world: Summary) -> Table:
-    """One row per agent: mean reward, share, how the reference agent compares with it, and speed."""
+    """Return mean reward, share, difference from the reference agent and speed, with one row per agent."""
     rewards = world["rewards"]
     entries, reference = rewards["agents"], rewards["reference"]
     digits = common_decimals(entry["reward_mean"] for entry in entries.values())
     rows = []
     for agent, entry in entries.items():
         share, ends = entry["share_of_full_context"], entry["reward_interval"]
-        less = entry["reference_less_this"] or dict.fromkeys(("value", "t", "p_holm"))
+        difference = entry["reference_less_this"] or dict.fromkeys(("value", "t", "p_holm"))
         rows.append(
             {
                 "agent": agent,
                 "mean reward": number(entry["reward_mean"], digits),
                 "95 % interval": f"[{number(ends['low'], digits)}, {number(ends['high'], digits)}]",
                 "share of oracle-ts": "–" if share is None else f"{number(100 * share['value'], 1)} %",
-                f"{reference} less this": number(less["value"], digits),
-                "HAC t": number(less["t"], 1),
-                "p (Holm)": p_value(less["p_holm"]),
+                f"{reference} minus this": number(difference["value"], digits),
+                "HAC t": number(difference["t"], 1),
+                "p (Holm)": p_value(difference["p_holm"]),
                 "µs/round": number(world["microseconds_per_round"][agent], 0),
             }
         )
@@ -215,7 +228,7 @@ def rewards_table(world: Summary) -> Table:
 
 
 def arms_table(world: Summary) -> Table:
-    """One row per arm: what it paid, and how often every agent played it."""
+    """Return the mean reward and each agent's share of rounds, with one row per arm."""
     rewards = world["rewards"]
     digits = common_decimals(arm["reward_mean"] for arm in rewards["arms"].values())
     return Table(
@@ -224,38 +237,40 @@ def arms_table(world: Summary) -> Table:
                 "arm": name,
                 "mean reward if always played": number(arm["reward_mean"], digits),
                 "HAC t": number(arm["reward_hac"]["t"], 1),
-                **{agent: percent(entry["share_of_arms"][at]) for agent, entry in rewards["agents"].items()},
+                **{agent: percent(entry["share_of_arms"][index]) for agent, entry in rewards["agents"].items()},
             }
-            for at, (name, arm) in enumerate(rewards["arms"].items())
+            for index, (name, arm) in enumerate(rewards["arms"].items())
         ]
     )
 
 
 def comparisons(world: Summary) -> list[str]:
-    """One sentence per comparison. Only what survives Holm's correction counts as a difference."""
+    """Return one sentence per comparison. A difference must be significant after Holm's correction."""
     rewards = world["rewards"]
     reference, fixed = rewards["reference"], rewards["reference_less_best_fixed_arm"]
     more = "more" if fixed["value"] > 0 else "less"
-    chance = "" if abs(fixed["t"]) > 2 else ", within chance"
+    chance = "" if abs(fixed["t"]) > 2 else ", not significant"
     lines = [
-        f"{reference} earned {significant(abs(fixed['value']))} a round {more} than '{rewards['best_fixed_arm']}' "
-        f"played always, the arm that was best in hindsight (t = {number(fixed['t'], 1)}{chance})."
+        f"{reference} earned {significant(abs(fixed['value']))} per round {more} than always playing "
+        f"'{rewards['best_fixed_arm']}', the best arm in hindsight (t = {number(fixed['t'], 1)}{chance})."
     ]
     for agent, entry in rewards["agents"].items():
-        less = entry["reference_less_this"]
-        if less is None:
+        difference = entry["reference_less_this"]
+        if difference is None:
             continue
-        p = p_value(less["p_holm"], "= ")
-        difference = f"{significant(abs(less['value']))} a round (t = {number(less['t'], 1)}, p {p})"
-        if less["p_holm"] >= SIGNIFICANT:
-            lines.append(f"{reference} and {agent}: no difference beyond chance; {difference}.")
+        p = p_value(difference["p_holm"], "= ")
+        size = f"{significant(abs(difference['value']))} per round"
+        test = f"(t = {number(difference['t'], 1)}, p {p})"
+        if difference["p_holm"] >= SIGNIFICANT:
+            lines.append(f"{reference} and {agent} do not differ significantly: {size} {test}.")
         else:
-            lines.append(f"{reference} earned {'more' if less['value'] > 0 else 'less'} than {agent}: {difference}.")
+            more = "more" if difference["value"] > 0 else "less"
+            lines.append(f"{reference} earned {size} {more} than {agent} {test}.")
     return lines
 
 
 def rewards_markdown(summary: Summary, command: str | None, caveats: Sequence[str]) -> str:
-    """The tables of all recorded worlds, with the command that makes them."""
+    """Return the tables of all recorded worlds in Markdown, with the command that reproduces them."""
     parts = [] if command is None else [f"```sh\n{command}\n```"]
     for name, world in summary["worlds"].items():
         parts += [f"## {name}", rewards_table(world).markdown()]
@@ -267,18 +282,18 @@ def rewards_markdown(summary: Summary, command: str | None, caveats: Sequence[st
 
 
 def ranked_agents(summary: Summary) -> list[str]:
-    """Labels of the agents, the one with the lowest overall ratio first."""
+    """Return the labels of the agents in ascending order of their overall ratio."""
     ratios = {agent: about["overall_ratio"] for agent, about in summary["agents"].items()}
     return sorted(ratios, key=lambda agent: math.inf if ratios[agent] is None else ratios[agent])
 
 
 def differs(entry: Summary) -> bool:
-    """Whether an agent's regret differs from the baseline's beyond chance."""
+    """Return whether an agent's regret differs significantly from the regret of the baseline."""
     return entry["p_holm"] is not None and entry["p_holm"] < SIGNIFICANT
 
 
 def matrix_table(summary: Summary) -> Table:
-    """One row per agent, best first, one column per world: mean R(T) as a multiple of the baseline's."""
+    """Return mean R(T) divided by the mean R(T) of the baseline, with one row per agent and one column per world."""
     rows = []
     for agent in ranked_agents(summary):
         row = {"agent": agent}
@@ -290,7 +305,7 @@ def matrix_table(summary: Summary) -> Table:
 
 
 def shaded_matrix(summary: Summary) -> dict[str, Any]:
-    """The columns and cells of `matrix_table`, each cell with its text, its style and whether the agent failed."""
+    """Return the columns and cells of `matrix_table`. Every cell has a text, a style and whether the agent failed."""
     matrix = matrix_table(summary)
     cells: list[list[Any]] = []
     for agent, *texts in matrix.cells:
@@ -303,7 +318,7 @@ def shaded_matrix(summary: Summary) -> dict[str, Any]:
 
 
 def _shade(ratio: float | None, bold: bool) -> str:
-    """A background, blue below 1 and orange above. Text stays readable on it on light pages and on dark ones."""
+    """Return a background colour, blue below 1 and orange above, on which text is readable in both colour schemes."""
     if ratio is None:
         return ""
     depth = max(-1.0, min(1.0, math.log(ratio) / math.log(DEEPEST_SHADE)))
@@ -312,18 +327,18 @@ def _shade(ratio: float | None, bold: bool) -> str:
 
 
 def world_table(summary: Summary, world: str) -> Table:
-    """All figures of one world, the agent with the least regret first."""
+    """Return all figures of one world, with one row per agent in ascending order of regret."""
     content = summary["worlds"][world]
     entries = content["agents"]
     ranked = sorted(
         ranked_agents(summary), key=lambda a: math.inf if entries[a]["error"] else entries[a]["regret_mean"]
     )
     changes = content["change"] is not None
-    return Table([{"agent": a} | _standing(entries[a], summary["baseline"], changes) for a in ranked])
+    return Table([{"agent": a} | _leaderboard_row(entries[a], summary["baseline"], changes) for a in ranked])
 
 
-def _standing(entry: Summary, baseline: str, changes: bool) -> dict[str, str]:
-    """The cells of one agent in one world. One that failed has only an error and a time."""
+def _leaderboard_row(entry: Summary, baseline: str, changes: bool) -> dict[str, str]:
+    """Return the cells of one agent in one world. An agent that failed has only an error and a time."""
     failed = entry["error"] is not None
     columns = {
         "R(T) ± s.e.": FAILED if failed else mean_and_error(entry["regret_mean"], entry["regret_standard_error"]),
@@ -347,60 +362,59 @@ def _standing(entry: Summary, baseline: str, changes: bool) -> dict[str, str]:
 
 
 def leaderboard_statement(summary: Summary) -> str:
-    """What was played, in a sentence."""
+    """Return sentences about the size of the leaderboard."""
     seeds = summary["seeds"]
     return (
         f"{count(summary['agents'], 'agent')} in {count(summary['worlds'], 'world')}, {summary['rounds']:,} rounds, "
-        f"{count(seeds, 'seed')} ({seeds[0]} to {seeds[-1]}). In one seed every agent meets the same dynamics, arms, "
-        "contexts and noises."
+        f"{count(seeds, 'seed')} ({seeds[0]} to {seeds[-1]}). For each seed, all agents play with the same dynamics, "
+        "arms, contexts and noise."
     )
 
 
 def matrix_note(summary: Summary) -> str:
     baseline = summary["baseline"]
     return (
-        f"Mean R(T) as a multiple of that of {baseline}, which knows the model: below 1 is less regret. "
-        f"{ALL_WORLDS.capitalize()}: the geometric mean, by which the agents are ordered. Bold: differs from "
-        f"{baseline}, p < {SIGNIFICANT} (see below)."
+        f"Every cell is the mean R(T) of the agent divided by the mean R(T) of {baseline}, which knows the model. A "
+        f"ratio below 1 means less regret. The column '{ALL_WORLDS}' is the geometric mean of the row, by which the "
+        f"agents are ordered. Bold cells differ significantly from {baseline} (p < {SIGNIFICANT}, see below)."
     )
 
 
 def column_notes(summary: Summary, batch: int) -> dict[str, str]:
-    """How to read the columns, by their names. `batch` is the number of streams that were timed together."""
+    """Return explanations of the columns by name. `batch` is the number of streams that were timed together."""
     baseline = summary["baseline"]
     notes = {
-        "R(T)": "regret against the best arm for the true context, summed over all rounds; mean over seeds ± standard "
-        "error, and median.",
-        f"ratio to {baseline}": "of the means, with a 95 % interval from the paired differences over seeds.",
-        "of medians": "the ratio of the medians.",
-        "p": f"Wilcoxon's signed-rank test of the paired differences to {baseline}, two-sided, adjusted by Holm for "
-        "the number of agents in the world. It asks whether most seeds lean to one side; where a few seeds carry most "
-        "of the regret it may disagree with the ratio of the means.",
-        "worst seed": f"the largest ratio to {baseline} on a single seed.",
-        "µs/round": "processor time to decide and learn, for one stream and round in batches of up to "
-        f"{batch} streams.",
-        "wall s": "seconds on the clock for all its seeds, added up; simulating the world is part of it.",
+        "R(T)": "regret relative to the best arm for the true context, summed over all rounds. The table shows the "
+        "mean over seeds ± its standard error, and the median.",
+        f"ratio to {baseline}": "ratio of the means, with a 95 % interval from the paired differences over seeds.",
+        "of medians": "ratio of the medians.",
+        "p": f"two-sided p-value of Wilcoxon's signed-rank test of the paired differences from {baseline}, with Holm's "
+        "correction for the number of agents in the world. The test depends on the sign and rank of the differences, "
+        "so it may disagree with the ratio of the means if a few seeds have most of the regret.",
+        "worst seed": f"largest ratio to {baseline} on a single seed.",
+        "µs/round": f"processor time to decide and learn, per stream and round, in batches of up to {batch} streams.",
+        "wall s": "elapsed seconds, summed over all seeds and including the simulation of the world.",
     }
     for world, content in summary["worlds"].items():
         if change := content["change"]:
             before, after = (f"{a:,} to {b:,}" for a, b in (change["rounds_before"], change["rounds_after"]))
             notes[f"before, after in {world}"] = (
-                f"mean regret of a round in rounds {before} and in rounds {after}. The dynamics change after round "
-                f"{change['after_round']:,}; agents that are told a model are told the one before the change, and "
-                "nobody is told of the change."
+                f"mean regret per round in rounds {before} and in rounds {after}. The dynamics change after round "
+                f"{change['after_round']:,}. Agents that are given a model are given the model before the change, and "
+                "no agent is informed of the change."
             )
     return notes
 
 
 def failure_lines(summary: Summary) -> list[str]:
-    """A line for every agent and error: where, how often, what."""
+    """Return one line per agent and error, with the worlds and the number of failures."""
     by_error: dict[tuple[str, str], list[dict[str, str]]] = {}
     for failure in summary["failures"]:
         by_error.setdefault((failure["agent"], failure["error"]), []).append(failure)
     lines = []
     for (agent, error), failures in by_error.items():
         worlds = ", ".join(dict.fromkeys(failure["world"] for failure in failures))
-        extent = count(failures, "cell") if len(failures) > 1 else f"seeds {failures[0]['seeds']}"
+        extent = count(failures, "slice") if len(failures) > 1 else f"seeds {failures[0]['seeds']}"
         lines.append(f"{agent} in {worlds} ({extent}): {error}")
     return lines
 
@@ -410,36 +424,38 @@ def versions(summary: Summary) -> str:
 
 
 def versions_and_time(summary: Summary) -> str:
-    """The versions of a leaderboard and the time of all slices, in a sentence."""
+    """Return the versions used for a leaderboard, and a sentence about the time of all slices."""
     seconds = sum(entry["wall_seconds"] for _, _, entry in agent_entries(summary))
-    return f"{versions(summary)}. All cells together took {number(seconds / 60, 1)} minutes of one process."
+    return f"{versions(summary)}. All slices together took {number(seconds / 60, 1)} minutes of one process."
 
 
 def leaderboard_markdown(summary: Summary, command: str | None, batch: int) -> str:
-    """The whole leaderboard as a Markdown page, with the command that makes it again."""
+    """Return the leaderboard as a Markdown page, with the command that reproduces it."""
     matrix = matrix_table(summary)
     for row in matrix.rows:
         for world, content in summary["worlds"].items():
             if differs(content["agents"][row["agent"]]):
                 row[world] = f"**{row[world]}**"
     facts = [
-        {"agent": agent, "decides on": about["context"], "is told": ", ".join(about["told"]) or "nothing"}
+        {"agent": agent, "decides on": about["context"], "is given": ", ".join(about["told"]) or "nothing"}
         for agent, about in summary["agents"].items()
     ]
     failures = failure_lines(summary)
     parts = [
         "# Leaderboard",
-        leaderboard_statement(summary),
-        *(["Made by", f"    {command}"] if command else []),
-        f"Versions: {versions_and_time(summary)}",
+        _wrapped(leaderboard_statement(summary)),
+        *(["This page was generated by", f"    {command}"] if command else []),
+        _wrapped(f"Versions: {versions_and_time(summary)}"),
         "## All worlds",
-        matrix_note(summary),
+        _wrapped(matrix_note(summary)),
         _agents_markdown(matrix),
         *(["## Failures", _bullets(failures)] if failures else []),
-        "## What each agent is told",
+        "## What each agent is given",
         _agents_markdown(Table(facts)),
         "## How to read the figures",
-        _bullets(f"**{name}**: {meaning}" for name, meaning in column_notes(summary, batch).items()),
+        "\n".join(
+            _wrapped(f"* **{name}**: {meaning}", indent="  ") for name, meaning in column_notes(summary, batch).items()
+        ),
     ]
     for world in summary["worlds"]:
         parts += [f"## {world}", _agents_markdown(world_table(summary, world))]
@@ -447,9 +463,13 @@ def leaderboard_markdown(summary: Summary, command: str | None, batch: int) -> s
 
 
 def _agents_markdown(table: Table) -> str:
-    """Markdown with the agents as code and every "|" escaped."""
+    """Return a table in Markdown, with the agents as code and every "|" escaped."""
     rows = [{name: cell.replace("|", "\\|") for name, cell in row.items()} for row in table.rows]
     return Table([row | {"agent": f"`{row['agent']}`"} for row in rows]).markdown()
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _bullets(lines: Iterable[str]) -> str:
@@ -460,7 +480,7 @@ def _bullets(lines: Iterable[str]) -> str:
 
 
 def policy_table(policies: Mapping[str, Summary]) -> Table:
-    """One row per policy, the logged one first."""
+    """Return the estimates with one row per policy. The logged policy comes first."""
     rows: list[dict[str, str]] = []
     digits = _policy_decimals([policy["dr"] for policy in policies.values()])
     for label, policy in policies.items():
@@ -473,16 +493,17 @@ def policy_table(policies: Mapping[str, Summary]) -> Table:
                 "ess": number(size, 0 if size >= 100 else 1),
                 "largest weight": f"{policy['largest_weight']:.3g}",
                 "uncovered": percent(policy["uncovered"], 1),
-                "look": "yes" if policy["notes"] else "",
+                "see notes": "yes" if policy["notes"] else "",
             }
         )
     return Table(rows)
 
 
 def _policy_decimals(estimates: Sequence[Mapping[str, float]]) -> int:
-    """Decimals that show two digits of the median interval's half-width and one of the narrowest.
+    """Return the number of decimals for estimates.
 
-    Without intervals, two digits of the largest value.
+    It shows two digits of the median half-width of the intervals and one digit of the smallest half-width. Without
+    intervals, it shows two digits of the largest value.
     """
     halves = [half for e in estimates if (half := (e["high"] - e["low"]) / 2) > 1e-9 * abs(e["value"])]
     sizes = halves or [max((abs(e["value"]) for e in estimates if e["value"]), default=1.0)]
@@ -499,16 +520,16 @@ def logged_arms_table(
     rewarded: NDArray[Any],  # (n,), whether there was a reward
     propensities: NDArray[Any] | None,  # (n, K)
 ) -> Table:
-    """One row per arm of a log: how often it was played, with which propensity, and what it paid."""
+    """Return how often each arm of a log was played, its mean propensity and its mean reward, with one row per arm."""
     rows = []
-    for at, name in enumerate(names):
-        paid = rewards[(played == at) & rewarded]
+    for arm, name in enumerate(names):
+        arm_rewards = rewards[(played == arm) & rewarded]
         rows.append(
             {
                 "arm": name,
-                "played": f"{int((played == at).sum()):,}",
-                "mean logged propensity": "–" if propensities is None else f"{propensities[:, at].mean():.4g}",
-                "mean reward when played": f"{paid.mean():.4g}" if len(paid) else "–",
+                "played": f"{int((played == arm).sum()):,}",
+                "mean logged propensity": "–" if propensities is None else f"{propensities[:, arm].mean():.4g}",
+                "mean reward when played": f"{arm_rewards.mean():.4g}" if len(arm_rewards) else "–",
             }
         )
     return Table(rows)
@@ -518,14 +539,14 @@ def logged_arms_table(
 
 
 def dimensions_table(scores: Mapping[int, float], latent: int) -> Table:
-    """AICc of models of other dimensions on the same observations; the one examined has `latent`."""
+    """Return the AICc of models of several dimensions on the same observations. `latent` is the examined model's."""
     best = max(scores.values())
     return Table(
         [
             {
                 "dimensions": f"{d}{' (examined)' if d == latent else ''}",
-                "AICc (nats, more is better)": f"{score:,.1f}",
-                "to the best": f"{score - best:,.1f}",
+                "AICc (nats, higher is better)": f"{score:,.1f}",
+                "difference from the best": f"{score - best:,.1f}",
             }
             for d, score in scores.items()
         ]
@@ -533,15 +554,15 @@ def dimensions_table(scores: Mapping[int, float], latent: int) -> Table:
 
 
 def sensors_table(sensors: Iterable[Summary]) -> Table:
-    """What each feature adds: its name, whether it is hidden, and its share of the reward variance with its error."""
+    """Return each feature's share of the reward variance, with one row per feature."""
     return Table(
         [
             {
                 "feature": sensor["name"],
-                "what is told": "hidden: won by seeing it" if sensor["hidden"] else "seen: lost without it",
+                "meaning": "hidden: gain if it were observed" if sensor["hidden"] else "observed: loss without it",
                 "share of reward variance ± s.e.": f"{round(100 * sensor['share'], 2) + 0.0:+.2f} ± "
                 f"{100 * sensor['error']:.2f} %",
-                "reward a round": "–" if sensor["greedy_reward"] is None else f"{sensor['greedy_reward']:+.4g}",
+                "reward per round": "–" if sensor["greedy_reward"] is None else f"{sensor['greedy_reward']:+.4g}",
             }
             for sensor in sensors
         ]

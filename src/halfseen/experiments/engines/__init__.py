@@ -1,4 +1,4 @@
-"""Where the slices of an experiment are played: in this process, in several processes, or on a cluster."""
+"""Executors, which play the slices of an experiment in this process, in several processes or on a cluster."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss)://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-
 
 
 def choose_executor(jobs: int, cluster: str | None, most: int) -> SerialExecutor | ParallelExecutor:
-    """Return the executor asked for, with at most as many processes as there are tasks (`most`)."""
+    """Return the executor for `jobs` or `cluster`, with at most `most` workers."""
     jobs = at_least("jobs", jobs, 1)
     if cluster is None:
         return ProcessExecutor(min(jobs, most)) if min(jobs, most) > 1 else SerialExecutor()
     if jobs != 1:
-        raise invalid("jobs", "only one of them", f"{jobs}, with a cluster")
+        raise invalid("jobs", "either jobs or cluster", f"{jobs}, with a cluster")
     from halfseen.experiments.engines.dask import LocalDaskExecutor, RemoteDaskExecutor  # an optional dependency
 
     local, address = _LOCAL.fullmatch(str(cluster)), _ADDRESS.fullmatch(str(cluster))

@@ -1,4 +1,7 @@
-"""What an executor is: it plays the slices of an experiment. The numbers do not depend on which one does."""
+"""The base class of executors, which play the slices of an experiment in parallel.
+
+The result of an experiment does not depend on the executor.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ _POLL_SECONDS = 0.1
 
 
 class ParallelExecutor(ABC):
-    """Plays slices on several workers. Once this context manager is left, nothing that it started is running."""
+    """Plays slices on several workers. It is a context manager, and all workers have ended when it exits."""
 
-    workers: int  # how many slices are played at the same time
+    workers: int  # number of slices played at the same time
     _exit_stack: contextlib.ExitStack
 
     def __enter__(self) -> Self:
@@ -35,22 +38,22 @@ class ParallelExecutor(ABC):
         self._exit_stack.close()
 
     def prepare(self, samples: Sequence[Slice]) -> None:
-        """Compile the kernels that slices such as `samples` need, once instead of in every worker."""
+        """Compile the kernels for slices such as `samples` once, so that the workers need not compile them."""
         for sample in samples:
             compile_kernels(sample)
 
     def run(self, function: Play[Outcome], tasks: Iterable[Slice], on_progress: OnProgress) -> Outcomes[Outcome]:
-        """Call `function(task, on_progress)` for every task, and yield tasks with their outcomes as they finish.
+        """Call `function(task, on_progress)` for every task in the workers, and yield tasks with their outcomes.
 
-        Tasks are taken only when a worker is about to be free, so that the next one can be chosen by then. The
-        `on_progress` that `function` is given raises `Cancelled` when the run was given up. What is reported to it
-        anywhere is reported to `on_progress` here: no round twice, and none that is lost with its worker.
+        Tasks are taken from the iterable as late as possible, so that it can choose the next task from the outcomes so
+        far. The `on_progress` in a worker raises `Cancelled` if the run was cancelled. The `on_progress` given here
+        receives the rounds played by all workers. A round that is played again after a worker was lost counts once.
         """
-        waiting = iter(tasks)
+        remaining = iter(tasks)
         running: dict[Future[Any], Slice] = {}
         reported = self._rounds_played()
         while True:
-            for task in itertools.islice(waiting, max(0, self._capacity() - len(running))):
+            for task in itertools.islice(remaining, max(0, self._capacity() - len(running))):
                 running[self._submit(function, task)] = task
             if not running:
                 return
@@ -63,11 +66,11 @@ class ParallelExecutor(ABC):
 
     @abstractmethod
     def _start(self, stack: contextlib.ExitStack) -> None:
-        """Start the workers, and register with `stack` what ends them."""
+        """Start the workers, and register callbacks on `stack` that stop them."""
 
     @abstractmethod
     def _capacity(self) -> int:
-        """Return how many tasks are submitted at a time: more than are played, so that no worker waits."""
+        """Return the number of tasks to submit at a time. It exceeds the number of workers, so that none is idle."""
 
     @abstractmethod
     def _submit(self, function: Play[Any], task: Slice) -> Future[Any]: ...
@@ -77,10 +80,10 @@ class ParallelExecutor(ABC):
 
     @abstractmethod
     def _rounds_played(self) -> int:
-        """Return how many stream-rounds all workers have played so far."""
+        """Return the number of stream-rounds that all workers have played so far."""
 
 
 def compile_kernels(sample: Slice, _: OnProgress | None = None) -> None:
-    """Play a few rounds of the slice. What raises here will raise again when the slice is played."""
+    """Play a few rounds of the slice. Exceptions are ignored because they occur again when the slice is played."""
     with contextlib.suppress(Exception):
         play(replace(sample, seeds=sample.seeds[:1], rounds=min(sample.rounds, CHUNK + 1)), lambda _: None)

@@ -1,4 +1,4 @@
-"""Executors for one machine: this process, or several."""
+"""Executors for one machine: this process, or several processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from halfseen.experiments.play import Cancelled, OnProgress
 from halfseen.kernels.compiling import QUIET
 
 CHILD_ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", QUIET), "1")
-NO_GUARD = "asked for by a script without `if __name__ == '__main__':`"
+NO_GUARD = "used by a script without `if __name__ == '__main__':`"
 
 
 class SerialExecutor(contextlib.AbstractContextManager["SerialExecutor", None]):
@@ -32,7 +32,7 @@ class SerialExecutor(contextlib.AbstractContextManager["SerialExecutor", None]):
     def __exit__(self, *_: object) -> None: ...
 
     def prepare(self, samples: Sequence[Slice]) -> None:
-        """Do nothing: the first slice compiles the kernels."""
+        """Do nothing, because the first slice compiles the kernels."""
 
     def run(self, function: Play[Outcome], tasks: Iterable[Slice], on_progress: OnProgress) -> Outcomes[Outcome]:
         """Call `function(task, on_progress)` for every task, and yield each task with its outcome."""
@@ -41,7 +41,7 @@ class SerialExecutor(contextlib.AbstractContextManager["SerialExecutor", None]):
 
 
 class ProcessExecutor(ParallelExecutor):
-    """Plays slices in processes that live no longer than this one."""
+    """Plays slices in child processes that end with this process."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -79,18 +79,18 @@ def _reporting_lost_workers() -> Iterator[None]:
         yield
     except BrokenProcessPool:
         raise HalfseenError(
-            f"a worker process ended before its work was done: killed, out of memory, or jobs > 1 was {NO_GUARD}"
+            f"A worker process ended early. It was killed, ran out of memory, or jobs > 1 was {NO_GUARD}"
         ) from None
 
 
 @contextlib.contextmanager
 def starting_children() -> Iterator[None]:
-    """Start children with one BLAS thread each, as the processes are the parallelism, and with Ctrl-C blocked."""
+    """Set the environment for starting child processes: one BLAS thread per process, and Ctrl-C blocked."""
     before = {name: os.environ.get(name) for name in CHILD_ENVIRONMENT}
     os.environ.update(CHILD_ENVIRONMENT)
     can_block = hasattr(signal, "pthread_sigmask")  # not on Windows
     if can_block:
-        resource_tracker.ensure_running()  # started later, it would lift the mask of the thread that starts it
+        resource_tracker.ensure_running()  # starting the tracker later would reset the signal mask of this thread
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if can_block else set()
     try:
         yield
@@ -104,7 +104,7 @@ def starting_children() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_worker: dict[str, Any] = {}  # what this process was started with, if it is a worker
+_worker: dict[str, Any] = {}  # the arguments of `_start_worker`, if this process is a worker
 
 
 def _start_worker(played: Any, cancelled: Any, source: str) -> None:
@@ -114,7 +114,7 @@ def _start_worker(played: Any, cancelled: Any, source: str) -> None:
 
 
 def _exit_with_parent() -> None:
-    """End a worker whose parent was killed: nobody else would."""
+    """Wait for the parent process, and end this worker when the parent ends, even if it was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -129,6 +129,6 @@ def _count_rounds(rounds: int) -> None:
 
 
 def _run_in_worker(function: Play[Outcome], task: Slice) -> Outcome:
-    if source_hash() != _worker["source"]:  # the files may have changed between the start of the parent and ours
-        raise HalfseenError("the code was changed while it was being played; start again to play the new one")
+    if source_hash() != _worker["source"]:  # files may have changed after the parent process had started
+        raise HalfseenError("The source code of halfseen changed during the run. Start the run again.")
     return function(task, _count_rounds)

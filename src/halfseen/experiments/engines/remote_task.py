@@ -1,7 +1,7 @@
-"""What is sent to the workers of a cluster: functions that need nothing but Python until they know that it is safe.
+"""The functions that are sent to the workers of a cluster.
 
-A worker, and the scheduler between, may have another halfseen than this process, or none. So these functions are
-pickled by value (see `engines.dask`), and each imports what it needs only when it runs.
+A worker or the scheduler may have another version of halfseen than this process, or none. These functions are therefore
+pickled by value (see `engines.dask`), and they import halfseen only when they run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def identity() -> dict[str, str]:
-    """Return the versions of what makes the numbers and a hash of the code; of another halfseen, that it is another."""
+    """Return the versions of Python and the packages and a hash of the source code, to compare with a worker's."""
     try:
         from halfseen.experiments.cache import source_hash, versions
     except ImportError:
@@ -21,9 +21,9 @@ def identity() -> dict[str, str]:
 def remote_task(
     expected: dict[str, str], payload: bytes, world: bytes, topic: str, report_seconds: float
 ) -> tuple[dict[str, str], Any]:
-    """Call a pickled function on a pickled slice, and report progress as events of the topic.
+    """Call a pickled function with a pickled slice, and report progress as events of the Dask topic.
 
-    Returns the identity of the worker and the outcome, which is None if the identity is not the expected one.
+    Returns the identity of the worker and the outcome. The outcome is None if the identity differs from `expected`.
     """
     import dataclasses
     import pickle
@@ -46,12 +46,12 @@ def remote_task(
         if time.monotonic() - reported > report_seconds:
             reported = time.monotonic()
             task = worker.state.tasks.get(key)
-            if task is None or task.state == "cancelled":  # nobody waits for it: interrupted, or the client is gone
+            if task is None or task.state == "cancelled":  # the run was interrupted or its process has ended
                 raise Cancelled
             worker.log_event(topic, {"key": key, "played": played})
 
     function, task = pickle.loads(payload)
     try:
         return own_identity, function(dataclasses.replace(task, world=pickle.loads(world)), on_progress)
-    except Cancelled:  # Dask ignores this, unless it has changed its mind
+    except Cancelled:  # Dask does not repeat a task that was cancelled
         raise Reschedule from None
