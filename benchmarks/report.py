@@ -3,7 +3,7 @@
     python -m benchmarks.report                 # writes results/bench into the documents, between their markers
     python -m benchmarks.report other/folder
 
-docs/performance.md gets every table, README.md a row a job, docs/figures/bench.png the chart.
+docs/performance.md gets every table, and docs/figures/bench.png gets the chart.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def beside_others(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def summary(results: Mapping[str, Any]) -> Table:
-    """A row a job that others do as well: our time, and how many times longer they take."""
+    """One row per job that other libraries do as well: our time, and how many times longer they take."""
     rows = []
     for entry in beside_others(results):
         ours, *others = entry["contenders"]
@@ -149,8 +149,8 @@ def summary(results: Mapping[str, Any]) -> Table:
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    """All of it in Markdown: a table a job, who was absent, the aims."""
-    parts = [setting(results)]
+    """The results in Markdown: a summary, one table per job, the libraries that are not installed, the aims."""
+    parts = [setting(results), summary(results).markdown()]
     parts += ["Peers: " + ", ".join(f"{name} {version}" for name, version in results["peers"].items()) + "."]
     for entry in results["jobs"]:
         parts += [f"**{heading(entry)}** (`halfseen bench {entry['name']}`)", job_table(entry).markdown()]
@@ -271,10 +271,8 @@ def write_documents(folder: Path, root: Path = ROOT) -> None:
     results = json.loads(source.read_text())
     if results["quick"]:
         raise HalfseenError(f"folder: expected the results of a whole run, got '{folder}', a run with --quick")
-    contents = {"docs/performance.md": markdown(results), "README.md": summary(results).markdown()}
-    pages = {name: between_markers((root / name).read_text(), content, name) for name, content in contents.items()}
-    for name, page in pages.items():
-        (root / name).write_text(page)
+    page = root / "docs/performance.md"
+    page.write_text(between_markers(page.read_text(), markdown(results), "docs/performance.md"))
     shutil.copyfile(folder / "bench.png", root / "docs/figures/bench.png")
 
 
