@@ -19,7 +19,7 @@ from typing import Any
 from halfseen.cli.terminal import print_table
 from halfseen.errors import HalfseenError
 from halfseen.reports.files import staged, write_json
-from halfseen.reports.tables import Table
+from halfseen.reports.tables import Table, wrap_prose
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS, THEIRS, BASELINE = "#c2410c", "#64748b", "#cbd5e1"
@@ -150,12 +150,14 @@ def summary(results: Mapping[str, Any]) -> Table:
 
 def markdown(results: Mapping[str, Any]) -> str:
     """The results in Markdown: a summary, one table per job, the libraries that are not installed, the aims."""
-    parts = [setting(results), summary(results).markdown()]
-    parts += ["Peers: " + ", ".join(f"{name} {version}" for name, version in results["peers"].items()) + "."]
+    parts = [wrap_prose(setting(results)), summary(results).markdown()]
+    peers = ", ".join(f"{name} {version}" for name, version in results["peers"].items())
+    parts += [wrap_prose(f"Peers: {peers}.")]
     for entry in results["jobs"]:
-        parts += [f"**{heading(entry)}** (`halfseen bench {entry['name']}`)", job_table(entry).markdown()]
+        title = f"**{heading(entry)}** (`halfseen bench {entry['name']}`)"
+        parts += [wrap_prose(title), job_table(entry).markdown()]
     if absent := absentees(results):
-        parts += ["Not in the tables:", "\n".join(f"* {line}" for line in absent)]
+        parts += ["Not in the tables:", wrap_prose("\n".join(f"* {line}" for line in absent))]
     if (wanted := aims_table(results)).rows:
         parts += ["**The aims**", wanted.markdown()]
     return "\n\n".join(parts)
@@ -250,7 +252,7 @@ def save(results: Mapping[str, Any], folder: Path) -> list[Path]:
 
 def markers(subject: str) -> tuple[str, str]:
     """Link definitions, which no reader of a page sees."""
-    return f"[//]: # ({subject}: begin)", f"[//]: # ({subject}: end)"
+    return f"[{subject}: begin]: #", f"[{subject}: end]: #"
 
 
 def between_markers(text: str, content: str, name: str, *, subject: str = "bench") -> str:

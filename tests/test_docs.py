@@ -67,3 +67,14 @@ def test_what_documents_install_is_the_clone_with_extras_that_exist():
         asked = re.fullmatch(r"pip install (?:\.|'\.\[([a-z,]+)\]')\s*", line)
         assert asked, line
         assert set((asked[1] or "data").split(",")) <= set(extras), line
+
+
+def test_prose_wraps_at_100_columns():
+    too_long = []
+    for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = re.sub(r"^```.*?^```", lambda code: "\n" * code[0].count("\n"), page.read_text(), flags=re.DOTALL | re.M)
+        for number, line in enumerate(text.splitlines(), start=1):
+            not_prose = re.match(r"    |\||#|!\[|\[!\[|[-*\s]*\[[^]]*\]\(\S*\)\S*$|\[[^]]*\]: ", line)
+            if len(line) > 100 and not not_prose:
+                too_long.append(f"{page.relative_to(ROOT)}, line {number}: {len(line)} columns")
+    assert not too_long, "\n".join(too_long)

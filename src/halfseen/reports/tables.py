@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from statistics import median_low
@@ -429,17 +430,17 @@ def leaderboard_markdown(summary: Summary, command: str | None, batch: int) -> s
     failures = failure_lines(summary)
     parts = [
         "# Leaderboard",
-        leaderboard_statement(summary),
+        wrap_prose(leaderboard_statement(summary)),
         *(["Made by", f"    {command}"] if command else []),
-        f"Versions: {versions_and_time(summary)}",
+        wrap_prose(f"Versions: {versions_and_time(summary)}"),
         "## All worlds",
-        matrix_note(summary),
+        wrap_prose(matrix_note(summary)),
         _agents_markdown(matrix),
         *(["## Failures", _bullets(failures)] if failures else []),
         "## What each agent is told",
         _agents_markdown(Table(facts)),
         "## How to read the figures",
-        _bullets(f"**{name}**: {meaning}" for name, meaning in column_notes(summary, batch).items()),
+        wrap_prose(_bullets(f"**{name}**: {meaning}" for name, meaning in column_notes(summary, batch).items())),
     ]
     for world in summary["worlds"]:
         parts += [f"## {world}", _agents_markdown(world_table(summary, world))]
@@ -454,6 +455,21 @@ def _agents_markdown(table: Table) -> str:
 
 def _bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"* {line}" for line in lines)
+
+
+def wrap_prose(text: str) -> str:
+    """Return Markdown in which every line, a paragraph or a bullet, is wrapped at 100 columns."""
+    wrapped = (
+        textwrap.fill(
+            line,
+            100,
+            subsequent_indent="  " if line.startswith("* ") else "",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.splitlines()
+    )
+    return "\n".join(wrapped)
 
 
 # Off-policy evaluation
