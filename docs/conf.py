@@ -11,6 +11,7 @@ html_theme = "furo"
 html_title = f"halfseen {release}"
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
+default_role = "literal"  # single backquotes in docstrings are code
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
