@@ -4,7 +4,7 @@ BENCH := .venv-bench
 BIN := $(VENV)/bin
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: reproduce test test-all bench servers system-packages clean
+.PHONY: reproduce test test-all docs bench servers system-packages clean
 
 reproduce: $(VENV)/.experiments  ## the paper's experiment: figure, tables, verdicts in results/paper
 	$(BIN)/halfseen reproduce
@@ -21,6 +21,9 @@ test: $(VENV)/.test servers  ## style, types, layers, tests
 
 test-all: test  ## the same and the tests that take minutes
 	$(BIN)/python -m pytest -n 2 -m slow
+
+docs: $(VENV)/.docs  ## the documentation site in build/site, with the reference made from docstrings
+	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html docs build/site
 
 bench: $(BENCH)/.peers  ## us beside our peers, in an environment of its own; JOBS="em-2000 …" for some of it
 	$(BENCH)/bin/halfseen bench $(JOBS)
@@ -48,6 +51,10 @@ $(VENV)/.experiments: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
 	$(BIN)/python $(PIP_INSTALL) -e ".[test]"
 	touch $@ $(VENV)/.experiments
+
+$(VENV)/.docs: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
+	$(BIN)/python $(PIP_INSTALL) -e ".[docs]"
+	touch $@
 
 $(BENCH)/.peers: $(BENCH)/pyvenv.cfg pyproject.toml constraints.txt
 	$(BENCH)/bin/python $(PIP_INSTALL) -e ".[peers]"

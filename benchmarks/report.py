@@ -19,7 +19,7 @@ from typing import Any
 from halfseen.cli.terminal import print_table
 from halfseen.errors import HalfseenError
 from halfseen.reports.files import staged, write_json
-from halfseen.reports.tables import Table
+from halfseen.reports.tables import Table, wrap_prose
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS, THEIRS, BASELINE = "#c2410c", "#64748b", "#cbd5e1"
@@ -156,18 +156,14 @@ def summary(results: Mapping[str, Any]) -> Table:
 def markdown(results: Mapping[str, Any]) -> str:
     """Return a summary, one table per job, the libraries that were not measured, and the aims in Markdown."""
     versions = ", ".join(f"{name} {version}" for name, version in results["peers"].items())
-    parts = [_wrapped(setting(results)), summary(results).markdown(), _wrapped(f"Versions: {versions}.")]
+    parts = [wrap_prose(setting(results)), summary(results).markdown(), wrap_prose(f"Versions: {versions}.")]
     for entry in results["jobs"]:
-        parts += [_wrapped(f"**{heading(entry)}** (`halfseen bench {entry['name']}`)"), job_table(entry).markdown()]
+        parts += [wrap_prose(f"**{heading(entry)}** (`halfseen bench {entry['name']}`)"), job_table(entry).markdown()]
     if absent := absentees(results):
-        parts += ["Not in the tables:", "\n".join(f"* {line}" for line in absent)]
+        parts += ["Not in the tables:", wrap_prose("\n".join(f"* {line}" for line in absent))]
     if (wanted := aims_table(results)).rows:
         parts += ["**Aims**", wanted.markdown()]
     return "\n\n".join(parts)
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def draw(results: Mapping[str, Any], path: Path) -> None:
@@ -259,7 +255,7 @@ def save(results: Mapping[str, Any], folder: Path) -> list[Path]:
 
 def markers(subject: str) -> tuple[str, str]:
     """Return the begin and end markers. They are link definitions, which are not visible on the rendered page."""
-    return f"[//]: # ({subject}: begin)", f"[//]: # ({subject}: end)"
+    return f"[{subject}: begin]: #", f"[{subject}: end]: #"
 
 
 def between_markers(text: str, content: str, name: str, *, subject: str = "bench") -> str:

@@ -23,22 +23,28 @@ def test_code_in_documents_runs(page, tmp_path, monkeypatch):
     exec(compile(code, page.name, "exec"), {"__name__": "a_document"})
 
 
-def test_the_output_in_the_readme_is_the_output_of_its_example(capsys):
-    text = (ROOT / "README.md").read_text().partition("## Told nothing")[2]
+def test_the_results_page_shows_what_its_example_prints(capsys):
+    text = (ROOT / "docs/results.md").read_text()
     code, shown = re.search(r"```python\n(.*?)```\n\n((?:    [^\n]+\n)+)", text, flags=re.DOTALL).groups()
-    exec(compile(code, "README.md", "exec"), {"__name__": "a_document"})
+    exec(compile(code, "results.md", "exec"), {"__name__": "a_document"})
     assert capsys.readouterr().out.splitlines() == [line.strip() for line in shown.splitlines()]
 
 
 def test_the_reference_mentions_every_public_name():
-    text = (ROOT / "docs/reference.md").read_text()
-    for name in [*(f"hs.{name}" for name in hs.__all__), *(f"`{name}`" for name in [*hs.catalog(), *NAMED, *RECORDED])]:
-        assert name in text, name
+    text = "".join(page.read_text() for page in sorted((ROOT / "docs/reference").glob("*.md")))
+    for name in hs.__all__:
+        assert f"halfseen.{name}\n" in text, name
 
 
-def test_the_readme_lists_every_agent():
-    text = (ROOT / "README.md").read_text()
+def test_the_table_of_agents_has_every_agent():
+    text = (ROOT / "docs/agents.md").read_text()
     for name in hs.catalog():
+        assert f"`{name}`" in text, name
+
+
+def test_the_table_of_worlds_has_every_world():
+    text = (ROOT / "docs/worlds.md").read_text()
+    for name in [*NAMED, *RECORDED]:
         assert f"`{name}`" in text, name
 
 
@@ -63,3 +69,14 @@ def test_documents_install_the_clone_with_existing_extras():
         match = re.fullmatch(r"pip install (?:\.|'\.\[([a-z,]+)\]')\s*", line)
         assert match, line
         assert set((match[1] or "data").split(",")) <= set(extras), line
+
+
+def test_prose_wraps_at_100_columns():
+    too_long = []
+    for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = re.sub(r"^```.*?^```", lambda code: "\n" * code[0].count("\n"), page.read_text(), flags=re.DOTALL | re.M)
+        for number, line in enumerate(text.splitlines(), start=1):
+            not_prose = re.match(r"    |\||#|!\[|\[!\[|[-*\s]*\[[^]]*\]\(\S*\)\S*$|\[[^]]*\]: ", line)
+            if len(line) > 100 and not not_prose:
+                too_long.append(f"{page.relative_to(ROOT)}, line {number}: {len(line)} columns")
+    assert not too_long, "\n".join(too_long)

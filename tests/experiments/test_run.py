@@ -185,8 +185,8 @@ def test_what_an_agent_finds_out_by_itself_it_is_not_told(monkeypatch, options, 
 
 
 def test_results_are_asked_for_by_name(result):
-    with pytest.raises(hs.HalfseenError, match="There is no world 'foggy'. Did you mean 'fog'"):
+    with pytest.raises(hs.HalfseenError, match=r"There is no world 'foggy'. Did you mean 'fog'"):
         result.total_regret("foggy", "kf-ts")
-    with pytest.raises(hs.HalfseenError, match="There is no agent 'kfts'. Did you mean 'kf-ts'"):
+    with pytest.raises(hs.HalfseenError, match=r"There is no agent 'kfts'. Did you mean 'kf-ts'"):
         result.total_regret("fog", "kfts")
     assert "keyhole" in repr(result)
