@@ -192,7 +192,8 @@ def served(database: str) -> Iterator[int]:
 def postgres() -> Iterator[str | None]:
     """The address of a database on a server of our own; None where there is no PostgreSQL."""
     try:
-        from tests.postgres_server import Server
+        sys.path.append(str(Path(__file__).parents[1] / "tests"))
+        from postgres_server import Server
 
         server = Server()
     except BaseException as error:  # pytest's own kind of failure is no Exception
