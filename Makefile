@@ -4,12 +4,12 @@ BENCH := .venv-bench
 BIN := $(VENV)/bin
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: reproduce test test-all docs bench servers system-packages clean
+.PHONY: reproduce test test-all docs bench programs system-packages clean
 
-reproduce: $(VENV)/.experiments  ## the paper's experiment: figure, tables, verdicts in results/paper
+reproduce: $(VENV)/.experiments  ## run the paper's experiment and write figure, tables and verdicts to results/paper
 	$(BIN)/halfseen reproduce
 
-test: $(VENV)/.test servers  ## style, types, layers, tests
+test: $(VENV)/.test programs  ## check style, types and layers, run the tests that take seconds, report the coverage
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -17,26 +17,30 @@ test: $(VENV)/.test servers  ## style, types, layers, tests
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/pre-commit validate-config
 	HALFSEEN_QUIET=1 $(BIN)/halfseen warmup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --cov --cov-report=
+	@echo "Coverage: the files in which less than 80 % of the lines ran, and the total"
+	@$(BIN)/coverage report | awk '/^TOTAL/ || /%$$/ && $$NF + 0 < 80'
 
-test-all: test  ## the same and the tests that take minutes
+test-all: test  ## the same, then the tests that take minutes
 	$(BIN)/python -m pytest -n 2 -m slow
 
-docs: $(VENV)/.docs  ## the documentation site in build/site, with the reference made from docstrings
+docs: $(VENV)/.docs  ## build the documentation site in build/site
 	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html docs build/site
 
-bench: $(BENCH)/.peers  ## us beside our peers, in an environment of its own; JOBS="em-2000 …" for some of it
+bench: $(BENCH)/.peers  ## compare with other libraries, in a separate environment; JOBS="em-2000 …" chooses jobs
 	$(BENCH)/bin/halfseen bench $(JOBS)
 
-servers:  # what the tests start themselves and pip does not have
-	@{ command -v chromium && { command -v postgres || ls /usr/lib/postgresql/*/bin/postgres; }; } >/dev/null 2>&1 || $(MAKE) system-packages
+# The tests leave out what needs a missing program, or fail if CI is set. See tests/programs.py.
+programs: $(VENV)/.test  ## as root on Debian, install the programs that the tests start, if they are missing
+	@$(BIN)/python tests/programs.py || \
+	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then $(MAKE) system-packages || true; fi
 
-system-packages:  ## a PostgreSQL server and a browser for the tests to start; Debian, as root
+system-packages:  ## install a PostgreSQL server and Chromium, as root on Debian
 	apt-get update --quiet
 	apt-get install --yes --quiet --no-install-recommends postgresql chromium
 
 clean:
-	rm -rf $(VENV) $(BENCH) build dist
+	rm -rf $(VENV) $(BENCH) build dist .coverage*
 
 $(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(VENV)

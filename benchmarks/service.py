@@ -192,7 +192,8 @@ def served(database: str) -> Iterator[int]:
 def postgres() -> Iterator[str | None]:
     """Yield the address of a database on a new PostgreSQL server, or None if PostgreSQL is not installed."""
     try:
-        from tests.postgres_server import Server
+        sys.path.append(str(Path(__file__).parents[1] / "tests"))
+        from postgres_server import Server
 
         server = Server()
     except BaseException as error:  # pytest's exceptions are not subclasses of Exception

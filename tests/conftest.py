@@ -1,10 +1,27 @@
-"""Properties are checked on the same examples every time: a failure is the change's, not the day's."""
+"""Fixtures that several test files use. Hypothesis checks the same examples in every run."""
 
+from browser import browser, open_page, page, pages_by_device
 from hypothesis import settings
 from postgres_server import database, postgres, server
+from programs import pytest_collection_modifyitems, pytest_terminal_summary, pytest_testnodedown
 from service.served import http, service
 
-__all__ = ["database", "http", "postgres", "server", "service"]
+__all__ = [
+    "browser",
+    "database",
+    "http",
+    "open_page",
+    "page",
+    "pages_by_device",
+    "postgres",
+    "pytest_collection_modifyitems",
+    "pytest_terminal_summary",
+    "pytest_testnodedown",
+    "server",
+    "service",
+]
+
+pytest_plugins = ["pytester"]
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")

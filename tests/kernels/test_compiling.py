@@ -26,7 +26,9 @@ NO_FOLDER = f"{__file__}/cache"  # a file cannot contain a folder
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    inherited = {key: value for key, value in os.environ.items() if key not in (QUIET, CACHE_DIR)}
+    # Coverage would write files, which a full disk refuses.
+    left_out = (QUIET, CACHE_DIR, "COVERAGE_PROCESS_CONFIG")
+    inherited = {key: value for key, value in os.environ.items() if key not in left_out}
     return subprocess.run(
         [sys.executable, "-c", code], env=inherited | environment, capture_output=True, text=True, check=False
     )

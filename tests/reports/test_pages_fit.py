@@ -1,31 +1,22 @@
-"""Pages of an evaluation and of an examination in a real browser: all of it in view, on a desk and on a phone."""
+"""The pages of an evaluation and of an examination in Chromium: they fit the screens of desktops and phones."""
 
-import base64
 from io import BytesIO
 
 import numpy as np
 import pytest
 from benchmarks.evaluation import World
 from PIL import Image
-from service.chromium import Chromium
 
 import halfseen as hs
 
-WIDE, PHONE = 1280, 390
+DESKTOP, PHONE = 1280, 390
 FITS = "(() => { const box = document.querySelector('%s'); return box.scrollWidth <= box.clientWidth; })()"
 TABLE, PICTURE = ".scroll:has(table.stacked)", "figure .card"
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    found = Chromium(tmp_path_factory.mktemp("chromium"))
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """With columns as wide as they get: long names, many digits, negative ends."""
+    """Save both pages with columns as wide as possible: long names, many digits, negative limits."""
     folder = tmp_path_factory.mktemp("pages")
     log = World().log(400, seed=1)
     log["reward"] = 0.01 * log["reward"] - 0.02
@@ -39,64 +30,63 @@ def pages(tmp_path_factory):
     return {name: f"file://{folder / name / name}.html" for name in ("evaluation", "health")}
 
 
-@pytest.mark.parametrize("width", [WIDE, PHONE])
+def screenshot(page):
+    """Return the lightness of every pixel of the whole page, from 0 to 255."""
+    return np.asarray(Image.open(BytesIO(page.screenshot(full_page=True))).convert("L"))
+
+
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
 @pytest.mark.parametrize("name", ["evaluation", "health"])
-def test_the_first_table_and_the_picture_are_in_view(browser, pages, name, width):
-    browser.look(width=width)
-    browser.open(pages[name])
-    assert browser.run("document.documentElement.scrollWidth") <= width
-    assert browser.run(FITS % TABLE)
-    assert browser.run(FITS % PICTURE)
-    last = "uncovered" if name == "evaluation" else "verdict"
-    named = browser.run(
+def test_the_first_table_and_the_picture_need_no_scrolling(open_page, pages, name, width):
+    page = open_page(width)
+    page.goto(pages[name])
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(FITS % TABLE)
+    assert page.evaluate(FITS % PICTURE)
+    last_column = "uncovered" if name == "evaluation" else "verdict"
+    texts = page.evaluate(
         "[...document.querySelectorAll('table.stacked thead th, table.stacked td')].filter((one) => one.offsetParent)"
         ".flatMap((one) => [one.innerText, getComputedStyle(one, '::before').content])"
     )
-    assert any(last in said for said in named)
+    assert any(last_column in text for text in texts)
 
 
 @pytest.mark.parametrize("name", ["evaluation", "health"])
-def test_a_phone_gets_the_picture_with_its_panels_below_each_other(browser, pages, name):
+def test_on_a_phone_the_panels_of_the_picture_are_below_each_other(open_page, pages, name):
     shapes = {}
-    for width in (WIDE, PHONE):
-        browser.look(width=width)
-        browser.open(pages[name])
-        shapes[width] = browser.run("(({width, height}) => height / width)(document.querySelector('figure img'))")
-    assert shapes[WIDE] < 0.7
+    for width in (DESKTOP, PHONE):
+        page = open_page(width)
+        page.goto(pages[name])
+        shapes[width] = page.evaluate("(({width, height}) => height / width)(document.querySelector('figure img'))")
+    assert shapes[DESKTOP] < 0.7
     assert shapes[PHONE] > 1.1
 
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("name", ["evaluation", "health"])
-def test_pictures_are_as_dark_as_the_page(browser, pages, name, dark, tmp_path):
-    browser.look(width=WIDE, dark=dark)
-    browser.open(pages[name])
-    browser.screenshot(tmp_path / "page.png")
-    box = browser.run("document.querySelector('figure img').getBoundingClientRect().toJSON()")
-    shown = Image.open(BytesIO((tmp_path / "page.png").read_bytes())).convert("L")
-    picture = np.asarray(shown.crop((box["x"], box["y"], box["right"], box["bottom"])))
-    assert (np.median(picture) < 60) == dark  # what is behind
-    if name == "health":  # the grey bands, of what a right model does, can be told from what is behind them
-        grey, off = np.unique(np.abs(picture.astype(int) - int(np.median(picture))), return_counts=True)
-        assert 0.01 * picture.size < off[(grey >= 12) & (grey <= 40)].max()
+def test_pictures_are_dark_on_a_dark_page(open_page, pages, name, dark):
+    page = open_page(DESKTOP, dark=dark)
+    page.goto(pages[name])
+    box = page.locator("figure img").bounding_box()
+    left, top = int(box["x"]), int(box["y"])
+    picture = screenshot(page)[top : top + int(box["height"]), left : left + int(box["width"])]
+    background = float(np.median(picture))
+    assert (background < 60) == dark
+    if name == "health":  # the grey bands, which a correct model stays within, differ from the background
+        difference, pixels = np.unique(np.abs(picture.astype(int) - int(background)), return_counts=True)
+        assert 0.01 * picture.size < pixels[(difference >= 12) & (difference <= 40)].max()
     ink = picture.max() if dark else picture.min()
-    assert abs(float(ink) - float(np.median(picture))) > 180
+    assert abs(float(ink) - background) > 180
 
 
-def test_what_scrolls_shows_that_there_is_more(browser, pages):
-    """The table of sensors on a phone: a shadow at the right until it has been scrolled to the end."""
+def test_a_table_that_scrolls_has_a_shadow_until_its_end(open_page, pages):
+    """On a phone the table of sensors has a shadow at the right until it is scrolled to its end."""
     edges = []
-    browser.look(width=PHONE, height=6000)
-    browser.open(pages["health"])
+    page = open_page(PHONE, height=6000)
+    page.goto(pages["health"])
     box = "[...document.querySelectorAll('.scroll')].find((one) => one.scrollWidth > one.clientWidth)"
     for left in (0, 10_000):
-        place = browser.run(f"({box}.scrollLeft = {left}, {box}.getBoundingClientRect().toJSON())")
-        picture = browser.send("Page.captureScreenshot", captureBeyondViewport=True, format="png")["data"]
-        edges.append(edge_of(picture, place))
+        place = page.evaluate(f"({box}.scrollLeft = {left}, {box}.getBoundingClientRect().toJSON())")
+        rows, last_column = slice(int(place["top"]) + 2, int(place["bottom"]) - 2), int(place["right"]) - 2
+        edges.append(float(np.median(screenshot(page)[rows, last_column])))
     assert edges[0] < edges[1] - 15
-
-
-def edge_of(picture, place):
-    """How light the rightmost column of a box is."""
-    shown = np.asarray(Image.open(BytesIO(base64.b64decode(picture))).convert("L"))
-    return float(np.median(shown[int(place["top"]) + 2 : int(place["bottom"]) - 2, int(place["right"]) - 2]))

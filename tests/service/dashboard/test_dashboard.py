@@ -2,13 +2,15 @@
 
 import gzip
 import os
+import re
 import time
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
-from service.chromium import Chromium
+from browser import browser_errors
+from playwright.sync_api import expect
 from service.dashboard_app import served
 
 from halfseen.journal.journal import Token
@@ -18,6 +20,7 @@ from halfseen.service.schemas import DecisionRequest, RewardRequest, StreamSpec
 SCREENSHOTS = os.environ.get("HALFSEEN_SCREENSHOTS")  # a folder in which pictures of the pages are saved
 READER = Token("1", "reader", b"", ["read"], None, 0)
 ONE_STREAM = Token("2", "one", b"", ["read"], ["mine"], 0)
+OPEN_DETAILS = "document.querySelectorAll('details').forEach((details) => { details.open = true; })"
 
 
 @pytest.fixture(scope="module")
@@ -26,20 +29,17 @@ def service(tmp_path_factory):
         yield found
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    found = Chromium(tmp_path_factory.mktemp("chromium"))
-    yield found
-    found.close()
-
-
 @pytest.fixture
-def page(browser):
-    """An empty page in a wide window with light colours."""
-    browser.open("about:blank")
-    browser.set_display(width=1280)
-    browser.events.clear()
-    return browser
+def requested(page):
+    """Collect the addresses that the page requests."""
+    urls = []
+
+    def collect(request):
+        urls.append(request.url)
+
+    page.on("request", collect)
+    yield urls
+    page.remove_listener("request", collect)
 
 
 def create(service, name, **options):
@@ -78,137 +78,131 @@ def get(service, path, **options):
 # ---------------------------------------------------------------------- the page
 
 
-def test_new_streams_appear_and_charts_are_updated(service, page):
-    page.open(service.url)
-    page.wait_for("document.querySelector('.lead')?.textContent === 'There are no streams yet.'")
-    assert "curl" in page.run("document.querySelector('pre').innerText")
+def test_new_streams_appear_and_charts_are_updated(service, page, requested):
+    page.goto(service.url)
+    expect(page.locator(".lead")).to_have_text("There are no streams yet.")
+    assert "curl" in page.inner_text("pre")
     create(service, "prices")
-    page.wait_for("document.querySelector('.streams a')?.textContent === 'prices'")
+    expect(page.locator(".streams a")).to_have_text("prices")  # without a reload
 
-    page.run("document.querySelector('.streams a').click()")
-    page.wait_for("document.querySelector('h1').textContent === 'prices'")
-    page.wait_for("document.body.innerText.includes('There are no rewards yet')")
-    assert "/v1/streams/prices/rewards" in page.run("document.body.innerText")
+    page.locator(".streams a").click()
+    expect(page.locator("h1")).to_have_text("prices")
+    expect(page.get_by_text("There are no rewards yet")).to_be_visible()
+    assert "/v1/streams/prices/rewards" in page.inner_text("body")
 
     play(service, "prices", 300, unrewarded=2)
-    drawn = "document.querySelector('.chart .scatterlayer .lines path')?.getAttribute('d')"
-    first = page.wait_for(drawn)
-    assert page.wait_for("document.querySelectorAll('.chart .main-svg').length") >= 10
+    line = page.locator(".chart .scatterlayer .lines path").first
+    expect(line).to_have_attribute("d", re.compile("."))
+    shape = line.get_attribute("d")
+    expect(page.locator(".chart .main-svg").nth(9)).to_be_attached()
     play(service, "prices", 300, unrewarded=2, seed=1)
-    page.wait_for(f"{drawn} !== {first!r}")
-    page.wait_for("document.querySelector('.tiles dd span').textContent === '600'")
-    label = page.run("document.querySelector('.chart[role=img]').getAttribute('aria-label')")
+    expect(line).not_to_have_attribute("d", shape)
+    expect(page.locator(".tiles dd span").first).to_have_text("600")
+    label = page.locator(".chart[role=img]").first.get_attribute("aria-label")
     assert label.startswith("Rewards: mean ")
     assert "after 576 rewards" in label
-    assert page.console_errors() == []
-    assert all(url.startswith(service.url) for url in page.requests()), "a request to another site"
+    assert browser_errors(page) == []
+    assert requested
+    assert all(url.startswith(service.url) for url in requested), "a request to another site"
 
 
 def test_tables_contain_the_numbers_of_the_charts(service, page):
     create(service, "tables")
     play(service, "tables", 200, unrewarded=5)
-    page.open(service.url + "/#/streams/tables")
-    page.wait_for("document.querySelectorAll('details:not([hidden]) .scroll').length >= 5")
-    page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    page.wait_for("[...document.querySelectorAll('.card')].every((card) => card.querySelector('tbody tr'))")
-    sizes = page.run(
+    page.goto(service.url + "/#/streams/tables")
+    expect(page.locator("details:not([hidden]) .scroll").nth(4)).to_be_attached()
+    page.evaluate(OPEN_DETAILS)
+    expect(page.locator(".card").filter(has_not=page.locator("tbody tr"))).to_have_count(0)
+    sizes = page.evaluate(
         "[...document.querySelectorAll('.card')].map((card) => [card.querySelector('h2').textContent, "
         "card.querySelectorAll('tbody tr').length, card.querySelectorAll('tbody th[scope=row]').length])"
     )
-    by_title = {title: (rows, heads) for title, rows, heads in sizes}
-    found = get(service, "/v1/streams/tables/series").json()
-    assert by_title["Rewards"][0] == len(found["rewards"]["round"])
+    by_title = {title: (rows, row_headings) for title, rows, row_headings in sizes}
+    series = get(service, "/v1/streams/tables/series").json()
+    assert by_title["Rewards"][0] == len(series["rewards"]["round"])
     assert by_title["Estimated context"][0] == 200
-    assert by_title["Share of each arm"][0] == len(found["arms"]["round"]) + 1
+    assert by_title["Share of each arm"][0] == len(series["arms"]["round"]) + 1
     assert by_title["Waiting for rewards"][0] == 7 + 20
-    assert all(rows == heads > 0 for rows, heads in by_title.values())
+    assert all(rows == row_headings > 0 for rows, row_headings in by_title.values())
 
 
 def test_a_coordinate_of_the_context_can_be_chosen(service, page):
     create(service, "coordinates")
     play(service, "coordinates", 200)
-    page.open(service.url + "/#/streams/coordinates")
-    page.wait_for("document.querySelectorAll('#coordinate option').length === 3")
-    assert page.run("[...document.querySelectorAll('#coordinate option')].map((one) => one.text)") == [
-        "demand", "rain", "hidden 1",
-    ]  # fmt: skip
-    page.run(
-        "{ const s = document.querySelector('#coordinate'); s.value = '2'; s.dispatchEvent(new Event('change')); }"
-    )
-    page.wait_for("document.querySelector('[aria-label^=\"Estimated context: hidden 1\"]') !== null")
+    page.goto(service.url + "/#/streams/coordinates")
+    expect(page.locator("#coordinate option")).to_have_text(["demand", "rain", "hidden 1"])
+    page.locator("#coordinate").select_option("2")
+    expect(page.locator('[aria-label^="Estimated context: hidden 1"]')).to_be_attached()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_page_fits_the_screen_and_has_enough_contrast(service, page, tmp_path, width, dark):
+def test_the_page_fits_the_screen_and_has_enough_contrast(service, open_page, tmp_path, width, dark):
     create(service, "offers")
     if service.call(service.engine.stream("offers")).decisions == 0:
         play(service, "offers", 1500, unrewarded=2)
-    page.set_display(width=width, dark=dark)
-    listed = "document.querySelector('.streams a') !== null"
-    drawn = "document.querySelectorAll('.main-svg').length >= 10"
-    for where, ready in (("", listed), ("streams/offers", drawn)):
-        page.open(f"{service.url}/#/{where}")
-        page.wait_for(ready)
-        assert page.run("document.documentElement.scrollWidth <= innerWidth"), "the page is too wide"
-        outside = (
+    page = open_page(width, dark=dark)
+    for path, ready in (("", page.locator(".streams a").first), ("streams/offers", page.locator(".main-svg").nth(9))):
+        page.goto(f"{service.url}/#/{path}")
+        expect(ready).to_be_attached()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page is too wide"
+        too_wide = (
             "[...document.querySelectorAll('.card, .tiles div, .main-svg, button, h1')].filter((one) => "
             "one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 80))"
         )
-        assert page.run(outside) == []
-        folder = Path(SCREENSHOTS) if SCREENSHOTS else tmp_path
-        page_name = where.partition("/")[0] or "overview"
-        picture = folder / f"dashboard-{page_name}-{width}-{'dark' if dark else 'light'}.png"
-        time.sleep(3.0 if SCREENSHOTS else 0.3)
-        page.screenshot(picture)
-        assert picture.stat().st_size > 10_000
-    worst = page.run(_CONTRAST)
-    assert worst["ratio"] >= 4.5, worst
-    assert page.console_errors() == []
+        assert page.evaluate(too_wide) == []
+        page_name = path.partition("/")[0] or "overview"
+        file = Path(SCREENSHOTS or tmp_path) / f"dashboard-{page_name}-{width}-{'dark' if dark else 'light'}.png"
+        page.wait_for_timeout(3000 if SCREENSHOTS else 300)
+        page.screenshot(path=file, full_page=True)
+        assert file.stat().st_size > 10_000
+    lowest = page.evaluate(LOWEST_CONTRAST)
+    assert lowest["ratio"] >= 4.5, lowest
+    assert browser_errors(page) == []
 
 
-# The lowest contrast between a text and its background, in HTML and in charts. WCAG requires 4.5.
-_CONTRAST = """(() => {
-  const parts = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
+# The lowest contrast between a text and its background, in HTML and in charts. WCAG requires at least 4.5.
+LOWEST_CONTRAST = """(() => {
+  const channels = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
   const linear = (c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-  const light = ([r, g, b]) => [r, g, b].map((c) => linear(c / 255))
+  const luminance = ([r, g, b]) => [r, g, b].map((c) => linear(c / 255))
     .reduce((sum, c, at) => sum + c * [0.2126, 0.7152, 0.0722][at], 0);
-  const ground = (one) => {
-    for (let at = one; at; at = at.parentElement) {
-      const found = parts(getComputedStyle(at).backgroundColor);
-      if (found.length === 3 || found[3] === 1) return found;
+  const background = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = channels(getComputedStyle(at).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return colour;
     }
     return [255, 255, 255];
   };
-  let worst = { ratio: 99 };
-  for (const one of document.querySelectorAll('body *')) {
-    const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-    if (!own || !one.getClientRects().length || one.closest('.skip') || one.closest('noscript')) continue;
-    const style = getComputedStyle(one);
-    const ink = light(parts(one instanceof SVGElement ? style.fill : style.color));
-    const [a, b] = [ink, light(ground(one))].sort((x, y) => y - x);
-    const ratio = (a + 0.05) / (b + 0.05);
-    if (ratio < worst.ratio) worst = { ratio, text: one.textContent.slice(0, 60) };
+  let lowest = { ratio: 99 };
+  for (const element of document.querySelectorAll('body *')) {
+    const hasText = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!hasText || !element.getClientRects().length || element.closest('.skip, noscript')) continue;
+    const style = getComputedStyle(element);
+    const text = luminance(channels(element instanceof SVGElement ? style.fill : style.color));
+    const [high, low] = [text, luminance(background(element))].sort((x, y) => y - x);
+    const ratio = (high + 0.05) / (low + 0.05);
+    if (ratio < lowest.ratio) lowest = { ratio, text: element.textContent.slice(0, 60) };
   }
-  return worst;
+  return lowest;
 })()"""
 
 
 def test_the_page_can_be_used_with_the_keyboard(service, page):
     create(service, "keys")
     play(service, "keys", 100)
-    page.open(service.url + "/#/streams/keys")
-    page.wait_for("document.querySelectorAll('details:not([hidden]) summary').length >= 4")
-    page.run("document.activeElement.blur()")
-    where = (
+    page.goto(service.url + "/#/streams/keys")
+    expect(page.locator("details:not([hidden]) summary").nth(3)).to_be_attached()
+    page.evaluate("document.activeElement.blur()")
+    focused = (
         "(() => { const one = document.activeElement; const style = getComputedStyle(one);"
         " return [one.textContent.trim().slice(0, 20) || one.id, style.outlineStyle, style.outlineWidth]; })()"
     )
     visited = []
     for _ in range(30):
-        page.press("Tab")
-        name, outline, thickness = page.run(where)
-        if not page.run("document.activeElement !== document.body"):
+        page.keyboard.press("Tab")
+        name, outline, thickness = page.evaluate(focused)
+        if not page.evaluate("document.activeElement !== document.body"):
             break
         visited.append(name)
         assert (outline, thickness) == ("solid", "3px"), f"the focus is not visible on {name}"
@@ -216,78 +210,95 @@ def test_the_page_can_be_used_with_the_keyboard(service, page):
     assert visited.count("Table") >= 4
     assert "Facts" in visited, "the keyboard focus does not reach the end of the page"
 
-    page.run("document.querySelector('.skip').focus()")
-    page.press("Enter")
-    assert page.run("document.activeElement.id") == "main"
-    assert page.run("location.hash") == "#/streams/keys", "the skip link has changed the page"
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    assert page.evaluate("location.hash") == "#/streams/keys", "the skip link has changed the page"
 
-    page.run("document.querySelector('#token-toggle').focus()")
-    page.press("Enter")
-    page.wait_for("document.activeElement.id === 'token'")
-    page.press("Escape")
-    assert page.run("document.activeElement.id") == "token-toggle"
-    assert page.run("document.querySelector('#token-panel').hidden")
+    page.locator("#token-toggle").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#token")).to_be_focused()
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.id") == "token-toggle"
+    assert page.locator("#token-panel").is_hidden()
 
 
 @pytest.mark.slow
-def test_the_page_sends_no_requests_while_hidden_or_paused(service, page):
+def test_the_page_sends_no_requests_while_hidden_or_paused(service, page, requested):
     create(service, "rest")
-    page.open(service.url + "/#/streams/rest")
-    page.wait_for("document.querySelector('#status').textContent.startsWith('Updated')")
+    page.goto(service.url + "/#/streams/rest")
+    expect(page.locator("#status")).to_have_text(re.compile("^Updated"))
 
-    def count_requests(seconds, after="1"):
-        page.events.clear()
-        page.run(after)
-        time.sleep(seconds)
-        return sum("/series" in url for url in page.requests())
+    def count_requests(seconds, script="1"):
+        requested.clear()
+        page.evaluate(script)
+        page.wait_for_timeout(1000 * seconds)
+        return sum("/series" in url for url in requested)
 
-    hidden = "Object.defineProperty(document, 'hidden', {{ get: () => {}, configurable: true }})"
-    changed = "document.dispatchEvent(new Event('visibilitychange'))"
+    click_pause = "document.querySelector('#pause').click()"
+    set_hidden = (
+        "Object.defineProperty(document, 'hidden', {{ get: () => {}, configurable: true }});"
+        " document.dispatchEvent(new Event('visibilitychange'))"
+    )
     assert count_requests(4.5) >= 2
-    count_requests(0.3, "document.querySelector('#pause').click()")
+    count_requests(0.3, click_pause)
     assert count_requests(4.5) == 0
-    assert page.run("document.querySelector('#pause').getAttribute('aria-pressed')") == "true"
-    assert count_requests(1.0, "document.querySelector('#pause').click()") >= 1
-    count_requests(0.3, f"{hidden.format('true')}; {changed}")
+    assert page.get_attribute("#pause", "aria-pressed") == "true"
+    assert count_requests(1.0, click_pause) >= 1
+    count_requests(0.3, set_hidden.format("true"))
     assert count_requests(4.5) == 0
-    assert count_requests(1.0, f"{hidden.format('false')}; {changed}") >= 1
+    assert count_requests(1.0, set_hidden.format("false")) >= 1
 
 
-def test_the_token_is_stored_in_one_tab_only(tmp_path, page):
+def test_the_token_is_stored_in_one_tab_only(tmp_path, page, requested):
     with served(tmp_path / "journal.db", secrets={"secret": READER}, identify=False) as service:
         create(service, "guarded")
-        page.open(service.url)
-        page.wait_for("!document.querySelector('#token-panel').hidden")
-        page.wait_for("document.querySelector('#error-text').textContent.includes('requires a token')")
-        assert "guarded" not in page.run("document.body.innerText")
-        page.run("document.querySelector('#token').value = ' secret '")
-        page.run("document.querySelector('#token-panel').requestSubmit()")
-        page.wait_for("document.querySelector('.streams a')?.textContent === 'guarded'")
-        assert page.run("document.querySelector('#error').hidden")
-        assert page.run("JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie])") == (
-            '[{"halfseen-token":"secret"},{},""]'
-        )
-        assert all("secret" not in url for url in page.requests())
-        page.run("document.querySelector('#token-forget').click()")
-        page.wait_for("!document.querySelector('#error').hidden")
-        assert page.run("sessionStorage.length") == 0
+        page.goto(service.url)
+        expect(page.locator("#token-panel")).to_be_visible()
+        expect(page.locator("#error-text")).to_contain_text("requires a token")
+        assert "guarded" not in page.inner_text("body")
+        page.locator("#token").fill(" secret ")
+        page.get_by_role("button", name="Use it").click()
+        expect(page.locator(".streams a")).to_have_text("guarded")
+        assert page.locator("#error").is_hidden()
+        assert page.evaluate("[{...sessionStorage}, {...localStorage}, document.cookie]") == [
+            {"halfseen-token": "secret"}, {}, "",
+        ]  # fmt: skip
+        assert requested
+        assert all("secret" not in url for url in requested)
+        page.locator("#token-toggle").click()
+        page.get_by_role("button", name="Forget it").click()
+        expect(page.locator("#error")).to_be_visible()
+        assert page.evaluate("sessionStorage.length") == 0
 
 
 def test_the_page_tries_again_if_the_service_does_not_answer(tmp_path, page):
     with served(tmp_path / "journal.db", identify=False) as service:
         create(service, "going")
-        page.open(service.url + "/#/streams/going")
-        page.wait_for("document.querySelector('#status').textContent.startsWith('Updated')")
-    page.wait_for("document.querySelector('#error-text').textContent.startsWith('The service does not answer.')")
-    assert "Trying again in" in page.run("document.querySelector('#error-text').textContent")
-    assert page.run("document.querySelector('h1').textContent") == "going", "the page has lost its content"
+        page.goto(service.url + "/#/streams/going")
+        expect(page.locator("#status")).to_have_text(re.compile("^Updated"))
+    expect(page.locator("#error-text")).to_have_text(re.compile(r"^The service does not answer\."))
+    assert "Trying again in" in page.text_content("#error-text")
+    assert page.text_content("h1") == "going", "the page has lost its content"
 
 
 def test_the_name_of_an_unknown_stream_is_shown_as_text(service, page):
-    page.open(service.url + "/#/streams/%3Cimg%20src=x%3E")
-    page.wait_for("document.querySelector('#error-text').textContent.includes('There is no stream')")
-    assert page.run("document.querySelector('h1').textContent") == "<img src=x>"
-    assert page.run("document.querySelectorAll('img').length") == 0
+    page.goto(service.url + "/#/streams/%3Cimg%20src=x%3E")
+    expect(page.locator("#error-text")).to_contain_text("There is no stream")
+    assert page.text_content("h1") == "<img src=x>"
+    assert page.locator("img").count() == 0
+
+
+def test_the_page_of_an_unknown_stream_is_filled_when_the_stream_is_created(service, page):
+    page.goto(service.url + "/#/streams/yet-to-come")
+    expect(page.locator(".lead")).to_have_text("There is no stream with this name.")
+    visible = page.locator(".card, .tiles").filter(visible=True)
+    assert visible.count() == 0
+    assert "Loading" not in page.inner_text("main")
+    create(service, "yet-to-come")
+    page.locator("#retry").click()
+    expect(page.locator(".lead")).to_have_text("There are no decisions yet.")
+    assert visible.count() == 7
 
 
 def test_names_of_arms_and_features_are_shown_as_text(service, page):
@@ -295,19 +306,18 @@ def test_names_of_arms_and_features_are_shown_as_text(service, page):
     evil = '<img src=x onerror="document.title=1"><a href="javascript:alert(1)">x</a>'
     create(service, "evil", arms=[evil, "b"], observed=[evil, "y"])
     play(service, "evil", 100)
-    page.open(service.url + "/#/streams/evil")
-    page.wait_for("document.querySelectorAll('.main-svg').length >= 10")
-    page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    time.sleep(2.5)
-    assert page.run("document.title") == "evil – halfseen"
-    assert page.run("document.querySelectorAll('img').length") == 0
-    legends = page.run("[...document.querySelectorAll('.legend')].map((one) => one.textContent).join()")
-    assert evil in legends
+    page.goto(service.url + "/#/streams/evil")
+    expect(page.locator(".main-svg").nth(9)).to_be_attached()
+    page.evaluate(OPEN_DETAILS)
+    page.wait_for_timeout(2500)
+    assert page.title() == "evil – halfseen"
+    assert page.locator("img").count() == 0
+    assert evil in ",".join(page.locator(".legend").all_text_contents())
     links = (
         "[...document.querySelectorAll('a')].map((one) => one.getAttribute('href') ?? one.getAttribute('xlink:href'))"
     )
-    assert all(link.startswith(("#", "/docs")) for link in page.run(links))
-    assert page.console_errors() == []
+    assert all(link.startswith(("#", "/docs")) for link in page.evaluate(links))
+    assert browser_errors(page) == []
 
 
 # ---------------------------------------------------------------------- the routes
@@ -353,18 +363,6 @@ def test_invalid_query_parameters_are_refused(service, query):
     reply = get(service, f"/v1/streams/asked/series?{query}")
     assert reply.status_code == 422
     assert "expected an integer from" in reply.json()["error"]["message"]
-
-
-def test_the_page_of_an_unknown_stream_is_filled_when_the_stream_is_created(service, page):
-    page.open(service.url + "/#/streams/yet-to-come")
-    page.wait_for("document.querySelector('.lead').textContent === 'There is no stream with this name.'")
-    shown = "[...document.querySelectorAll('.card, .tiles')].filter((one) => one.checkVisibility()).length"
-    assert page.run(shown) == 0
-    assert "Loading" not in page.run("document.querySelector('main').innerText")
-    create(service, "yet-to-come")
-    page.run("document.querySelector('#retry').click()")
-    page.wait_for("document.querySelector('.lead').textContent === 'There are no decisions yet.'")
-    assert page.run(shown) == 7
 
 
 def test_an_unknown_stream_is_not_found(service):
