@@ -21,7 +21,7 @@ import httpx
 import psycopg
 import pytest
 from engine_tools import decide, expect_error, on_engine, spec
-from engine_tools import until as eventually
+from engine_tools import wait_until as eventually
 from postgres_server import Server
 from service.served import environment, run_command, serving, until, workers_ready
 

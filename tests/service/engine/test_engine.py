@@ -83,7 +83,7 @@ async def test_folding_the_journal_gives_the_live_stream_bit_for_bit(engine, url
 
 
 @on_engine()
-async def test_a_database_of_an_older_save_version_is_folded_again_without_its_models(engine, url, monkeypatch):
+async def test_models_of_an_older_save_version_are_skipped(engine, url, monkeypatch):
     with monkeypatch.context() as older:
         older.setattr(saving, "VERSION", saving.VERSION - 1)
         await engine.create_stream(spec(agent="adaptive", options={"latent": 3}))

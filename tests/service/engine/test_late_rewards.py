@@ -220,7 +220,7 @@ async def test_folding_is_exact_if_models_are_identified_before_late_rewards(eng
         clock[0] += 2_000_000_000
         await wait_until(lambda: not loaded_stream(engine).agent.refit_due, seconds=120)
     agent = loaded_stream(engine).agent
-    assert agent.policy.learner.fitted_to[0] >= 30
+    assert agent.policy.learner.rewards_at_fit[0] >= 30
     before = agent.policy.learner.mean.copy()
     overdue = [decision_id for decision_id in late if decision_id not in loaded_stream(engine).open_decisions]
     for decision_id in overdue[::2]:

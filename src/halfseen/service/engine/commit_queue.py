@@ -36,7 +36,7 @@ class CommitQueue:
         self.rows_waiting = 0
         self.closing = False
         self.available = True  # whether the database answered last time
-        self._away_since = 0.0
+        self._unavailable_since = 0.0
         self.stalled = False  # whether the current batch takes too long: a slow database or disk, or much to fold
         self.refit_wanted = asyncio.Event()  # set when a stream needs a model, and once earlier to start the process
         self._identification_announced = False
@@ -74,7 +74,7 @@ class CommitQueue:
                 results = await loop.run_in_executor(self._thread, self._store.commit_batch, batch)
                 self.mark_available()
             except Exception as error:
-                results = [self.convert_and_mark_away(error)] * len(batch)
+                results = [self.convert_and_mark_unavailable(error)] * len(batch)
             timeout.cancel()
             self.stalled = False
             ended = time.perf_counter()
@@ -92,7 +92,7 @@ class CommitQueue:
     def _stall(self, batch: list[Operation]) -> None:
         """Fail all waiting operations because a batch takes too long. The batch itself may still be committed."""
         self.stalled = True
-        self._mark_away(self.stall_error().message)
+        self._mark_unavailable(self.stall_error().message)
         self._metrics.stalls.inc()
         queued = list(self._queue)
         self._queue.clear()
@@ -100,16 +100,16 @@ class CommitQueue:
         for operation in batch + queued:
             _set_result(operation.future, self.stall_error())
 
-    def _mark_away(self, why: str) -> None:
+    def _mark_unavailable(self, why: str) -> None:
         """Note that the database is unavailable. This is logged once, and not for every request that fails."""
         if self.available:
-            self.available, self._away_since = False, time.monotonic()
+            self.available, self._unavailable_since = False, time.monotonic()
             _LOG.error("Worker %d: The database is unavailable, so requests get 503. %s", os.getpid(), why)
 
     def mark_available(self) -> None:
         if not self.available:
             self.available = True
-            seconds = time.monotonic() - self._away_since
+            seconds = time.monotonic() - self._unavailable_since
             _LOG.warning("Worker %d: The database is available again, after %.1f seconds.", os.getpid(), seconds)
 
     def stall_error(self) -> ServiceError:
@@ -156,13 +156,13 @@ class CommitQueue:
             self._wake.set()
             await asyncio.sleep(0.005)
 
-    def convert_and_mark_away(self, error: Exception) -> ServiceError:
+    def convert_and_mark_unavailable(self, error: Exception) -> ServiceError:
         """Convert an error of a whole batch, or of other work on the database, to an error for callers.
 
         If the error says that the database is unavailable, note that.
         """
         if isinstance(error, JournalUnavailable):
-            self._mark_away(str(error))
+            self._mark_unavailable(str(error))
             return refusal("unavailable", str(error))
         return as_service_error(error, "internal" if isinstance(error, HalfseenError) else None)
 

@@ -310,7 +310,7 @@ class Engine:
         try:
             return await result
         except HalfseenError as error:
-            raise self._queue.convert_and_mark_away(error) from None
+            raise self._queue.convert_and_mark_unavailable(error) from None
 
 
 def _future() -> asyncio.Future[list[Any]]:

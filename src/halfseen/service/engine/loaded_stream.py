@@ -85,7 +85,7 @@ class LoadedStream:
         self.decisions, self.rewards = 0, 0
         self.retired = False
         self.model_seq = 0  # number of the event in which the last model was accepted
-        self.skipped_models = 0  # accepted models among the folded events that this version cannot use
+        self.skipped_models = 0  # accepted models in the events folded so far that this version cannot use
         self.open_decisions: dict[str, OpenDecision] = {}  # by id, oldest first
         self.snapshot_version = 0
         # With a reward wait every open decision has to be expired, even if the agent no longer remembers it.

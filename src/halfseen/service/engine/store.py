@@ -152,7 +152,7 @@ class StreamStore:
             stream.fold(self._journal.all_events(row.id, stream.version))
             if stream.skipped_models > skipped:
                 self._metrics.models_skipped.inc(stream.skipped_models - skipped)
-                _LOG.warning("stream '%s': skipped %d models of another save version", row.name, stream.skipped_models)
+                _LOG.warning("Stream '%s': skipped %d models of another save version.", row.name, stream.skipped_models)
             if stream.version < row.version:
                 raise JournalError(
                     f"journal: expected {row.version} events of stream '{row.name}', got {stream.version}"
