@@ -41,7 +41,7 @@ def test_a_save_file_opens_and_the_agent_decides_as_before(folder, name):
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_the_file_of_a_fleet_opens_and_its_streams_decide_as_before(folder):
     fleet = hs.load(folder / "fleet.hs")
-    assert fleet.names == ("first", "second")
+    assert fleet.names == ["first", "second"]
     assert fleet.decide(np.zeros((2, OBSERVED))).indices.tolist() == EXPECTED[folder]["fleet"]
 
 
