@@ -1,4 +1,4 @@
-"""Pages of an evaluation and of an examination in a real browser: all of it in view, on a desk and on a phone."""
+"""The pages of an evaluation and of an examination fit wide and narrow screens of a real browser."""
 
 import base64
 from io import BytesIO
@@ -25,7 +25,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """With columns as wide as they get: long names, many digits, negative ends."""
+    """Return the addresses of pages with wide columns: long names, many digits, negative limits of intervals."""
     folder = tmp_path_factory.mktemp("pages")
     log = World().log(400, seed=1)
     log["reward"] = 0.01 * log["reward"] - 0.02
@@ -41,7 +41,7 @@ def pages(tmp_path_factory):
 
 @pytest.mark.parametrize("width", [WIDE, PHONE])
 @pytest.mark.parametrize("name", ["evaluation", "health"])
-def test_the_first_table_and_the_picture_are_in_view(browser, pages, name, width):
+def test_the_first_table_and_the_figure_fit_the_screen(browser, pages, name, width):
     browser.look(width=width)
     browser.open(pages[name])
     assert browser.run("document.documentElement.scrollWidth") <= width
@@ -56,7 +56,7 @@ def test_the_first_table_and_the_picture_are_in_view(browser, pages, name, width
 
 
 @pytest.mark.parametrize("name", ["evaluation", "health"])
-def test_a_phone_gets_the_picture_with_its_panels_below_each_other(browser, pages, name):
+def test_a_phone_shows_the_tall_figure(browser, pages, name):
     shapes = {}
     for width in (WIDE, PHONE):
         browser.look(width=width)
@@ -68,23 +68,23 @@ def test_a_phone_gets_the_picture_with_its_panels_below_each_other(browser, page
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("name", ["evaluation", "health"])
-def test_pictures_are_as_dark_as_the_page(browser, pages, name, dark, tmp_path):
+def test_figures_follow_the_colour_scheme(browser, pages, name, dark, tmp_path):
     browser.look(width=WIDE, dark=dark)
     browser.open(pages[name])
     browser.screenshot(tmp_path / "page.png")
     box = browser.run("document.querySelector('figure img').getBoundingClientRect().toJSON()")
     shown = Image.open(BytesIO((tmp_path / "page.png").read_bytes())).convert("L")
     picture = np.asarray(shown.crop((box["x"], box["y"], box["right"], box["bottom"])))
-    assert (np.median(picture) < 60) == dark  # what is behind
-    if name == "health":  # the grey bands, of what a right model does, can be told from what is behind them
+    assert (np.median(picture) < 60) == dark  # the background
+    if name == "health":  # the grey bands of a correct model differ from the background
         grey, off = np.unique(np.abs(picture.astype(int) - int(np.median(picture))), return_counts=True)
         assert 0.01 * picture.size < off[(grey >= 12) & (grey <= 40)].max()
     ink = picture.max() if dark else picture.min()
     assert abs(float(ink) - float(np.median(picture))) > 180
 
 
-def test_what_scrolls_shows_that_there_is_more(browser, pages):
-    """The table of sensors on a phone: a shadow at the right until it has been scrolled to the end."""
+def test_a_scrollable_table_has_a_shadow(browser, pages):
+    """On a phone, the table of sensors has a shadow at the right until it is scrolled to the end."""
     edges = []
     browser.look(width=PHONE, height=6000)
     browser.open(pages["health"])
@@ -97,6 +97,6 @@ def test_what_scrolls_shows_that_there_is_more(browser, pages):
 
 
 def edge_of(picture, place):
-    """How light the rightmost column of a box is."""
+    """Return the brightness of the rightmost column of pixels of a box."""
     shown = np.asarray(Image.open(BytesIO(base64.b64decode(picture))).convert("L"))
     return float(np.median(shown[int(place["top"]) + 2 : int(place["bottom"]) - 2, int(place["right"]) - 2]))
