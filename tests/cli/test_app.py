@@ -1,4 +1,4 @@
-"""The command line, run for real in temporary folders."""
+"""The command line, run in temporary folders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def halfseen_command(*arguments: str, cwd: Path, columns: int = 80) -> subproces
 
 
 def alive_in_session(session: int) -> list[str]:
-    """Processes of the session that still run (a zombie does not; its reaping is not ours)."""
+    """Return the processes of the session that are still running. Zombies do not count."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -53,7 +53,7 @@ def alive_in_session(session: int) -> list[str]:
 
 
 def start_command(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    """The command in a session of its own."""
+    """Start the command in a new session."""
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [*COMMAND, *arguments], cwd=cwd, env=environment(), stdout=pipe, stderr=pipe, text=True, start_new_session=True
@@ -61,19 +61,19 @@ def start_command(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 
 
 def interrupt(process: subprocess.Popen[str]) -> list[str]:
-    """End it as a terminal does, its children too; what it said on stderr."""
+    """Send SIGINT to the process and its children, as a terminal does, and return the lines of stderr."""
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
     assert out == ""
-    assert_nobody_left(process.pid)
+    assert_session_ended(process.pid)
     return err.splitlines()
 
 
-def assert_nobody_left(session: int, seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds  # multiprocessing's own helper ends when it sees that its parent has
+def assert_session_ended(session: int, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds  # the resource tracker of multiprocessing ends a little later
     while alive_in_session(session) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert alive_in_session(session) == []
@@ -121,7 +121,7 @@ STEPS = {"a": 3, "b": 5, "c": 7, "r": 2, "s": 11}
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_run_on_a_table_of_ones_own(tmp_path: Path, ending: str) -> None:
+def test_run_on_a_table(tmp_path: Path, ending: str) -> None:
     import pyarrow as pa
     from pyarrow import csv, parquet
 
@@ -143,7 +143,7 @@ def test_run_on_a_table_of_ones_own(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 200])
-def test_run_fits_the_terminal_and_cuts_no_number(tmp_path: Path, columns: int) -> None:
+def test_run_fits_the_terminal_and_shows_all_numbers(tmp_path: Path, columns: int) -> None:
     done = halfseen_command(
         *("run", "orbit", "paper:noise=0.5", "--rounds", "400", "--seeds", "3", "--jobs", "1", "--out", "o"),
         *("--agents", "kf-ts,emkf-ts:window=400,initial_process_var=2", "--agents", "ts-pco:width=0.5"),
@@ -151,7 +151,7 @@ def test_run_fits_the_terminal_and_cuts_no_number(tmp_path: Path, columns: int) 
         columns=columns,
     )
     assert done.returncode == 0, done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= columns + 1  # a combining accent has no width
+    assert max(map(len, done.stdout.splitlines())) <= columns + 1  # a combining accent takes no column
     assert "…" not in done.stdout
     summary = json.loads((tmp_path / "o" / "summary.json").read_text())
     assert list(summary["agents"]) == ["kf-ts", "emkf-ts:window=400,initial_process_var=2", "ts-pco:width=0.5"]
@@ -163,54 +163,86 @@ def test_run_fits_the_terminal_and_cuts_no_number(tmp_path: Path, columns: int) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["run", "orbit", "--agents", "emkf-tss"], "did you mean 'emkf-ts'?"),
-        (["run", "orbitt", "--agents", "kf-ts"], "did you mean 'orbit'?"),
-        (["run", "orbit", "--agents", "kf-ts:widht=2"], "did you mean 'width'?"),
+        (["run", "orbit", "--agents", "emkf-tss"], "Did you mean 'emkf-ts'?"),
+        (["run", "orbitt", "--agents", "kf-ts"], "Did you mean 'orbit'?"),
+        (["run", "orbit", "--agents", "kf-ts:widht=2"], "Did you mean 'width'?"),
         (["run", "paper:noise=-1", "--agents", "kf-ts"], "noise"),
-        (["run", "orbit", "--agents", "kf-ts,kf-ts"], "only once"),
+        (["run", "orbit", "--agents", "kf-ts,kf-ts"], "agents: expected different ones, got kf-ts, kf-ts"),
         (["run", "orbit", "--agents", ","], "at least one"),
         (
             ["run", "voltrade", "--agents", "kf-ts"],
-            "agents: expected one that need not be told, got 'kf-ts' in 'voltrade'",
+            "agents: expected agents that do not require model, which is unknown for recorded data, "
+            "got 'kf-ts' in 'voltrade'",
         ),
-        (["run", "voltrade", "orbit"], "expected one kind at a time"),
-        (["run", "voltrade", "--rounds", "5000"], "rounds: expected at most 3968: 'voltrade' has no more, got 5000"),
-        (["run", "voltrade", "power"], "rounds: got nothing, with 3968 in 'voltrade', 12720 in 'power'"),
+        (
+            ["run", "voltrade", "orbit"],
+            "world: expected only recorded or only simulated worlds, got 'voltrade' (recorded) and 'orbit' (simulated)",
+        ),
+        (["run", "voltrade", "--rounds", "5000"], "rounds: expected at most 3968, the length of 'voltrade', got 5000"),
+        (
+            ["run", "voltrade", "power"],
+            "rounds: expected a number, as the worlds have different lengths, got none, with 3968 in 'voltrade', "
+            "12720 in 'power'",
+        ),
         (
             ["run", "none.csv", "--observed", "a", "--rewards", "r,s"],
             "expected an existing file, got 'none.csv'",
         ),
-        (["run", "none.csv", "--rewards", "r,s"], "observed: got nothing, with 'none.csv'"),
-        (["run", "none.csv", "--observed", "a"], "rewards: got nothing, with 'none.csv'"),
-        (["run", "none.csv", "orbit", "--observed", "a", "--rewards", "r,s"], "expected a table alone"),
-        (["run", "orbit", "--hidden", "a"], "hidden: expected a table, got a value, with 'orbit'"),
-        (["run", "orbit", "--reward-every", "3"], "reward-every: expected a table, got a value, with 'orbit'"),
+        (
+            ["run", "none.csv", "--rewards", "r,s"],
+            "observed: expected columns of 'none.csv', separated by commas, got none",
+        ),
+        (
+            ["run", "none.csv", "--observed", "a"],
+            "rewards: expected columns of 'none.csv', separated by commas, got none",
+        ),
+        (
+            ["run", "none.csv", "orbit", "--observed", "a", "--rewards", "r,s"],
+            "world: expected one table and no other world, got 'none.csv' with others",
+        ),
+        (
+            ["run", "orbit", "--hidden", "a"],
+            "hidden: expected no value unless the world is a table such as data.csv, got 'orbit'",
+        ),
+        (
+            ["run", "orbit", "--reward-every", "3"],
+            "reward-every: expected no value unless the world is a table such as data.csv, got 'orbit'",
+        ),
         (["run", "orbit", "--agents", "kf-ts", "--rounds", "0"], "--rounds"),
         (["run", "orbit", "--agents", "kf-ts", "--jobs", "0"], "--jobs"),
-        (["run", "orbit", "--resume"], "resume: expected the folder of the run to go on with, got no --out"),
-        (["run", "orbit", "--out", "file/o", "--resume"], "folder that can be written to"),
-        (["run", "orbit", "--cluster", "local:0"], "cluster: expected 'local:N', or the address, got 'local:0'"),
+        (["run", "orbit", "--resume"], "resume: expected the folder of the interrupted run as --out, got no --out"),
+        (["run", "orbit", "--out", "file/o", "--resume"], "out: expected a writable folder ('"),
+        (
+            ["run", "orbit", "--cluster", "local:0"],
+            "cluster: expected 'local:N', or the address of a scheduler such as tcp://host:8786, got 'local:0'",
+        ),
         (
             ["run", "orbit", "--cluster", "local:2", "--jobs", "2"],
-            "jobs: expected only one of them, got 2, with --cluster",
+            "jobs: expected either --jobs or --cluster, got 2, with --cluster",
         ),
-        (["reproduce", "--cluster", "somewhere"], "cluster: expected 'local:N', or the address, got 'somewhere'"),
-        (["leaderboard", "--cluster", "tcp://x"], "cluster: expected 'local:N', or the address, got 'tcp://x'"),
-        (["leaderboard", "--cluster", "local:2", "--jobs", "2"], "jobs: got 2, with --cluster"),
-        (["leaderboard", "--resume", "--fresh"], "resume: expected only one of them, got --fresh beside it"),
-        (["reproduce", "--noise", "0.1,loud"], "'loud'"),
-        (["reproduce", "--quick", "--out", "file/below"], "folder that can be written to"),
-        (["reproduce", "--nonsense"], "--nonsense"),
-        (["leaderboard", "--agents", "kf-tss"], "did you mean 'kf-ts'?"),
-        (["leaderboard", "--worlds", "orbit,switch:at=0"], "at: got 0"),
-        (["leaderboard", "--rounds", "0"], "--rounds"),
-        (["leaderboard", "--out", "file/below"], "out: expected a folder that can be written to, got 'file/below'"),
         (
-            ["leaderboard", "--markdown", "file/below.md"],
-            "markdown: expected a folder that can be written to, got 'file'",
+            ["reproduce", "--cluster", "somewhere"],
+            "cluster: expected 'local:N', or the address of a scheduler such as tcp://host:8786, got 'somewhere'",
         ),
+        (
+            ["leaderboard", "--cluster", "tcp://x"],
+            "cluster: expected 'local:N', or the address of a scheduler such as tcp://host:8786, got 'tcp://x'",
+        ),
+        (
+            ["leaderboard", "--cluster", "local:2", "--jobs", "2"],
+            "jobs: expected either --jobs or --cluster, got 2, with --cluster",
+        ),
+        (["leaderboard", "--resume", "--fresh"], "resume: expected either --resume or --fresh, got both"),
+        (["reproduce", "--noise", "0.1,loud"], "'loud'"),
+        (["reproduce", "--quick", "--out", "file/below"], "out: expected a writable folder ('"),
+        (["reproduce", "--nonsense"], "--nonsense"),
+        (["leaderboard", "--agents", "kf-tss"], "Did you mean 'kf-ts'?"),
+        (["leaderboard", "--worlds", "orbit,switch:at=0"], "at: expected an integer of at least 1, got 0"),
+        (["leaderboard", "--rounds", "0"], "--rounds"),
+        (["leaderboard", "--out", "file/below"], "is not a folder), got 'file/below'"),
+        (["leaderboard", "--markdown", "file/below.md"], "is not a folder), got 'file'"),
         (["leaderboard", "--markdown", "."], "markdown: expected the name of a file, got '.'"),
         (["nonsense"], "nonsense"),
     ],
@@ -220,7 +252,7 @@ def test_bad_input_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    said: str,
+    message: str,
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.chdir(tmp_path)
@@ -229,7 +261,7 @@ def test_bad_input_is_one_line(
     assert out == ""
     (line,) = err.splitlines()
     assert line.startswith("error: ")
-    assert said in line
+    assert message in line
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -243,22 +275,22 @@ def test_bad_input_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_interrupt_leaves_nothing(tmp_path: Path, jobs: str) -> None:
+def test_an_interrupted_run_without_slices_writes_nothing(tmp_path: Path, jobs: str) -> None:
     process = start_command(
         *("reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", jobs, "--out", "deep/out"), cwd=tmp_path
     )
     assert process.stderr is not None
     assert process.stderr.readline().startswith("playing")
-    time.sleep(3.0)  # the workers are up and playing
-    assert interrupt(process)[-1] == "interrupted; nothing was written"
+    time.sleep(3.0)  # until the workers have started
+    assert interrupt(process)[-1] == "Interrupted. Nothing was written."
     assert list(tmp_path.iterdir()) == []
 
 
-PLACES = ("--worlds", "keyhole,switch:at=30")
-BOARD = ("leaderboard", *PLACES, "--agents", "ts-pco,random", "--rounds", "60", "--seeds", "3")
+WORLDS = ("--worlds", "keyhole,switch:at=30")
+BOARD = ("leaderboard", *WORLDS, "--agents", "ts-pco,random", "--rounds", "60", "--seeds", "3")
 
 
-def test_leaderboard_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_leaderboard_continues_from_saved_slices(tmp_path: Path) -> None:
     done = halfseen_command(*BOARD, "--jobs", "2", "--markdown", "docs/board.md", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[0] == "playing 3 agents × 2 worlds × 3 seeds × 60 rounds"
@@ -275,7 +307,7 @@ def test_leaderboard_goes_on_where_it_was(tmp_path: Path) -> None:
         path.unlink()
     again = halfseen_command(*BOARD, "--jobs", "1", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "resuming: 4 of 6 cells done" in again.stderr.splitlines()
+    assert "resuming: 4 of 6 slices done" in again.stderr.splitlines()
     second = json.loads((out / "leaderboard.json").read_text())
     for world, content in first["worlds"].items():
         for agent, entry in content["agents"].items():
@@ -285,7 +317,7 @@ def test_leaderboard_goes_on_where_it_was(tmp_path: Path) -> None:
     assert "resuming" not in fresh.stderr
 
 
-def test_leaderboard_says_what_failed(tmp_path: Path) -> None:
+def test_leaderboard_reports_failures(tmp_path: Path) -> None:
     done = halfseen_command(
         *("leaderboard", "--worlds", "keyhole,fog", "--agents", "emkf-ts:window=3,random", "--rounds", "40"),
         *("--seeds", "2", "--jobs", "1", "--out", "out"),
@@ -302,21 +334,21 @@ def test_leaderboard_says_what_failed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_an_interrupted_leaderboard_keeps_what_is_done(tmp_path: Path, jobs: str) -> None:
+def test_an_interrupted_leaderboard_keeps_finished_slices(tmp_path: Path, jobs: str) -> None:
     slow = ("leaderboard", "--worlds", "keyhole", "--agents", "random", "--rounds", "2000", "--seeds", "4000")
     process = start_command(*slow, "--jobs", jobs, "--out", "out", cwd=tmp_path)
     deadline = time.monotonic() + 60.0
     while len(list((tmp_path / "out" / "cells").glob("*.slice"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     last = interrupt(process)[-1]
-    kept = len(list((tmp_path / "out" / "cells").glob("*.slice")))
-    assert last.startswith("interrupted; ")
-    assert last.endswith(" of 800 cells are kept in out; the same command goes on from there")
-    assert kept - int(last.split()[1]) in (0, 1)  # one may have been written and not yet counted
+    saved = len(list((tmp_path / "out" / "cells").glob("*.slice")))
+    assert last.startswith("Interrupted. ")
+    assert last.endswith(" of 800 slices are saved in out. To continue, run the same command.")
+    assert saved - int(last.split()[1]) in (0, 1)  # a slice may have been written but not counted yet
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["cells"]
 
 
-def test_without_the_extra(tmp_path: Path) -> None:
+def test_without_the_extra_the_message_names_it(tmp_path: Path) -> None:
     code = "import sys; sys.modules['typer'] = None; from halfseen.cli.app import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False, cwd=tmp_path
@@ -338,7 +370,7 @@ def test_the_list_of_commands_loads_no_numpy() -> None:
     assert subprocess.run([sys.executable, "-c", code], env=environment(), check=False).returncode == 0
 
 
-def test_lists() -> None:
+def test_lists_of_agents_and_worlds() -> None:
     from halfseen.agents.catalogue import CATALOG
     from halfseen.worlds.named import NAMED, RECORDED
 
@@ -354,7 +386,7 @@ def test_lists() -> None:
     assert version.stdout.startswith("halfseen ")
 
 
-def test_nothing_asked_is_a_call_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app([]) == 0
     out, err = capsys.readouterr()
     assert all(command in out for command in ("reproduce", "run", "leaderboard", "agents", "worlds"))
@@ -370,19 +402,19 @@ def test_nothing_asked_is_a_call_for_help(capsys: pytest.CaptureFixture[str]) ->
         (["a:x=1", "b:y=2,z=t:u"], ["a:x=1", "b:y=2,z=t:u"]),
     ],
 )
-def test_agents_out_of_lists(given: list[str], specs: list[str]) -> None:
+def test_split_specs(given: list[str], specs: list[str]) -> None:
     assert split_specs(given) == specs
 
 
-def test_numbers_out_of_lists() -> None:
+def test_split_numbers() -> None:
     assert split_numbers("noise", ["0.01, 1", "2e-3"]) == [0.01, 1.0, 0.002]
-    with pytest.raises(HalfseenError, match="noise: got ''"):
+    with pytest.raises(HalfseenError, match=r"^noise: expected numbers separated by commas, got ''$"):
         split_numbers("noise", ["1,,2"])
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_no_worker_outlives_its_parent(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals, code: int) -> None:
     process = start_command(
         *("reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", "2", "--out", "out"), cwd=tmp_path
     )
@@ -395,11 +427,11 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, number: signal.Signals, c
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == code
-    assert_nobody_left(process.pid, seconds=10.0)
+    assert_session_ended(process.pid, seconds=10.0)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_seeds_may_start_anywhere(tmp_path: Path) -> None:
+def test_first_seed(tmp_path: Path) -> None:
     small = ("--rounds", "60", "--seeds", "2", "--jobs", "1")
     for command, first in (
         (("run", "fog", "--agents", "ts-pco", *small, "--first-seed", "7", "--out", "a"), 7),
@@ -413,9 +445,9 @@ def test_seeds_may_start_anywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["warmup"], ["serve"], ["token"], ["token", "create"]])
-def test_a_flag_has_no_type_on_a_help_page(words, capsys):
+def test_help_shows_no_type_for_flags(words, capsys):
     assert run_app([*words, "--help"]) == 0
     shown = capsys.readouterr().out.lower()
     assert "--help" in shown
     assert "bool" not in shown
-    assert words != ["warmup"] or re.search(r"--jobs\s+<?int", shown)  # what takes a value still says of what kind
+    assert words != ["warmup"] or re.search(r"--jobs\s+<?int", shown)  # options with a value still show its type

@@ -1,4 +1,4 @@
-"""`halfseen health`: a table of one's own, a named world, bad input."""
+"""The command `halfseen health` with tables, named worlds and invalid arguments."""
 
 import json
 
@@ -13,7 +13,10 @@ from halfseen.experiments.examine import examine_world
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """One sensor of a slow turn of two coordinates, a column of noise, and two arms that pay for the hidden one."""
+    """Write a table of two rotating coordinates, of which one is observed, a column of noise, and two arms.
+
+    The rewards depend on the hidden coordinate.
+    """
     rng, n = np.random.default_rng(4), 1500
     x, rows, turn = np.zeros(2), [], 0.25
     D = 0.98 * np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
@@ -28,9 +31,9 @@ def table(tmp_path_factory):
 def test_a_table_is_examined(table, tmp_path, capsys):
     words = ["health", str(table), "--observed", "a,noise", "--hidden", "b", "--rewards", "left,right"]
     assert run_app([*words, "--out", str(tmp_path / "out")]) == 0
-    shown = capsys.readouterr().out
-    assert "use of the hidden" in shown
-    assert "noise could be removed" in " ".join(shown.split())
+    output = capsys.readouterr().out
+    assert "use of the hidden" in output
+    assert "noise could be removed" in " ".join(output.split())
     summary = json.loads((tmp_path / "out/health.json").read_text())
     assert summary["hidden_pays"] == "much"
     assert {"seen", "filtered context", "whole record"} <= summary["shares"].keys()
@@ -43,31 +46,37 @@ def test_a_named_world_is_examined(capsys):
     assert "the true context" in " ".join(capsys.readouterr().out.split())
 
 
-def test_rewards_that_come_in_batches():
+def test_rewards_that_arrive_in_batches():
     world = hs.worlds.recorded(
         {name: np.random.default_rng(i).normal(size=600) for i, name in enumerate(("a", "b", "r", "s"))},
         observed=["a", "b"],
         rewards=["r", "s"],
         reward_every=7,
     )
-    agent, found = examine_world(world)
+    agent, examination = examine_world(world)
     assert agent.rounds == world.length
     assert agent.health().facts["rewards"] == world.length // 7 * 7
-    assert found.hidden_pays == "little"
-    assert found.finding("rewards explained").verdict is Verdict.LOOK
-    assert found.measured.arms.rewards.sum() == world.length // 7 * 7
+    assert examination.hidden_pays == "little"
+    assert examination.finding("rewards explained").verdict is Verdict.LOOK
+    assert examination.measured.arms.rewards.sum() == world.length // 7 * 7
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["nowhere"], "There is no world 'nowhere'"),
-        (["orbit", "--observed", "a"], "observed: got a value, with 'orbit'"),
-        (["data.csv", "--rewards", "r,s"], "observed: got nothing, with 'data.csv'"),
-        (["orbit", "--rounds", "10"], "rounds: expected at least 50 to examine a model by, got 10 in 'orbit'"),
+        (
+            ["orbit", "--observed", "a"],
+            "observed: expected no value unless the world is a table such as data.csv, got 'orbit'",
+        ),
+        (
+            ["data.csv", "--rewards", "r,s"],
+            "observed: expected columns of 'data.csv', separated by commas, got none",
+        ),
+        (["orbit", "--rounds", "10"], "rounds: expected at least 50 to examine a model, got 10 in 'orbit'"),
     ],
 )
-def test_bad_input_is_one_line(words, message, capsys):
+def test_invalid_arguments_are_one_line(words, message, capsys):
     assert run_app(["health", *words]) == 2
     err = capsys.readouterr().err.strip().splitlines()
     assert err[-1].startswith(f"error: {message}")
@@ -105,15 +114,15 @@ def test_files_that_cannot_be_read_are_one_line(command, name, content, message,
     assert line.startswith(f"error: {message}")
 
 
-def test_a_table_too_short_is_refused_before_it_is_played(tmp_path, monkeypatch, capsys):
+def test_a_short_table_is_refused_before_it_is_played(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short.csv").write_text("a,r,s\n" + "".join(f"{i % 7},{i % 3},{i % 5}\n" for i in range(60)))
-    monkeypatch.setattr("halfseen.experiments.examine.make", None)  # what would play
+    monkeypatch.setattr("halfseen.experiments.examine.make", None)  # fails if an agent is created
     assert run_app(["health", "short.csv", *ROLES]) == 2
-    assert "rounds: expected at least 50 to examine a model by, got 48 in 'short'" in capsys.readouterr().err
+    assert "rounds: expected at least 50 to examine a model, got 48 in 'short'" in capsys.readouterr().err
 
 
-def test_columns_that_stand_still_are_noted_once(tmp_path, monkeypatch, capsys):
+def test_constant_columns_are_noted_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"{i % 7},4,{max(i, 30)},{i % 3},{i % 5}\n" for i in range(80))
     (tmp_path / "still.csv").write_text("a,sensor,late,r,s\n" + rows)
@@ -121,12 +130,12 @@ def test_columns_that_stand_still_are_noted_once(tmp_path, monkeypatch, capsys):
     assert run_app([*words, "--seeds", "2", "--jobs", "1"]) == 0
     notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
     assert notes == [
-        "note: column 'sensor' is constant in the rows used for scaling and tells nothing",
-        "note: column 'late' is constant in the rows used for scaling and keeps its own units, as it moves later",
+        "note: column 'sensor' is constant in the rows used for scaling and carries no information",
+        "note: column 'late' is constant in the rows used for scaling and is not scaled, as it varies later",
     ]
 
 
-def test_a_world_comes_before_a_file_of_its_name(tmp_path, monkeypatch):
+def test_a_named_world_takes_precedence_over_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "orbit").write_text("not a table")
     assert run_app(["run", "orbit", "--agents", "random", "--rounds", "5", "--seeds", "1", "--jobs", "1"]) == 0

@@ -1,4 +1,4 @@
-"""What is shown in a terminal of some width, and where there is none."""
+"""Output in terminals of different widths, and without a terminal."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ from halfseen.reports.tables import Table, policy_table
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (0.04, "0.0 s"),
         (59.94, "59.9 s"),
@@ -21,32 +21,32 @@ from halfseen.reports.tables import Table, policy_table
         (9e4, "25 h 00 min"),
     ],
 )
-def test_durations(seconds, said):
-    assert terminal.duration(seconds) == said
+def test_durations(seconds, text):
+    assert terminal.duration(seconds) == text
 
 
-def test_progress_of_cells_without_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(terminal, "_SAY_EVERY", -1.0)
-    with terminal.slice_progress("2 agents") as told:
-        told(Progress(3, 9, 3, 0, 4, None))
-        told(Progress(4, 9, 3, 0, 4, 75.0))
+def test_progress_of_slices_without_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(terminal, "_LINE_SECONDS", -1.0)
+    with terminal.slice_progress("2 agents") as update:
+        update(Progress(3, 9, 3, 0, 4, None))
+        update(Progress(4, 9, 3, 0, 4, 75.0))
     out, err = capsys.readouterr()
     lines = err.splitlines()
     assert lines[:3] == [
         "playing 2 agents",
-        "resuming: 3 of 9 cells done",
-        "4 cells in the folder are of other settings or other code; --fresh discards them",
+        "resuming: 3 of 9 slices done",
+        "slices with other settings or other code in the folder: 4 (--fresh discards them)",
     ]
-    assert "4 of 9 cells done, 1 min 15 s left" in lines
+    assert "4 of 9 slices done, 1 min 15 s left" in lines
     assert lines[-1].startswith("done in ")
     assert out == ""
 
 
 @pytest.mark.parametrize("columns", [30, 44, 80])
-def test_a_table_of_numbers_keeps_its_names_and_numbers(capsys, monkeypatch, columns):
+def test_a_narrow_table_keeps_names_and_numbers(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     row = {"agent": "kf-ts", "foggy-keyhole": "1.00", "paper ε=0.01": "12.3", "wall s": "4.0"}
-    terminal.print_table(Table([row]), "a title", least_worth=("wall s",), numeric=True)
+    terminal.print_table(Table([row]), "a title", optional=("wall s",), numeric=True)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= columns
     assert all(cell in out for cell in ("kf-ts", "1.00", "12.3"))
@@ -54,7 +54,7 @@ def test_a_table_of_numbers_keeps_its_names_and_numbers(capsys, monkeypatch, col
     assert ("4.0" in out) == (columns > 30)
 
 
-def test_a_table_too_wide_is_continued_below(capsys, monkeypatch):
+def test_a_table_that_is_too_wide_is_continued_below(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     row = {"agent": "foggy-agent"} | {f"world-{i}": f"{i}.25" for i in range(12)}
     terminal.print_table(Table([row]), "a title", numeric=True)
@@ -66,18 +66,18 @@ def test_a_table_too_wide_is_continued_below(capsys, monkeypatch):
     assert sum("a title, continued" in line for line in lines) == len(named) - 1
 
 
-def found(value, half):
+def policy(value, half):
     estimates = {name: {"value": value, "low": value - half, "high": value + half} for name in ("dr", "snips", "ips")}
-    notes = ["6.2 % of its choices had no chance in the log: what they pay is not known"]
+    notes = ["6.2 % of its choices had a propensity of 0 in the log, so their rewards are not known"]
     sizes = {"effective_sample_size": 1447.0, "largest_weight": 1.0, "uncovered": 0.062}
     return estimates | sizes | {"more than logged": estimates, "notes": notes}
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120, 160])
-def test_an_evaluation_has_every_estimator_and_notes_as_wide_as_the_terminal(capsys, monkeypatch, columns):
+def test_an_evaluation_fits_the_terminal(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     rows = {"logged": (82.0, 3.8), "uniform": (6.5, 0.84), "adaptive:history=200": (80.5, 3.7)}
-    policies = {label: found(*ends) for label, ends in rows.items()}
+    policies = {label: policy(*ends) for label, ends in rows.items()}
     warnings = [f"{label}: {note}" for label, one in policies.items() for note in one["notes"]]
     evaluation = SimpleNamespace(table=lambda: policy_table(policies), warnings=warnings)
     terminal.print_evaluation(evaluation)
@@ -89,9 +89,9 @@ def test_an_evaluation_has_every_estimator_and_notes_as_wide_as_the_terminal(cap
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_findings_are_told_as_wide_as_the_terminal(capsys, monkeypatch, columns):
+def test_findings_fit_the_terminal(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    sentence = "what is seen explains as much as the filtered context, so that " * 3 + "nothing is to be won"
+    sentence = "the observation explains as much as the filtered context, so that " * 3 + "there is no gain"
     findings = (Finding("use of filtering", 0.0, "0 %", "–", Verdict.LOOK, sentence),)
     table = Table([{"finding": "use of filtering", "value": "0 %", "expected": "–", "verdict": "look"}])
     terminal.print_findings(SimpleNamespace(findings=findings, title="Model health", table=lambda: table))
@@ -99,7 +99,7 @@ def test_findings_are_told_as_wide_as_the_terminal(capsys, monkeypatch, columns)
     check_width(lines[lines.index(next(line for line in lines if line.startswith("? "))) :], columns, [sentence])
 
 
-def check_width(lines, columns, told):
-    """All is told, no line is too long, and the longest leaves no room for another word."""
-    assert " ".join(" ".join(lines).replace("! ", "").replace("? ", "").split()) == " ".join(told)
+def check_width(lines, columns, sentences):
+    """Check that the sentences are complete, that no line is too long, and that lines use the whole width."""
+    assert " ".join(" ".join(lines).replace("! ", "").replace("? ", "").split()) == " ".join(sentences)
     assert columns - 12 < max(map(len, lines)) <= columns

@@ -1,4 +1,4 @@
-"""A real Dask scheduler and real workers, each a process of its own."""
+"""A Dask scheduler and Dask workers in separate processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE = Path(halfseen.__file__).parents[1]
 
 
 class RealCluster:
-    """`dask scheduler`, and as many `dask worker` as are asked for."""
+    """A `dask scheduler` process and several `dask worker` processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._processes = folder, list[subprocess.Popen[bytes]]()
@@ -31,7 +31,7 @@ class RealCluster:
         self.address: str = json.loads(self._file.read_text())["address"]
 
     def add_worker(self, source: Path = SOURCE) -> subprocess.Popen[bytes]:
-        """One more, of the package at `source`. It is there when it has connected."""
+        """Start a worker that uses the package at `source`. It connects a little later."""
         words = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0", "--host", "127.0.0.1")
         return self._start("worker", self.address, *words, "--local-directory", str(self.folder), source=source)
 
@@ -65,8 +65,8 @@ def real_cluster(folder: Path, workers: int) -> Iterator[RealCluster]:
 
 
 @contextlib.contextmanager
-def own_client(address: str) -> Iterator[Any]:
-    """A client of the test's own, which can see what the workers do."""
+def dask_client(address: str) -> Iterator[Any]:
+    """Yield a Dask client for the tests."""
     import distributed
 
     client = distributed.Client(address, set_as_default=False)

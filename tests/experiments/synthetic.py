@@ -1,4 +1,4 @@
-"""Results made up by hand, so that what should be said of them is known."""
+"""Synthetic results with known properties, and helpers for comparing results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROLES = {"observed": ["a"], "hidden": ["c"], "rewards": ["up <b>", "down", "flat
 
 
 def recorded_columns(useful: float = 1.0, rows: int = 500) -> dict[str, np.ndarray]:
-    """Arms paid by a context of which half is hidden, in the `ROLES`; `useful` 0 pays by chance alone."""
+    """Return a table for the `ROLES`, in which rewards depend on the context. With `useful=0` they are only noise."""
     rng = np.random.default_rng(2)
     slow = np.cumsum(rng.normal(size=rows)) * 0.2
     a, c = rng.normal(size=rows), rng.normal(size=rows) + slow
@@ -26,18 +26,18 @@ def recorded_columns(useful: float = 1.0, rows: int = 500) -> dict[str, np.ndarr
 
 
 def power(exponent: float, *, scale: float = 1.0, rounds: int = 2000) -> np.ndarray:
-    """Δ_t whose sum up to t is scale · t^exponent."""
+    """Return regrets per round whose sum up to round t is scale · t^exponent."""
     return scale * np.diff(np.arange(rounds + 1.0) ** exponent)
 
 
 def fabricate(
     agents: list[str],
-    regret: Callable[[str, str, int], np.ndarray],  # of a world, an agent and a seed: (rounds,)
+    regret: Callable[[str, str, int], np.ndarray],  # maps a world, an agent and a seed to (rounds,)
     *,
     worlds: tuple[str, ...] = ("paper:noise=0.1", "orbit"),
     rounds: int = 2000,
     seeds: int = 6,
-    seconds: Callable[[np.ndarray], np.ndarray] = np.ones_like,  # of the chunks' last rounds
+    seconds: Callable[[np.ndarray], np.ndarray] = np.ones_like,  # maps the last rounds of the chunks to seconds
 ) -> Result:
     plan = experiment(agents, list(worlds), rounds, seeds)
     noise = np.random.default_rng(7)
@@ -65,7 +65,7 @@ def fabricate(
 
 
 def assert_same_result(one: Result, other: Result) -> None:
-    """Everything but the timings is equal to the last bit."""
+    """Check that everything except the timings is exactly equal."""
     assert one.tracks.keys() == other.tracks.keys()
     for key, track in one.tracks.items():
         for name in ("regret", "reward", "arm", "error", "context_norm", "gram", "arm_norm"):
@@ -75,7 +75,7 @@ def assert_same_result(one: Result, other: Result) -> None:
 
 
 def record_calls(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[Slice]:
-    """The slices that a function of a module is called with from now on."""
+    """Return a list to which every slice is added with which a function of a module is called."""
     slices, function = list[Slice](), getattr(module, name)
 
     def recording(task: Slice, on_progress: OnProgress) -> Any:

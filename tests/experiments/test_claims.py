@@ -1,4 +1,4 @@
-"""Verdicts on results of which the right verdict is known."""
+"""Verdicts on synthetic results for which the correct verdict is known."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ AGENTS = ["oracle-ts", "emkf-ts", "ts-pco"]
 
 
 def verdict_of(number: int, exponents: dict[str, float], *, seeds: int = 6, spread: float = 0.0) -> ClaimVerdict:
-    """The claim's verdict where every agent grows with its exponent, give or take `spread` between seeds."""
+    """Return the verdict on a claim if regret grows with the given exponents, plus or minus `spread` between seeds."""
 
     def regret(world: str, agent: str, seed: int) -> np.ndarray:
         exponent = exponents[agent] + spread * (-1) ** seed
         return power(exponent, scale=1000.0 / 2000.0**exponent)  # the same R(T) in every seed
 
     claim = evaluate_claims(fabricate(AGENTS, regret, seeds=seeds))[number]
-    assert claim.verdict == claim.verdict_elsewhere  # both worlds hold the same numbers
+    assert claim.verdict == claim.verdict_elsewhere  # both worlds have the same regret
     return claim.verdict
 
 
@@ -44,40 +44,40 @@ def test_growth(exponent: float, spread: float, sublinear: ClaimVerdict, linear:
     assert verdict_of(LINEAR, exponents, spread=spread) is linear
 
 
-def test_measured_growth_is_the_true_one() -> None:
+def test_measured_growth_equals_true_growth() -> None:
     claim = evaluate_claims(fabricate(["emkf-ts"], lambda *_: power(0.62)))[SUBLINEAR]
     assert [finding.figure.value for finding in claim.findings] == pytest.approx([0.62, 0.62], abs=0.01)
 
 
 @pytest.mark.parametrize(
-    ("ours", "wobble", "close", "beats"),
+    ("ours", "variation", "close", "beats"),
     [
         (0.8, 0.01, HOLDS, HOLDS),
-        (1.0, 0.005, HOLDS, FAILS),  # equal to the rival: an advantage of 5 % is ruled out
+        (1.0, 0.005, HOLDS, FAILS),  # equal regret, which excludes an advantage of 5 %
         (1.3, 0.01, FAILS, FAILS),
         (1.05, 0.4, UNDECIDED, UNDECIDED),
     ],
 )
-def test_paired_differences(ours: float, wobble: float, close: ClaimVerdict, beats: ClaimVerdict) -> None:
+def test_paired_differences(ours: float, variation: float, close: ClaimVerdict, beats: ClaimVerdict) -> None:
     def regret(world: str, agent: str, seed: int) -> np.ndarray:
-        return power(0.5, scale=ours + wobble * (-1) ** seed if agent == "emkf-ts" else 1.0)
+        return power(0.5, scale=ours + variation * (-1) ** seed if agent == "emkf-ts" else 1.0)
 
     claims = evaluate_claims(fabricate(AGENTS, regret, seeds=8))
     assert claims[CLOSE].verdict is close
     assert claims[BEATS].verdict is beats
 
 
-def test_luck_that_agents_share_is_taken_out() -> None:
+def test_variation_shared_by_all_agents_cancels() -> None:
     def regret(world: str, agent: str, seed: int) -> np.ndarray:
-        luck = 1.0 + 5.0 * seed
-        return power(0.5, scale=luck - (0.5 if agent == "emkf-ts" else 0.0))
+        shared = 1.0 + 5.0 * seed
+        return power(0.5, scale=shared - (0.5 if agent == "emkf-ts" else 0.0))
 
     finding = evaluate_claims(fabricate(AGENTS, regret))[BEATS].findings[0]
     assert finding.verdict is HOLDS
     assert finding.figure.value == pytest.approx(-0.5 / 13.5)
 
 
-def test_one_seed_decides_nothing_about_regret() -> None:
+def test_with_one_seed_claims_on_regret_are_undecided() -> None:
     claims = evaluate_claims(fabricate(AGENTS, lambda *_: power(0.5), seeds=1))
     assert [claim.verdict for claim in claims[:CONSTANT]] == [UNDECIDED] * 4
     assert all(math.isnan(finding.figure.low) for claim in claims[:CONSTANT] for finding in claim.findings)
@@ -95,24 +95,24 @@ def test_time_per_round(exponent: float, verdict: ClaimVerdict) -> None:
     assert evaluate_claims(result)[-1].verdict is verdict
 
 
-def test_a_slow_moment_of_the_machine_is_not_growth() -> None:
-    """Where TS-PCO takes part, time is measured in its units."""
+def test_a_slower_machine_does_not_count_as_growth() -> None:
+    """If ts-pco is part of the run, times are divided by the times of ts-pco."""
     result = fabricate(["emkf-ts", "ts-pco"], lambda *_: power(0.5, rounds=8000), rounds=8000, seconds=lambda t: t**0.5)
     assert evaluate_claims(result)[-1].verdict is HOLDS
 
 
-def test_a_handful_of_timings_decides_nothing() -> None:
+def test_with_few_timings_the_claim_on_time_is_undecided() -> None:
     result = fabricate(["emkf-ts"], lambda *_: power(0.5), seconds=lambda t: t**0.5)
     assert evaluate_claims(result)[-1].verdict is UNDECIDED
 
 
-def test_claims_need_their_agents() -> None:
+def test_claims_without_their_agents_are_left_out() -> None:
     titles = [claim.title for claim in evaluate_claims(fabricate(["ts-pco"], lambda *_: power(1.0)))]
     assert titles == ["TS-PCO suffers linear regret"]
     assert evaluate_claims(fabricate(["random"], lambda *_: power(1.0))) == []
 
 
-def test_settings_are_judged_apart() -> None:
+def test_paper_worlds_and_other_worlds_have_separate_verdicts() -> None:
     def regret(world: str, agent: str, seed: int) -> np.ndarray:
         return power(1.0 if world == "orbit" else 0.5)
 
@@ -133,7 +133,7 @@ def test_combine(parts: list[ClaimVerdict], whole: ClaimVerdict) -> None:
     assert combine(parts) is whole
 
 
-def test_limits_belong_to_failure() -> None:
+def test_an_interval_that_starts_at_the_limit_fails() -> None:
     assert below(Estimate(1.0, 0.9, 1.1), 0.9) is FAILS
     assert below(Estimate(1.0, 0.9, 1.1), 1.1) is UNDECIDED
     assert better(Estimate(-0.02, -0.04, 0.0)) is FAILS

@@ -1,4 +1,4 @@
-"""hs.examine and the findings of health(): planted faults, sensors, what is written, bad input."""
+"""`hs.examine` and the findings of `health()`: wrong models, sensors, files and invalid arguments."""
 
 import json
 from dataclasses import replace
@@ -15,11 +15,11 @@ from halfseen.diagnostics.health import Finding, Health, Verdict
 from halfseen.errors import HalfseenError
 from halfseen.reports.tables import percent
 
-LATENT, SEEN, ROUNDS = 4, 3, 1200
+LATENT, OBSERVED, ROUNDS = 4, 3, 1200
 
 
 def truth(radius=0.97, seed=0):
-    """A model of three sensors, the last of which shows a coordinate of its own that pays nothing."""
+    """Return a model with three sensors. The last sensor observes a coordinate that does not affect rewards."""
     D = np.zeros((LATENT, LATENT))
     turn = 0.3
     D[np.ix_([0, 3], [0, 3])] = radius * np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
@@ -35,7 +35,7 @@ def record():
         x = model.transition @ x + np.sqrt(0.05) * rng.normal(size=LATENT)
         contexts.append(x)
     contexts = np.array(contexts)
-    ys = contexts[:, :SEEN] + np.sqrt(0.02) * rng.normal(size=(ROUNDS, SEEN))
+    ys = contexts[:, :OBSERVED] + np.sqrt(0.02) * rng.normal(size=(ROUNDS, OBSERVED))
     slopes = np.array([[1.0, 0.3, 0.0, 1.2], [-1.0, 0.2, 0.0, -0.8], [0.5, -0.4, 0.0, -1.0]])
     rewards = contexts @ slopes.T + 0.2 * rng.normal(size=(ROUNDS, 3))
     return {"observations": ys, "rewards": rewards, "contexts": contexts}
@@ -50,13 +50,13 @@ def verdicts(examination):
     return {finding.name: finding.verdict for finding in examination.findings}
 
 
-def test_a_right_model_is_fine(record):
-    found = hs.examine(model=truth(), fitted=False, **played(record))
-    assert set(verdicts(found).values()) == {hs.Verdict.FINE}, found
-    assert found.ok
-    assert found.hidden_pays == "much"
-    assert found.filtering_pays == "little"
-    shares = found.measured.explained.shares
+def test_a_correct_model_is_fine(record):
+    result = hs.examine(model=truth(), fitted=False, **played(record))
+    assert set(verdicts(result).values()) == {hs.Verdict.FINE}, result
+    assert result.ok
+    assert result.hidden_pays == "much"
+    assert result.filtering_pays == "little"
+    shares = result.measured.explained.shares
     assert shares["seen"] < shares["filtered context"] < shares["true context"]
 
 
@@ -69,25 +69,25 @@ def test_a_right_model_is_fine(record):
         ({"transition": 1.1 * truth().transition}, "spectral radius"),
     ],
 )
-def test_planted_faults_are_bad(record, changes, name):
-    found = hs.examine(model=replace(truth(), **changes), fitted=False, **played(record))
-    assert verdicts(found)[name] is hs.Verdict.BAD, found
-    assert not found.ok
+def test_wrong_models_are_bad(record, changes, name):
+    result = hs.examine(model=replace(truth(), **changes), fitted=False, **played(record))
+    assert verdicts(result)[name] is hs.Verdict.BAD, result
+    assert not result.ok
 
 
-def test_a_starved_arm_is_named(record):
+def test_a_starved_arm_is_reported(record):
     few = played(record)
     few["arms"] = np.where(few["arms"] == 2, 1, few["arms"])
     few["arms"][[3, 700]] = 2
     few["rewards"] = record["rewards"][np.arange(ROUNDS), few["arms"]]
-    found = hs.examine(model=truth(), fitted=False, arm_names=["low", "middle", "high"], **few)
-    finding = found.finding("starved arms")
+    result = hs.examine(model=truth(), fitted=False, arm_names=["low", "middle", "high"], **few)
+    finding = result.finding("starved arms")
     assert finding.verdict is hs.Verdict.LOOK
     assert "high (2)" in finding.sentence
 
 
-def test_sensors_are_worth_what_they_tell(record):
-    found = hs.examine(
+def test_values_of_sensors(record):
+    result = hs.examine(
         model=truth(),
         fitted=False,
         sensors=["all", "some", "none"],
@@ -95,100 +95,100 @@ def test_sensors_are_worth_what_they_tell(record):
         hidden_names=["the hidden one", "noise"],
         **record,
     )
-    worth = {one.name: one for one in found.measured.sensor_values}
-    assert worth["all"].share.value > 0.5
-    assert 0.01 < worth["some"].share.value < 0.2
-    assert abs(worth["none"].share.value) < 0.002
-    assert worth["the hidden one"].share.value > 0.02
-    assert worth["the hidden one"].hidden
-    assert abs(worth["noise"].share.value) < 0.002
-    assert "could be removed" in found.finding("worth of none").sentence
-    assert "the greedy choice would lose" in found.finding("worth of all").sentence
-    # In money: the greedy choice on the true context can at most win what is left.
-    assert worth["all"].greedy_reward > 10 * abs(worth["none"].greedy_reward)
-    assert worth["all"].greedy_reward > worth["some"].greedy_reward > 0
+    sensors = {sensor.name: sensor for sensor in result.measured.sensor_values}
+    assert sensors["all"].share.value > 0.5
+    assert 0.01 < sensors["some"].share.value < 0.2
+    assert abs(sensors["none"].share.value) < 0.002
+    assert sensors["the hidden one"].share.value > 0.02
+    assert sensors["the hidden one"].hidden
+    assert abs(sensors["noise"].share.value) < 0.002
+    assert "could be removed" in result.finding("worth of none").sentence
+    assert "the greedy choice would lose" in result.finding("worth of all").sentence
+    # The same order in the reward of the greedy choice.
+    assert sensors["all"].greedy_reward > 10 * abs(sensors["none"].greedy_reward)
+    assert sensors["all"].greedy_reward > sensors["some"].greedy_reward > 0
 
 
-def test_money_is_told_only_where_all_arms_are_known(record):
+def test_values_in_reward_need_the_rewards_of_all_arms(record):
     assert all(one.greedy_reward is None for one in hs.examine(model=truth(), **played(record)).measured.sensor_values)
 
 
 def test_a_single_sensor_can_be_examined(record):
     D = truth().transition[np.ix_([0, 3], [0, 3])]
     model = hs.LinearGaussianModel(transition=D, process_cov=0.05, observation_cov=[0.02])
-    told = played(record)
-    found = hs.examine(model=model, fitted=False, **(told | {"observations": told["observations"][:, :1]}))
-    (worth,) = found.measured.sensor_values
-    assert worth.share.value == pytest.approx(found.measured.explained.shares["filtered context"], abs=1e-9)
+    data = played(record)
+    result = hs.examine(model=model, fitted=False, **(data | {"observations": data["observations"][:, :1]}))
+    (sensor,) = result.measured.sensor_values
+    assert sensor.share.value == pytest.approx(result.measured.explained.shares["filtered context"], abs=1e-9)
 
 
-def test_dimensions_are_scored_against_each_other(record):
+def test_dimensions_are_compared(record):
     ys = record["observations"]
     small = hs.fit(ys, latent=3, max_iterations=40).model
-    found = hs.examine(model=small, alternatives=[truth()], **played(record))
-    assert found.measured.scores[4] > found.measured.scores[3] + 30
-    assert found.finding("dimension").verdict is hs.Verdict.LOOK
+    result = hs.examine(model=small, alternatives=[truth()], **played(record))
+    assert result.measured.scores[4] > result.measured.scores[3] + 30
+    assert result.finding("dimension").verdict is hs.Verdict.LOOK
     assert hs.examine(model=truth(), alternatives=[small], **played(record)).finding("dimension").value == 4
 
 
 def test_missing_entries_and_rewards(record):
-    rng, told = np.random.default_rng(2), played(record)
-    ys, rewards = told["observations"].copy(), told["rewards"].copy()
+    rng, data = np.random.default_rng(2), played(record)
+    ys, rewards = data["observations"].copy(), data["rewards"].copy()
     ys[rng.random(ys.shape) < 0.2] = np.nan
     ys[5] = np.nan
     rewards[rng.random(ROUNDS) < 0.3] = np.nan
-    found = hs.examine(model=truth(), fitted=False, **(told | {"observations": ys, "rewards": rewards}))
-    assert found.ok, found
-    assert found.hidden_pays == "much"
+    result = hs.examine(model=truth(), fitted=False, **(data | {"observations": ys, "rewards": rewards}))
+    assert result.ok, result
+    assert result.hidden_pays == "much"
 
 
 def test_without_rewards_only_the_model_is_examined(record):
-    found = hs.examine(model=truth(), observations=record["observations"])
-    assert found.hidden_pays is None
-    assert found.measured.sensor_values is None
-    assert "size of surprises" in verdicts(found)
-    assert "rewards explained" not in verdicts(found)
+    result = hs.examine(model=truth(), observations=record["observations"])
+    assert result.hidden_pays is None
+    assert result.measured.sensor_values is None
+    assert "size of surprises" in verdicts(result)
+    assert "rewards explained" not in verdicts(result)
 
 
-def test_few_rounds_say_little(record):
-    told = {name: value[:5] for name, value in played(record).items()}
-    found = hs.examine(model=truth(), **told)
-    assert found.ok
-    assert {"spectral radius", "observability of the hidden block"} == set(verdicts(found))
+def test_few_rounds_give_few_findings(record):
+    data = {name: value[:5] for name, value in played(record).items()}
+    result = hs.examine(model=truth(), **data)
+    assert result.ok
+    assert {"spectral radius", "observability of the hidden block"} == set(verdicts(result))
 
 
 def test_equal_rewards_and_constant_sensors(record):
     ys = np.column_stack([np.full(200, 3.0), record["observations"][:200, 0]])
     model = hs.LinearGaussianModel(transition=0.9 * np.eye(2), process_cov=0.1, observation_cov=[0.1, 0.1])
-    found = hs.examine(model=model, observations=ys, arms=np.zeros(200, dtype=int), rewards=np.full(200, 2.0))
-    assert found.hidden_pays is None
+    result = hs.examine(model=model, observations=ys, arms=np.zeros(200, dtype=int), rewards=np.full(200, 2.0))
+    assert result.hidden_pays is None
     still = np.zeros((200, 2))
-    found = hs.examine(model=model, observations=still, arms=np.zeros(200, dtype=int), rewards=np.arange(200.0))
-    assert found.finding("size of surprises") is None  # nothing has moved: nothing can be said
+    result = hs.examine(model=model, observations=still, arms=np.zeros(200, dtype=int), rewards=np.arange(200.0))
+    assert result.finding("size of surprises") is None  # constant observations give no finding
 
 
-def test_what_is_written(record, tmp_path):
-    found = hs.examine(model=truth(), alternatives=[truth(0.9)], title="A <title>", **record)
-    written = found.save(tmp_path / "out")
+def test_saved_files(record, tmp_path):
+    result = hs.examine(model=truth(), alternatives=[truth(0.9)], title="A <title>", **record)
+    written = result.save(tmp_path / "out")
     assert sorted(path.name for path in written) == ["health.html", "health.json", "health.png", "health.svg"]
     page = (tmp_path / "out/health.html").read_text()
     assert "A &lt;title&gt;" in page
     assert "http" not in page.replace("http://www.w3.org", "")
-    for finding in found.findings:
+    for finding in result.findings:
         assert finding.name in page
     summary = json.loads((tmp_path / "out/health.json").read_text())
     assert summary["hidden_pays"] == "much"
-    assert [entry["name"] for entry in summary["findings"]] == [finding.name for finding in found.findings]
-    found.plot(tmp_path / "picture.png")
+    assert [entry["name"] for entry in summary["findings"]] == [finding.name for finding in result.findings]
+    result.plot(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"
-    assert [row["finding"] for row in found.table().rows] == [finding.name for finding in found.findings]
-    assert str(found).count("\n") == len(found.findings) - 1
+    assert [row["finding"] for row in result.table().rows] == [finding.name for finding in result.findings]
+    assert str(result).count("\n") == len(result.findings) - 1
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": None}, "agent: expected one of the two, got neither agent nor model"),
+        ({"model": None}, "agent: expected an agent or a model, got neither"),
         ({"model": 3}, "model: expected a LinearGaussianModel, got int"),
         ({"observations": None}, "observations: expected a table of 3 columns, .*, got nothing"),
         ({"observations": np.zeros((10, 2))}, r"observations: expected a table of 3 columns, got shape \(10, 2\)"),
@@ -209,7 +209,7 @@ def test_what_is_written(record, tmp_path):
         ({"alternatives": [3]}, "alternatives: expected models of 3 observed features, got 3"),
     ],
 )
-def test_bad_input_is_one_clear_line(record, changes, message):
+def test_invalid_arguments_are_refused(record, changes, message):
     with pytest.raises(hs.HalfseenError, match=f"^{message}") as caught:
         hs.examine(**({"model": truth()} | played(record) | changes))
     assert "\n" not in str(caught.value)
@@ -247,43 +247,44 @@ def test_health_of_an_agent_with_a_history_has_findings(agent):
         (("a note",), ("look", "bad"), "1 note"),
     ],
 )
-def test_the_heading_of_a_health_agrees_with_its_findings(notes, verdicts, heading):
+def test_the_heading_of_health_summarises_its_findings(notes, verdicts, heading):
     findings = tuple(Finding(str(i), 0.0, "0", "–", Verdict(one), "so") for i, one in enumerate(verdicts))
     health = Health(notes, {}, findings)
     assert health.heading == str(health).splitlines()[0] == heading
 
 
-def test_a_share_below_nothing_is_told_as_none_with_the_reason():
+def test_a_negative_share_is_reported_as_zero():
     shares = {"seen": -0.031, "filtered, nothing hidden": -0.0004, "filtered context": 0.4, "true context": 0.6}
     gains = Improvement(0.4, 0.01), Improvement(-0.0002, 0.01), Improvement(0.4, 0.01)
     explained = ExplainedRewards(shares, *gains, {}, None)
     subject = SimpleNamespace(plain=False, model=SimpleNamespace(latent=2, observed=1))
     measured = SimpleNamespace(explained=explained, calibration=None, arms=None, sensor_values=None, subject=subject)
-    found = {finding.name: finding for finding in reward_findings(measured)}
-    told = found["rewards explained"].sentence
-    assert told.startswith(
+    result = {finding.name: finding for finding in reward_findings(measured)}
+    sentence = result["rewards explained"].sentence
+    assert sentence.startswith(
         "the observation explains 0 % of the variance of rewards around each arm's mean, the filtered context 40"
     )
-    assert told.endswith("; 0 % means no better than each arm's mean")
-    assert found["use of filtering"].shown == "little: +0.0 ± 1.0 %"
-    assert "the best description without hidden coordinates 0 %" in found["use of the hidden block"].sentence
-    assert "no better" not in found["use of the hidden block"].sentence  # nothing, but not less than nothing
-    assert not any("-0" in finding.shown + finding.sentence for finding in found.values())
+    assert sentence.endswith("; 0 % means no better than each arm's mean")
+    assert result["use of filtering"].shown == "little: +0.0 ± 1.0 %"
+    assert "the best description without hidden coordinates 0 %" in result["use of the hidden block"].sentence
+    assert "no better" not in result["use of the hidden block"].sentence  # because that share is exactly zero
+    assert not any("-0" in finding.shown + finding.sentence for finding in result.values())
 
 
-@pytest.mark.parametrize(("share", "digits", "said"), [(-0.0, 0, "0 %"), (-0.004, 1, "0.0 %"), (0.125, 1, "12.5 %")])
-def test_no_percentage_is_a_negative_zero(share, digits, said):
-    assert percent(share, digits) == said
+@pytest.mark.parametrize(("share", "digits", "text"), [(-0.0, 0, "0 %"), (-0.004, 1, "0.0 %"), (0.125, 1, "12.5 %")])
+def test_a_percentage_is_never_negative_zero(share, digits, text):
+    assert percent(share, digits) == text
 
 
-def test_findings_come_with_a_history_that_is_long_enough():
+def test_findings_need_a_long_enough_history():
     agent, rng = hs.make("adaptive", observed=2, arms=2, seed=3), np.random.default_rng(3)
     for _ in range(49):
         agent.learn(agent.decide(rng.normal(size=2)), float(rng.normal()))
     assert "findings: from round 50 on" in str(agent.health())
     with pytest.raises(HalfseenError, match=r"finding: expected .* of at least 50 rounds, .*, got 'dimension' without"):
         agent.health().finding("dimension")
-    with pytest.raises(HalfseenError, match="agent: expected at least 50, got 'adaptive' after 49 rounds"):
+    line = "^agent: expected an agent with at least 50 rounds, got 'adaptive' after 49 rounds$"
+    with pytest.raises(HalfseenError, match=line):
         hs.examine(agent)
     agent.learn(agent.decide(rng.normal(size=2)), float(rng.normal()))
     assert "findings" not in agent.health().facts
@@ -295,22 +296,22 @@ def test_agents_without_a_history_never_have_findings():
     assert "findings" not in agent.health().facts
     with pytest.raises(HalfseenError, match="expected an agent with a model and a history"):
         agent.health().finding("dimension")
-    with pytest.raises(HalfseenError, match="after 1 rounds, which has no kept history with a model"):
+    with pytest.raises(HalfseenError, match=r"^agent: expected an 'adaptive' agent .*, got 'ts-pco' after 1 round"):
         hs.examine(agent)
 
 
-def test_examining_changes_nothing(agent):
+def test_examining_does_not_change_the_agent(agent):
     before = {name: value.tobytes() for name, value in agent[0].state().items()}
     first = hs.examine(agent[0])
     assert str(first) == str(hs.examine(agent[0]))
     assert before == {name: value.tobytes() for name, value in agent[0].state().items()}
 
 
-def test_an_agent_is_examined_with_what_else_is_known(agent):
+def test_an_agent_is_examined_with_additional_tables(agent):
     one, contexts = agent
-    found = hs.examine(one, contexts=contexts, hidden=contexts[:, 3:], sensors=["a", "b", "c"])
-    assert "true context" in found.measured.explained.shares
-    names = [worth.name for worth in found.measured.sensor_values]
+    result = hs.examine(one, contexts=contexts, hidden=contexts[:, 3:], sensors=["a", "b", "c"])
+    assert "true context" in result.measured.explained.shares
+    names = [sensor.name for sensor in result.measured.sensor_values]
     assert names == ["a", "b", "c", "hidden 0", "hidden 1"]
 
 
@@ -331,19 +332,21 @@ def test_agents_without_a_history_have_no_findings_and_are_refused(name):
     contexts, ys, noise = simulate_rounds(60)
     play_rounds(agent, contexts, ys, noise)
     assert agent.health().findings == ()
-    with pytest.raises(hs.HalfseenError, match=f"^agent: got '{name}' after 60 rounds, which has no kept history"):
+    line = f"^agent: expected an 'adaptive' agent that has identified a model, .*, got '{name}' after 60 rounds$"
+    with pytest.raises(hs.HalfseenError, match=line):
         hs.examine(agent)
 
 
-def test_bad_input_beside_an_agent(agent):
+def test_invalid_arguments_with_an_agent_are_refused(agent):
     one = agent[0]
-    with pytest.raises(hs.HalfseenError, match=r"^observations: got a record beside an agent"):
+    line = r"^observations: expected none, because an agent is examined with its own history, got some$"
+    with pytest.raises(hs.HalfseenError, match=line):
         hs.examine(one, observations=np.zeros((5, 3)))
-    with pytest.raises(hs.HalfseenError, match=r"^agent: got both a model and an agent"):
+    with pytest.raises(hs.HalfseenError, match=r"^agent: expected an agent or a model, got both$"):
         hs.examine(one, model=truth())
-    with pytest.raises(hs.HalfseenError, match=r"^contexts: expected a table of 700 rows, got shape \(5, 3\)"):
+    with pytest.raises(hs.HalfseenError, match=r"^contexts: expected a table of 700 rows, .*, got shape \(5, 3\)"):
         hs.examine(one, contexts=np.zeros((5, 3)))
-    with pytest.raises(hs.HalfseenError, match=r"^rewards: expected 4, one per arm, got 2 columns"):
+    with pytest.raises(hs.HalfseenError, match=r"^rewards: expected 4 columns, one per arm, got 2$"):
         hs.examine(one, rewards=np.zeros((700, 2)))
-    with pytest.raises(hs.HalfseenError, match=r"^agent: expected an agent, got str"):
+    with pytest.raises(hs.HalfseenError, match=r"^agent: expected an agent, from hs\.make or hs\.load, got str$"):
         hs.examine("adaptive")

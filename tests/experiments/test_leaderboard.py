@@ -1,4 +1,4 @@
-"""The leaderboard: the numbers of `hs.run`, kept cell by cell, gone on with, and lost to no single failure."""
+"""The leaderboard: its figures equal those of `hs.run`, it continues from saved slices, and failures stay local."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ from halfseen.experiments.plan import Slice, experiment
 from halfseen.experiments.play import OnProgress
 from halfseen.learners.ridge import Ridge
 
-AGENTS, PLACES = ["kf-ts", "ts-pco", "random"], ["keyhole", "switch:at=30"]
-SMALL: dict[str, Any] = {"worlds": PLACES, "rounds": 60, "seeds": 3}
-CELLS = len(AGENTS) * len(PLACES) * 2  # of two seeds and of one
+AGENTS, WORLD_SPECS = ["kf-ts", "ts-pco", "random"], ["keyhole", "switch:at=30"]
+SMALL: dict[str, Any] = {"worlds": WORLD_SPECS, "rounds": 60, "seeds": 3}
+SLICES = len(AGENTS) * len(WORLD_SPECS) * 2  # slices of two seeds and of one seed
 
 
 @pytest.fixture(autouse=True)
-def _small_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "SEEDS_PER_SLICE", 2)
 
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> list[Slice]:
-    """The slices that were really played."""
+    """Record the slices that are played."""
     return record_calls(monkeypatch, module, "play_and_summarise")
 
 
-def board_in(folder: Path | None = None, **options: Any) -> hs.Leaderboard:
+def small_board(folder: Path | None = None, **options: Any) -> hs.Leaderboard:
     return hs.leaderboard(**({"agents": AGENTS, "out": folder} | SMALL | options))
 
 
-def totals(board: hs.Leaderboard) -> dict[tuple[str, str], list[float]]:
+def regret_by_seed(board: hs.Leaderboard) -> dict[tuple[str, str], list[float]]:
     return {(w, a): board.entry(w, a)["regret_by_seed"] for w in board.worlds for a in board.agents}
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_the_numbers_are_those_of_run(jobs: int, tmp_path: Path) -> None:
-    result = hs.run(AGENTS, world=PLACES, rounds=60, seeds=3)
-    board = board_in(tmp_path if jobs > 1 else None, jobs=jobs)
-    for (world, agent), regret in totals(board).items():
+def test_the_figures_equal_those_of_run(jobs: int, tmp_path: Path) -> None:
+    result = hs.run(AGENTS, world=WORLD_SPECS, rounds=60, seeds=3)
+    board = small_board(tmp_path if jobs > 1 else None, jobs=jobs)
+    for (world, agent), regret in regret_by_seed(board).items():
         assert regret == result.total_regret(world, agent).tolist()
         mine, theirs = board.entry(world, agent), result.summary["worlds"][world]["agents"][agent]
         for name in ("regret_mean", "regret_median", "regret_standard_error"):
@@ -72,29 +72,29 @@ def test_the_numbers_are_those_of_run(jobs: int, tmp_path: Path) -> None:
         assert mine["microseconds_per_round"] > 0
 
 
-def test_the_regret_around_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regret_before_and_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "WINDOW", 10)
     monkeypatch.setattr(summary, "ROUNDS_AFTER_CHANGE", 25)
-    board, result = board_in(), hs.run(AGENTS, world="switch:at=30", rounds=60, seeds=3)
-    place = "switch at=30"
-    assert board.summary["worlds"][place]["change"] == {
+    board, result = small_board(), hs.run(AGENTS, world="switch:at=30", rounds=60, seeds=3)
+    world_name = "switch at=30"
+    assert board.summary["worlds"][world_name]["change"] == {
         "after_round": 30,
         "rounds_before": [21, 30],
         "rounds_after": [46, 55],
     }
     for agent in AGENTS:
-        regret, found = result.tracks[place, agent].regret, board.entry(place, agent)["change"]
+        regret, found = result.tracks[world_name, agent].regret, board.entry(world_name, agent)["change"]
         assert found["before"] == pytest.approx(regret[:, 20:30].mean())
         assert found["after"] == pytest.approx(regret[:, 45:55].mean())
         assert found["ratio"]["value"] == pytest.approx(regret[:, 45:55].mean() / regret[:, 20:30].mean())
     assert board.summary["worlds"]["keyhole"]["change"] is None
-    assert {"before", "after", "after / before"} <= set(board.table(place).columns)
+    assert {"before", "after", "after / before"} <= set(board.table(world_name).columns)
     assert "before" not in board.table("keyhole").columns
-    never = board_in(rounds=30, worlds=place.replace(" ", ":"))
-    assert never.summary["worlds"][place]["change"] is None
+    never = small_board(rounds=30, worlds=world_name.replace(" ", ":"))
+    assert never.summary["worlds"][world_name]["change"] is None
 
 
-def test_windows_that_do_not_fit() -> None:
+def test_windows_around_a_change() -> None:
     world = hs.worlds.named("switch", at=100)
     assert summary.change_windows(world, 100) is None
     assert summary.change_windows(world, 150) == (slice(0, 100), slice(100, 150))
@@ -103,27 +103,27 @@ def test_windows_that_do_not_fit() -> None:
     assert summary.change_windows(hs.worlds.named("orbit"), 3000) is None
 
 
-def test_only_what_is_missing_is_played(tmp_path: Path, played: list[Slice]) -> None:
-    first = board_in(tmp_path)
+def test_only_missing_slices_are_played(tmp_path: Path, played: list[Slice]) -> None:
+    first = small_board(tmp_path)
     files = sorted((tmp_path / "cells").iterdir())
-    assert len(played) == len(files) == CELLS
+    assert len(played) == len(files) == SLICES
     for path in files[::4]:
         path.unlink()
     played.clear()
-    told: list[Progress] = []
-    again = board_in(tmp_path, progress=told.append)
+    calls: list[Progress] = []
+    again = small_board(tmp_path, progress=calls.append)
     assert len(played) == len(files[::4])
-    assert (told[0].done, told[0].resumed, told[0].total) == (CELLS - len(played), CELLS - len(played), CELLS)
-    assert (told[-1].done, told[-1].seconds_left) == (CELLS, 0)
-    assert again.summary["cells"] == {"total": CELLS, "resumed": CELLS - len(played)}
-    assert totals(again) == totals(first)
+    assert (calls[0].done, calls[0].resumed, calls[0].total) == (SLICES - len(played), SLICES - len(played), SLICES)
+    assert (calls[-1].done, calls[-1].seconds_left) == (SLICES, 0)
+    assert again.summary["cells"] == {"total": SLICES, "resumed": SLICES - len(played)}
+    assert regret_by_seed(again) == regret_by_seed(first)
     played.clear()
-    assert totals(board_in(tmp_path, jobs=2)) == totals(first)
+    assert regret_by_seed(small_board(tmp_path, jobs=2)) == regret_by_seed(first)
     assert played == []
 
 
-def test_damaged_cells_are_played_again(tmp_path: Path, played: list[Slice]) -> None:
-    first = board_in(tmp_path)
+def test_damaged_slices_are_played_again(tmp_path: Path, played: list[Slice]) -> None:
+    first = small_board(tmp_path)
     files = sorted((tmp_path / "cells").iterdir())
     whole = files[0].read_bytes()
     damages = [b"", b"\xff\xfe", b"[]", whole[: len(whole) // 2], b"null", whole[:60] + b"\x00" + whole[61:]]
@@ -136,15 +136,15 @@ def test_damaged_cells_are_played_again(tmp_path: Path, played: list[Slice]) -> 
     os_error.mkdir()
     (os_error / "in the way").write_text("")
     played.clear()
-    with pytest.raises(hs.HalfseenError, match="cannot write there"):
-        board_in(tmp_path)
+    with pytest.raises(hs.HalfseenError, match="Cannot write '"):
+        small_board(tmp_path)
     (os_error / "in the way").unlink()
     os_error.rmdir()
-    again = board_in(tmp_path)
+    again = small_board(tmp_path)
     assert len(played) >= len(damages) + 2
-    assert totals(again) == totals(first)
+    assert regret_by_seed(again) == regret_by_seed(first)
     played.clear()
-    board_in(tmp_path)
+    small_board(tmp_path)
     assert played == []
 
 
@@ -158,139 +158,139 @@ def test_damaged_cells_are_played_again(tmp_path: Path, played: list[Slice]) -> 
     ],
     ids=["rounds", "seeds", "agents", "worlds"],
 )
-def test_other_settings_are_other_cells(tmp_path: Path, played: list[Slice], changed: dict[str, Any]) -> None:
-    first = board_in(tmp_path)
+def test_slices_with_other_settings_are_not_used(tmp_path: Path, played: list[Slice], changed: dict[str, Any]) -> None:
+    first = small_board(tmp_path)
     played.clear()
-    told: list[Progress] = []
-    other = board_in(tmp_path, progress=told.append, **changed)
-    kept = told[0].resumed
-    assert len(played) == told[0].total - kept
-    assert told[0].others == CELLS - kept
-    if "agents" in changed:  # `random`, and the yardstick, which is always there, are as before
-        assert kept == 2 * CELLS // 3
+    calls: list[Progress] = []
+    other = small_board(tmp_path, progress=calls.append, **changed)
+    kept = calls[0].resumed
+    assert len(played) == calls[0].total - kept
+    assert calls[0].others == SLICES - kept
+    if "agents" in changed:  # `random` and the baseline, which is always added, did not change
+        assert kept == 2 * SLICES // 3
     else:
         assert kept == 0
-    assert totals(other) != totals(first)
+    assert regret_by_seed(other) != regret_by_seed(first)
     played.clear()
-    assert totals(board_in(tmp_path)) == totals(first)
+    assert regret_by_seed(small_board(tmp_path)) == regret_by_seed(first)
     assert played == []
 
 
-def test_other_code_and_other_versions_are_other_cells(
+def test_slices_of_other_code_or_versions_are_not_used(
     tmp_path: Path, played: list[Slice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board_in(tmp_path)
+    small_board(tmp_path)
     for name, value in (("source_hash", lambda: "edited"), ("versions", lambda: {"halfseen": "9"})):
         played.clear()
         monkeypatch.setattr(cache, name, value)
-        board_in(tmp_path)
-        assert len(played) == CELLS
+        small_board(tmp_path)
+        assert len(played) == SLICES
 
 
-def test_code_that_changes_under_a_run_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other processes load the code a little later than this one."""
+def test_a_run_ends_if_the_code_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes import the code later than this process."""
     monkeypatch.setattr(local, "source_hash", lambda: "edited")
-    with pytest.raises(hs.HalfseenError, match="the code was changed"):
-        board_in(tmp_path, jobs=2)
+    with pytest.raises(hs.HalfseenError, match="The source code of halfseen changed during the run"):
+        small_board(tmp_path, jobs=2)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_seeds_add_to_those_that_are_there(tmp_path: Path, played: list[Slice]) -> None:
-    fewer = board_in(tmp_path, seeds=2)
+def test_seeds_can_be_added(tmp_path: Path, played: list[Slice]) -> None:
+    fewer = small_board(tmp_path, seeds=2)
     played.clear()
-    more = board_in(tmp_path, seeds=5)
+    more = small_board(tmp_path, seeds=5)
     assert {task.seeds for task in played} == {(2, 3), (4,)}
-    for place, regret in totals(fewer).items():
-        assert totals(more)[place][:2] == regret
+    for world_name, regret in regret_by_seed(fewer).items():
+        assert regret_by_seed(more)[world_name][:2] == regret
 
 
-def test_fresh_discards_every_cell_and_nothing_else(tmp_path: Path, played: list[Slice]) -> None:
-    board_in(tmp_path, rounds=50)
+def test_fresh_discards_slices_and_nothing_else(tmp_path: Path, played: list[Slice]) -> None:
+    small_board(tmp_path, rounds=50)
     (tmp_path / "cells" / "notes.txt").write_text("mine")
     played.clear()
-    board_in(tmp_path, fresh=True)
-    assert len(played) == CELLS
-    assert len(list((tmp_path / "cells").glob("*.slice"))) == CELLS
+    small_board(tmp_path, fresh=True)
+    assert len(played) == SLICES
+    assert len(list((tmp_path / "cells").glob("*.slice"))) == SLICES
     assert (tmp_path / "cells" / "notes.txt").read_text() == "mine"
 
 
-def test_an_interruption_leaves_what_is_done(tmp_path: Path, played: list[Slice]) -> None:
-    def impatient(now: Progress) -> None:
+def test_finished_slices_remain_after_an_interruption(tmp_path: Path, played: list[Slice]) -> None:
+    def interrupt(now: Progress) -> None:
         if now.done == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        board_in(tmp_path, progress=impatient)
+        small_board(tmp_path, progress=interrupt)
     assert [path.name for path in tmp_path.iterdir()] == ["cells"]
     assert len(list((tmp_path / "cells").iterdir())) == 5
     played.clear()
-    board_in(tmp_path)
-    assert len(played) == CELLS - 5
+    small_board(tmp_path)
+    assert len(played) == SLICES - 5
 
 
-class Moody(Observed):
-    """An observer that refuses to go on when it has seen enough."""
+class Failing(Observed):
+    """An estimator that raises an exception in round 7 of a world with three observed features."""
 
     def observe(self, rows: Any, observations: Any, rounds: Any, complete: bool, contexts: Any) -> Any:
         if observations.shape[1] == 3 and rounds[0] == 7:
-            raise RuntimeError("I have seen | enough\nof this")
+            raise RuntimeError("three | features\nare too many")
         return super().observe(rows, observations, rounds, complete, contexts)
 
 
 @pytest.fixture
-def moody(monkeypatch: pytest.MonkeyPatch) -> str:
-    entry = CatalogueEntry("moody", Moody, Ridge, Uniform, "as it pleases", "a test")
-    monkeypatch.setitem(CATALOG._entries, "moody", entry)
-    return "moody"
+def failing_agent(monkeypatch: pytest.MonkeyPatch) -> str:
+    entry = CatalogueEntry("failing", Failing, Ridge, Uniform, "the observation", "a test")
+    monkeypatch.setitem(CATALOG._entries, "failing", entry)
+    return "failing"
 
 
-@pytest.mark.parametrize("jobs", [1, 2])  # in other processes the agent is unknown, which is a failure as well
-def test_one_that_fails_spoils_nothing_else(tmp_path: Path, moody: str, jobs: int) -> None:
-    board = board_in(tmp_path, agents=[moody, *AGENTS], jobs=jobs)
+@pytest.mark.parametrize("jobs", [1, 2])  # worker processes do not know the agent, which is a failure as well
+def test_a_failing_agent_does_not_affect_others(tmp_path: Path, failing_agent: str, jobs: int) -> None:
+    board = small_board(tmp_path, agents=[failing_agent, *AGENTS], jobs=jobs)
     failed = ["keyhole"] if jobs == 1 else ["keyhole", "switch at=30"]
-    assert {(f["world"], f["agent"]) for f in board.summary["failures"]} == {(world, moody) for world in failed}
+    assert {(f["world"], f["agent"]) for f in board.summary["failures"]} == {(world, failing_agent) for world in failed}
     assert [f["seeds"] for f in board.summary["failures"]] == ["0 to 1", "2 to 2"] * len(failed)
-    entry = board.entry("keyhole", moody)
-    assert "RuntimeError: I have seen | enough of this (test_leaderboard.py:" in entry["error"] or jobs == 2
+    entry = board.entry("keyhole", failing_agent)
+    assert "RuntimeError: three | features are too many (test_leaderboard.py:" in entry["error"] or jobs == 2
     assert entry["regret_mean"] is None
-    assert {a: r for (w, a), r in totals(board).items() if w == "keyhole" and a != moody} == {
-        agent: regret for (world, agent), regret in totals(board_in()).items() if world == "keyhole"
+    assert {a: r for (w, a), r in regret_by_seed(board).items() if w == "keyhole" and a != failing_agent} == {
+        agent: regret for (world, agent), regret in regret_by_seed(small_board()).items() if world == "keyhole"
     }
-    assert board.summary["agents"][moody]["overall_ratio"] is None
-    assert board.agents[-1] == moody
-    row = next(row for row in board.matrix().rows if row["agent"] == moody)
+    assert board.summary["agents"][failing_agent]["overall_ratio"] is None
+    assert board.agents[-1] == failing_agent
+    row = next(row for row in board.matrix().rows if row["agent"] == failing_agent)
     assert (row["keyhole"], row["all worlds"]) == ("failed", "–")
     assert "failed" in str(board.table("keyhole"))
     assert entry["error"] in Page((tmp_path / "leaderboard.html").read_text()).text
     markdown = (tmp_path / "leaderboard.md").read_text()
-    assert f"## Failures\n\n* moody in {', '.join(failed)} ({2 * len(failed)} cells): {entry['error']}\n" in markdown
+    assert f"## Failures\n\n* failing in {', '.join(failed)} ({2 * len(failed)} slices): {entry['error']}\n" in markdown
     assert len({line.count("|") for line in markdown.splitlines() if line.startswith("| `")}) <= 4
 
 
-def test_one_that_failed_is_tried_again(tmp_path: Path, played: list[Slice], moody: str) -> None:
-    board_in(tmp_path, agents=[moody, *AGENTS])
+def test_a_failed_slice_is_played_again(tmp_path: Path, played: list[Slice], failing_agent: str) -> None:
+    small_board(tmp_path, agents=[failing_agent, *AGENTS])
     played.clear()
-    told: list[Progress] = []
-    board_in(tmp_path, agents=[moody, *AGENTS], progress=told.append)
-    assert {world_and_agent(task) for task in played} == {("keyhole", moody)}
-    assert (told[0].failed, told[-1].failed) == (0, len(played))
+    calls: list[Progress] = []
+    small_board(tmp_path, agents=[failing_agent, *AGENTS], progress=calls.append)
+    assert {world_and_agent(task) for task in played} == {("keyhole", failing_agent)}
+    assert (calls[0].failed, calls[-1].failed) == (0, len(played))
 
 
-def test_without_a_yardstick_there_are_no_ratios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_baseline_there_are_no_ratios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(task: Slice, on_progress: OnProgress) -> SliceSummary:
         broken = world_and_agent(task) == ("keyhole", BASELINE)
         return SliceSummary(0.1, "ValueError: no") if broken else play_and_summarise(task, on_progress)
 
     monkeypatch.setattr(module, "play_and_summarise", failing)
-    board = board_in(tmp_path)
+    board = small_board(tmp_path)
     entry = board.entry("keyhole", "ts-pco")
     assert entry["regret_mean"] > 0
     assert entry["ratio"] is entry["p_holm"] is entry["worst_seed"] is entry["median_ratio"] is None
     assert board.entry("switch at=30", "ts-pco")["ratio"]["value"] > 0
 
 
-def test_the_record(tmp_path: Path) -> None:
-    board = board_in(tmp_path)
+def test_the_json_file(tmp_path: Path) -> None:
+    board = small_board(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["cells", *FILES])
     record = json.loads((tmp_path / "leaderboard.json").read_text())
     assert set(record) == {
@@ -312,8 +312,8 @@ def test_the_record(tmp_path: Path) -> None:
     assert board.entry("keyhole", "kf-ts")["ratio"] == {"value": 1.0, "low": 1.0, "high": 1.0}
 
 
-def test_the_page(tmp_path: Path) -> None:
-    board = board_in(tmp_path)
+def test_the_html_page(tmp_path: Path) -> None:
+    board = small_board(tmp_path)
     text = (tmp_path / "leaderboard.html").read_text()
     page = Page(text)
     assert not {tag for tag, _ in page.seen} & {"script", "link", "iframe", "object"}
@@ -327,12 +327,12 @@ def test_the_page(tmp_path: Path) -> None:
     assert "Holm" in page.text
     assert "halfseen leaderboard --rounds 60 --seeds 3 --agents kf-ts,ts-pco,random" in page.text
     shades = [cell["style"] for cell in page.tags("td") if cell.get("style")]
-    assert len(shades) == len(AGENTS) * (len(PLACES) + 1)
+    assert len(shades) == len(AGENTS) * (len(WORLD_SPECS) + 1)
     assert any("213 94 0" in (shade or "") for shade in shades)
 
 
-def test_the_markdown(tmp_path: Path) -> None:
-    board = board_in(tmp_path)
+def test_the_markdown_page(tmp_path: Path) -> None:
+    board = small_board(tmp_path)
     text = (tmp_path / "leaderboard.md").read_text()
     assert text == board.markdown()
     assert "    halfseen leaderboard --rounds 60 --seeds 3 --agents kf-ts,ts-pco,random" in text
@@ -343,7 +343,7 @@ def test_the_markdown(tmp_path: Path) -> None:
 
 
 def test_one_seed_has_no_intervals() -> None:
-    board = board_in(seeds=1)
+    board = small_board(seeds=1)
     text = board.markdown()
     assert "nan" not in text
     assert "| 1.00 |" in text
@@ -362,12 +362,12 @@ def test_the_plan() -> None:
     assert [spec.label for spec in leaderboard_plan(["ts-pco", "kf-ts"], "fog", 9, 1).agents] == ["ts-pco", "kf-ts"]
 
 
-def test_what_has_no_name_has_no_command() -> None:
+def test_objects_and_arbitrary_seeds_have_no_command() -> None:
     own = hs.worlds.named("fog")
-    assert board_in(worlds=[own], agents="ts-pco", rounds=5).summary["command"] is None
-    assert board_in(seeds=[4, 9], agents="ts-pco", rounds=5).summary["command"] is None
-    assert board_in(agents=[hs.AgentSpec("ts-pco")], rounds=5).summary["command"] is None
-    command = board_in(seeds=[4, 5], agents="ts-pco:width=0.5,delta=0.2", rounds=5).summary["command"]
+    assert small_board(worlds=[own], agents="ts-pco", rounds=5).summary["command"] is None
+    assert small_board(seeds=[4, 9], agents="ts-pco", rounds=5).summary["command"] is None
+    assert small_board(agents=[hs.AgentSpec("ts-pco")], rounds=5).summary["command"] is None
+    command = small_board(seeds=[4, 5], agents="ts-pco:width=0.5,delta=0.2", rounds=5).summary["command"]
     assert command.startswith("halfseen leaderboard --rounds 5 --seeds 2 --first-seed 4 --agents ts-pco:width=0.5,")
 
 
@@ -382,9 +382,9 @@ def test_what_has_no_name_has_no_command() -> None:
         ({"jobs": 0}, "jobs: expected an integer of at least 1, got 0"),
     ],
 )
-def test_bad_leaderboards(tmp_path: Path, options: dict[str, Any], line: str) -> None:
+def test_invalid_arguments_are_refused(tmp_path: Path, options: dict[str, Any], line: str) -> None:
     with pytest.raises(hs.HalfseenError) as caught:
-        board_in(tmp_path / "out", **options)
+        small_board(tmp_path / "out", **options)
     assert str(caught.value).startswith(line)
     assert list(tmp_path.iterdir()) == []
 
@@ -393,7 +393,7 @@ def _slices() -> list[Slice]:
     return one_agent_slices(experiment(AGENTS, ["fog", "orbit"], 10, 4))
 
 
-def test_unknown_agents_first_then_the_slowest() -> None:
+def test_agents_without_timings_come_first_then_the_slowest_slices() -> None:
     schedule, cost = Schedule(_slices()), {"kf-ts": 1.0, "ts-pco": 5.0, "random": 3.0}
     assert schedule.seconds_left() is None
     order = []
@@ -407,12 +407,12 @@ def test_unknown_agents_first_then_the_slowest() -> None:
     assert schedule.seconds_left() == 0
 
 
-def test_time_left_from_what_was_done_before() -> None:
+def test_remaining_time_is_estimated_from_finished_slices() -> None:
     slices = _slices()
     schedule = Schedule(slices[1:])
     schedule.finished(slices[0], 2.0)  # kf-ts in fog, from an earlier run
     assert schedule.seconds_left() is None
     for task in (one for one in slices if one.agents[0].label != "kf-ts"):
         schedule.finished(task, 1.0)
-    assert schedule.seconds_left() == pytest.approx(3 * 2.0 + 8 * 1.0)  # none of them was taken from the schedule
+    assert schedule.seconds_left() == pytest.approx(3 * 2.0 + 8 * 1.0)  # all slices are still in the schedule
     assert next(iter(schedule)).agents[0].label == "kf-ts"

@@ -1,4 +1,4 @@
-"""What is said of slices made up by hand."""
+"""The figures of a leaderboard, computed from synthetic slices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _summary(regret: np.ndarray) -> SliceSummary:
     return SliceSummary(2.0, None, regret.tolist(), np.outer(regret, np.linspace(0.1, 1, 10)).tolist(), seconds=[0.5])
 
 
-def test_regret_beside_the_yardstick(entries: dict[str, dict[str, object]]) -> None:
+def test_regret_relative_to_the_baseline(entries: dict[str, dict[str, object]]) -> None:
     for agent, regret in REGRET.items():
         entry = entries[agent]
         assert entry["regret_mean"] == pytest.approx(regret.mean())
@@ -44,19 +44,19 @@ def test_regret_beside_the_yardstick(entries: dict[str, dict[str, object]]) -> N
     assert entries["emkf-ts"]["ratio"]["low"] < 1 < entries["emkf-ts"]["ratio"]["high"]
 
 
-def test_the_paired_test_and_its_correction(entries: dict[str, dict[str, object]]) -> None:
+def test_p_values_and_their_correction(entries: dict[str, dict[str, object]]) -> None:
     rivals = ["ts-pco", "emkf-ts", "random"]
     raw = [stats.wilcoxon(REGRET[agent] - KF).pvalue for agent in rivals]
     assert [entries[agent]["p_value"] for agent in rivals] == pytest.approx(raw)
     assert entries["ts-pco"]["p_holm"] == pytest.approx(3 * min(raw))
     assert entries["emkf-ts"]["p_holm"] == pytest.approx(max(raw))
     assert entries["kf-ts"]["p_holm"] is None
-    # One seed carries nearly all of the difference: the mean is uncertain, the ranks are not.
+    # One seed has nearly all of the difference, so the mean is uncertain but the ranks are not.
     assert entries["random"]["ratio"]["low"] < 1
     assert entries["random"]["p_holm"] < 0.001
 
 
-def test_all_worlds_is_a_geometric_mean() -> None:
+def test_the_overall_ratio_is_a_geometric_mean() -> None:
     def world(ratio: float | None) -> dict[str, object]:
         return {"agents": {"a": {"ratio": None if ratio is None else {"value": ratio}}}}
 
@@ -64,7 +64,7 @@ def test_all_worlds_is_a_geometric_mean() -> None:
     assert overall_ratio({"x": world(4.0), "y": world(None)}, "a") is None
 
 
-def test_a_yardstick_without_regret_is_none() -> None:
+def test_a_baseline_without_regret_gives_no_ratio() -> None:
     plan = experiment(["kf-ts", "ts-pco"], "fog", 10, 2)
     results = {("fog", agent): [_summary(np.array(r))] for agent, r in (("kf-ts", [0.0, 1.0]), ("ts-pco", [1.0, 1.0]))}
     entry = summarise_worlds(plan, results)["fog"]["agents"]["ts-pco"]

@@ -1,4 +1,4 @@
-"""Many rounds played by one call are the rounds played one by one, to the last bit."""
+"""Playing many rounds in one call gives exactly the result of playing them one by one."""
 
 import numpy as np
 import pytest
@@ -17,29 +17,29 @@ from halfseen.learners.ridge import Ridge
 from halfseen.worlds.linear_gaussian import RandomWorld
 from halfseen.worlds.world import Episodes, World
 
-SEEDS, ROUNDS = (4, 0, 9), 450  # two whole chunks and a short one
+SEEDS, ROUNDS = (4, 0, 9), 450  # two full chunks and a shorter one
 # `Policy.play_rounds` returns None for these agents. Their learner or their chooser does not support it, or their
 # estimator needs rewards.
 ROUND_BY_ROUND = {"adaptive", "adaptive-ts", "adaptive-ids", "meb", "mts", "bayes", "random"}
-AHEAD = CATALOG.keys() - ROUND_BY_ROUND
-TWISTS = ("plain", "noisy", "missing", "switch", "unit", "every")
+IN_ONE_CALL = CATALOG.keys() - ROUND_BY_ROUND
+VARIANTS = ("plain", "noisy", "missing", "switch", "unit", "every")
 
 
-class Twisted(World):
-    """Another world with something changed about what is seen or paid."""
+class ModifiedWorld(World):
+    """A world with changed observations or attributes."""
 
     def __init__(self, inner, change, **attributes):
         self.inner, self._change = inner, change
         vars(self).update(name=inner.name, latent=inner.latent, observed=inner.observed, arms=inner.arms, **attributes)
 
     def begin(self, seeds):
-        return TwistedEpisodes(self.inner.begin(seeds), self._change)
+        return ModifiedEpisodes(self.inner.begin(seeds), self._change)
 
     def settings(self):
         return self.inner.settings()
 
 
-class TwistedEpisodes(Episodes):
+class ModifiedEpisodes(Episodes):
     def __init__(self, inner, change):
         self._inner, self._change, self._past = inner, change, 0
         self.canonical, self.arm_params = inner.canonical, inner.arm_params
@@ -55,24 +55,24 @@ class TwistedEpisodes(Episodes):
         return rounds._replace(observations=observations)
 
 
-def lose_some(observations, at):
-    """Entries are missing in the first chunk, a whole observation in the second, nothing in the third."""
+def remove_entries(observations, at):
+    """Remove entries in the first chunk, a whole observation in the second, and nothing in the third."""
     lost = np.random.default_rng(int(at[0])).random(observations.shape) < 0.1
     observations[lost & (at < 190)[:, None, None]] = np.nan
     observations[at == 230, 1] = np.nan
 
 
-def small_world(twist):
-    noise = 0.3 if twist == "noisy" else 0.0
-    after = 230 if twist == "switch" else None
+def small_world(variant):
+    noise = 0.3 if variant == "noisy" else 0.0
+    after = 230 if variant == "switch" else None
     inner = RandomWorld("small", 6, 3, 5, "orthogonal", 0.2, 0.7, observation_var=noise, changes_after=after)
-    if twist == "missing":
-        return Twisted(inner, lose_some)
-    options = {"unit": {"reward_unit": 2.5}, "every": {"reward_every": 3}}.get(twist)
-    return inner if options is None else Twisted(inner, lambda observations, at: None, **options)
+    if variant == "missing":
+        return ModifiedWorld(inner, remove_entries)
+    options = {"unit": {"reward_unit": 2.5}, "every": {"reward_every": 3}}.get(variant)
+    return inner if options is None else ModifiedWorld(inner, lambda observations, at: None, **options)
 
 
-def one_by_one(monkeypatch):
+def play_single_rounds(monkeypatch):
     monkeypatch.setattr(Policy, "play_rounds", lambda *_, **__: None)
 
 
@@ -82,36 +82,36 @@ def assert_same_tracks(one, other):
             np.testing.assert_array_equal(value, vars(other)[name], err_msg=name)
 
 
-@pytest.mark.parametrize("twist", TWISTS)
-@pytest.mark.parametrize("name", sorted(AHEAD))
-def test_tracks_do_not_depend_on_it(name, twist, monkeypatch):
-    piece = Slice(small_world(twist), (AgentSpec(name),), SEEDS, ROUNDS)
-    ahead = play(piece, lambda rounds: None)[name]
-    one_by_one(monkeypatch)
-    assert_same_tracks(ahead, play(piece, lambda rounds: None)[name])
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", sorted(IN_ONE_CALL))
+def test_playing_rounds_in_one_call_gives_the_same_trajectories(name, variant, monkeypatch):
+    task = Slice(small_world(variant), (AgentSpec(name),), SEEDS, ROUNDS)
+    ahead = play(task, lambda rounds: None)[name]
+    play_single_rounds(monkeypatch)
+    assert_same_tracks(ahead, play(task, lambda rounds: None)[name])
 
 
 @pytest.mark.parametrize("width", ["theory", 0.3])
-def test_nor_with_widths_of_their_own(width, monkeypatch):
+def test_the_same_with_other_widths(width, monkeypatch):
     spec = AgentSpec("emkf-ts", {"width": width, "window": 70}, label="it")
-    piece = Slice(small_world("noisy"), (spec,), SEEDS, ROUNDS)
-    ahead = play(piece, lambda rounds: None)["it"]
-    one_by_one(monkeypatch)
-    assert_same_tracks(ahead, play(piece, lambda rounds: None)["it"])
+    task = Slice(small_world("noisy"), (spec,), SEEDS, ROUNDS)
+    ahead = play(task, lambda rounds: None)["it"]
+    play_single_rounds(monkeypatch)
+    assert_same_tracks(ahead, play(task, lambda rounds: None)["it"])
 
 
 def small_policy(name, world, episodes, **options):
     return build_policy(AgentSpec(name, options), world, episodes, SEEDS, ROUNDS)
 
 
-def parts_of(rounds, unit=1.0):
+def observations_and_payoffs(rounds, unit=1.0):
     by_stream = (np.ascontiguousarray(one.swapaxes(0, 1)) for one in (rounds.expected, rounds.reward_noise))
     return rounds.observations, Payoffs(*by_stream, unit)
 
 
 @pytest.mark.parametrize("name", CATALOG)
-def test_who_plays_ahead_and_in_what_state_it_is_left(name):
-    """Pieces of all lengths, beside a twin that goes round by round; an arm is retired in between."""
+def test_which_agents_play_rounds_in_one_call_and_their_state_afterwards(name):
+    """Play different numbers of rounds in one call, and compare with a policy that plays round by round."""
     world = small_world("plain")
     episodes = world.begin(SEEDS)
     policy, twin = (small_policy(name, world, episodes) for _ in range(2))
@@ -119,16 +119,16 @@ def test_who_plays_ahead_and_in_what_state_it_is_left(name):
     for n in (1, 7, 230, 30):
         rounds = episodes.advance(n)
         contexts = np.ascontiguousarray(rounds.contexts) if policy.estimator.reveals_context else None
-        played = policy.play_rounds(*parts_of(rounds), contexts=contexts)
-        assert (played is not None) == (name in AHEAD), "ROUND_BY_ROUND names the agents that do not play ahead"
+        played = policy.play_rounds(*observations_and_payoffs(rounds), contexts=contexts)
+        assert (played is not None) == (name in IN_ONE_CALL), "ROUND_BY_ROUND lists the agents without `play_rounds`"
         if played is None:
             assert not policy.rounds.any()
             return
         for t in range(n):
             choices = twin.decide(rounds.observations[t], contexts=None if contexts is None else contexts[t])
-            paid = rounds.expected[t, twin.all_rows, choices.arms] + rounds.reward_noise[t]
-            twin.learn(choices.rounds, choices.features, choices.arms, paid)
-            for mine, theirs in zip(played, (choices.arms, paid, choices.features), strict=True):
+            round_rewards = rounds.expected[t, twin.all_rows, choices.arms] + rounds.reward_noise[t]
+            twin.learn(choices.rounds, choices.features, choices.arms, round_rewards)
+            for mine, theirs in zip(played, (choices.arms, round_rewards, choices.features), strict=True):
                 np.testing.assert_array_equal(mine[:, t], theirs)
         assert 2 not in played[0]
         state, other = policy.state(), twin.state()
@@ -137,31 +137,31 @@ def test_who_plays_ahead_and_in_what_state_it_is_left(name):
             np.testing.assert_array_equal(value, other[key], err_msg=key)
 
 
-def test_widths_that_follow_what_is_learnt_cannot_be_had_ahead():
+def test_self_normalised_widths_need_single_rounds():
     world = small_world("plain")
     episodes = world.begin(SEEDS)
     policy = small_policy("kf-ucb", world, episodes, width="self-normalised")
-    assert policy.play_rounds(*parts_of(episodes.advance(5))) is None
+    assert policy.play_rounds(*observations_and_payoffs(episodes.advance(5))) is None
     assert not policy.rounds.any()
 
 
-def test_streams_of_different_ages_are_played_too():
+def test_streams_may_have_played_different_numbers_of_rounds():
     world = small_world("plain")
     episodes = world.begin(SEEDS)
     policy, twin = (small_policy("emkf-ts", world, episodes, window=30) for _ in range(2))
     for one in (policy, twin):
         one.decide(np.ones((1, 3)), rows=np.array([1]))
     rounds = episodes.advance(80)
-    arms, _, _ = policy.play_rounds(*parts_of(rounds))
+    arms, _, _ = policy.play_rounds(*observations_and_payoffs(rounds))
     for t in range(80):
         choices = twin.decide(rounds.observations[t])
-        paid = rounds.expected[t, twin.all_rows, choices.arms] + rounds.reward_noise[t]
-        twin.learn(choices.rounds, choices.features, choices.arms, paid)
+        round_rewards = rounds.expected[t, twin.all_rows, choices.arms] + rounds.reward_noise[t]
+        twin.learn(choices.rounds, choices.features, choices.arms, round_rewards)
         np.testing.assert_array_equal(arms[:, t], choices.arms)
     np.testing.assert_array_equal(policy.rounds, [80, 81, 80])
 
 
-def shout(entries):
+def insert_large_values(entries):
     def change(observations, at):
         for when, stream, value in entries:
             observations[at == when, stream, 1] = value
@@ -177,14 +177,14 @@ def shout(entries):
         ([(25, 0, 3e8), (40, 1, 1e101)], r"context: expected smaller entries .*, got 3e\+08"),
     ],
 )
-def test_what_is_refused_is_what_would_be_refused_first(entries, message, monkeypatch):
-    piece = Slice(Twisted(small_world("plain"), shout(entries)), (AgentSpec("ts-pco"),), SEEDS, 60)
+def test_the_first_invalid_round_is_reported(entries, message, monkeypatch):
+    task = Slice(ModifiedWorld(small_world("plain"), insert_large_values(entries)), (AgentSpec("ts-pco"),), SEEDS, 60)
     with pytest.raises(hs.HalfseenError, match=message) as ahead:
-        play(piece, lambda rounds: None)
-    one_by_one(monkeypatch)
-    with pytest.raises(hs.HalfseenError) as by_one:
-        play(piece, lambda rounds: None)
-    assert str(ahead.value) == str(by_one.value)
+        play(task, lambda rounds: None)
+    play_single_rounds(monkeypatch)
+    with pytest.raises(hs.HalfseenError) as single:
+        play(task, lambda rounds: None)
+    assert str(ahead.value) == str(single.value)
 
 
 class Doubled(Kalman):
@@ -192,18 +192,18 @@ class Doubled(Kalman):
         return 2.0 * super().observe(rows, observations, rounds, complete, contexts)
 
 
-class Deaf(Ridge):
+class NotLearning(Ridge):
     def learn(self, rows, features, arms, rewards):
         pass
 
 
-class Restless(Thompson):
+class AlternatingWidths(Thompson):
     def widths(self, rows, rounds, learner):
         return super().widths(rows, rounds, learner) * (1.0 + rounds[:, None] % 2)
 
 
-def test_a_part_that_changes_a_step_is_heard():
-    """One that inherits how rounds are taken ahead, but does otherwise in one round, is asked for one at a time."""
+def test_a_subclass_with_its_own_step_is_used():
+    """A subclass that overrides the step for one round is called round by round."""
     world = small_world("plain")
     episodes = world.begin(SEEDS)
     rounds = episodes.advance(4)
@@ -213,19 +213,21 @@ def test_a_part_that_changes_a_step_is_heard():
         first = estimator(streams, model=episodes.models)
         return Policy(streams, first, learner(streams, 6), chooser(streams, 6))
 
-    plain, doubled = (policy(estimator=one).play_rounds(*parts_of(rounds)) for one in (Kalman, Doubled))
+    plain, doubled = (policy(estimator=one).play_rounds(*observations_and_payoffs(rounds)) for one in (Kalman, Doubled))
     np.testing.assert_array_equal(doubled[2], 2.0 * plain[2])
-    assert policy(learner=Deaf).play_rounds(*parts_of(rounds)) is None
-    assert policy(chooser=Restless).play_rounds(*parts_of(rounds)) is None
+    assert policy(learner=NotLearning).play_rounds(*observations_and_payoffs(rounds)) is None
+    assert policy(chooser=AlternatingWidths).play_rounds(*observations_and_payoffs(rounds)) is None
 
 
-def test_the_true_context_is_missed_where_it_must_be_shown():
+def test_an_agent_that_sees_the_context_needs_it():
     world = small_world("plain")
     episodes = world.begin(SEEDS)
-    assert small_policy("oracle-ts", world, episodes).play_rounds(*parts_of(episodes.advance(3))) is None
+    assert (
+        small_policy("oracle-ts", world, episodes).play_rounds(*observations_and_payoffs(episodes.advance(3))) is None
+    )
 
 
-def test_an_estimator_without_a_way_of_its_own_takes_rounds_one_at_a_time():
+def test_the_default_of_observe_rounds_calls_observe():
     streams = StreamBatch(stream_keys(SEEDS), 3, 5)
     ys, features = np.random.default_rng(0).normal(size=(4, 3, 3)), np.empty((3, 4, 3))
     Observed(streams).observe_rounds(ys, np.ones(3, dtype=np.int64), None, features)

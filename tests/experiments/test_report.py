@@ -1,4 +1,4 @@
-"""What a finished experiment leaves on disk, and the commands that repeat it."""
+"""The files of a finished experiment, and the commands that repeat it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def folder(result, tmp_path_factory):
     return out
 
 
-def test_everything_is_written(folder):
+def test_all_files_are_written(folder):
     names = [
         "arms.png",
         "arms.svg",
@@ -48,13 +48,13 @@ def test_everything_is_written(folder):
     assert (folder / "reward.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_several_worlds_side_by_side(tmp_path):
+def test_several_worlds_have_separate_figures_of_arms(tmp_path):
     worlds = [recorded(recorded_columns(), **ROLES, name=name) for name in ("one", "two")]
     hs.run(["ts-pco", "random"], world=worlds, seeds=1, rounds=100).save(tmp_path)
     assert {"arms-one.png", "arms-two.svg", "reward.png"} <= {path.name for path in tmp_path.iterdir()}
 
 
-def test_the_page_is_whole_and_needs_nothing(result, folder):
+def test_the_page_is_self_contained_and_escaped(result, folder):
     text = (folder / "report.html").read_text()
     page = Page(text)
     sources = [attributes.get(name) for _, attributes in page.seen for name in ("src", "href")]
@@ -68,7 +68,7 @@ def test_the_page_is_whole_and_needs_nothing(result, folder):
         assert line in page.text
 
 
-def test_the_page_of_real_data_says_what_it_is_not(tmp_path):
+def test_the_page_of_real_data_has_a_caveat(tmp_path):
     hs.run(["ts-pco", "random"], world="voltrade", rounds=60, seeds=1).save(tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert (
@@ -78,14 +78,14 @@ def test_the_page_of_real_data_says_what_it_is_not(tmp_path):
     assert "halfseen run voltrade --rounds 60 --seeds 1 --agents ts-pco,random" in page
 
 
-def test_how_to_reproduce_it_again():
+def test_command_of_a_reproduction():
     result = fabricate(["oracle-ts", "emkf-ts", "ts-pco", "lag-ts"], lambda *_: power(0.5))
     assert reproduce_command(result.plan) == (
         "halfseen reproduce --rounds 2000 --seeds 6 --noise 0.1 --agents oracle-ts,emkf-ts,ts-pco,lag-ts"
     )
 
 
-def test_how_to_run_it_again(tmp_path, monkeypatch):
+def test_command_of_a_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = {name.removesuffix(" <b>"): values for name, values in recorded_columns().items()}
     lines = [",".join(data), *(",".join(map(str, row)) for row in zip(*data.values(), strict=True))]
@@ -99,4 +99,4 @@ def test_how_to_run_it_again(tmp_path, monkeypatch):
     assert run_command(experiment("ts-pco", recorded(data, **(ROLES | {"rewards": ["up", "flat"]})), 9, 1)) is None
     assert run_command(experiment("ts-pco", world, 9, [1, 3])) is None
     short = recorded("my data.csv", observed=["a"], rewards=["up", "down"], scale_on=0.5)
-    assert run_command(experiment("ts-pco", short, 9, 1)) is None  # the command has no option for that
+    assert run_command(experiment("ts-pco", short, 9, 1)) is None  # the command has no option for scale_on

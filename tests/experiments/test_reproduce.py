@@ -1,4 +1,4 @@
-"""The paper's experiment, small; and what is left in the folder, whatever happens."""
+"""A small version of the paper's experiment, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_the_papers_experiment() -> None:
 def test_reproduce_end_to_end(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    told = []
+    calls = []
     plan = paper_experiment(rounds=250, seeds=2, noise=[0.5], agents=["emkf-ts", "ts-pco"])
-    result = run_experiment(plan, progress=lambda *done: told.append(done))
+    result = run_experiment(plan, progress=lambda *done: calls.append(done))
     claims = evaluate_claims(result)
-    assert told[-1] == (2 * 2 * 2 * 250, 2 * 2 * 2 * 250)
+    assert calls[-1] == (2 * 2 * 2 * 250, 2 * 2 * 2 * 250)
     paths = save_reproduction(result, claims, tmp_path / "a" / "b")
     assert [path.name for path in paths] == FILES
     assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == FILES
@@ -52,14 +52,14 @@ def test_reproduce_end_to_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_nothing_is_left_when_writing_is_cut_short(
+def test_no_file_remains_if_writing_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    def cut(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise error
 
     result = fabricate(["emkf-ts"], lambda *_: power(0.5))
-    monkeypatch.setattr(result_module, "write_rounds", cut)
+    monkeypatch.setattr(result_module, "write_rounds", fail)
     with pytest.raises(error):
         save_reproduction(result, evaluate_claims(result), tmp_path / "new")
     assert list(tmp_path.iterdir()) == []

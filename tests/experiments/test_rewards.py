@@ -1,4 +1,4 @@
-"""What is measured of agents on recorded data."""
+"""The summary of rewards on recorded data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def result():
     return hs.run(agents, world=recorded(recorded_columns(), **ROLES, name="mine & yours"), seeds=3)
 
 
-def test_numbers_are_those_of_the_rewards(result):
+def test_the_summary_agrees_with_the_rewards(result):
     found = result.summary["worlds"]["mine & yours"]["rewards"]
     earned = {agent: result.tracks["mine & yours", agent].reward for agent in result.agents}
     assert found["reference"] == "adaptive"
@@ -44,21 +44,21 @@ def test_numbers_are_those_of_the_rewards(result):
     assert found["best_fixed_arm"] == world.arm_names[best]
 
 
-def test_rewards_are_those_of_the_arms_played(result):
+def test_agents_earn_the_rewards_of_their_arms(result):
     world = result.plan.worlds[0]
     for track in result.tracks.values():
         for arms, rewards in zip(track.arm, track.reward, strict=True):
             np.testing.assert_array_equal(rewards, world.rewards[np.arange(world.length), arms])
 
 
-def test_no_share_of_next_to_nothing():
+def test_no_share_if_the_full_context_earns_nothing():
     result = hs.run(["oracle-ts", "ts-pco"], world=recorded(recorded_columns(useful=0.0), **ROLES), seeds=2)
     entries = result.summary["worlds"]["recorded"]["rewards"]["agents"]
     assert [entry["share_of_full_context"] for entry in entries.values()] == [None, None]
     assert {row["share of oracle-ts"] for row in result.table().rows} == {"–"}
 
 
-def test_who_is_compared_with_whom():
+def test_choice_of_the_reference_agent():
     def reference(*labels):
         return reference_agent([agent_spec(label) for label in labels])
 
@@ -68,8 +68,9 @@ def test_who_is_compared_with_whom():
     assert reference("oracle-ts") == "oracle-ts"
 
 
-def test_the_leaderboard_leaves_recorded_worlds_alone():
+def test_the_leaderboard_has_no_recorded_worlds_by_default():
     plan = leaderboard_plan(None, None, 100, 2)
     assert not any(world.recorded for world in plan.worlds)
-    with pytest.raises(HalfseenError, match="agents: expected one that need not be told, got 'kf-ts' in 'voltrade'"):
+    line = "^agents: expected agents that do not require model, which is unknown for recorded data, got 'kf-ts' in"
+    with pytest.raises(HalfseenError, match=line):
         leaderboard_plan(["ts-pco"], "voltrade", 100, 2)

@@ -1,4 +1,4 @@
-"""Experiments: common random numbers, and nothing that depends on how the work is cut."""
+"""Experiments use common random numbers, and their results do not depend on how the work is divided."""
 
 import numpy as np
 import pytest
@@ -26,23 +26,23 @@ def result():
     return small_run()
 
 
-def test_processes_do_not_change_a_number(result):
+def test_the_result_does_not_depend_on_the_number_of_processes(result):
     assert_same_result(result, small_run(jobs=2))
 
 
-def test_slices_do_not_change_a_number(result, monkeypatch):
+def test_the_result_does_not_depend_on_the_slices(result, monkeypatch):
     monkeypatch.setattr(run_module, "MOST_SEEDS", 2)
     assert_same_result(result, small_run())
 
 
-def test_order_and_company_do_not_change_a_number(result):
+def test_the_result_does_not_depend_on_other_agents_or_seeds(result):
     alone = hs.run("emkf-ts", world="fog", rounds=450, seeds=[3, 1])
     together = result.tracks["fog", "emkf-ts"]
     np.testing.assert_array_equal(alone.tracks["fog", "emkf-ts"].regret, together.regret[[3, 1]])
 
 
 def test_an_experiment_equals_single_agents(result):
-    """One stream through the public API makes the same decisions as that seed of the batch."""
+    """A single agent makes the same decisions as the same seed in an experiment."""
     world, seed = hs.worlds.named("keyhole"), 3
     episodes = world.begin([seed])
     rounds = [episodes.advance(n) for n in (200, 200, 50)]
@@ -56,7 +56,7 @@ def test_an_experiment_equals_single_agents(result):
     np.testing.assert_array_equal(arms, result.tracks["keyhole", "kf-ts"].arm[seed])
 
 
-def test_regret_is_against_the_best_arm_without_noise(result):
+def test_regret_is_relative_to_the_best_expected_reward(result):
     track = result.tracks["keyhole", "random"]
     assert track.regret.min() >= 0
     episodes = hs.worlds.named("keyhole").begin([2])
@@ -66,14 +66,14 @@ def test_regret_is_against_the_best_arm_without_noise(result):
     np.testing.assert_allclose(track.reward[2, :200], got + part.reward_noise[:, 0], atol=1e-9)
 
 
-def test_agents_rank_as_they_must(result):
+def test_agents_with_more_information_have_less_regret(result):
     total = {agent: result.total_regret("keyhole", agent).mean() for agent in result.agents}
     assert total["oracle-ts"] < total["kf-ts"] < total["ts-pco"] < total["random"]
     assert (result.tracks["keyhole", "oracle-ts"].error == 0).all()
 
 
-def test_the_gram_norm_is_taken_from_the_posterior(result):
-    """A3's t·‖B_a⁻¹(t)‖ against the Gram matrices rebuilt from what was played."""
+def test_gram_norm(result):
+    """Compare t·‖B_a⁻¹(t)‖ of assumption A3 with Gram matrices computed from the contexts and arms."""
     track, seed = result.tracks["keyhole", "oracle-ts"], 1
     episodes = hs.worlds.named("keyhole").begin([seed])
     xs = np.concatenate([episodes.advance(n).contexts[:, 0] for n in (200, 200, 50)])
@@ -97,13 +97,13 @@ def test_summary_and_table(result):
 
 
 def test_progress_reaches_the_end():
-    told = []
-    hs.run("ts-pco", world="fog", rounds=300, seeds=3, progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (900, 900)
-    assert told == sorted(told)
+    calls = []
+    hs.run("ts-pco", world="fog", rounds=300, seeds=3, progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (900, 900)
+    assert calls == sorted(calls)
 
 
-def test_specs():
+def test_specs_of_agents_and_worlds():
     assert split_spec("emkf-ts:window=400,initial_transition=orthogonal") == (
         "emkf-ts",
         {"window": 400, "initial_transition": "orthogonal"},
@@ -117,29 +117,29 @@ def test_specs():
     [
         ({"agents": ["ts-pcoo"]}, "There is no agent 'ts-pcoo'. Did you mean 'ts-pco'?"),
         ({"agents": []}, "agents: expected at least one, got none"),
-        ({"agents": ["ts-pco", "ts-pco"]}, "agents: expected each only once, got ts-pco, ts-pco"),
+        ({"agents": ["ts-pco", "ts-pco"]}, "agents: expected different ones, got ts-pco, ts-pco"),
         ({"agents": "ts-pco:wide=1"}, "'ts-pco' has no option 'wide'"),
-        ({"agents": "ts-pco:width"}, "option: expected name:key=value, got 'width' in 'ts-pco:width'"),
+        ({"agents": "ts-pco:width"}, "option: expected name:key=value,key=value, got 'width' in 'ts-pco:width'"),
         ({"world": "orbits"}, "There is no world 'orbits'. Did you mean 'orbit'?"),
         ({"rounds": 0}, "rounds: expected an integer of at least 1, got 0"),
         ({"seeds": 0}, "seeds: expected an integer of at least 1, got 0"),
         ({"seeds": [1, -1]}, "seeds: expected an integer of at least 0, got -1"),
         ({"jobs": 0}, "jobs: expected an integer of at least 1, got 0"),
-        ({"agents": [3]}, "agents: expected names of agents, or AgentSpecs, got 3"),
+        ({"agents": [3]}, "agents: expected names of agents or AgentSpecs, got 3"),
         ({"world": None}, "world: expected the name of a world, or a world, got None"),
         ({"seeds": 2.0}, "seeds: expected an integer of at least 1, got 2.0"),
-        ({"world": "paper:noise=1e250"}, "world: expected dynamics that stay, got contexts beyond ±1e+100 by round 10"),
+        ({"world": "paper:noise=1e250"}, "world: expected bounded dynamics, got contexts beyond ±1e+100 in round 10"),
     ],
 )
-def test_bad_experiments(arguments, line):
+def test_invalid_arguments_are_refused(arguments, line):
     options = {"agents": "ts-pco", "world": "fog", "rounds": 10, "seeds": 1} | arguments
     with pytest.raises(hs.HalfseenError) as caught:
         hs.run(options.pop("agents"), **options)
     assert str(caught.value).startswith(line)
 
 
-def test_estimation_error_only_where_there_is_an_estimate():
-    """Lagged observations estimate nothing, and hidden coordinates of a learnt model are not those of any matrices."""
+def test_estimation_error_is_nan_without_an_estimate():
+    """Lagged observations do not estimate the context, and a learned model may use other coordinates."""
     model = hs.LinearGaussianModel(
         transition=0.9 * np.eye(3), process_cov=0.2, observation=[[1.0, 1.0, 0.0]], observation_cov=[[0.1]]
     )
@@ -154,8 +154,8 @@ def test_estimation_error_only_where_there_is_an_estimate():
     assert np.isnan(lagged.tracks["orbit", "lag-ts:lags=1"].error).all()
 
 
-class Curious(Observed):
-    """Takes a fact that it must be told, one that it may be told, and two that it would rather find out by itself."""
+class WithFacts(Observed):
+    """An estimator with a required option, an option with a default, and two options that are "auto"."""
 
     def __init__(self, streams, *, latent, observation_cov=0.1, noise_std="auto", horizon=None):
         super().__init__(streams)
@@ -163,30 +163,32 @@ class Curious(Observed):
 
 
 @pytest.mark.parametrize(
-    ("options", "heard"),
+    ("options", "received"),
     [
         ({}, {"latent": 8, "noise_std": "auto", "horizon": "auto"}),
         ({"noise_std": 0.3, "horizon": 70}, {"latent": 8, "noise_std": 0.3, "horizon": 70}),
         ({"latent": "auto"}, {"latent": "auto", "noise_std": "auto", "horizon": "auto"}),
     ],
 )
-def test_what_an_agent_finds_out_by_itself_it_is_not_told(monkeypatch, options, heard):
-    entry = CatalogueEntry("curious", Curious, Ridge, Greedy, "what it hears", "a test", defaults={"horizon": "auto"})
+def test_facts_are_given_only_for_options_without_a_value(monkeypatch, options, received):
+    entry = CatalogueEntry(
+        "curious", WithFacts, Ridge, Greedy, "the observation", "a test", defaults={"horizon": "auto"}
+    )
     monkeypatch.setitem(CATALOG._entries, "curious", entry)
     world = hs.worlds.named("foggy-keyhole")
     spec = AgentSpec("curious", options)
     policy = build_policy(spec, world, world.begin([1]), (1,), 50)
-    told = policy.estimator.heard
-    np.testing.assert_array_equal(told.pop("observation_cov"), [0.5 * np.eye(3)])
-    assert told == heard
+    calls = policy.estimator.heard
+    np.testing.assert_array_equal(calls.pop("observation_cov"), [0.5 * np.eye(3)])
+    assert calls == received
     plan = experiment([spec], world, 50, 1)
     expected = {"latent", "observation_cov"} - set(options)
     assert facts_from_worlds(plan, spec) == sorted(expected)
 
 
-def test_results_are_asked_for_by_name(result):
-    with pytest.raises(hs.HalfseenError, match=r"There is no world 'foggy'. Did you mean 'fog'"):
+def test_unknown_names_in_a_result_are_refused(result):
+    with pytest.raises(hs.HalfseenError, match=r"There is no world 'foggy'\. Did you mean 'fog'"):
         result.total_regret("foggy", "kf-ts")
-    with pytest.raises(hs.HalfseenError, match=r"There is no agent 'kfts'. Did you mean 'kf-ts'"):
+    with pytest.raises(hs.HalfseenError, match=r"There is no agent 'kfts'\. Did you mean 'kf-ts'"):
         result.total_regret("fog", "kfts")
     assert "keyhole" in repr(result)

@@ -1,4 +1,4 @@
-"""The quantities of Theorem 1; the largest eigenvalue of a batch equals that of LAPACK to the last bit."""
+"""The quantities of Theorem 1, and the largest eigenvalues of many matrices."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from halfseen.kernels.linalg import all_below
 
 
 def posteriors(rng, batch, arms, size, plays):
-    """(I + Σ ccᵀ)⁻¹ of so many random c an arm, at most."""
+    """Return (I + Σ ccᵀ)⁻¹ for a random number of at most `plays` random vectors c per arm."""
     found = np.empty((batch, arms, size, size))
     for b, a in np.ndindex(batch, arms):
         c = rng.normal(size=(rng.integers(0, plays + 1), size))
@@ -24,8 +24,8 @@ def packed(matrices):
 
 @pytest.mark.parametrize("plays", [0, 5, 40, 400])
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 3e150])
-def test_it_is_the_largest_of_all(plays, scale):
-    """Up to 5 plays leave an eigenvalue of 1 to every arm: which is the largest is decided by rounding alone."""
+def test_the_largest_eigenvalue_equals_that_of_lapack(plays, scale):
+    """With up to 5 plays, all arms have an eigenvalue of 1, and rounding errors decide which is the largest."""
     matrices = scale * posteriors(np.random.default_rng(plays), 9, 6, 7, plays)
     np.testing.assert_array_equal(
         largest_eigenvalues(packed(matrices), 7), np.linalg.eigvalsh(matrices)[..., -1].max(axis=1)
@@ -33,7 +33,7 @@ def test_it_is_the_largest_of_all(plays, scale):
 
 
 @pytest.mark.parametrize("plays", [0, 5, 10, 40])
-def test_what_is_at_the_most_there_can_be_is_looked_at_no_further(plays):
+def test_an_upper_limit_allows_a_tolerance(plays):
     matrices = posteriors(np.random.default_rng(plays), 9, 6, 7, plays) / 3.0
     found = largest_eigenvalues(packed(matrices), 7, 1.0 / 3.0)
     np.testing.assert_allclose(found, np.linalg.eigvalsh(matrices)[..., -1].max(axis=1), rtol=1e-9)
@@ -41,12 +41,12 @@ def test_what_is_at_the_most_there_can_be_is_looked_at_no_further(plays):
     np.testing.assert_array_equal(found[exact < 0.333], exact[exact < 0.333])
 
 
-def test_a_flat_matrix_of_large_trace_does_not_hide_a_steep_one():
+def test_the_largest_trace_need_not_have_the_largest_eigenvalue():
     matrices = np.stack([0.5 * np.eye(4), np.diag([0.9, 0.1, 0.1, 0.1])])[None]
     assert largest_eigenvalues(packed(matrices), 4).tolist() == [0.9]
 
 
-def test_below_is_below_every_eigenvalue_and_nothing_else():
+def test_all_below_compares_with_the_largest_eigenvalue():
     matrices = posteriors(np.random.default_rng(3), 5, 4, 6, 30)
     values = np.linalg.eigvalsh(matrices)[..., -1]
     for factor in (1.0 - 1e-9, 1.0 + 1e-9):
@@ -57,24 +57,24 @@ def test_below_is_below_every_eigenvalue_and_nothing_else():
             np.testing.assert_array_equal(below, values < ceilings[:, None])
 
 
-def test_what_is_not_a_number_is_below_nothing():
+def test_nan_is_not_below():
     below = np.empty((1, 1), dtype=np.bool_)
     all_below(np.full((1, 1, 3), np.nan), 2, np.ones(1), below)
     assert not below[0, 0]
 
 
-def test_bound_shape_is_the_appendix():
+def test_bound_shape_equals_the_formula_of_the_appendix():
     at, error = np.array([50, 400]), np.array([3.0, 20.0])
     d, arms, delta = 6, 9, 0.2
-    want = [
+    expected = [
         d * np.sqrt(t) * min(np.sqrt(d), np.sqrt(np.log(arms))) * (np.log(t) + np.sqrt(np.log(t) * np.log(1 / delta)))
         + np.sqrt(d * np.log(t)) * e
         for t, e in zip(at, error, strict=True)
     ]
-    np.testing.assert_allclose(bound_shape(at, error, latent=d, arms=arms, delta=delta), want)
+    np.testing.assert_allclose(bound_shape(at, error, latent=d, arms=arms, delta=delta), expected)
 
 
-def test_theorem_quantities_of_a_made_up_run():
+def test_theorem_quantities_of_synthetic_data():
     t = np.arange(1, 2001)
     ones = np.ones((3, 2000))
     got = theorem_quantities(

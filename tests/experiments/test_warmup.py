@@ -1,4 +1,4 @@
-"""Warming up is enough: afterwards nothing the package does compiles."""
+"""After the warm-up, the package compiles no kernel."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def run(*arguments: str, cache: Path, cwd: Path | None = None) -> subprocess.Com
     )
 
 
-def test_every_kernel_is_known():
-    """Found in the sources, so that one that is not looked for fails."""
+def test_all_kernels_are_listed():
+    """Compare the list with the decorators in the source files."""
     found = set()
     for path in (SOURCE / "halfseen").rglob("*.py"):
         module = ".".join(path.relative_to(SOURCE / "halfseen").with_suffix("").parts)
@@ -37,7 +37,7 @@ def test_every_kernel_is_known():
     assert len(found) > 90
 
 
-def test_a_check_of_an_empty_cache_names_what_is_missing(tmp_path):
+def test_check_lists_missing_kernels(tmp_path):
     done = run("-m", "halfseen", "warmup", "--check", cache=tmp_path)
     assert done.returncode == 1
     count = len(warmup.all_kernels())
@@ -49,16 +49,16 @@ def test_a_check_of_an_empty_cache_names_what_is_missing(tmp_path):
 
 def test_bad_jobs_are_refused(tmp_path):
     done = run("-m", "halfseen", "warmup", "--jobs", "-1", cache=tmp_path)
-    assert (done.returncode, done.stderr) == (2, "error: jobs: expected an integer of at least 0\n, got -1")
+    assert (done.returncode, done.stderr) == (2, "error: jobs: expected an integer of at least 0, got -1\n")
 
 
 def _die(name):
     os._exit(1)
 
 
-def test_a_process_that_dies_is_one_clear_line(monkeypatch):
+def test_a_process_that_ends_early_is_an_error(monkeypatch):
     monkeypatch.setattr(warmup, "_run", _die)
-    with pytest.raises(HalfseenError, match="warmup: a process that compiled kernels ended early"):
+    with pytest.raises(HalfseenError, match="A process that compiled kernels ended early"):
         warmup.compile_missing(1)
 
 
@@ -66,13 +66,13 @@ def _fail(name):
     raise HalfseenError(f"{name} failed")
 
 
-def test_an_error_in_a_process_is_that_of_the_command(monkeypatch):
+def test_an_exception_in_a_process_is_raised(monkeypatch):
     monkeypatch.setattr(warmup, "_run", _fail)
     with pytest.raises(HalfseenError, match="failed"):
         warmup.compile_missing(1)
 
 
-def test_what_is_compiled_already_is_not_missing(tmp_path):
+def test_a_compiled_kernel_is_not_missing(tmp_path):
     code = (
         "import numpy; from halfseen.experiments import warmup; from halfseen.kernels.checks import classify_values\n"
         "classify_values(numpy.ones((1, 1))); left = warmup.missing_kernels()\n"
@@ -117,7 +117,7 @@ for world in [*NAMED, *RECORDED]:
         try:
             hs.run([name], world=world, rounds=60, seeds=2)
         except hs.HalfseenError:
-            pass  # what this world cannot tell this agent
+            pass  # the agent requires a fact that this world does not have
 ys = np.random.default_rng(0).standard_normal((120, 3))
 for kind in ("diagonal", "full"):
     fit = hs.fit(ys, latent=4, observation_cov=kind, max_iterations=5)
@@ -139,16 +139,16 @@ print(compiled)
 
 
 @pytest.mark.slow
-def test_after_warming_up_nothing_compiles(tmp_path):
+def test_nothing_compiles_after_the_warm_up(tmp_path):
     cache, work = tmp_path / "cache", tmp_path / "work"
     work.mkdir()
     warmed = run("-m", "halfseen", "warmup", cache=cache)
     assert warmed.returncode == 0, warmed.stderr
-    assert warmed.stderr == "compiling all numerical kernels, once for this installation\n"
-    assert f"kernels are compiled, in {cache}/" in warmed.stdout
+    assert warmed.stderr == "compiling all numerical kernels, which is needed once per installation\n"
+    assert f"kernels are compiled in {cache}/" in warmed.stdout
     checked = run("-m", "halfseen", "warmup", "--check", cache=cache)
     assert (checked.returncode, checked.stderr) == (0, "")
-    assert f"kernels are compiled, in {cache}/" in checked.stdout
+    assert f"kernels are compiled in {cache}/" in checked.stdout
     script = work / "everything.py"
     script.write_text(EVERYTHING)
     done = run(str(script), cache=cache, cwd=work)

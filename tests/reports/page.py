@@ -1,4 +1,4 @@
-"""A page as tests look at it."""
+"""A parsed HTML page for tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ VOID = {"meta", "img", "br"}
 
 
 class Page(HTMLParser):
-    """Checks that tags balance, and gathers what the tests ask about."""
+    """Parses a page, checks that its tags are balanced, and collects tags, table rows and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -18,8 +18,8 @@ class Page(HTMLParser):
         self.text = ""
         self.feed(text)
         self.close()
-        self.text = " ".join(self.text.split())  # as it is shown
-        assert not self.open, f"never closed: {self.open}"
+        self.text = " ".join(self.text.split())  # as a browser shows it
+        assert not self.open, f"tags without an end tag: {self.open}"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append((tag, dict(attrs)))

@@ -1,4 +1,4 @@
-"""Figures: what is drawn, that it is legible, and that files are whole and repeatable."""
+"""Figures: their curves, their layout, and their files, which are reproducible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from halfseen.reports.files import save_figure
 WORLDS = ("paper:noise=0.01", "paper:noise=0.1", "paper:noise=1", "orbit", "keyhole", "fog")
 
 
-def some(agents: list[str], worlds: tuple[str, ...] = WORLDS[:1], seeds: int = 3, rounds: int = 2000) -> Result:
+def synthetic_result(
+    agents: list[str], worlds: tuple[str, ...] = WORLDS[:1], seeds: int = 3, rounds: int = 2000
+) -> Result:
     return fabricate(
         agents,
         lambda w, a, s: power(0.6, scale=1.0 + 0.1 * s, rounds=rounds),
@@ -37,13 +39,13 @@ def theory_of(result: Result):
     return theory_figure(result.summary)
 
 
-def shown(figure):
+def visible_axes(figure):
     return [axes for axes in figure.axes if axes.get_visible()]
 
 
 def test_curves_are_the_mean_over_seeds_and_the_moving_average() -> None:
-    result = some(["kf-ts"])
-    top, bottom = shown(result_figure(result))
+    result = synthetic_result(["kf-ts"])
+    top, bottom = visible_axes(result_figure(result))
     regret = result.tracks[result.worlds[0], "kf-ts"].regret
     at, drawn = top.lines[0].get_data()
     np.testing.assert_allclose(drawn, np.cumsum(regret, axis=1).mean(axis=0)[at.astype(int) - 1])
@@ -55,32 +57,32 @@ def test_curves_are_the_mean_over_seeds_and_the_moving_average() -> None:
 
 
 def test_band_is_one_standard_error() -> None:
-    result = some(["kf-ts"])
+    result = synthetic_result(["kf-ts"])
     total = result.total_regret(result.worlds[0], "kf-ts")
-    band = shown(result_figure(result))[0].collections[0].get_paths()[0].vertices
+    band = visible_axes(result_figure(result))[0].collections[0].get_paths()[0].vertices
     at_end = band[band[:, 0] == 2000][:, 1]
     error = total.std(ddof=1) / np.sqrt(len(total))
     assert at_end.min() == pytest.approx(total.mean() - error)
     assert at_end.max() == pytest.approx(total.mean() + error)
 
 
-def test_one_seed_has_no_band_and_says_so() -> None:
-    figure = result_figure(some(["kf-ts"], seeds=1))
-    assert not shown(figure)[0].collections
+def test_one_seed_has_no_band() -> None:
+    figure = result_figure(synthetic_result(["kf-ts"], seeds=1))
+    assert not visible_axes(figure)[0].collections
     assert figure.legends[0].get_title().get_text() == "one seed"
 
 
 @pytest.mark.parametrize("worlds", [WORLDS[:1], WORLDS[:4], WORLDS])
 @pytest.mark.parametrize("draw", [result_figure, theory_of])
-def test_legend_overlaps_nothing_and_all_is_inside(draw, worlds: tuple[str, ...]) -> None:
+def test_the_legend_is_inside_and_overlaps_no_panel(draw, worlds: tuple[str, ...]) -> None:
     agents = [*AGENTS, "emkf-ts:window=400,initial_process_var=2"]
-    figure = draw(some(agents, worlds))
+    figure = draw(synthetic_result(agents, worlds))
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
     legend = figure.legends[0].get_window_extent(renderer)
-    assert len(shown(figure)) == 2 * len(worlds)
-    for axes in shown(figure):
+    assert len(visible_axes(figure)) == 2 * len(worlds)
+    for axes in visible_axes(figure):
         assert not legend.overlaps(axes.get_tightbbox(renderer))
         assert axes.get_tightbbox(renderer).width > 0
         assert axes.get_title() or axes.get_xlabel()
@@ -89,23 +91,23 @@ def test_legend_overlaps_nothing_and_all_is_inside(draw, worlds: tuple[str, ...]
     assert legend.y0 >= 0
 
 
-def test_agents_look_different_and_the_same_everywhere() -> None:
+def test_agents_have_distinct_and_consistent_styles() -> None:
     agents = [*AGENTS, "random", "lag-ts", "kf-ucb", "ts-pco:width=0.5", "ts-pco:width=2"]
 
-    def looks(names: list[str]) -> dict[str, tuple[object, ...]]:
-        lines = result_figure(some(names)).legends[0].get_lines()
+    def styles(names: list[str]) -> dict[str, tuple[object, ...]]:
+        lines = result_figure(synthetic_result(names)).legends[0].get_lines()
         return {
             line.get_label(): (line.get_color(), line.get_linestyle(), line._unscaled_dash_pattern) for line in lines
         }
 
-    everyone = looks(agents)
-    assert list(everyone) == agents
-    assert len(set(map(str, everyone.values()))) == len(agents)
-    assert looks(["ts-pco", "emkf-ts"]) == {name: everyone[name] for name in ("ts-pco", "emkf-ts")}
+    all_styles = styles(agents)
+    assert list(all_styles) == agents
+    assert len(set(map(str, all_styles.values()))) == len(agents)
+    assert styles(["ts-pco", "emkf-ts"]) == {name: all_styles[name] for name in ("ts-pco", "emkf-ts")}
 
 
-def test_theory_bound_meets_the_regret_in_the_last_round() -> None:
-    top, bottom = shown(theory_of(some(["kf-ts"])))
+def test_the_bound_equals_the_regret_in_the_last_round() -> None:
+    top, bottom = visible_axes(theory_of(synthetic_result(["kf-ts"])))
     measured, bound = (line.get_ydata() for line in top.lines)
     assert bound[-1] == pytest.approx(measured[-1])
     assert bound[0] != pytest.approx(measured[0])
@@ -114,25 +116,26 @@ def test_theory_bound_meets_the_regret_in_the_last_round() -> None:
     assert top.get_xscale() == top.get_yscale() == "log"
 
 
-def test_files(tmp_path: Path) -> None:
-    result = some(["kf-ts", "ts-pco"], rounds=9000)
+def test_saved_files(tmp_path: Path) -> None:
+    result = synthetic_result(["kf-ts", "ts-pco"], rounds=9000)
     save_figure(result_figure(result), tmp_path / "a.svg")
     save_figure(result_figure(result), tmp_path / "b.svg")
     save_figure(result_figure(result), tmp_path / "a.png")
     svg = (tmp_path / "a.svg").read_text()
     assert svg == (tmp_path / "b.svg").read_text()
     assert "<dc:date>" not in svg
-    assert len(svg) < 300_000  # thinned: 9000 points a curve would make far more
+    assert len(svg) < 300_000  # a curve does not contain all 9000 points
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "a.svg", "b.svg"]
     with pytest.raises(HalfseenError, match=r"\.png or \.svg"):
         save_figure(result_figure(result), tmp_path / "a.gif")
 
 
-def test_pyplot_is_left_alone() -> None:
+def test_pyplot_is_not_imported() -> None:
     code = (
-        "import sys; from reports.test_figures import render_figure, result_figure, some; "
-        "render_figure(result_figure(some(['kf-ts'])), 'png'); sys.exit('matplotlib.pyplot' in sys.modules)"
+        "import sys; from reports.test_figures import render_figure, result_figure, synthetic_result; "
+        "render_figure(result_figure(synthetic_result(['kf-ts'])), 'png'); "
+        "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     path = [str(Path(halfseen.__file__).parents[1]), str(Path(__file__).parents[1])]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
@@ -142,30 +145,30 @@ def test_pyplot_is_left_alone() -> None:
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"halfseen\[experiments\]"):
-        result_figure(some(["kf-ts"]))
+        result_figure(synthetic_result(["kf-ts"]))
 
 
 ARMS = ["up <b>", "down", "flat"]
 
 
-def test_rewards_are_drawn_above_the_baseline() -> None:
-    result = some(["ts-pco", "random"])
+def test_rewards_are_drawn_relative_to_the_baseline() -> None:
+    result = synthetic_result(["ts-pco", "random"])
     reward = {world: {agent: result.tracks[world, agent].reward for agent in result.agents} for world in result.worlds}
     figure = reward_figure(reward, "random")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(result.agents)
-    assert figure.axes[0].get_ylabel() == "summed reward\nabove random"
+    assert figure.axes[0].get_ylabel() == "cumulative reward\nminus random"
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
     earned = [result.tracks[result.worlds[0], agent].reward.mean(axis=0).sum() for agent in result.agents]
     np.testing.assert_allclose([line.get_ydata()[-1] for line in lines], np.array(earned) - earned[-1], atol=1e-9)
     alone = {world: {"ts-pco": agents["ts-pco"]} for world, agents in reward.items()}
-    assert reward_figure(alone, "random").axes[0].get_ylabel() == "summed reward"
+    assert reward_figure(alone, "random").axes[0].get_ylabel() == "cumulative reward"
 
 
-def test_every_agent_and_arm_is_drawn() -> None:
+def test_all_agents_and_arms_are_drawn() -> None:
     rng = np.random.default_rng(1)
     arms = {agent: rng.integers(3, size=(2, 500)) for agent in ("oracle-ts", "lag-ts", "adaptive", "random")}
     figure = arms_figure(arms, ARMS)
-    assert [axes.get_title() for axes in shown(figure)] == list(arms)
+    assert [axes.get_title() for axes in visible_axes(figure)] == list(arms)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ARMS
     assert render_figure(figure, "svg") == render_figure(arms_figure(arms, ARMS), "svg")
 

@@ -1,4 +1,4 @@
-"""Pages: whole, self-contained, escaped, and saying what the data say."""
+"""Pages are complete, self-contained and escaped, and they agree with the data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def text(result: Result) -> str:
     return report(result, evaluate_claims(result))
 
 
-def test_every_finding_and_verdict_is_the_claims_own(result: Result, text: str) -> None:
+def test_the_page_shows_every_finding_and_verdict(result: Result, text: str) -> None:
     page = Page(text)
     claims = evaluate_claims(result)
     assert {finding.verdict for claim in claims for finding in claim.findings} >= {
@@ -56,7 +56,7 @@ def test_every_finding_and_verdict_is_the_claims_own(result: Result, text: str) 
             assert page.rows.count(row) >= 1
     shown = re.findall(r'<span class="verdict (\w+)">([^<]+)</span>', text)
     assert len(shown) == sum(4 + len(claim.findings) for claim in claims)
-    assert all(ClaimVerdict[name.upper()] == said for name, said in shown)
+    assert all(ClaimVerdict[name.upper()] == verdict_text for name, verdict_text in shown)
 
 
 @pytest.mark.parametrize("verdict", list(ClaimVerdict))
@@ -105,12 +105,12 @@ def test_accessible(text: str) -> None:
     assert "prefers-color-scheme: dark" in text
 
 
-def test_hostile_names_are_escaped(result: Result) -> None:
-    nasty = '<script>alert("1")</script>&'
-    finding = Evidence("orbit", nasty, Estimate(1.0, 0.5, 1.5), ClaimVerdict.FAILS)
-    page = Page(report(result, [Claim(nasty, nasty, nasty, (finding,))]))
+def test_names_are_escaped(result: Result) -> None:
+    unsafe = '<script>alert("1")</script>&'
+    finding = Evidence("orbit", unsafe, Estimate(1.0, 0.5, 1.5), ClaimVerdict.FAILS)
+    page = Page(report(result, [Claim(unsafe, unsafe, unsafe, (finding,))]))
     assert not page.tags("script")
-    assert nasty in page.text
+    assert unsafe in page.text
 
 
 def test_settings_and_versions(result: Result, text: str) -> None:
@@ -123,30 +123,30 @@ def test_settings_and_versions(result: Result, text: str) -> None:
 
 
 def test_one_seed(result: Result) -> None:
-    lonely = fabricate(["emkf-ts", "ts-pco"], regret, seeds=1)
-    page = Page(report(lonely, evaluate_claims(lonely)))
+    single_seed = fabricate(["emkf-ts", "ts-pco"], regret, seeds=1)
+    page = Page(report(single_seed, evaluate_claims(single_seed)))
     assert "nan" not in page.text.replace("nanm", "")
-    assert "1 seed," in page.text
+    assert "1 seed (0 to 0)" in page.text
 
 
-def test_a_linear_floor_is_pointed_out_where_there_is_one() -> None:
+def test_linear_regret_of_bayes_is_mentioned() -> None:
     def regret(world: str, agent: str, seed: int) -> np.ndarray:
         return power(1.0 if agent == "bayes" and world == "orbit" else 0.5)
 
     text = Page(report(fabricate(["bayes", "emkf-ts"], regret), [])).text
-    assert "Even bayes, which knows the model" in text
+    assert "The agent bayes knows the model and the arms but not the full context." in text
     assert "linearly in orbit (β = 1.00 [1.00, 1.00])" in text
     plain = Page(report(fabricate(["bayes", "emkf-ts"], lambda *_: power(0.5)), [])).text
-    assert "Even bayes" not in plain
+    assert "The agent bayes" not in plain
 
 
-def test_rows_that_belong_together() -> None:
+def test_rows_with_the_same_first_cell_are_grouped() -> None:
     rows = [["a", "1"], ["a", "2"], ["b", "3"]]
     assert pages._groups(rows) == [rows[:2], rows[2:]]
     assert pages._groups(rows[1:]) == [rows[1:]]
 
 
-def test_what_a_template_is_not_given_is_an_error() -> None:
+def test_missing_data_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="title"):
         pages.render("health.html", measured={})
 

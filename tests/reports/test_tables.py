@@ -1,4 +1,4 @@
-"""How numbers are written, and the tables of rewards."""
+"""The format of numbers, and the tables of rewards."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_intervals() -> None:
     assert interval(None) == "–"
 
 
-def fabricated(**changes: float) -> dict[str, object]:
+def synthetic_world(**changes: float) -> dict[str, object]:
     less = {"value": 0.5, "t": 4.0, "p_holm": 0.001} | changes
     entry = {"reward_mean": 1.0, "reward_interval": {"low": 0.9, "high": 1.1}, "share_of_full_context": None}
     entry |= {"share_of_arms": [0.25, 0.75]}
@@ -58,30 +58,30 @@ def fabricated(**changes: float) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "sentence"),
     [
-        ({}, "adaptive earned more than lag-ts: 0.500 a round (t = 4.0, p = 0.001)."),
-        ({"value": -0.5, "t": -4.0}, "adaptive earned less than lag-ts: 0.500 a round (t = -4.0, p = 0.001)."),
-        ({"p_holm": 0.06}, "adaptive and lag-ts: no difference beyond chance; 0.500 a round (t = 4.0, p = 0.060)."),
+        ({}, "adaptive earned 0.500 per round more than lag-ts (t = 4.0, p = 0.001)."),
+        ({"value": -0.5, "t": -4.0}, "adaptive earned 0.500 per round less than lag-ts (t = -4.0, p = 0.001)."),
+        ({"p_holm": 0.06}, "adaptive and lag-ts do not differ significantly: 0.500 per round (t = 4.0, p = 0.060)."),
     ],
 )
-def test_only_what_survives_the_correction_is_a_difference(changes: dict[str, float], said: str) -> None:
-    fixed, line = comparisons(fabricated(**changes))
-    assert line == said
+def test_a_difference_must_be_significant_after_the_correction(changes: dict[str, float], sentence: str) -> None:
+    fixed, line = comparisons(synthetic_world(**changes))
+    assert line == sentence
     assert fixed == (
-        "adaptive earned 0.250 a round less than 'up' played always, the arm that was best in hindsight "
-        "(t = -1.2, within chance)."
+        "adaptive earned 0.250 per round less than always playing 'up', the best arm in hindsight "
+        "(t = -1.2, not significant)."
     )
 
 
 def test_rewards_of_agents_and_arms() -> None:
-    world = fabricated()
+    world = synthetic_world()
     assert rewards_table(world).rows[1] == {
         "agent": "lag-ts",
         "mean reward": "1.000",
         "95 % interval": "[0.900, 1.100]",
         "share of oracle-ts": "–",
-        "adaptive less this": "0.500",
+        "adaptive minus this": "0.500",
         "HAC t": "4.0",
         "p (Holm)": "0.001",
         "µs/round": "7",

@@ -297,7 +297,9 @@ def _subject_with_tables(
     if subject is None:
         first = first_examined_round(agent.policy.estimator, 0)
         if first is not None:
-            raise invalid("agent", f"at least {first}", f"'{agent.name}' after {agent.rounds} rounds")
+            raise invalid(
+                "agent", f"an agent with at least {first} rounds", f"'{agent.name}' after {agent.rounds} rounds"
+            )
         raise HalfseenError(
             f"agent: expected an 'adaptive' agent that has identified a model, or model= and observations, got "
             f"'{agent.name}' after {agent.rounds} rounds"
@@ -314,7 +316,7 @@ def _subject_with_tables(
             given[name] = table[rounds]
     rewards = given.pop("rewards")
     if rewards.ndim == 2 and rewards.shape[1] != len(data.arm_names):
-        raise invalid("rewards", f"{len(data.arm_names)}, one per arm", f"{rewards.shape[1]} columns")
+        raise invalid("rewards", f"{len(data.arm_names)} columns, one per arm", rewards.shape[1])
     full = ExaminationData.from_arrays(
         data.observations,
         data.arms,

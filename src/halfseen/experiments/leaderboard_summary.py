@@ -109,7 +109,7 @@ def _in_one_line(error: Exception) -> str:
     """Return the exception and its position in the code, short enough for a table."""
     text = " ".join(str(error).split())
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {text[:150]} ({Path(last.filename).name}:{last.lineno})"
+    return f"{type(error).__name__}: {text[:150].rstrip()} ({Path(last.filename).name}:{last.lineno})"
 
 
 class _AgentFigures(NamedTuple):
