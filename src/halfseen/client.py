@@ -116,7 +116,7 @@ class _Call(Generic[T]):
     result: Callable[[Any], T]
     body: Any = None
     query: dict[str, Any] = field(default_factory=dict)
-    repeatable: bool = True  # whether it may be sent again although the service may have carried it out
+    repeatable: bool = True  # whether it may be sent again even if the service may have carried it out
 
     @property
     def content(self) -> bytes | None:

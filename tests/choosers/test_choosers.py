@@ -43,7 +43,7 @@ def test_self_normalised_width_depends_on_the_determinant():
 
 
 def test_sampling_scores_is_equivalent_to_sampling_parameters():
-    """The paper draws μ̃_a ~ N(μ̂_a, v²B_a⁻¹) and plays argmax cᵀμ̃_a; the arms have the same distribution."""
+    """The paper draws μ̃_a ~ N(μ̂_a, v²B_a⁻¹) and plays argmax cᵀμ̃_a. This gives the same distribution of arms."""
     rng, draws = np.random.default_rng(5), 100_000
     agent, (_, ys, noise) = make_small("ts-pco", width=0.6), simulate_rounds(40)
     for y, reward in zip(ys[:-1], noise, strict=False):

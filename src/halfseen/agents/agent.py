@@ -545,7 +545,7 @@ class Agent:
         return Health(tuple(notes), facts, findings)
 
     def subject(self) -> ExaminationSubject | None:
-        """Return the current model and the stored history for an examination, or None if none is possible yet."""
+        """Return the current model and the stored history to examine, or None if there is nothing to examine."""
         retired = [index for index in range(len(self.arms)) if not self.policy.active[0, index]]
         names = [arm if isinstance(arm, str) else f"arm {arm}" for arm in self.arms]
         return subject_of_adaptive(self.policy.estimator, 0, names, retired)

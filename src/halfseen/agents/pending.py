@@ -30,7 +30,7 @@ class HasProvisional(DecisionError):
 
 
 class ProvisionalReward(NamedTuple):
-    """A reward that a later reward may replace, with its result of `Learner.replacement_data`."""
+    """A reward that a later reward may replace, with the data from `Learner.replacement_data` for replacing it."""
 
     decision: PendingDecision
     value: float

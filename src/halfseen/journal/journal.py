@@ -207,10 +207,8 @@ class Journal(ABC):
             return []
         condition, values = self._is_among("id", decision_ids)
         found: list[Event] = []
-        for kinds in (
-            "kind = 'decided'",
-            "kind IN ('rewarded', 'expired')",
-        ):  # the same conditions as in the indexes of the table
+        # The conditions on `kind` are those of the indexes of the table.
+        for kinds in ("kind = 'decided'", "kind IN ('rewarded', 'expired')"):
             sql = f"SELECT {_EVENT_COLUMNS} FROM events WHERE stream_id = ? AND {kinds} AND {condition} ORDER BY seq"
             found += [_to_event(row) for row in self._rows(sql, [stream_id, *values])]
         return found

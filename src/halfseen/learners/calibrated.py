@@ -101,8 +101,8 @@ class RewardHistory:
         """Return the mean squared error of predicting each reward from all other rewards.
 
         The arms learn on `features` (n, p) and predict on `query` (n, p), with hyperparameters that are fitted to all
-        rewards. Leaving out a reward with features c and residual e changes the posterior mean of its arm by −Cce/(s −
-        cᵀCc), where C is the posterior covariance and s the noise variance of the arm.
+        rewards. Leaving out a reward with features c and residual e changes the posterior mean of its arm by
+        −Cce/(s − cᵀCc), where C is the posterior covariance and s the noise variance of the arm.
         """
         found = fit_rewards(features, self.arms, self.rewards, self.arm_count)
         rewarded = ~np.isnan(self.rewards)
@@ -183,7 +183,7 @@ class Calibrated(Learner):
         return shares
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Learn rewards. Rewards with NaN as features, because their round is no longer stored, are only counted."""
+        """Learn rewards. If features are NaN, because their round is no longer stored, the reward is only counted."""
         np.add.at(self.reward_counts, (rows, arms), 1)
         ready = self.fitted[rows]
         if not ready.all():

@@ -52,7 +52,7 @@ class History(Stateful):
             self.drop_oldest(int(row), capacity - self.rounds)
 
     def grow(self, capacity: int) -> None:
-        """Increase the capacity of all streams to `capacity`, if it is smaller now."""
+        """Increase the capacity of all streams to `capacity`, unless it is already that large."""
         more = capacity - self.arms.shape[1]
         if more > 0:
             for name, value in self.fill_values.items():
