@@ -1,8 +1,8 @@
 """Contextual bandits whose context is partly hidden and moves over time.
 
 `make` builds an agent, `LinearGaussianModel` and `fit` work with the model of the context, `run` and `leaderboard`
-run experiments, `evaluate` estimates the value of a policy from logged decisions, and `Fleet` and `Client` serve many
-streams. Submodules are imported when one of their names is first used, so importing the package is fast.
+run experiments, `evaluate` uses logged decisions to estimate the mean reward of a policy, and `Fleet` and `Client`
+serve many streams. Submodules are imported when one of their names is first used, so importing the package is fast.
 
 Examples
 --------

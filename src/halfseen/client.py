@@ -1,8 +1,8 @@
 """HTTP clients of the decision service: `Client` for blocking calls and `AsyncClient` for asyncio.
 
-They need httpx and otherwise only the core of the package. A request is sent again if the service does not answer or is
-busy. This is safe: a decision has an idempotency key, and sending a reward, a stream or a named arm twice changes
-nothing. Adding an arm without a name is never repeated, because every such request adds an arm.
+Besides the core of the package, both clients need only httpx. A request is sent again if the service does not answer or
+is busy. This is safe: a decision has an idempotency key, and sending a reward, a stream or a named arm twice changes
+nothing. A request to add an arm without a name is never sent again, because each such request adds another arm.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ Observations = Iterable[Observation] | ArrayLike
 _Outcome = httpx.Response | Exception
 _RETRY_STATUSES = {429, 502, 503, 504}
 _LONGEST_PAUSE = 5.0  # seconds
-# The number of connections of httpx. More requests wait outside of its connection pool, because the time that the pool
-# needs grows with the square of the number of waiting requests, until requests fail with a timeout.
+# The number of connections of httpx. Further requests wait outside of its connection pool, because the time that the
+# pool needs grows with the square of the number of waiting requests, until requests fail with a timeout.
 _MAX_CONCURRENT = 100
 
 
 class ServiceUnreachable(HalfseenError):
-    """The service did not answer any attempt. It may have carried out the request nevertheless."""
+    """The service did not answer any attempt. The service may have carried out the request nevertheless."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ServedDecision:
     Attributes
     ----------
     id : str
-        The id of the decision, for its reward.
+        The id of the decision, with which its reward is sent.
     arm : int or str
         The chosen arm.
     propensity : float
@@ -65,9 +65,9 @@ class ServedDecision:
     propensities : list of float
         The probability of choosing each arm of the stream.
     expected : list of float or None
-        The predicted reward of each arm, or None if it is not finite.
+        The predicted reward of each arm, or None if the prediction is not finite.
     repeated : bool
-        Whether the decision had been made before, by a request with the same key.
+        Whether an earlier request with the same key had already made this decision.
     """
 
     id: str
@@ -89,7 +89,8 @@ class ServedReward:
     value : float
         The reward.
     how : str
-        ``"given"`` if the reward arrived in time, ``"late"`` if it arrived after the wait for it, or ``"default"``.
+        ``"given"`` if the reward arrived in time, ``"late"`` if it arrived after the wait for it was over, or
+        ``"default"`` if it is the default reward of the stream.
     folded : bool
         Whether the agent learns from the reward.
     repeated : bool
@@ -115,7 +116,7 @@ class _Call(Generic[T]):
     result: Callable[[Any], T]
     body: Any = None
     query: dict[str, Any] = field(default_factory=dict)
-    repeatable: bool = True  # whether it can be sent again if the service may have carried it out
+    repeatable: bool = True  # whether it may be sent again even if the service may have carried it out
 
     @property
     def content(self) -> bytes | None:
@@ -124,7 +125,9 @@ class _Call(Generic[T]):
         try:
             return json.dumps(self.body, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError) as error:
-            raise invalid("body", "finite numbers, text, lists and mappings, which JSON can represent", error) from None
+            raise invalid(
+                "body", "only values that JSON can represent, such as finite numbers and strings", error
+            ) from None
 
 
 def _stream_path(name: str, suffix: str = "") -> str:
@@ -184,7 +187,7 @@ def _decision_request(
     observation: Observation, available: Iterable[Arm] | None = None, key: str | None = None
 ) -> dict[str, Any]:
     if key is not None and (not isinstance(key, str) or not key):
-        raise invalid("key", "text that is not empty, or None", repr(key))
+        raise invalid("key", "a string that is not empty, or None", repr(key))
     body: dict[str, Any] = {"key": uuid.uuid4().hex if key is None else key}
     if isinstance(observation, Mapping):
         body["observation"] = {
@@ -213,7 +216,7 @@ def _reward_request(decision: str | ServedDecision, value: float) -> dict[str, A
 
 
 def _entry(argument: str, value: Any) -> float | None:
-    """Convert an entry of an observation to JSON, which represents NaN as None."""
+    """Convert an entry of an observation to a JSON value. NaN becomes None."""
     if is_missing(value):
         return None
     number = _number(argument, value, "a finite number, or None or NaN if it is missing")
@@ -260,7 +263,7 @@ def _error(detail: Mapping[str, Any], status: int) -> ServiceError:
 
 
 class _BaseClient:
-    """The settings, the retries and the handling of replies of both clients."""
+    """The settings, the retries and the handling of replies, which both clients share."""
 
     def __init__(self, url: str, token: str | None, timeout: float, retries: int) -> None:
         if not url.startswith(("http://", "https://")):
@@ -280,8 +283,8 @@ class _BaseClient:
     def _pause_before_retry(self, call: _Call[Any], attempt: int, outcome: _Outcome) -> float | None:
         """Return the seconds to wait before the request is sent again, or None if it is not sent again.
 
-        The pause is random, so that many clients do not retry at the same moment. Its maximum doubles with every
-        attempt.
+        The pause is random, so that many clients do not retry at the same moment. The longest possible pause doubles
+        with every attempt.
         """
         least = 0.0
         if attempt > self._retries:
@@ -315,7 +318,7 @@ class _BaseClient:
 class Client(_BaseClient):
     """A client of the decision service whose calls block until the answer is received.
 
-    Close the client with `close` or use it in a ``with`` statement. Several threads may share it.
+    Close the client with `close` or use it in a ``with`` statement. Several threads may share one client.
 
     Parameters
     ----------
@@ -420,7 +423,7 @@ class Client(_BaseClient):
         Parameters
         ----------
         after : str, optional
-            List only streams whose names follow this one.
+            List only streams whose names come after this name.
         limit : int, default 100
             The maximum number of streams.
 
@@ -478,7 +481,8 @@ class Client(_BaseClient):
 
         Notes
         -----
-        A request without a name is not sent again if the service does not answer, because it could add two arms.
+        A request without a name is not sent again if the service does not answer, because two requests could add two
+        arms.
         """
         return self._send(_add_arm(stream, arm))
 
@@ -524,7 +528,8 @@ class Client(_BaseClient):
         stream : str
             The name of the stream.
         observation : sequence of float, or mapping from features to float
-            The observed features. None or NaN marks a missing entry, as does a feature that the mapping lacks.
+            The observed features. An entry is missing if it is None or NaN, or if the mapping does not contain its
+            feature.
         available : iterable of arms, optional
             The arms to choose from. All active arms by default.
         key : str, optional
@@ -589,7 +594,7 @@ class Client(_BaseClient):
         stream : str
             The name of the stream.
         rewards : iterable of pairs
-            Pairs of a decision, or its id, and its reward.
+            Pairs: first a decision or its id, then the reward of the decision.
 
         Returns
         -------

@@ -1,7 +1,8 @@
 """The base classes of the three components of an agent: `Estimator`, `Learner` and `Chooser`.
 
-Every component works on a batch of B streams. Its arrays have a leading axis of length B. A method that concerns some
-of the streams takes their indices as `rows` (n,), and its other arguments and its results have one entry per row.
+Every component works on a batch of B streams. The arrays of a component have a leading axis of length B. A method that
+concerns some of the streams takes their indices as `rows` (n,), and its other arguments and its results have one entry
+per row.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Stateful:
     nested: ClassVar[tuple[str, ...]] = ()
 
     def state(self, rows: Ints | None = None) -> State:
-        """Return the arrays of the state by name. With `rows`, return copies of these rows."""
+        """Return the arrays of the state by name. If `rows` is given, return copies of these rows only."""
         arrays = self._own_state(rows)
         for name in self.nested:
             arrays |= getattr(self, name).state(rows)
@@ -92,8 +93,8 @@ class Stateful:
     def integer_bounds(self, state: State) -> IntegerBounds:
         """Return the allowed ranges of the integer arrays whose range is not 0 to MAX_COUNT.
 
-        `state` is the state to be checked. For an estimator it also contains `rounds` (B,), the number of rounds of
-        each stream.
+        `state` is the state to be checked. For an estimator, `state` also contains `rounds` (B,), the number of rounds
+        of each stream.
         """
         return {}
 
@@ -109,7 +110,7 @@ class Stateful:
         """Raise an error if arrays of the right shape contradict each other."""
 
     def restore(self, state: State, rows: Ints | None = None) -> None:
-        """Take over a state returned by `state()`, or with `rows` one returned by `state(rows)`."""
+        """Take over a state that `state()` returned or, if `rows` is given, a state that `state(rows)` returned."""
         for name in self.state_names:
             if rows is None:
                 setattr(self, name, np.array(state[name], order="C"))  # a copy: two agents never share an array
@@ -131,7 +132,7 @@ class Stateful:
             getattr(self, name).resize(streams)
 
     def rebuild_caches(self, rows: Ints | None = None) -> None:
-        """Recompute the arrays that follow from the state of `rows`, or of all streams, and are not saved."""
+        """For `rows` or all streams, recompute the arrays that follow from the state and are therefore not saved."""
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
         """Return facts about stream `row` by name, and one sentence for each problem of the stream."""
@@ -139,9 +140,9 @@ class Stateful:
 
 
 def _drop_inherited(component: type, base: type, shortcut: str, *steps: str) -> None:
-    """Reset an inherited `shortcut` to that of `base` if the class overrides one of the `steps` it is equivalent to.
+    """Reset the inherited method `shortcut` to that of `base` if the class overrides one of the methods `steps`.
 
-    A class that also overrides the shortcut keeps it.
+    The inherited shortcut would not call the new methods. A class that also overrides the shortcut keeps its own.
     """
 
     def depth(name: str) -> int:
@@ -158,12 +159,12 @@ def _not_implemented(component: Stateful, what: str) -> HalfseenError:
 class Estimator(Stateful, ABC):
     """Estimates the context of each round from the observations.
 
-    The estimate is a feature vector, which the learner takes for the context.
+    The estimate is a feature vector, which the learner uses as the context.
     """
 
     dimension: int  # p, the length of a feature vector
     reveals_context: ClassVar[bool] = False  # whether `observe` needs the true context
-    coordinates: str  # of the features: "context" (those of the world), "canonical" or "none" (any other)
+    coordinates: str  # of the features: "context" (as in the world), "canonical" or "none" (any other coordinates)
 
     @abstractmethod
     def observe(
@@ -171,14 +172,15 @@ class Estimator(Stateful, ABC):
     ) -> Floats:
         """Process the observations y_t (n, k) and return the features (n, p) as a new array.
 
-        Missing entries of y_t are NaN; `complete` says that there are none. `contexts` (n, d) are the true contexts,
-        for estimators that set `reveals_context`.
+        Missing entries of y_t are NaN; `complete` is true if no entry is missing. `contexts` (n, d) are the true
+        contexts, for estimators that set `reveals_context`.
         """
 
     def observe_rounds(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
-        """Observe n rounds of all streams, starting with round `rounds` (B,), with the same result as n calls.
+        """Observe n rounds of all streams, starting with round `rounds` (B,).
 
-        The observations (n, B, k) have no missing entries. The features are written into `features` (B, n, p).
+        The result is the same as that of n calls of `observe`. The observations (n, B, k) have no missing entries. The
+        features are written into `features` (B, n, p).
         """
         all_rows = np.arange(len(rounds))
         for t, y in enumerate(observations):
@@ -189,13 +191,13 @@ class Estimator(Stateful, ABC):
         _drop_inherited(cls, Estimator, "observe_rounds", "observe")
         _drop_inherited(cls, Estimator, "replace_rewards", "update_from_rewards", "features_of")
 
-    # The methods below are for estimators that learn from rewards or refit their model. The policy does not call those
-    # that a class does not override.
+    # The methods below are for estimators that learn from rewards or refit their model. The policy calls only those
+    # methods that a class overrides.
 
     def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
         """Return the features of past `rounds` (n,) under the current model.
 
-        `features` (n, p) are those on which the decisions of these rounds were made.
+        `features` (n, p) are the features on which the decisions of these rounds were made.
         """
         return features
 
@@ -207,16 +209,17 @@ class Estimator(Stateful, ABC):
     ) -> Floats:
         """Replace the rewards that `update_from_rewards` was given for `rounds` (n,). Never raises.
 
-        Returns the features (n, p) with which the learner has to replace them, NaN where it must not. Agents whose
-        estimator learns from rewards and does not override this method do not accept provisional rewards.
+        Returns the features (n, p) with which the learner has to replace the rewards. They are NaN for rewards that the
+        learner must not replace. Agents whose estimator learns from rewards and does not override this method do not
+        accept provisional rewards.
         """
         raise _not_implemented(self, "replace rewards that it has learnt")
 
     def bind_learner(self, learner: Learner) -> None:
-        """Receive the learner that learns on the features. The policy calls this once."""
+        """Receive the learner that learns on the features. The policy calls this method once."""
 
     def due_for_refit(self, rows: Ints) -> Ints:
-        """Return those of `rows`, which have just been observed, whose model has to be refitted now."""
+        """Return the streams among `rows` whose model has to be refitted now. All `rows` have just been observed."""
         return rows[:0]
 
     def refit(self, rows: Ints, learner: Learner) -> None:
@@ -229,11 +232,11 @@ class Estimator(Stateful, ABC):
         return False
 
     def model(self, row: int) -> State:
-        """Return the result of the last refit of stream `row`: every array that does not follow from its history."""
+        """Return the result of the last refit of stream `row`: all arrays that do not follow from the history."""
         return {}
 
     def accept(self, row: int, model: State) -> None:
-        """Continue stream `row` with a result of `model`, and fold the stored history again under it.
+        """Continue stream `row` with a result of `model`, and fold the stored history again under this model.
 
         The model may come from another process that has refitted a copy of the stream.
         """
@@ -290,7 +293,7 @@ class Learner(Stateful, ABC):
     ) -> None:
         """Play n rounds of all streams, starting with round `rounds` (B,), as calls of the other methods would.
 
-        The result is equal to that of `score_and_pick` and `learn` in every round, bit for bit. The features are
+        The result equals, bit for bit, that of calling `score_and_pick` and `learn` in every round. The features are
         (B, n, p). The widths are (B, K), the same for all rounds, or (B, n, K). The arms and rewards are written into
         `arms` and `rewards`, both (B, n). This method is optional: if a learner does not override it, the policy plays
         round by round.
@@ -306,7 +309,7 @@ class Learner(Stateful, ABC):
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         """Learn the rewards (n,) of the arms (n,), each with the features (n, p) of the round it was played in.
 
-        `rows` may contain a stream several times. Its rewards are learnt in the given order.
+        `rows` may contain a stream several times. The rewards of one stream are learnt in the given order.
         """
 
     def may_refuse(self, features: Floats) -> bool:
@@ -314,28 +317,29 @@ class Learner(Stateful, ABC):
         return True
 
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
-        """Return what `replace_rewards` will need if rewards of the `arms` (n,) are learnt now, (n, 2).
+        """Return the data (n, 2) that `replace_rewards` will need for rewards of `arms` (n,) that are learnt now.
 
-        The columns are the noise variance with which the reward would be learnt and its number, counted from 1. Only
-        learners that are refitted to their history need them; the others do not override this method.
+        The columns are the noise variance with which the reward would be learnt and the number of the reward, counted
+        from 1. Only learners that are refitted to their history need this data; other learners do not override this
+        method.
         """
         return np.tile([1.0, 0.0], (len(rows), 1))
 
     def replace_rewards(
         self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
     ) -> None:
-        """Add `changes` (n,) to rewards that were learnt before, as if they had been so from the start. Never raises.
+        """Add `changes` (n,) to rewards learnt before, as if the changed rewards had been learnt instead. Never raises.
 
-        `replacement_data` (n, 2) is what the method of that name returned before each reward was learnt. Agents whose
-        learner does not override this method do not accept provisional rewards.
+        `replacement_data` (n, 2) is what the method `replacement_data` returned before each reward was learnt. Agents
+        whose learner does not override this method do not accept provisional rewards.
         """
         raise _not_implemented(self, "replace rewards that it has learnt")
 
     @abstractmethod
     def add_arm(self, params: ArrayLike | None) -> None:
-        """Add an arm to every stream, after the others.
+        """Add an arm to every stream, after the existing arms.
 
-        `params` are its parameters, for learners that know the parameters and do not estimate them.
+        `params` are the parameters of the arm, for learners that are given the parameters and do not estimate them.
         """
 
     def noise(self, rows: Ints, features: Floats) -> Floats:
@@ -346,12 +350,13 @@ class Learner(Stateful, ABC):
         """Return how much a reward in this context tells about rewards in other contexts, per arm, (n, K).
 
         This is the mean of (cᵀC_a c')²/(cᵀC_a c)² over the contexts c' so far, where C_a is the posterior covariance
-        of the arm's parameters. A value of 1 means as much as about rewards in this context.
+        of the arm's parameters. The value 1 means that the reward tells as much about rewards in other contexts as
+        about rewards in this context.
         """
         return np.ones((len(rows), self.arms))
 
     def log_determinants(self, rows: Ints) -> Floats | float:
-        """Return log |B_a| − log |λI| per arm, (n, K), where B_a is the posterior precision and λI the prior's."""
+        """Return log |B_a| − log |λI| per arm, (n, K), where B_a is the posterior precision and λI the prior one."""
         return 0.0
 
     def arms_without_reward(self, row: int) -> Ints | None:
@@ -369,16 +374,16 @@ class Choices(NamedTuple):
     variances: Floats  # (n, K) of the predictions
     widths: Floats  # the result of `Chooser.widths`
     available: Mask  # (n, K) at least one arm per row
-    noise_variances: Floats | None  # (n, K) the result of `Learner.noise`, if the chooser weighs it
-    reuse: Floats | None = None  # (n, K) the result of `Learner.reuse`, if the chooser weighs it
+    noise_variances: Floats | None  # (n, K) the result of `Learner.noise`, if the chooser needs it
+    reuse: Floats | None = None  # (n, K) the result of `Learner.reuse`, if the chooser needs it
 
 
 class Chooser(ABC):
     """Chooses one of the available arms from the predictions of the learner."""
 
-    weighs_noise: bool = False  # whether it needs `Choices.noise_variances`
-    weighs_reuse: bool = False  # whether it needs `Choices.reuse`
-    # If the chosen arm has the highest score m_a + width_a·std_a·ζ_a: the distribution of the draws ζ_a.
+    weighs_noise: bool = False  # whether the chooser needs `Choices.noise_variances`
+    weighs_reuse: bool = False  # whether the chooser needs `Choices.reuse`
+    # The distribution of the draws ζ_a if the chooser plays the arm with the highest score m_a + width_a·std_a·ζ_a.
     draw_distribution: int | None = None
     _constant: Floats = np.empty((0, 0))
 
@@ -386,8 +391,8 @@ class Chooser(ABC):
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         """Return the width of exploration of each arm, in standard deviations of its prediction, (n, K).
 
-        Choosers that explore in another way return whatever `probabilities` needs besides: FlooredGreedy returns the
-        smallest probability of each arm, (n, K), and StateSampling the reward of each arm in each state, (n, K, S).
+        Choosers that explore in another way return what `probabilities` needs instead of widths: FlooredGreedy returns
+        the smallest probability of each arm, (n, K), and StateSampling the reward of each arm in each state, (n, K, S).
         """
 
     def constant_widths(self, width: float, rows: Ints, learner: Learner) -> Floats:
@@ -399,8 +404,8 @@ class Chooser(ABC):
     def widths_for_rounds(self, rows: Ints, rounds: Ints, count: int, learner: Learner) -> Floats | None:
         """Return the widths of `count` rounds, starting with round `rounds` (n,).
 
-        The result is (n, K) if they are the same in all rounds, (n, count, K) if they are not, and None if they depend
-        on rewards of these rounds.
+        The result is (n, K) if the widths are the same in all rounds, (n, count, K) if they are not, and None if they
+        depend on rewards of these rounds.
         """
         return None
 

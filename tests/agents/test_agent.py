@@ -340,7 +340,7 @@ def test_health_reports_facts_and_notes():
         "no reward has come in the last 120 decisions",
         "80 decisions can no longer be rewarded: more than 40 were waiting",
         "entry 2 of the observation has not been seen in the last 110 rounds",
-        "in many rounds these arms have never been rewarded: 2, 3",
+        "these arms are many rounds old and have never been rewarded: 2, 3",
     )
     assert not agent.health().ok
     agent.learn(agent.pending[-1], 1.0)
@@ -350,7 +350,7 @@ def test_health_reports_facts_and_notes():
     health = agent.health()
     assert health.notes == (
         "80 decisions can no longer be rewarded: more than 40 were waiting",
-        "in many rounds these arms have never been rewarded: 2",
+        "these arms are many rounds old and have never been rewarded: 2",
     )
     assert health.facts == {
         "rounds": 131,

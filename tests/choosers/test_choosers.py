@@ -43,7 +43,7 @@ def test_self_normalised_width_depends_on_the_determinant():
 
 
 def test_sampling_scores_is_equivalent_to_sampling_parameters():
-    """The paper draws μ̃_a ~ N(μ̂_a, v²B_a⁻¹) and plays argmax cᵀμ̃_a, which gives arms of the same distribution."""
+    """The paper draws μ̃_a ~ N(μ̂_a, v²B_a⁻¹) and plays argmax cᵀμ̃_a. This gives the same distribution of arms."""
     rng, draws = np.random.default_rng(5), 100_000
     agent, (_, ys, noise) = make_small("ts-pco", width=0.6), simulate_rounds(40)
     for y, reward in zip(ys[:-1], noise, strict=False):
@@ -70,9 +70,10 @@ def test_sampling_scores_is_equivalent_to_sampling_parameters():
 
 @pytest.mark.parametrize("name", [name for name in hs.catalog() if CATALOG[name].estimator is not Adaptive])
 def test_propensities_equal_the_frequencies_of_the_arms(name):
-    """The same state is given to many seeds, and the frequency of each arm is compared with its propensity.
+    """Agents with many seeds get the same state, and the frequency of each arm is compared with its propensity.
 
-    Adaptive agents are tested in tests/estimators/adaptive/test_estimator.py, as each seed identifies another model.
+    Adaptive agents are tested in tests/estimators/adaptive/test_estimator.py, because the identified model depends on
+    the seed.
     """
     xs, ys, noise = simulate_rounds(30)
     seeds = 4000

@@ -1,4 +1,7 @@
-"""Invalid integers in a state are refused or harmless. Kernels use some of them as indices and check no bounds."""
+"""Invalid integers in a state are refused or harmless.
+
+Kernels use some of these integers as indices and check no bounds.
+"""
 
 import numpy as np
 import pytest

@@ -269,7 +269,7 @@ def test_learn_many_learns_all_rewards_or_none(name, ids, rewards, line):
 
 @pytest.mark.parametrize("observed_share", [0.0, 0.1, 0.7])
 def test_most_entries_may_be_missing(name, observed_share):
-    """Some rounds are missing as a whole, also the first ones, and one entry is missing in all rounds."""
+    """In some rounds, including the first ones, all entries are missing, and one entry is missing in all rounds."""
     agent, (xs, ys, noise) = make_small(name), simulate_rounds(ROUNDS, missing=1 - observed_share)
     ys[:5], ys[30:35], ys[:, 1] = np.nan, np.nan, np.nan
     for x, y, omega in zip(xs, ys, noise, strict=True):

@@ -200,7 +200,10 @@ def test_a_refit_uses_the_final_rewards_only(name):
 
 @pytest.mark.parametrize("newest", [False, True])
 def test_after_a_refit_the_posterior_of_the_arms_follows_from_the_final_rewards(newest):
-    """A refit chooses the hyperparameters with the provisional rewards. Given them, the posterior is exact."""
+    """A refit chooses the hyperparameters with the provisional rewards.
+
+    Given these hyperparameters, the posterior is exact.
+    """
     agent = trained_agent("adaptive")
     xs, ys, _ = simulate_rounds(ROUNDS, missing=0.1)
     for t in range(CUT, ROUNDS):

@@ -45,7 +45,7 @@ def test_emkf_ts_equals_algorithm_1(noise):
 
 
 def test_hidden_estimates_stay_0_if_the_initial_transition_is_a_multiple_of_the_identity():
-    """This is why the default of the initial transition is random and dense."""
+    """The default of the initial transition is therefore random and dense."""
     agent = hs.make(
         "emkf-ts",
         observed=OBSERVED,

@@ -116,6 +116,7 @@ def test_a_learner_that_does_not_know_the_rewards_of_the_states_is_refused():
     streams = StreamBatch(stream_keys(0), 1, 4)
     estimator = LatentStates(streams, state_transition=STATE_TRANSITION)
     with pytest.raises(
-        hs.HalfseenError, match="learner: expected one that knows the reward of every arm in every state, got Ridge"
+        hs.HalfseenError,
+        match="learner: expected a learner that knows the reward of every arm in every state, got Ridge",
     ):
         estimator.bind_learner(Ridge(streams, S))

@@ -193,7 +193,7 @@ def test_an_interrupted_export_leaves_the_old_file(played, tmp_path, ending, mon
         (lambda lines: lines[:-1], "expected all .* events of stream 'numbers', got .*, which ends after event"),
         (
             lambda lines: [line for line in lines if b'"stream":"names"' in line],
-            "expected all 2 exported streams, got .*, which has 1",
+            "expected all 2 exported streams, got .*, which contains 1",
         ),
     ],
     ids=["without the last line", "without the last stream"],

@@ -86,7 +86,7 @@ def test_a_refused_reward_changes_nothing():
     with pytest.raises(HalfseenError) as caught:
         learner.learn(zeros, np.array([[1e8, 0.0, 2.0]]), zeros, np.ones(1))
     assert str(caught.value) == (
-        "context: expected smaller entries (rescale the observations or raise the regularisation of 2.5), got 1e+08"
+        "context: expected smaller entries (rescale the observations, or raise the regularisation, now 2.5), got 1e+08"
     )
     for name, value in learner.state().items():
         np.testing.assert_array_equal(value, before[name])

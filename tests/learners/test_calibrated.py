@@ -32,7 +32,10 @@ def uniformity_p_value(ranks):
 
 @pytest.mark.parametrize("n", [3, 12, 60])
 def test_simulation_based_calibration_with_known_hyperparameters(n):
-    """Each simulation tests one arm, as its arms share a feature. With few rewards the prior matters."""
+    """Each simulation tests only one arm, because the arms of a simulation share a feature.
+
+    With few rewards the prior matters.
+    """
     ranks, noise_var = [], 0.49
     for seed in range(1500):
         features, arms, rewards, c, truth = simulate(seed, n)

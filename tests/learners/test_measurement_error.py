@@ -59,7 +59,7 @@ def test_sums_and_estimate_equal_the_formula(missing):
 
 
 def test_the_estimate_is_consistent_where_least_squares_is_biased():
-    """The arms depend on y. The error is as small as that of the authors' form of the estimate."""
+    """The choice of the arm depends on y. The error is as small as that of the authors' form of the estimate."""
     theta, ys, arms, propensities, rewards = simulate(40_000)
     found = learn_all(learner(), ys, arms, propensities, rewards).theta[0]
     authors = authors_estimate(ys, arms, rewards, propensities, NOISE, ARMS)
@@ -99,7 +99,10 @@ def test_the_last_feature_is_the_propensity():
 
 
 def test_fold_with_the_propensities_of_another_policy():
-    """Given propensities are used as weights. Without them, the agent uses the propensities of its own choices."""
+    """If propensities are given, they are used as weights.
+
+    Without them, the agent uses the propensities of its own choices.
+    """
     _, ys, noise = simulate_rounds(40)
     arms = [t % 4 for t in range(40)]
     given = make_small("meb").fold(ys, arms, noise, propensities=np.full(40, 0.25))

@@ -1,1 +1,1 @@
-"""An estimator, a learner and a chooser composed: one stream, many streams, the catalogue."""
+"""Agents composed of an estimator, a learner and a chooser, fleets of many streams, and the catalogue of agents."""

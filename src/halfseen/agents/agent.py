@@ -110,7 +110,7 @@ class Agent:
         observation : array_like of shape (k,)
             The observed features. NaN or None marks a missing entry.
         context : array_like of shape (d,), optional
-            The true context. Agents named ``oracle-...`` require it and all other agents refuse it.
+            The true context. Agents named ``oracle-...`` require the true context, and all other agents refuse it.
         available : iterable of arms, optional
             The arms to choose from. All active arms by default.
 
@@ -158,12 +158,12 @@ class Agent:
         arm : int or str
             The arm that was played.
         context : array_like of shape (d,), optional
-            The true context. Agents named ``oracle-...`` require it and all other agents refuse it.
+            The true context. Agents named ``oracle-...`` require the true context, and all other agents refuse it.
         available : iterable of arms, optional
             The arms that were available. All active arms by default.
         propensity : float, optional
-            The probability with which the other policy chose `arm`. Agents that learn from it, such as ``meb``, use
-            their own probability by default.
+            The probability with which the other policy chose `arm`. If it is not given, agents that learn from
+            propensities, such as ``meb``, use their own probability of choosing `arm`.
 
         Returns
         -------
@@ -200,7 +200,7 @@ class Agent:
 
     @property
     def takes_provisional(self) -> bool:
-        """Whether `learn` accepts provisional rewards. All agents of the catalogue do."""
+        """Whether `learn` accepts provisional rewards. All agents of the catalogue accept them."""
         return self.policy.takes_provisional
 
     def learn(self, decision_id: int | Decision, reward: float, *, provisional: bool = False) -> None:
@@ -211,13 +211,14 @@ class Agent:
         Parameters
         ----------
         decision_id : int or Decision
-            A decision of this agent, or its id. Ids count the rounds of an agent, so the same id means another
-            decision for another agent.
+            A decision of this agent, or its id. The id is the number of the round, so decisions of different agents can
+            have the same id.
         reward : float
             The reward.
         provisional : bool, default False
             Whether a later reward may replace this one. The agent learns a provisional reward at once and keeps the
-            decision open. The next reward of the decision replaces it, as if only the next one had been received.
+            decision open. The next reward of the decision replaces the provisional reward, as if the provisional reward
+            had never been received.
 
         Raises
         ------
@@ -266,7 +267,10 @@ class Agent:
         self._pending.set_provisional(decision_id, ProvisionalReward(decision, value, *credit.tolist()))
 
     def _replace_reward(self, decision_id: int, value: float, provisional: bool) -> None:
-        """Replace the provisional reward of a decision. The decision stays open if the new one is `provisional` too."""
+        """Replace the provisional reward of a decision.
+
+        The decision stays open if the new reward is `provisional` too.
+        """
         old = self._pending.provisional[decision_id]
         rounds, arms, features = old.decision
         replacement_data = np.array([[old.noise_variance, old.reward_number]])
@@ -279,12 +283,13 @@ class Agent:
     def learn_many(self, ids: Iterable[int | Decision], rewards: ArrayLike) -> None:
         """Learn the rewards of several decisions.
 
-        The result equals calls of `learn` in the given order, except that either all rewards are learnt or none.
+        The result is that of one call of `learn` per decision, in the given order, but if one reward is refused, none
+        is learnt.
 
         Parameters
         ----------
         ids : iterable of int or Decision
-            Different decisions of this agent, or their ids.
+            Distinct decisions of this agent, or their ids.
         rewards : array_like of shape (n,)
             One reward per decision.
 
@@ -356,7 +361,7 @@ class Agent:
         Raises
         ------
         HalfseenError
-            If the agent does not identify a model. Only `adaptive` and its variants identify one.
+            If the agent does not identify a model. Only `adaptive` and its variants identify a model.
 
         Examples
         --------
@@ -384,12 +389,12 @@ class Agent:
         Returns
         -------
         dict of str to ndarray
-            Everything that the last refit computed and that the history alone does not determine, by name.
+            By name, all arrays that the last refit computed and that the history alone does not determine.
 
         Raises
         ------
         HalfseenError
-            If the agent does not identify a model. Only `adaptive` and its variants identify one.
+            If the agent does not identify a model. Only `adaptive` and its variants identify a model.
         """
         self._check_can_refit("model")
         return dict(self.policy.estimator.model(0))
@@ -399,12 +404,12 @@ class Agent:
 
         Identification takes seconds and can run in another process: copy the agent there (with `save` or `state`), call
         `refit` on the copy, and give its `model()` to this agent. This agent may have made further decisions in the
-        meantime. It replays its stored history under the new model, which takes milliseconds.
+        meantime. The agent replays its stored history under the new model, which takes milliseconds.
 
         Parameters
         ----------
         model : mapping of str to ndarray
-            The result of `model` of the copy.
+            The result of the method `model` of the copy.
 
         Raises
         ------
@@ -447,11 +452,11 @@ class Agent:
         Parameters
         ----------
         name : str, optional
-            The name of the arm, which no arm has had before. Required if the other arms have names. If arms are
-            numbered, the new arm gets the next number.
+            The name of the arm. It must differ from the names of all arms, including retired arms. A name is required
+            if the other arms have names. If arms are numbered, the new arm gets the next number.
         params : array_like, optional
-            The reward coefficients of the arm. Required by agents that are given the coefficients of all arms, such as
-            ``bayes``, and refused by agents that learn them.
+            The reward coefficients of the arm. Agents that know the coefficients of all arms, such as ``bayes``,
+            require them, and agents that learn the coefficients refuse them.
 
         Returns
         -------
@@ -475,12 +480,12 @@ class Agent:
     def retire_arm(self, arm: Arm) -> None:
         """Never choose an arm again.
 
-        Earlier decisions for the arm can still be rewarded. Its name or number is not used again.
+        Earlier decisions for the arm can still be rewarded. The name or number of the arm is not used again.
 
         Parameters
         ----------
         arm : int or str
-            An active arm that is not the only one.
+            The arm to retire, which must be active and must not be the only active arm.
 
         Raises
         ------
@@ -532,7 +537,7 @@ class Agent:
             facts["arms never rewarded"] = [arms[index] for index in unrewarded]
             old = [arms[index] for index in unrewarded if self._age(index) >= max(LONG_SILENCE, 20 * len(arms))]
             if old and self._pending.reward_count:
-                notes.append(f"in many rounds these arms have never been rewarded: {', '.join(map(str, old))}")
+                notes.append(f"these arms are many rounds old and have never been rewarded: {', '.join(map(str, old))}")
         findings = brief_findings(self.subject())
         if (first := first_examined_round(policy.estimator, 0)) is not None:
             facts["findings"] = f"from round {first} on"
@@ -540,7 +545,7 @@ class Agent:
         return Health(tuple(notes), facts, findings)
 
     def subject(self) -> ExaminationSubject | None:
-        """Return the current model and the stored history for an examination, or None if the agent has none."""
+        """Return the current model and the stored history to examine, or None if there is nothing to examine."""
         retired = [index for index in range(len(self.arms)) if not self.policy.active[0, index]]
         names = [arm if isinstance(arm, str) else f"arm {arm}" for arm in self.arms]
         return subject_of_adaptive(self.policy.estimator, 0, names, retired)
@@ -568,10 +573,10 @@ class Agent:
         rewards : array_like of shape (n,)
             The rewards, with NaN for rewards that were never received.
         contexts : array_like of shape (n, d), optional
-            The true contexts. Agents named ``oracle-...`` require them and all other agents refuse them.
+            The true contexts. Agents named ``oracle-...`` require the true contexts, and all other agents refuse them.
         propensities : array_like of shape (n,), optional
-            The probabilities with which the arms were chosen. Agents that learn from them, such as ``meb``, use their
-            own probabilities among all active arms by default.
+            The probabilities with which the arms were chosen. If they are not given, agents that learn from
+            propensities, such as ``meb``, use their own probabilities among all active arms.
 
         Returns
         -------
@@ -581,7 +586,7 @@ class Agent:
         Raises
         ------
         HalfseenError
-            If an argument is invalid, or if a reward cannot be learnt. No round is replayed then.
+            If an argument is invalid, or if a reward cannot be learnt. In both cases, no round is replayed.
 
         Examples
         --------
@@ -679,7 +684,7 @@ class Agent:
         """
         known = {name: array for name, array in self.state().items() if name != PROVISIONAL}
         if PROVISIONAL in state and not self.policy.takes_provisional:
-            expected = f"a state without provisional rewards, which '{self.name}' does not take"
+            expected = f"a state without provisional rewards, because '{self.name}' takes no provisional rewards"
             raise invalid("state", expected, "a state with provisional rewards")
         if state.keys() - {PROVISIONAL} != known.keys():
             raise invalid("state", f"the arrays {', '.join(known)}", f"{len(state)} arrays with other names")

@@ -14,7 +14,10 @@ Arm = int | str
 
 
 class Arms:
-    """All arms of a stream, also retired ones. Arms have names or are numbered from 0. Their indices never change."""
+    """All arms of a stream, including retired arms.
+
+    Arms have names or are numbered from 0. Their indices never change.
+    """
 
     def __init__(self, names: Sequence[Arm]) -> None:
         self.names = tuple(names)
@@ -44,7 +47,7 @@ class Arms:
         return mask
 
     def next(self, name: object) -> Arm:
-        """Return the name, or for numbered arms the number, that a new arm gets from `append`."""
+        """Return the name that a new arm gets from `append`, or its number if the arms are numbered."""
         if not self._named:
             if name is not None:
                 raise invalid("name", f"None, because arms are numbered and the next is {len(self.names)}", repr(name))

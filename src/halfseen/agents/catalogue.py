@@ -47,7 +47,7 @@ _signature = cache(inspect.signature)  # cached, because it is slow and needed f
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """An agent of the catalogue: its name, its three components, its source and its defaults for their options.
+    """An agent of the catalogue: its name, its three components, the defaults of their options, and its source.
 
     Examples
     --------
@@ -311,7 +311,7 @@ class AgentSpec:
     options : mapping, optional
         Options of the agent.
     label : str, optional
-        The name under which results are reported. By default the name followed by the options.
+        The name under which results are reported. The default is the name of the agent followed by its options.
 
     Examples
     --------
@@ -335,7 +335,10 @@ class AgentSpec:
 
 
 def split_spec(text: str) -> tuple[str, dict[str, Any]]:
-    """Split 'name:key=value,key=value' into the name and the options. Values that are not JSON are text."""
+    """Split 'name:key=value,key=value' into the name and the options.
+
+    A value that is not valid JSON is taken as a string.
+    """
     name, _, rest = text.partition(":")
     options: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
@@ -379,7 +382,7 @@ def make(
         The seed of all random draws, from 0 to 2**64 - 1. Agents with the same seed and the same history make the same
         decisions.
     max_pending : int, default 100_000
-        How many decisions can wait for their reward. If there are more, the oldest ones are dropped.
+        How many decisions can wait for their reward. If more decisions wait, the oldest of them are dropped.
     **options
         Options of the agent, such as ``latent``, ``model``, ``window`` or ``width``.
         ``halfseen.catalog()[name].options`` lists them.

@@ -25,9 +25,9 @@ class Owner(Protocol):
 
 
 def decision_rows(decisions: Sequence[Decision]) -> list[tuple[int, list[float], list[float | None]]]:
-    """Return `index`, `propensities` and `expected` of decisions of one agent.
+    """Return `index`, `propensities` and `expected` of several decisions of one agent.
 
-    Decisions with the same number of arms are computed together, which is faster than one by one.
+    Decisions with the same number of arms are processed together, which is faster than processing each one alone.
     """
     by_arm_count: dict[int, list[int]] = {}
     for position, decision in enumerate(decisions):
@@ -50,7 +50,7 @@ class Decision:
     Attributes
     ----------
     id : int
-        The id under which `Agent.learn` expects the reward. Ids count the rounds of an agent from 1.
+        The id under which `Agent.learn` expects the reward. The id is the number of the agent's round, counted from 1.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class Decision:
 
     @property
     def propensities(self) -> Floats:
-        """The exact probability of choosing each arm. It is computed when it is first read."""
+        """The exact probability of choosing each arm, computed when it is first read."""
         if self._propensities is None:
             self._propensities = self._agent.policy.propensities(self._choices)[0]
             self._propensities.setflags(write=False)
@@ -150,7 +150,7 @@ class Decisions:
 
     def ids_for(self, fleet: object) -> Ints:
         """Return the ids, or raise a `DecisionError` if another fleet made the decisions."""
-        if fleet is not self._fleet:  # the ids alone do not show it, because every fleet numbers its streams from 0
+        if fleet is not self._fleet:  # ids do not identify a fleet, because each fleet numbers its streams from 0
             raise DecisionError(f"ids: expected decisions of {fleet!r}, got decisions of {self._fleet!r}")
         return self.ids
 
@@ -174,7 +174,7 @@ class Decisions:
 
     @property
     def propensities(self) -> Floats:
-        """The exact probability of choosing each arm, (n, K). It is computed when it is first read."""
+        """The exact probability of choosing each arm, (n, K), computed when it is first read."""
         if self._propensities is None:
             parts = [self._probabilities(part) for part in self._parts]
             self._propensities = _concatenated(parts, (0, len(self._arms)))

@@ -42,9 +42,10 @@ class Fleet:
     observed : int
         The number k of observed features of every stream.
     arms : int or sequence of str
-        The number of arms of every stream, or their names.
+        The number of arms of every stream, or the names of these arms.
     max_pending : int, default 100_000
-        How many decisions of a stream can wait for their reward. If there are more, its oldest ones are dropped.
+        How many decisions of a stream can wait for their reward. If more decisions wait, the oldest decisions of the
+        stream are dropped.
     **options
         Options of the agent, as for `halfseen.make`.
 
@@ -81,7 +82,7 @@ class Fleet:
         self._policy = self._build(np.zeros((2, 2), dtype=np.uint64))  # two rows without streams
         self._registry = StreamRegistry()
         self._pending = FleetPending(self._max_pending, 2, self._policy.estimator.dimension)
-        # The number of rewards of each row, and its number of rounds when the last reward was received.
+        # For each row, the number of rewards, and the number of rounds when the last reward was received.
         self._reward_counts: Ints = np.zeros((2, 2), dtype=np.int64)
 
     def _build(self, keys: Keys) -> Policy:
@@ -106,7 +107,7 @@ class Fleet:
 
     @property
     def names(self) -> list[str | None]:
-        """The names of all streams in the order of `streams`, or None for streams without a name."""
+        """The names of all streams in the order of `streams`, with None for each stream without a name."""
         return [self._registry.name(number) for number in self._registry.numbers.tolist()]
 
     @property
@@ -150,7 +151,8 @@ class Fleet:
         Returns
         -------
         ndarray of shape (n,)
-            The numbers of the new streams. Numbers are never used again, even if a stream is removed.
+            The numbers of the new streams. The number of a stream is never used again, even after the stream is
+            removed.
 
         Raises
         ------
@@ -317,7 +319,7 @@ class Fleet:
         contexts: ArrayLike | None = None,
         available: Mask | Iterable[Arm] | None = None,
     ) -> Decisions:
-        """Start the next round of streams and choose an arm for each of them.
+        """Start the next round of the given streams and choose an arm for each stream.
 
         Parameters
         ----------
@@ -326,7 +328,7 @@ class Fleet:
         streams : iterable of int or str, optional
             Numbers or names of n streams. All streams by default.
         contexts : array_like of shape (n, d), optional
-            The true contexts. Agents named ``oracle-...`` require them and all other agents refuse them.
+            The true contexts. Agents named ``oracle-...`` require the true contexts, and all other agents refuse them.
         available : iterable of arms or boolean ndarray of shape (n, K), optional
             The arms to choose from: a list that is valid for all streams, or a mask with one row per stream. All active
             arms by default.
@@ -373,14 +375,14 @@ class Fleet:
         return Decisions(ids, numbers, self.arms, choices, self._policy.propensities, self)
 
     def learn(self, ids: Decisions | ArrayLike, rewards: ArrayLike) -> None:
-        """Learn the rewards of decisions of any streams.
+        """Learn the rewards of decisions, which may belong to different streams.
 
-        Rewards of the same stream are learnt in the given order. Either all rewards are learnt or none.
+        Rewards of the same stream are learnt in the given order. If one reward is refused, none is learnt.
 
         Parameters
         ----------
         ids : Decisions or array_like of int
-            Different decisions of this fleet, or their ids.
+            Distinct decisions of this fleet, or their ids.
         rewards : array_like of shape (n,)
             One reward per decision.
 
@@ -488,7 +490,7 @@ class Fleet:
         return found | {"total": sum(found.values())}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays of the policy and its components by name, each of them once."""
+        """Return all arrays of the policy and its components by name, without duplicates."""
         policy = self._policy
         arrays = {"keys": policy.streams.keys, "reward_counts": self._reward_counts} | _arrays_of(policy)
         arrays |= {"counts": self._pending.counts, "oldest": self._pending.oldest}

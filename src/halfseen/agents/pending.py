@@ -30,7 +30,7 @@ class HasProvisional(DecisionError):
 
 
 class ProvisionalReward(NamedTuple):
-    """A reward that a later one may replace, with what `Learner.replacement_data` returned when it was learnt."""
+    """A reward that a later reward may replace, with the data from `Learner.replacement_data` for replacing it."""
 
     decision: PendingDecision
     value: float
@@ -67,7 +67,7 @@ class PendingDecisions:
         return decision_id
 
     def find(self, decision_id: Any) -> PendingDecision:
-        """Return a decision that has no reward yet. HasProvisional is raised if it has a provisional reward."""
+        """Return a decision that has no reward yet. Raise HasProvisional if the decision has a provisional reward."""
         try:
             found = self.waiting.get(decision_id)
         except TypeError:
@@ -204,8 +204,8 @@ class PendingDecisions:
 class FleetPending:
     """The decisions of all streams of a fleet that can still be rewarded, as arrays with one row per decision.
 
-    The `PendingDecisions` of a single agent store one object per decision. In a fleet, making these objects would take
-    longer than the decisions. If a stream has more than `max_pending` decisions, its oldest one is dropped.
+    The `PendingDecisions` of a single agent store one object per decision. In a fleet, creating these objects would
+    take longer than deciding. If a stream has more than `max_pending` decisions, its oldest one is dropped.
     """
 
     def __init__(self, max_pending: int, streams: int, dimension: int) -> None:
@@ -232,7 +232,7 @@ class FleetPending:
         self.counts, self.oldest = resized(self.counts, streams), resized(self.oldest, streams)
 
     def add(self, ids: Ints, rows: Ints, arms: Ints, features: Floats) -> None:
-        """Add decisions. The decisions of one stream are in the order of their rounds."""
+        """Add decisions. The decisions of one stream must be in the order of their rounds."""
         if len(ids) > len(self._free):
             old = len(self.ids)
             size = max(int(old * ROW_GROWTH), old + len(ids))
@@ -250,7 +250,10 @@ class FleetPending:
             self._drop_oldest(dict(zip(rows[full].tolist(), (ids[full] & ~ROUND_MASK).tolist(), strict=True)))
 
     def _drop_oldest(self, first_ids: dict[int, int]) -> None:
-        """Drop the oldest decisions of rows with too many decisions. `first_ids` maps each row to its id of round 0."""
+        """Drop the oldest decisions of rows with too many decisions.
+
+        `first_ids` maps each row to the id that round 0 of its stream would have.
+        """
         dropped = []
         for row, first_id in first_ids.items():
             for _ in range(int(self.counts[row]) - self._max_pending):

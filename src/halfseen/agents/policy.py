@@ -37,7 +37,7 @@ class Policy(Stateful):
         self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)
         self.all_rows: Ints = np.arange(streams.count)
         self.active: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)  # arms that are not retired
-        # In how many rounds each entry of the observation was missing, in all and consecutively up to the last round.
+        # The number of rounds in which each entry of the observation was missing: in total, and in a row until now.
         self.missing_counts: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
         self.missing_streaks: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
         self._any_missing = False
@@ -69,7 +69,7 @@ class Policy(Stateful):
     def check_contexts(
         self, argument: str, given: ArrayLike | None, count: int, agent: str, per: str = "stream"
     ) -> Floats | None:
-        """Check the true contexts that a user gives and return them as an array (n, d), or None if none are needed.
+        """Check the true contexts of a user and return them as an array (n, d), or None if the agent needs none.
 
         `argument` is "context" for one vector, or "contexts" for a table with one row `per` stream or round. Error
         messages call the agent `agent`.
@@ -106,7 +106,7 @@ class Policy(Stateful):
             due = self.estimator.due_for_refit(rows)
             if len(due):
                 self.estimator.refit(due, self.learner)
-                refitted = np.isin(rows, due)  # the learner now uses the new model, so the features must too
+                refitted = np.isin(rows, due)  # the learner now uses the new model, so the features must use it too
                 features[refitted] = self.estimator.features_of(rows[refitted], rounds[refitted], features[refitted])
         return rows, rounds, self._contiguous_features(features, len(rows)) if self._checks_arrays else features
 
@@ -142,11 +142,13 @@ class Policy(Stateful):
     def play_rounds(
         self, observations: Floats, payoffs: Payoffs, *, contexts: Floats | None = None
     ) -> tuple[Ints, Floats, Floats] | None:
-        """Play n rounds of all streams with immediate rewards: arms and rewards (B, n), features (B, n, p).
+        """Play n rounds of all streams with immediate rewards.
 
-        The result equals, bit for bit, calls of `decide` and `learn` with one y_t of `observations` (n, B, k) after the
-        other. Returns None and changes nothing if only such calls are possible: if a component needs the rewards before
-        the next decision, or if an observation will be refused.
+        Returns the arms (B, n), the rewards (B, n) and the features (B, n, p).
+
+        The result equals, bit for bit, that of calling `decide` and `learn` for one y_t of `observations` (n, B, k)
+        after the other. Returns None and changes nothing if a component needs the rewards before the next decision, or
+        if an observation will be refused.
         """
         count, rounds = len(observations), self.rounds + 1
         if not self._plays_many_rounds or (contexts is None and self.estimator.reveals_context):
@@ -181,10 +183,10 @@ class Policy(Stateful):
     ) -> Choices:
         """Process a round of all streams in which another policy chose the `arms` (n,).
 
-        The state afterwards is the same as after `decide`. The choices describe what this policy would have done. If
-        `scored` is False, they contain only rounds, arms and features, which is faster. `propensities` (n,) are the
-        probabilities with which the arms were chosen. If a learner needs them and they are not given, the
-        probabilities of this policy are used.
+        Afterwards the state is the same as if `decide` had chosen these arms. The returned choices describe what this
+        policy would have done. If `scored` is False, the choices contain only rounds, arms and features, which is
+        faster. `propensities` (n,) are the probabilities with which the arms were chosen. If a learner needs them and
+        they are not given, the probabilities of this policy are used.
         """
         rows, rounds, features = self.observe(observations, contexts=contexts)
         if available is None:
@@ -221,7 +223,7 @@ class Policy(Stateful):
         return self.chooser.probabilities(choices)
 
     def learn(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None) -> None:
-        """Learn rewards (n,) of the arms (n,) played in `rounds` (n,) on features (n, p). They may be late."""
+        """Learn rewards (n,) of the arms (n,) played in `rounds` (n,) on features (n, p). The rewards may be late."""
         rows = self.all_rows if rows is None else rows
         if not self._updates_from_rewards:
             self.learner.learn(rows, features, arms, rewards)
@@ -247,7 +249,7 @@ class Policy(Stateful):
             raise
 
     def _batches(self, rows: Ints) -> list[Any]:
-        """Split rewards into batches, given by their indices, that can be learnt in one call.
+        """Split rewards into batches that can each be learnt in one call, and return the indices of each batch.
 
         If the estimator updates its belief from rewards, a batch contains at most one reward per stream.
         """
@@ -262,7 +264,7 @@ class Policy(Stateful):
     def learn_provisional(
         self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None
     ) -> Floats:
-        """Learn rewards that `replace_rewards` may replace. Return the data (n, 2) that it needs for that."""
+        """Learn rewards that `replace_rewards` may replace. Return the data (n, 2) that `replace_rewards` needs."""
         replacement_data = self.learner.replacement_data(self.all_rows if rows is None else rows, arms)
         self.learn(rounds, features, arms, rewards, rows=rows)
         return replacement_data
@@ -278,27 +280,33 @@ class Policy(Stateful):
         *,
         rows: Ints | None = None,
     ) -> None:
-        """Replace `old_rewards` (n,), whose provisional learning returned `replacement_data`, by `rewards` (n,)."""
+        """Replace `old_rewards` (n,), for which `learn_provisional` returned `replacement_data`, by `rewards` (n,)."""
         rows = self.all_rows if rows is None else rows
         if self._updates_from_rewards:
             features = self.estimator.replace_rewards(rows, rounds, features, arms, rewards, self.learner)
         self.learner.replace_rewards(rows, features, arms, rewards - old_rewards, replacement_data)
 
     def refit(self, row: int = 0) -> None:
-        """Refit the model of stream `row` now, even if it is not due. Does nothing unless `can_refit`.
+        """Refit the model of stream `row` now, even if no refit is due. Does nothing unless `can_refit` is true.
 
-        Features of earlier rounds belong to the old model. `learn` converts them to the new one.
+        Features of earlier rounds belong to the old model, and `learn` converts them to the new model.
         """
         self.estimator.refit_now(row)
 
     def add_arm(self, params: ArrayLike | None = None) -> None:
-        """Add an arm to every stream. It starts from the prior. Some learners require its `params`."""
+        """Add an arm to every stream.
+
+        The new arm starts from the prior. Some learners require `params`, the parameters of the arm.
+        """
         self.learner.add_arm(params)
         self.streams = replace(self.streams, arms=self.streams.arms + 1)
         self.active = np.pad(self.active, ((0, 0), (0, 1)), constant_values=True)
 
     def retire_arm(self, arm: int, *, rows: Ints | None = None) -> None:
-        """Never choose an arm again. Its index is not reused, and earlier decisions can still be rewarded."""
+        """Never choose an arm again.
+
+        The index of the arm is not reused, and its earlier decisions can still be rewarded.
+        """
         active = self.active.copy()  # a copy, because earlier choices refer to the old array
         active[self.all_rows if rows is None else rows, arm] = False
         if not active.any(axis=1).all():
@@ -306,7 +314,7 @@ class Policy(Stateful):
         self.active = active
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
-        """Return facts by name and notes about stream `row` from all components."""
+        """Return the facts (by name) and the notes of all components about stream `row`."""
         entries = int(self.rounds[row]) * self.streams.observed
         facts: dict[str, object] = {
             "share of entries not seen": float(self.missing_counts[row].sum() / max(1, entries)),

@@ -34,7 +34,7 @@ def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, ki
 
 
 def to_bytes(recipe: Mapping[str, Any], state: Mapping[str, Any], *, small: bool = True) -> bytes:
-    """Return the content of a save file. It is compressed if `small`, which takes longer."""
+    """Return the content of a save file. The content is compressed if `small` is true, which takes longer."""
     buffer = io.BytesIO()
     _write_archive(buffer, recipe, state, AGENT_KIND, small=small)
     return buffer.getvalue()
@@ -59,7 +59,7 @@ def _write_archive(
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the format that the header of a file names, such as AGENT_KIND, or None if it cannot be read."""
+    """Return the format named in the header of a file, such as AGENT_KIND, or None if the header cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive:
             return str(json.loads(archive.read(_HEADER)).get("format"))
@@ -139,7 +139,7 @@ def _to_json(value: Any, arrays: dict[str, Any]) -> Any:
         return {str(key): _to_json(item, arrays) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(item, arrays) for item in value]
-    raise invalid("option", "a number, text, an array or a model, which can be saved", repr(value))
+    raise invalid("option", "a value that can be saved, such as a number, a string, an array or a model", repr(value))
 
 
 def _from_json(value: Any, array: Any) -> Any:

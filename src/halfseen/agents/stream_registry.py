@@ -13,13 +13,13 @@ from halfseen.kernels.random import Ints
 from halfseen.validation import as_list
 
 Stream = int | str
-MOST_SUGGESTED = 20  # an error message suggests a name only if there are at most this many
+MOST_SUGGESTED = 20  # an error message suggests a name only if there are at most this many names
 
 
 class StreamRegistry:
     """Maps numbers and names of streams to rows.
 
-    Rows are reused and numbers are not, so `numbers` is always increasing.
+    Rows are reused but numbers are not, so `numbers` is always increasing.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,10 @@ class StreamRegistry:
             raise invalid("streams", "names that differ from each other", "a name more than once")
 
     def free_rows(self, count: int) -> Ints:
-        """Return rows for `count` new streams. Rows of removed streams come first. `add` then occupies the rows."""
+        """Return rows for `count` new streams.
+
+        Rows of removed streams come first. The rows stay free until `add` is called with them.
+        """
         reused = self._free[len(self._free) - min(count, len(self._free)) :][::-1]
         end = self._count + len(self._free)
         return np.array([*reused, *range(end, end + count - len(reused))], dtype=np.int64)

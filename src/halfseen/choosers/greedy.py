@@ -17,7 +17,7 @@ class Greedy(Scored):
     distribution = POINT
 
     def __init__(self, streams: StreamBatch, dimension: int) -> None:
-        """It has no options."""
+        """This chooser has no options."""
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         return self.constant_widths(0.0, rows, learner)

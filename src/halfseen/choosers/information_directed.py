@@ -12,7 +12,7 @@ from halfseen.validation import positive
 
 
 class InformationDirected(Sampled):
-    """Information-directed sampling with arms of different noise.
+    """Information-directed sampling for arms whose rewards have different noise.
 
     The arm is drawn from the distribution p over the available arms that minimises the squared expected regret per
     unit of information, (Σ p_a Δ_a)² / Σ p_a g_a. Here Δ_a = max_b (m_b + width·std_b) − m_a is the distance from the

@@ -21,8 +21,8 @@ class Optimistic(Scored):
     The arm with the highest score m_a + (bonus_a + width·|z_a|)·std_a is played, where z_a ~ N(0, 1). Scores are drawn
     as in Thompson sampling, but never below their means: playing a worse arm because the draw of a better arm was low
     explores nothing. May et al. use max(0, z_a), which is 0 in half of the draws; with |z_a|, every arm explores in
-    every round. The bonus is the one of LinUCB: if all arms are equally uncertain it does not change their order,
-    whereas a draw does. With `foresight`, the bonus of an arm is larger if one reward of the arm could improve many
+    every round. The bonus is that of LinUCB. If all arms are equally uncertain, the bonus does not change their order,
+    whereas random draws do. With `foresight`, the bonus of an arm is larger if one reward of the arm could improve many
     later decisions (see `break_even`).
 
     Parameters
@@ -32,8 +32,8 @@ class Optimistic(Scored):
     bonus : float
         Smallest bonus of an arm, in standard deviations.
     foresight : float
-        Number of future rounds to consider, as a fraction of the number of rounds so far. With 0, the bonus is always
-        `bonus`.
+        Number of future rounds to consider, as a fraction of the number of rounds so far. With 0, the bonus of every
+        arm is `bonus`.
 
     References
     ----------
@@ -65,7 +65,10 @@ class Optimistic(Scored):
 
 @cache
 def _break_even_table() -> tuple[Floats, Floats]:
-    """Return log n and u with n·E(Z − u)⁺ = u for Z ~ N(0, 1). Both increase, so interpolation inverts the relation."""
+    """Return log n and u with n·E(Z − u)⁺ = u for Z ~ N(0, 1).
+
+    Both arrays increase, so interpolation gives u for any n.
+    """
     from scipy.special import ndtr
 
     u = np.geomspace(1e-3, MAX_GAP, 600)

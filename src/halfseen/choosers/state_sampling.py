@@ -24,15 +24,17 @@ class StateSampling(Sampled):
     """
 
     def __init__(self, streams: StreamBatch, dimension: int) -> None:
-        """It has no options."""
+        """This chooser has no options."""
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         """Return the reward of every arm in every state, (n, K, S).
 
-        `Choices` stores them, as `probabilities` may be called after an arm has been added.
+        `Choices` stores these rewards, because `probabilities` may be called after an arm has been added.
         """
         if not isinstance(learner, Known):
-            raise invalid("learner", "one that knows the reward of every arm in every state", type(learner).__name__)
+            raise invalid(
+                "learner", "a learner that knows the reward of every arm in every state", type(learner).__name__
+            )
         return learner.arm_params[rows]
 
     def probabilities(self, choices: Choices) -> Floats:

@@ -16,7 +16,7 @@ class Ucb(Scored):
     """LinUCB: play the arm with the highest upper confidence bound.
 
     The upper confidence bound of arm a is cᵀμ̂_a + α_t sqrt(cᵀB_a⁻¹c). It is high if the predicted reward is high or if
-    the arm has rarely been played in similar contexts. There is no randomness except between arms with equal bounds.
+    the arm has rarely been played in similar contexts. The choice is random only between arms with equal bounds.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ class Emkf(Estimator):
             return
         start, total = 0, len(observations)
         while start < total:
-            elapsed = (int(rounds[0]) + start - 1) % self._window  # rounds of the window before this one
+            elapsed = (int(rounds[0]) + start - 1) % self._window  # rounds of the window that have already passed
             stop = min(start + self._window - elapsed, total)
             self._bank.observe_rounds(observations, start, stop, features)
             add_pairs_ahead(
@@ -98,7 +98,7 @@ class Emkf(Estimator):
             start = stop
 
     def _refit(self, ended: Ints) -> None:
-        """Do the M-step for streams whose window has ended and in which enough rounds were observed.
+        """Do the M-step for streams whose window has ended, if enough rounds of the window were observed.
 
         In a window with few observations the filtered means only repeat the model.
         """

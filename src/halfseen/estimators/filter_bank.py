@@ -22,9 +22,10 @@ class FilterBank(Stateful):
     The covariance of a filter depends on its model and on which entries were observed, but not on their values. With a
     `shared_model`, streams that observed the same entries therefore form a group and share covariance and gain:
     `group` (B,) is the index of the group of each stream in `cov`, `gain` and `frozen`. A stream leaves its group when
-    it observes a round without the others or observes other entries. Groups whose covariances have converged to
-    exactly the same numbers are merged. Without a shared model, every stream has its own model and its own group.
-    `frozen` says that a covariance has converged, and that it and the gain no longer change.
+    it observes a round that the rest of the group does not observe, or when it observes other entries than the rest.
+    Groups whose covariances have converged to exactly the same numbers are merged. Without a shared model, every stream
+    has its own model and its own group. `frozen` marks groups whose covariance has converged, so that covariance and
+    gain no longer change.
     """
 
     state_names = (*_MODEL, "mean", *_GROUP)
@@ -58,7 +59,7 @@ class FilterBank(Stateful):
         self._steady = bool(self.frozen[self.group].all())
 
     def observe(self, rows: Ints, observations: Floats, complete: bool) -> Floats:
-        """Do one Kalman step for the streams `rows`, all different, and return a copy of their filtered means."""
+        """Do one Kalman step for the distinct streams `rows`, and return a copy of their filtered means."""
         if not (self._steady and complete):
             self._advance_covariances(rows, observations, complete)
         advance_mean(rows, self.group, self.transition, self.gain, self.mean, observations)
@@ -111,7 +112,7 @@ class FilterBank(Stateful):
         return group
 
     def _find_group(self, cov: Floats, gain: Floats, frozen: bool, excluding: int = -1) -> int:
-        """Return another group than `excluding` with exactly these numbers, or −1 if there is none."""
+        """Return a group other than `excluding` with exactly this covariance and gain, or −1 if there is none."""
         possible = (self._users > 0) & (self.frozen == frozen) & (self.cov[:, 0, 0] == cov[0, 0])
         for group in np.flatnonzero(possible).tolist():
             if group != excluding and (self.cov[group] == cov).all() and (self.gain[group] == gain).all():
@@ -181,7 +182,7 @@ class FilterBank(Stateful):
             if key not in found:
                 known = self._find_group(cov, gain, bool(frozen))
                 found[key] = known if known >= 0 else self._new_group(cov, gain, bool(frozen))
-                self._users[found[key]] += 1  # so that it is not reused, even if all its streams change their group
+                self._users[found[key]] += 1  # so that the group is not reused, even if all its streams leave it
             self.group[row] = found[key]
         self._count_users()
 
@@ -194,7 +195,7 @@ class FilterBank(Stateful):
 
 
 def _observation_patterns(groups: Ints, seen: Mask) -> tuple[Ints, Ints, Ints]:
-    """Find the different pairs of group and observed entries among streams.
+    """Find the distinct pairs of group and observed entries among streams.
 
     Returns the index of the first stream with each pair, the number of the pair of each stream, and the number of
     streams with each pair.

@@ -58,7 +58,7 @@ class Hmm(Estimator):
     forgetting : float
         The step size of online EM in round t is t^−forgetting.
     variance_floor : float
-        Added to every variance.
+        A number that is added to every variance.
 
     References
     ----------
@@ -114,7 +114,7 @@ class Hmm(Estimator):
         self._keys = streams.keys
 
     def _restart(self, chains: Chain, row: int, t: int) -> None:
-        """Fit a new model to the first t rounds of a stream, and use it if its likelihood is higher."""
+        """Fit a new model to the first t rounds of a stream, and use it if it is more likely than the old model."""
         ys = self.first_observations[row, :t]
         fresh = initial_chains(1, self.dimension, ys.shape[1])
         self._cluster(fresh, ys, row)

@@ -31,11 +31,11 @@ class Kalman(Estimator):
     def __init__(self, streams: StreamBatch, *, model: LinearGaussianModel | Sequence[LinearGaussianModel]) -> None:
         models = list(model) if isinstance(model, Sequence) else [model]
         if all(one is models[0] for one in models):
-            models = models[:1]  # so that the streams share its gain
+            models = models[:1]  # so that the streams share the gain of the model
         if not all(isinstance(one, LinearGaussianModel) for one in models):
             raise invalid("model", "a LinearGaussianModel", type(model).__name__)
         if len(models) not in (1, streams.count):
-            raise invalid("model", f"1 model or {streams.count}, one per stream", f"{len(models)} models")
+            raise invalid("model", f"one model, or {streams.count} models, one per stream", f"{len(models)} models")
         for one in models:
             if one.observed != streams.observed:
                 raise invalid("model", f"a model of {streams.observed} observed features", f"one of {one.observed}")

@@ -23,8 +23,9 @@ class LatentStates(Estimator):
     are discarded.
 
     Two vectors are stored for each of the last `memory` rounds, at index t mod `memory`: the log of the belief before
-    the reward, and the log-likelihood of the reward in every state, 0 before it arrives. After a late reward, the
-    beliefs of all later rounds are computed again, so that the order in which rewards arrive does not matter.
+    the reward, and the log-likelihood of the reward in every state, which is 0 before the reward arrives. After a late
+    reward, the beliefs of all later rounds are computed again, so that the order in which rewards arrive does not
+    matter.
 
     Parameters
     ----------
@@ -77,7 +78,9 @@ class LatentStates(Estimator):
 
     def bind_learner(self, learner: Learner) -> None:
         if not isinstance(learner, Known):
-            raise invalid("learner", "one that knows the reward of every arm in every state", type(learner).__name__)
+            raise invalid(
+                "learner", "a learner that knows the reward of every arm in every state", type(learner).__name__
+            )
         self._learner = learner
 
     def observe(

@@ -16,7 +16,7 @@ class SmoothedEm(Estimator):
     """A Kalman filter whose dynamics are refitted by full EM to windows of observations.
 
     The feature c_t is the filtered mean x_{t|t} under the current D̂ and Q̂. At the end of every window of L rounds, EM
-    with the RTS smoother is run on the observations of the window. It starts from the current model and from the belief
+    with the RTS smoother is run on the observations of the window. EM starts from the current model and from the belief
     at the start of the window. The filter then continues from the belief that it would have under the new model. The
     observation noise Σ is known. A window in which fewer than half of the rounds have an observed entry does not change
     the model. Smoothing L rounds every L rounds is a constant amount of work per round; in contrast to `Emkf`, the

@@ -35,7 +35,10 @@ class Created(Struct, frozen=True):
 
 
 class ArmAdded(Struct, frozen=True, omit_defaults=True):
-    """An arm was added. `params` are its reward coefficients, for agents that are given them for all arms."""
+    """An arm was added.
+
+    `params` are the reward coefficients of the arm, for agents that know the coefficients of all arms.
+    """
 
     arm: Arm
     params: list[float] | None = None
@@ -65,14 +68,15 @@ class Decided(Struct, frozen=True, omit_defaults=True):
     expected: list[float | None]
     available: list[Arm] | None = None
     key: str | None = None
-    clock: int | None = None  # the time by the clock, if it was well before the time of the event
+    clock: int | None = None  # the time that the clock showed, if it was well before the time of the event
 
 
 class Rewarded(Struct, frozen=True):
-    """A decision got a reward. `folded` says whether the agent has learnt from it.
+    """A decision got a reward. `folded` says whether the agent has learnt from the reward.
 
-    A reward is "given" in time, the "default" reward after the wait for a reward is over, or "late". A late reward that
-    is folded replaces a default reward that was folded.
+    `how` is "given" for a reward that came in time, "late" for a reward that came after the wait for it was over, and
+    "default" for the default reward, which is used if no reward came in time. A late reward that is folded replaces a
+    default reward that was folded.
     """
 
     decision: str

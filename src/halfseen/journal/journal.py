@@ -38,13 +38,16 @@ class StreamRow(Struct):
     rewards: int
     created: int
     updated: int
-    identifying: int = 0  # until when a process has claimed the identification of its model
+    identifying: int = 0  # the time until which a process has claimed the identification of its model
     retired: bool = False
-    due: int = 0  # when the wait for the reward of its oldest open decision is over; 0 if there is none
+    due: int = 0  # when the wait for the reward of its oldest open decision is over; 0 if there is no such wait
 
 
 class Token(Struct, frozen=True):
-    """A stored bearer token. `streams` is None if it is valid for all streams. Times are microseconds since 1970."""
+    """A stored bearer token.
+
+    `streams` is None if the token is valid for all streams. Times are microseconds since 1970.
+    """
 
     id: str
     name: str
@@ -63,7 +66,7 @@ class Journal(ABC):
 
     @abstractmethod
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """Run a statement and return its rows. Parameters are written `?`."""
+        """Run a statement and return its rows. The placeholder for a parameter is `?`."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -71,7 +74,7 @@ class Journal(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Commit the transaction. After that it survives a power failure."""
+        """Commit the transaction. A committed transaction survives a power failure."""
 
     @abstractmethod
     def rollback(self) -> None:
@@ -87,11 +90,14 @@ class Journal(ABC):
 
     @abstractmethod
     def _update(self, rows: list[tuple[Any, ...]]) -> None:
-        """Update streams. A row is arms, version, decisions, rewards, updated, identifying, retired, due, id."""
+        """Update streams.
+
+        Each row contains arms, version, decisions, rewards, updated, identifying, retired, due and id.
+        """
 
     @abstractmethod
     def _is_among(self, column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
-        """Return an SQL condition that `column` is one of the values, and its parameters."""
+        """Return the SQL condition that `column` is one of the values, and the parameters of the condition."""
 
     @abstractmethod
     def ping(self) -> None:
@@ -111,7 +117,7 @@ class Journal(ABC):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run the body in a transaction, which is undone if the body raises."""
+        """Run the body in a transaction, which is undone if the body raises an error."""
         self.begin()
         try:
             yield
@@ -133,7 +139,7 @@ class Journal(ABC):
         return bool(inserted)
 
     def lock_streams(self, names: Iterable[str]) -> dict[str, StreamRow]:
-        """Lock the existing ones of these streams until the transaction ends, and return their rows by name."""
+        """Lock these streams, as far as they exist, until the transaction ends, and return their rows by name."""
         return {row[1]: _to_stream_row(row) for row in self._lock(sorted(set(names)))}
 
     def stream(self, name: str) -> StreamRow | None:
@@ -156,7 +162,7 @@ class Journal(ABC):
     def claim_identification(self, stream_id: int, now: int, until: int) -> bool:
         """Claim the identification of the model of a stream until the time `until`.
 
-        Returns False if another process has claimed it and its claim has not ended.
+        Returns False if the claim of another process has not ended yet.
         """
         sql = "UPDATE streams SET identifying = ? WHERE id = ? AND identifying <= ? RETURNING id"
         return bool(self._rows(sql, (until, stream_id, now)))
@@ -201,7 +207,8 @@ class Journal(ABC):
             return []
         condition, values = self._is_among("id", decision_ids)
         found: list[Event] = []
-        for kinds in ("kind = 'decided'", "kind IN ('rewarded', 'expired')"):  # the conditions of the indexes
+        # The conditions on `kind` are those of the indexes of the table.
+        for kinds in ("kind = 'decided'", "kind IN ('rewarded', 'expired')"):
             sql = f"SELECT {_EVENT_COLUMNS} FROM events WHERE stream_id = ? AND {kinds} AND {condition} ORDER BY seq"
             found += [_to_event(row) for row in self._rows(sql, [stream_id, *values])]
         return found
@@ -218,7 +225,7 @@ class Journal(ABC):
         )
 
     def snapshot(self, stream_id: int) -> tuple[int, bytes] | None:
-        """Return the number of the last event and the state of a snapshot, or None if it is missing or damaged."""
+        """Return the last event number and the state of a snapshot, or None if the snapshot is missing or damaged."""
         rows = self._rows("SELECT seq, state, sha256 FROM snapshots WHERE stream_id = ?", (stream_id,))
         if not rows or hashlib.sha256(rows[0][1]).digest() != bytes(rows[0][2]):
             return None
@@ -239,7 +246,7 @@ class Journal(ABC):
         )  # fmt: skip
 
     def revoke_token(self, token_id: str, now: int) -> bool:
-        """Revoke a token. Returns False if there is no such token or it is already revoked."""
+        """Revoke a token. Returns False if no token has this id or if the token is already revoked."""
         sql = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL RETURNING id"
         return bool(self._rows(sql, (now, token_id)))
 

@@ -1,4 +1,7 @@
-"""The journal in PostgreSQL. Many processes can use it, and each locks the streams to which it writes."""
+"""The journal in PostgreSQL.
+
+Many processes can use the database, and each process locks the streams to which it writes.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class _Connection(psycopg.Connection[Any]):
         return super().wait(self._bounded(gen), *arguments, **options)
 
     def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Run `gen` with a time limit. psycopg resumes it a few times per second while the server sends nothing."""
+        """Run `gen` with a time limit. psycopg resumes `gen` a few times per second while the server sends nothing."""
         deadline = time.monotonic() + self.timeout
         try:
             wanted = next(gen)
@@ -56,7 +59,7 @@ class PostgresJournal(Journal):
     def __init__(self, url: str, *, lock_seconds: float) -> None:
         self._url, self._lock_seconds = url, lock_seconds
         self._connection: _Connection | None = None
-        self._deferred: list[tuple[bytes, Sequence[Any]]] = []  # statements that are sent together with the next one
+        self._deferred: list[tuple[bytes, Sequence[Any]]] = []  # statements that are sent together with the next query
         self._begun = False  # whether the server has answered inside the transaction
         self._timeout = math.inf  # migrations may take long
         try:
@@ -124,7 +127,7 @@ class PostgresJournal(Journal):
                 return self._fetch(statement, parameters)  # the server may have been restarted since the last query
 
     def _fetch(self, statement: bytes, parameters: Sequence[Any] = ()) -> list[Any]:
-        """Run the deferred statements and then this one, and return its rows."""
+        """Run the deferred statements and then `statement`, and return the rows of `statement`."""
         connection = self._connected()
         if self._deferred:
             cursor = self._run_pipelined(connection, statement, parameters)
@@ -137,10 +140,10 @@ class PostgresJournal(Journal):
     def _run_pipelined(
         self, connection: _Connection, statement: bytes, parameters: Sequence[Any]
     ) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Run the deferred statements and this one in one round trip.
+        """Run the deferred statements and `statement` in one round trip.
 
-        Errors are raised after the pipeline has ended. If they were raised inside of it, psycopg would log a second
-        error when the connection is lost.
+        Errors are raised after the pipeline has ended. If an error were raised inside the pipeline, psycopg would log a
+        second error when the connection is lost.
         """
         first: psycopg.Error | None = None
         try:
@@ -185,7 +188,10 @@ class PostgresJournal(Journal):
         self._defer(_UPDATE, rows)
 
     def _defer(self, statement: bytes, rows: list[tuple[Any, ...]]) -> None:
-        """Send a statement with the next one, at the latest with the commit. Large statements are sent at once."""
+        """Send a statement together with the next query, at the latest with the commit.
+
+        Large statements are sent at once.
+        """
         columns = [_array(column) for column in zip(*rows, strict=True)]
         if len(rows) > _MAX_DEFERRED:
             self._run(statement, columns)
@@ -212,7 +218,7 @@ def _unnest(types: Sequence[str]) -> str:
 
 @functools.cache
 def _statement(sql: str) -> bytes:
-    """Convert SQL to the placeholders of psycopg, %s."""
+    """Replace the placeholders `?` in SQL by those of psycopg, `%s`."""
     return sql.replace("?", "%s").encode()
 
 

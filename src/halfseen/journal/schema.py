@@ -1,4 +1,4 @@
-"""The tables of the database, as a list of migrations. A database stores how many of them it has had."""
+"""The tables of the database, as a list of migrations. A database stores the number of migrations applied to it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "ALTER TABLE streams ADD COLUMN due {integer} NOT NULL DEFAULT 0",
-        # The next transaction of such a stream writes the correct time. (psycopg replaces %% by %.)
+        # The next transaction of a stream with due = 1 writes the correct time. (psycopg replaces %% by %.)
         """
         UPDATE streams SET due = 1
         WHERE spec LIKE '%%"reward_wait":%%' AND spec NOT LIKE '%%"reward_wait":null%%'

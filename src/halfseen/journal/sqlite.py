@@ -117,7 +117,7 @@ class SqliteJournal(Journal):
             start, most = 0, _MAX_ROWS
             while start < len(rows):
                 while most > len(rows) - start:
-                    most //= 2  # powers of two, so that few different statements are prepared
+                    most //= 2  # powers of two, so that only a few distinct statements are prepared
                 part = itertools.chain.from_iterable(rows[start : start + most])
                 self._execute(_insert_statement(most), list(part))
                 start += most
@@ -136,7 +136,7 @@ class SqliteJournal(Journal):
         return f"{column} IN ({', '.join('?' * len(values))})", list(values)
 
     def ping(self) -> None:
-        with self.transaction():  # a full disk can still be read and locked, but not committed to
+        with self.transaction():  # on a full disk, reading and locking work, but committing does not
             self._rows(f"PRAGMA user_version = {self._version()}")
 
     def checkpoint(self) -> None:

@@ -1,7 +1,7 @@
 """Export and import of journals as NDJSON, with one event per line, or Parquet, with one decision per row.
 
 A row of a Parquet file is a decision with its last reward. The other events are stored in the metadata of the file as
-NDJSON. So any program that reads tables can read the file, and it can be imported without loss.
+NDJSON. So any program that reads tables can read the file, and the file can be imported without loss.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ROWS = 20_000  # rows of a Parquet file that are in memory at a time
 
 
 def export(journal: Journal, path: Path, names: Sequence[str] = ()) -> int:
-    """Write the streams with these names, or all streams, to a file, and return their number.
+    """Write the streams with these names, or all streams, to a file, and return the number of streams.
 
     The ending of the path determines the format. An existing file is replaced when the new one is complete.
     """
@@ -165,7 +165,7 @@ def read_events(path: Path) -> Iterator[tuple[str, Event]]:
             )
         if len(reached) < extent.streams:
             raise JournalError(
-                f"file: expected all {extent.streams} exported streams, got '{path}', which has {len(reached)}"
+                f"file: expected all {extent.streams} exported streams, got '{path}', which contains {len(reached)}"
             )
 
 
@@ -243,7 +243,7 @@ class _StreamImport:
         self.row = StreamRow(0, name, text, [(arm, True) for arm in names], 0, 0, 0, first.time, first.time)
         self.row.due = int(
             spec.get("reward_wait") is not None
-        )  # overdue, so that the next transaction writes the correct time
+        )  # 1 means overdue, so that the next transaction writes the correct time
         if not journal.create_stream(self.row):
             raise StreamExists(f"Stream '{name}' exists already in this database.")
 

@@ -52,10 +52,11 @@ def fit_rewards(
     *,
     fixed_hyperparameters: bool = False,
 ) -> ArmFit:
-    """Compute the posterior of `count` arms from features (n, p), arms (n,) and rewards (n,), NaN if there is none.
+    """Compute the posterior of `count` arms from features (n, p), arms (n,) and rewards (n,).
 
-    The hyperparameters are estimated, starting from those of `start`. With `fixed_hyperparameters` those of `start` are
-    used unchanged. The first reward is subtracted from all rewards, so that a large mean does not cost precision.
+    Rewards that are missing are NaN. The hyperparameters are estimated, starting from those of `start`. If
+    `fixed_hyperparameters` is true, the hyperparameters of `start` are used unchanged. The first reward is subtracted
+    from all rewards, so that a large mean does not cost precision.
     """
     p = features.shape[1]
     rewarded = np.flatnonzero(~np.isnan(rewards))
@@ -81,7 +82,7 @@ def fit_rewards(
 
 @dataclass(frozen=True)
 class RewardHistory:
-    """The rewards in the history of a stream, with which candidates for its contexts are compared."""
+    """The rewards in the history of a stream, which serve to compare candidates for its contexts."""
 
     arms: Ints  # (n,)
     rewards: Floats  # (n,) NaN where there is none
@@ -99,9 +100,9 @@ class RewardHistory:
     def leave_one_out_error(self, features: Floats, query: Floats) -> float:
         """Return the mean squared error of predicting each reward from all other rewards.
 
-        The arms learn on `features` (n, p) and predict on `query` (n, p), with the hyperparameters of all rewards.
-        Leaving out a reward with features c and residual e changes the posterior mean of its arm by −Cce/(s − cᵀCc),
-        where C is the posterior covariance and s the noise variance of the arm.
+        The arms learn on `features` (n, p) and predict on `query` (n, p), with hyperparameters that are fitted to all
+        rewards. Leaving out a reward with features c and residual e changes the posterior mean of its arm by
+        −Cce/(s − cᵀCc), where C is the posterior covariance and s the noise variance of the arm.
         """
         found = fit_rewards(features, self.arms, self.rewards, self.arm_count)
         rewarded = ~np.isnan(self.rewards)
@@ -182,7 +183,7 @@ class Calibrated(Learner):
         return shares
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Learn rewards. Those whose features are NaN, because their round is no longer stored, are only counted."""
+        """Learn rewards. If features are NaN, because their round is no longer stored, the reward is only counted."""
         np.add.at(self.reward_counts, (rows, arms), 1)
         ready = self.fitted[rows]
         if not ready.all():
@@ -219,8 +220,8 @@ class Calibrated(Learner):
     def replace_rewards(
         self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
     ) -> None:
-        """Replace rewards. Those whose features are NaN are left out."""
-        # A fit uses the noise variance of the arm for all rewards before it.
+        """Replace rewards. Rewards whose features are NaN are left out."""
+        # A fit uses the same noise variance for all rewards of an arm that were learnt before the fit.
         in_fit = np.where(self.fitted[rows], self.noise_var[rows, arms], np.inf)
         variances = np.where(replacement_data[:, 1] > self.rewards_at_fit[rows], replacement_data[:, 0], in_fit)
         replace_packed(rows, self.latent_dims, self.mean, self.cov, features, arms, changes / variances)
@@ -238,7 +239,7 @@ class Calibrated(Learner):
         """Fit the arms of stream `row` to a history with features (n, p). Returns None if there is no reward.
 
         If `warm` is true, the estimation starts from the current hyperparameters. If `fixed_hyperparameters` is also
-        true, it does not change them.
+        true, the current hyperparameters are not changed.
         """
         if np.isnan(rewards).all():
             return None
@@ -253,7 +254,7 @@ class Calibrated(Learner):
         return found._replace(pooled=float(self.pooled_noise_var[row])) if fixed_hyperparameters else found
 
     def use_fit(self, row: int, latent: int, found: ArmFit | None) -> None:
-        """Replace the arms of stream `row` by a fit for a model of `latent` dimensions; by the prior if it is None."""
+        """Replace the arms of stream `row` by a fit for `latent` dimensions, or by the prior if the fit is None."""
         d, p, K = latent, latent + 1, self.arms
         self.latent_dims[row] = d
         self.rewards_at_fit[row] = self.reward_counts[row].sum()

@@ -113,7 +113,7 @@ class Ridge(Learner):
     def _refusal(self, feature: Floats) -> HalfseenError:
         return invalid(
             "context",
-            f"smaller entries (rescale the observations or raise the regularisation of {self.prior_precision:g})",
+            f"smaller entries (rescale the observations, or raise the regularisation, now {self.prior_precision:g})",
             f"{np.abs(feature).max():.3g}",
         )
 

@@ -362,7 +362,7 @@ def test_invalid_options_are_refused(options, message):
 
 
 def test_after_a_detected_change_the_state_does_not_depend_on_the_old_model():
-    """It is equal to the state of an agent that has only played the rounds after the change."""
+    """The state equals that of an agent that has only played the rounds after the change."""
     xs, ys, noise = rotating(1, 400, latent=3, noise=0.1)
     agent = make(latent=4)
     play(agent, xs, ys, noise)

@@ -22,9 +22,10 @@ FULL_REFIT_INTERVAL = 4
 class CandidateModels(Stateful):
     """The candidate models of each stream.
 
-    There is one candidate for each dimension in `candidate_dimensions`, or only one if `latent` is given. They are
-    followed by candidates with a noisy start: their EM starts from a model in which the part of y without memory is
-    noise of the sensors. Every candidate keeps its last model, from which its next EM starts.
+    There is one regular candidate for each dimension in `candidate_dimensions`, or one of dimension `latent` if
+    `latent` is given. After the regular candidates come candidates with a noisy start: their EM starts from a model in
+    which the part of y without memory is sensor noise. Every candidate keeps its last model, from which its next EM
+    starts.
     """
 
     state_names = (
@@ -62,7 +63,7 @@ class CandidateModels(Stateful):
         self.candidate_fitted[row], self.chosen_candidate[row], self.times_confirmed[row] = False, -1, 0
 
     def choose(self, row: int, candidate: int, *, as_before: bool) -> None:
-        """Store the chosen candidate. `as_before` says whether the rest of the result is the same as last time."""
+        """Store the chosen candidate. `as_before` is true if the rest of the result has not changed."""
         same = as_before and candidate == self.chosen_candidate[row]
         self.times_confirmed[row] = self.times_confirmed[row] + 1 if same else 0
         self.chosen_candidate[row] = candidate
@@ -83,7 +84,7 @@ class CandidateModels(Stateful):
         return fits
 
     def _candidates_to_refit(self, row: int, rounds: int) -> list[int]:
-        """Return all candidates at first, then the chosen one and its neighbours, later often only the chosen one."""
+        """Return all candidates at first, then the chosen one and its neighbours, later often the chosen one only."""
         chosen, confirmed = int(self.chosen_candidate[row]), int(self.times_confirmed[row])
         if chosen < 0:
             return list(range(len(self.dimensions)))

@@ -28,16 +28,16 @@ FIRST_ROUNDS_PER_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first 
 FIRST_ARM_FIT = 8  # rewards before the first fit of the arms
 ORIGIN_ROUNDS = 10  # rounds whose mean observation is the start of the stream
 SURPRISE_ROUNDS = 40  # rounds over which `surprise` is averaged
-# The next identification is due after GROWTH times as many rounds, or LATE_GROWTH times from LATE rounds on, but at
-# least MIN_STEP rounds later.
+# If an identification happens n rounds after `regime_start`, the next is due after GROWTH·n rounds, or after
+# LATE_GROWTH·n rounds if n is at least LATE, but at least MIN_STEP rounds later.
 GROWTH, LATE_GROWTH, LATE, MIN_STEP = 1.3, 1.5, 1000, 10
-ARM_FIT_GROWTH = 1.25  # the next fit of the arms is due after this many times as many rewards
+ARM_FIT_GROWTH = 1.25  # the factor by which the number of rewards grows from one fit of the arms to the next
 CHANGE_THRESHOLD, CHANGE_MIN_ROUNDS = 2.5, 300  # `surprise` and stored rounds at which a change is detected
-ROUNDS_AFTER_CHANGE = 10  # how many rounds before the detection the change is assumed to have happened
+ROUNDS_AFTER_CHANGE = 10  # a change is assumed to have happened this many rounds before its detection
 RECENT_CHANGE = 500  # rounds for which `health` mentions a change
 
-_REGIME_ARRAYS = ("regime_start", "start_sum", "start_count")  # they change only when a change is detected
-_MODEL_ARRAYS = (  # the result of identification; all other state follows from it and the history
+_REGIME_ARRAYS = ("regime_start", "start_sum", "start_count")  # modified only when a change of the dynamics is detected
+_MODEL_ARRAYS = (  # the result of identification; the rest of the state follows from it and the history
     "latent_dims", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "origin_at_start",
     "uses_raw_observation", "learns_on_filtered", "identified", "identifications", "next_identification",
     "next_arm_fit", "detected_changes", "failed_identifications", *_REGIME_ARRAYS,
@@ -47,19 +47,19 @@ _MODEL_ARRAYS = (  # the result of identification; all other state follows from 
 class Adaptive(Estimator):
     """A Kalman filter whose model is identified from the history of the stream.
 
-    The estimator is given neither the dynamics nor the noise, the number of hidden coordinates or the units. During the
-    first rounds the context is the observation, centred and scaled. After that, full EM on the stored history gives
-    candidate models, and AICc and the evidence of the rewards choose between them. This identification is repeated at
-    growing intervals. After each, contexts and arms are computed again from the history, as if the model had always
-    been known. Rewards also update the belief about the context. If the innovations become much larger than the model
-    predicts, the dynamics have changed: the history before the change is dropped and the model is learnt again.
+    The dynamics, the noise, the number of hidden coordinates and the units need not be known. During the first rounds
+    the context is the observation, centred and scaled. After that, full EM on the stored history gives candidate
+    models, and AICc and the evidence of the rewards choose between them. This identification is repeated at growing
+    intervals. After each identification, contexts and arms are computed again from the history, as if the model had
+    always been known. Rewards also update the belief about the context. If the innovations become much larger than the
+    model predicts, the dynamics have changed: the history before the change is dropped and the model is learnt again.
 
     Parameters
     ----------
     latent : int or "auto"
         d, the dimension of the context. "auto" chooses it.
     history : int
-        Number of rounds that fits use.
+        The largest number of past rounds to which the model and the arms are fitted.
     refit : "inline" or "manual"
         Whether identification happens in the round in which it is due, or when `Agent.refit()` is called. With
         "manual" no decision takes long, and all arms have the same prediction before the first refit.
@@ -95,12 +95,12 @@ class Adaptive(Estimator):
         self.process_cov = np.zeros((count, max_dimension * max_dimension))
         self.observation_cov = np.zeros((count, k * k))
         self.belief_mean = np.zeros((count, max_dimension))  # the filtered context; its covariance is `_cov`
-        self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))  # the model is of (y − centre)/scale
+        self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))  # the model describes (y − centre)/scale
         self.shift = np.zeros((count, max_dimension))  # added to contexts, so that 0 is the origin of the features
         # Whether the origin is the mean of the first ORIGIN_ROUNDS observations since `regime_start`, not the centre.
         self.origin_at_start = np.ones(count, dtype=np.bool_)
-        self.start_sum = np.zeros((count, k))  # of these observations
-        self.start_count = np.zeros((count, k))  # how many of them are not missing, per entry
+        self.start_sum = np.zeros((count, k))  # sum of these observations
+        self.start_count = np.zeros((count, k))  # number of these observations that are not missing, per entry
         self.uses_raw_observation = np.ones(count, dtype=np.bool_)  # the context is y, without a filter
         self.learns_on_filtered = np.zeros(count, dtype=np.bool_)  # arms learn on filtered, not on smoothed contexts
         self.surprise = np.ones(count)  # running mean of the squared standardised innovations; its expectation is 1
@@ -135,7 +135,10 @@ class Adaptive(Estimator):
 
     @property
     def _cov(self) -> Floats:
-        """The covariance of the belief. It belongs to the learner, which needs it for the noise of a reward."""
+        """The covariance of the belief.
+
+        The array belongs to the learner, which needs it to compute the noise of a reward.
+        """
         return self._learner.belief_cov
 
     def observe(
@@ -162,7 +165,7 @@ class Adaptive(Estimator):
         return features
 
     def _update_from_last_reward(self, rows: Ints) -> None:
-        """Update the belief from the reward of the last round, which is a measurement of its context.
+        """Update the belief from the reward of the last round, which is a measurement of the context of that round.
 
         Rewards that arrive after the next observation do not update the belief.
         """
@@ -207,7 +210,7 @@ class Adaptive(Estimator):
         return stored
 
     def _use_raw_observation(self, row: int) -> None:
-        """Let the context be y, centred and scaled by the stored history, as before the first identification."""
+        """Use y as the context, centred and scaled by the stored history, as before the first identification."""
         k = self._streams.observed
         count = int(self.history.stored_rounds[row])
         self.latent_dims[row], self.uses_raw_observation[row] = k, True
@@ -265,7 +268,10 @@ class Adaptive(Estimator):
                 self._fit_arms(row)
 
     def refit_now(self, row: int) -> None:
-        """Identify the model, whether it is due or not. If it is too early or fails, only fit the arms."""
+        """Identify the model, whether this is due or not.
+
+        If identification is not yet possible or fails, only fit the arms.
+        """
         if self._change_detected(np.array([row]))[0]:
             self._restart(row)
         elif self._age(row) < self._first or not self._identify(row):
@@ -276,7 +282,7 @@ class Adaptive(Estimator):
         return int(self.history.dropped_rounds[row] + self.history.stored_rounds[row] - self.regime_start[row])
 
     def window(self, row: int) -> tuple[Floats, Ints, Floats, slice]:
-        """Return the observations, arms and rewards of the rounds that fits use, and their positions in the history."""
+        """Return observations, arms, rewards and positions of the stored rounds that are used for fitting."""
         count = int(self.history.stored_rounds[row])
         window = slice(max(0, count - self.history.rounds), count)
         return (
@@ -326,7 +332,7 @@ class Adaptive(Estimator):
     # ------------------------------------------------------------------ identification
 
     def _identify(self, row: int) -> bool:
-        """Identify a model from the history and use it. Returns False if that fails."""
+        """Identify a model from the history and use it. Returns False if identification fails."""
         ys, arms, rewards, window = self.window(row)
         full = len(ys) >= self.history.rounds
         age = self._age(row)
@@ -392,7 +398,7 @@ class Adaptive(Estimator):
         self._learner.use_fit(row, d, arm_fit)
         self._replay_rewards(row, found, window, y)
         # The decision of the last round is made on the belief after the replay. If the last round already has a reward,
-        # the arms were fitted with its features as they are.
+        # the arms were fitted to its features, which therefore stay as they are.
         if np.isnan(self.history.rewards[row, window.stop - 1]):
             self.history.features[row, window.stop - 1] = self._features(np.array([row]))[0]
 
@@ -448,7 +454,7 @@ class Adaptive(Estimator):
         self._fold_history(row)
 
     def _noise_of_all_arms(self, model: State) -> NDArray[np.generic]:
-        """Return the noise variances of the model, with the pooled one for arms that were added after its fit."""
+        """Return the noise variances of the model, and the pooled variance for arms that were added after its fit."""
         noise, pooled = model["learner.noise_var"], model["learner.pooled_noise_var"]
         added = self._learner.arms - noise.size
         if noise.ndim == 1 and added > 0 and pooled.size == 1:

@@ -20,17 +20,17 @@ class History(Stateful):
     """The most recent rounds of every stream.
 
     Round t is stored at position t − 1 − `dropped_rounds`. The capacity doubles when it is exhausted, up to 1.5 times
-    the number of rounds that fits use. After that, the oldest third is dropped whenever the history is full, so memory
-    is bounded.
+    the largest number of rounds in a fit. After that, the oldest third is dropped whenever the history is full, so
+    memory is bounded.
     """
 
     state_names = ("observations", "arms", "rewards", "features", "stored_rounds", "dropped_rounds")
-    # The arrays with one position per round, and the value of positions that are not in use.
+    # The arrays with one position per round, and what they contain at positions that are not in use.
     fill_values: ClassVar[Mapping[str, float]] = {"observations": np.nan, "arms": 0, "rewards": np.nan, "features": 0.0}
 
     def __init__(self, streams: StreamBatch, rounds: int, width: int) -> None:
         count = streams.count
-        self.rounds = rounds  # the largest number of rounds that fits use
+        self.rounds = rounds  # the largest number of rounds in a fit
         self._max_capacity = rounds + rounds // 2
         self.observations = np.empty((count, 0, streams.observed))
         self.arms = np.empty((count, 0), dtype=np.int64)
@@ -40,7 +40,7 @@ class History(Stateful):
         self.dropped_rounds = np.zeros(count, dtype=np.int64)  # before position 0
 
     def make_room(self, rows: Ints) -> None:
-        """Ensure that each of `rows` can store its next round, which `kernels.adaptive.filter_round` does."""
+        """Make room for the next round of each of `rows`, which `kernels.adaptive.filter_round` stores."""
         capacity = self.arms.shape[1]
         full = self.stored_rounds[rows] == capacity
         if not full.any():
@@ -52,7 +52,7 @@ class History(Stateful):
             self.drop_oldest(int(row), capacity - self.rounds)
 
     def grow(self, capacity: int) -> None:
-        """Increase the capacity of all streams, if it is smaller."""
+        """Increase the capacity of all streams to `capacity`, unless it is already that large."""
         more = capacity - self.arms.shape[1]
         if more > 0:
             for name, value in self.fill_values.items():
@@ -93,7 +93,7 @@ class History(Stateful):
         if len(set(lengths)) != 1 or not most <= lengths[0] <= self._max_capacity or least < 0:
             raise invalid(
                 "state 'stored_rounds'",
-                f"at most {self._max_capacity} rounds, with an entry each in all arrays of the history",
+                f"at most {self._max_capacity} rounds, and arrays with one entry per round",
                 f"{most} rounds and arrays of lengths {lengths}",
             )
 
@@ -117,7 +117,7 @@ class History(Stateful):
         return rounds - 1 - self.dropped_rounds[rows]
 
     def has_features(self, rows: Ints, positions: Ints) -> Mask:
-        """Return whether the features of each round, with which a reward can be learnt, are stored."""
+        """Return for each position whether features are stored with which a reward can be learnt."""
         return np.asarray((positions >= 0) & (self.features[rows, np.maximum(positions, 0), 0] != 0.0))
 
     def notes(self, row: int) -> list[str]:
