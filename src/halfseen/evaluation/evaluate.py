@@ -80,7 +80,7 @@ class Evaluation:
         return [*self.notes, *(f"{one.label}: {note}" for one in self.policies.values() for note in one.notes)]
 
     def table(self) -> Table:
-        """Return a table with one row per policy: three estimates of its reward per round, and the difference."""
+        """Return a table with one row per policy: three estimates of its reward, and its gain over the log."""
         return policy_table(self.summary()["policies"])
 
     def summary(self) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def evaluate(
 
 
 def _policies_by_label(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rule]:
-    """Return the policies by label: a text for a fixed policy, an `AgentSpec`, or a function."""
+    """Return the policies by label: a string for a fixed policy, an `AgentSpec`, or a function."""
     if policy is None:
         each = [f"{ALWAYS}:{arm}" for arm in log.names] if len(log.arms) <= _EACH_ARM_UP_TO else []
         policy = [UNIFORM, *each]
@@ -329,7 +329,7 @@ def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
     if without and missing is None:
         notes.append(
             f"{count(without, 'decision')} of {log.rounds:,} {have} no reward and {are} left out, which is correct if "
-            "missing rewards do not depend on their value"
+            "low and high rewards are equally likely to be missing"
         )
     elif without:
         notes.append(f"{count(without, 'decision')} of {log.rounds:,} {have} no reward and {counted} as {missing:g}")

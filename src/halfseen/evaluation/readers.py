@@ -31,7 +31,7 @@ _EXPORT_COLUMNS = {"stream", "seq", "id", "observation", "available", "arm", "pr
 _TABLE_COLUMNS = "the columns arm, propensity, reward and the observed columns"
 _IGNORED = ("retired", "model_accepted", "expired")  # events without a meaning for the evaluation
 
-Event = tuple[str, dict[str, Any]]  # its line or row for messages, and its fields
+Event = tuple[str, dict[str, Any]]  # the line or row of the event, for messages, and its fields
 
 
 def read_log(
@@ -156,7 +156,7 @@ def _row_events(row: dict[str, Any], numbered: bool) -> Iterator[dict[str, Any]]
 def _read_stream(source: str, events: Iterable[Event], stream: str | None, arms: Any) -> Log:
     """Return the log of one stream. `stream` is required if there are several.
 
-    `arms`, their number or names, is required if the events begin after the stream was created.
+    `arms`, the number or the names of the arms, is required if the events begin after the stream was created.
     """
     streams: dict[str, None] = {}
     reader: _StreamReader | None = None
@@ -281,13 +281,13 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
     propensity, rewards = columns["propensity"][rows].tolist(), columns["reward"][rows].tolist()
     propensities, available = _lists(columns, "propensities", rows), _lists(columns, "available", rows)
     where = [f"{source}, row {row + 1}" for row in rows]
-    for at, value in enumerate(propensity):  # checked first, because the order of the arms may follow from them
+    for at, value in enumerate(propensity):  # first, because the order of the arms may follow from propensities
         check_propensity(where[at], None if math.isnan(value) else value)
     ordered = _arms_in_order(source, played, propensity, propensities, arms)
     builder = LogBuilder(source, ordered, observations.shape[1])
     how, folded = _cells(columns, "how", rows), _cells(columns, "folded", rows)
     arrivals = _rewarded_after(columns, rows)
-    rewarded_rows: dict[int, list[int]] = {}  # by the decision after which the rewards arrived
+    rewarded_rows: dict[int, list[int]] = {}  # rows by the decision after which their rewards arrived
     for at, reward in enumerate(rewards):
         if not math.isnan(reward):
             rewarded_rows.setdefault(int(arrivals[at]), []).append(at)
@@ -359,8 +359,9 @@ def _arms_in_order(
 ) -> list[Arm]:
     """Return the arms in order: the given `arms`, numbers in ascending order, or names.
 
-    Names are in the order of the lists of propensities if there are such lists, otherwise in alphabetical order. The
-    index of an arm in the lists is the only one that has the propensity of the arm in all rows in which it was played.
+    Names are in the order of the lists of propensities if there are such lists, otherwise in alphabetical order. In all
+    rows in which an arm was played, its propensity is in the list at the index of the arm, and only one index may meet
+    this condition.
     """
     if arms is not None:
         return _arm_names(arms)
