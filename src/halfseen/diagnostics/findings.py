@@ -82,8 +82,8 @@ def _nis_by_block(measured: Measurements) -> Finding | None:
     sentence = "the size of prediction errors does not change over time"
     if verdict is not Verdict.FINE:
         sentence = (
-            f"in a block of rounds from round {start} of the data on, the mean square of prediction errors was {amount:.1f} "
-            "times its median: the dynamics changed there, or sensors failed"
+            f"in a block that begins in round {start} of the data, the mean square of prediction errors was "
+            f"{amount:.1f} times its median: the dynamics changed there, or sensors failed"
         )
     return Finding("worst stretch of surprises", amount, f"{amount:.2f}", f"below {limit:.2f}", verdict, sentence)
 
@@ -325,7 +325,7 @@ def _sensor(one: SensorValue, explained: ExplainedRewards) -> Finding:
     elif part >= SOME:
         sentence = f"the data do not show yet how much {one.name} matters"
     else:
-        sentence = f"{one.name} could be removed: other sensors give the same information, or it does not predict rewards"
+        sentence = f"{one.name} could be removed: it does not predict rewards, or other sensors tell as much"
     word = size if matters else "little" if clear else "unclear" if part >= SOME else "none"
     shown = f"{word}: {_points(one.share)}"
     kind = "worth of seeing" if one.hidden else "worth of"

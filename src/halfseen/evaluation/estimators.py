@@ -92,7 +92,7 @@ class PolicyValue:
 
 
 class RunningEstimate(NamedTuple):
-    """Estimates from the first rounds of a log, for several numbers of rounds, with 95 % intervals: (points,) arrays."""
+    """Estimates with 95 % intervals from the first rounds of a log, for several numbers of rounds: (points,) arrays."""
 
     value: Floats
     low: Floats

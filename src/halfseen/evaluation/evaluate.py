@@ -80,7 +80,7 @@ class Evaluation:
         return [*self.notes, *(f"{one.label}: {note}" for one in self.policies.values() for note in one.notes)]
 
     def table(self) -> Table:
-        """Return a table with one row per policy: three estimates of its reward, and its gain over the log."""
+        """Return a table with one row per policy: three estimates of its reward, and the gain over the logged one."""
         return policy_table(self.summary()["policies"])
 
     def summary(self) -> dict[str, Any]:

@@ -68,8 +68,8 @@ def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
 def _covariance_times_feature(C, feature, gain):  # type: ignore[no-untyped-def]
     """Compute gain = Cc (p,) for a packed C, with the sums in the order written.
 
-    Four rows at a time, so that their sums do not depend on each other and the gain is stored less often. Sums start
-    from 0, because the compiler could otherwise choose which of two products it rounds before it adds them.
+    Rows are processed four at a time, so that their sums do not depend on each other and the gain is stored less often.
+    Sums start from 0, because the compiler could otherwise choose which of two products it rounds before it adds them.
     """
     p, row = gain.shape[0], 0  # entry l of a row is at row + l
     for j in range(p):

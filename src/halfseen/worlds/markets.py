@@ -57,7 +57,8 @@ def root_mean_square(returns: Floats, window: int) -> Floats:
     return np.asarray(np.sqrt(DAYS_A_YEAR * trailing_mean(returns**2, window)))
 
 
-# Daily S&P 500, NASDAQ and WTI, 1999 to 2018. A row is known at the close of its day. Its rewards are of the next day.
+# Daily S&P 500, NASDAQ and WTI, 1999 to 2018. A row is known at the close of its day. Its rewards are those of the next
+# day.
 
 MARKETS_PACKAGE = "arch"
 MARKETS_DATA = "daily S&P 500, NASDAQ and WTI, 1999 to 2018"
@@ -70,7 +71,7 @@ VOLTRADE = (
     "over the last 66 days, long or short, or does not bet. A reward is a difference of log volatilities."
 )
 RETURNS = (
-    "Every day the agent chooses what to hold until tomorrow's close. A reward is the log return of that day. Daily "
+    "Every day the agent chooses what to hold until tomorrow's close. A reward is tomorrow's log return. Daily "
     "returns are almost unpredictable, so no agent is expected to gain from the context."
 )
 

@@ -74,7 +74,7 @@ class World(ABC):
     reward_every: int = 1  # the rewards of this many rounds arrive together, after the last of these rounds
     reward_unit: float = 1.0  # agents receive rewards divided by this; results are in the original units
     recorded: bool = False  # whether rewards were recorded; the best recorded reward of a round is mostly noise
-    known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if there is no restriction
+    known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if they are not known in advance
 
     @abstractmethod
     def begin(self, seeds: Sequence[int]) -> Episodes:
