@@ -109,7 +109,7 @@ def as_list(argument: str, items: Iterable[Any], expected: str) -> list[Any]:
 
 
 def numbers(argument: str, value: ArrayLike, expected: str) -> Floats:
-    """Return `value` as a C-contiguous, writable float64 array, without a copy where it is one already."""
+    """Return `value` as a C-contiguous, writable float64 array, without a copy if it is such an array already."""
     if type(value) is np.ndarray and value.dtype == np.float64:
         return value if value.flags.carray else value.copy()  # kernels need C arrays, and some kernels write to them
     if not isinstance(value, _NEVER_FRAMES):
@@ -178,7 +178,7 @@ def covariances(argument: str, value: ArrayLike, streams: int, size: int) -> Flo
         array = np.diag(np.broadcast_to(array, size))
     cov = stack_for_streams(argument, array, streams, (size, size))
     if (np.linalg.eigvalsh(cov) < -1e-9 * np.abs(cov).max()).any() or (cov != cov.swapaxes(1, 2)).any():
-        raise invalid(argument, "a symmetric positive semi-definite matrix", "a matrix that is not one")
+        raise invalid(argument, "a symmetric positive semi-definite matrix", "a matrix of another kind")
     return cov
 
 

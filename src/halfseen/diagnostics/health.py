@@ -62,7 +62,7 @@ class Finding:
 
 
 def findings_table(findings: tuple[Finding, ...]) -> Table:
-    """Return a table with one row per finding, without the sentences."""
+    """Return a table with one row per finding, without their sentences."""
     return Table(
         [{"finding": f.name, "value": f.shown, "expected": f.expected, "verdict": str(f.verdict)} for f in findings]
     )

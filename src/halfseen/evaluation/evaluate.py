@@ -184,7 +184,7 @@ def evaluate(
     policy : str, AgentSpec, callable or a list of these, optional
         The policies to evaluate: "uniform", "always:ARM", "logged", an agent such as "adaptive:history=2000", or a
         function that maps an observation to the probabilities of all arms. An agent replays the log and learns from the
-        logged rewards. The default is "uniform" and, if there are at most 12 arms, every arm alone.
+        logged rewards. The default is "uniform" and, if there are at most 12 arms, "always:ARM" for every arm.
     stream : str, optional
         The stream to evaluate, if the log contains several.
     observed : sequence of str, optional
@@ -214,7 +214,8 @@ def evaluate(
 
     Notes
     -----
-    With logged propensities p, probabilities π of the evaluated policy and weights w = π(a)/p of the arm played a:
+    With logged propensities p, probabilities π of the evaluated policy and weights w = π(a)/p, where a is the arm
+    played:
 
     * ips = mean(w r),
     * snips = Σ w r / Σ w,

@@ -153,7 +153,7 @@ class LogBuilder:
     def arm_added(self, where: str, arm: Any) -> None:
         numbered = bool(self.arms) and not isinstance(self.arms[0], str)
         if numbered != (isinstance(arm, int) and not isinstance(arm, bool)) or arm in self._indices:
-            raise invalid(where, "a new arm, a name or a number like the others", f"arm {arm!r}")
+            raise invalid(where, "a new name or number of the same kind as the other arms", f"arm {arm!r}")
         if numbered and arm != len(self.arms):
             raise invalid(where, f"the new arm {len(self.arms)}", f"arm {arm!r}")
         self._indices[arm] = len(self.arms)

@@ -154,7 +154,7 @@ def _row_events(row: dict[str, Any], numbered: bool) -> Iterator[dict[str, Any]]
 
 
 def _read_stream(source: str, events: Iterable[Event], stream: str | None, arms: Any) -> Log:
-    """Return the log of one stream. `stream` is required if there are several.
+    """Return the log of one stream. `stream` is required if there are several streams.
 
     `arms`, the number or the names of the arms, is required if the events begin after the stream was created.
     """
@@ -392,7 +392,7 @@ def _arms_in_order(
 
 
 def _rewarded_after(columns: Columns, rows: Ints) -> Ints:
-    """Return the index of the last decision before each reward. A decision at the same time counts as before."""
+    """Return the index of the last decision before each reward. A decision at the same time counts as earlier."""
     immediately = np.arange(len(rows))
     if not {"time", "reward_time"} <= set(columns.names):
         return immediately

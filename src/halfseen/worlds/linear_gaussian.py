@@ -217,7 +217,7 @@ class RandomWorld(World):
 
 
 class FixedWorld(World):
-    """A linear-Gaussian world with given matrices, made by `linear_gaussian`. Seeds differ only in the noise."""
+    """A linear-Gaussian world with given matrices, made by `linear_gaussian`. A seed determines only the noise."""
 
     def __init__(self, name: str, model: LinearGaussianModel, arm_params: ArrayLike, reward_std: float) -> None:
         if not isinstance(model, LinearGaussianModel):

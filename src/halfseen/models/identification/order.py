@@ -2,7 +2,7 @@
 
 AICc = log-likelihood − pN/(N − p − 1), where p = 2kd + k(k + 1)/2 is the number of free parameters of a model of y and
 N the number of observed entries. The correction matters because identification starts with little data. BIC is not
-used, because it tends to choose a d that is too small. This costs much more reward than a d that is too large.
+used, because it tends to choose a d that is too small, which costs much more reward than one that is too large.
 """
 
 from __future__ import annotations
