@@ -200,7 +200,7 @@ def fill_with_means(ys: Floats) -> Floats:
 def observed_block(filtered: Floats, predicted: Floats, ys: Floats) -> Floats:
     """Return the observed coordinates (n, k): filtered if a coordinate belongs to its sensor, otherwise as measured.
 
-    A coordinate belongs to its sensor if its variance is large enough beside that of the sensor, or if the model
+    A coordinate belongs to its sensor if its variance is large enough compared with that of the sensor, or if the model
     predicts part of the sensor's variance. A coordinate that a model uses for something hidden, behind a sensor of pure
     noise, meets neither condition.
     """

@@ -16,7 +16,7 @@ from halfseen.reports.tables import percent
 
 # With many rounds, even small deviations are significant. So a deviation is reported only if it is also large enough.
 SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # relative deviation of the mean square of innovations from 1
-BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, in its standard deviations
+BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, divided by its standard deviation
 MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the variance of innovations that earlier innovations explain
 BLOCK_LOOK, BLOCK_BAD = 1.5, 3.0  # mean square of innovations in the worst block, relative to the median
 RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02  # excess of the spectral radius over 1; "look" above RADIUS_ROOM / rounds

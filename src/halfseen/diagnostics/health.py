@@ -13,7 +13,7 @@ ENOUGH_ROUNDS = 50  # a model is examined if the history has at least this many 
 
 
 class Verdict(StrEnum):
-    """The verdict of a finding.
+    """How serious a finding is.
 
     `FINE` means that the value is in its expected range. `LOOK` means that it is not, but decisions may still be good.
     `BAD` means that decisions based on the model should not be trusted.

@@ -265,11 +265,11 @@ class _StreamReader:
 def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | None, arms: Any) -> Log:
     """Return the log in a table with one row per decision.
 
-    Required are the columns `arm`, `propensity` and `reward` (empty if there is none), and the columns `observed`, by
-    default all columns whose names begin with "observation". Optional are `propensities`, a list per row in the order
-    of the arms (JSON text in a CSV file), `available`, a list of the available arms per row, `stream`, `how`, `folded`
-    (false if a reward arrived too late to be learnt), `time` and `reward_time`. Without times, every reward arrived
-    directly after its decision.
+    Required are the columns `arm`, `propensity` and `reward` (empty if there is no reward), and the columns named in
+    `observed` (by default all whose names begin with "observation"). Optional are `propensities` (one list per row in
+    the order of the arms, as JSON text in a CSV file), `available` (one list of available arms per row), `stream`,
+    `how`, `folded` (false if a reward arrived too late to be learnt), `time` and `reward_time`. Without times, every
+    reward arrived directly after its decision.
     """
     source = columns.source
     for name in ("arm", "propensity", "reward"):
@@ -281,7 +281,7 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
     propensity, rewards = columns["propensity"][rows].tolist(), columns["reward"][rows].tolist()
     propensities, available = _lists(columns, "propensities", rows), _lists(columns, "available", rows)
     where = [f"{source}, row {row + 1}" for row in rows]
-    for at, value in enumerate(propensity):  # first, because the order of the arms may follow from propensities
+    for at, value in enumerate(propensity):  # checked first, because they may determine the order of the arms
         check_propensity(where[at], None if math.isnan(value) else value)
     ordered = _arms_in_order(source, played, propensity, propensities, arms)
     builder = LogBuilder(source, ordered, observations.shape[1])
@@ -359,9 +359,8 @@ def _arms_in_order(
 ) -> list[Arm]:
     """Return the arms in order: the given `arms`, numbers in ascending order, or names.
 
-    Names are in the order of the lists of propensities if there are such lists, otherwise in alphabetical order. In all
-    rows in which an arm was played, its propensity is in the list at the index of the arm, and only one index may meet
-    this condition.
+    Names are in the order of the lists of propensities if there are such lists, otherwise in alphabetical order. The
+    index of an arm is the only position at which the lists contain its propensity in all rows in which it was played.
     """
     if arms is not None:
         return _arm_names(arms)

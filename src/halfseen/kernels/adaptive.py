@@ -181,7 +181,7 @@ def noise_of_played(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):
 
 @kernel()
 def update_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  # type: ignore[no-untyped-def]
-    """Update the posteriors of the arms played (n,) with rewards (n,) of noise variances (n,), in this order.
+    """Update the posteriors of the arms played (n,) with rewards (n,) of noise variances (n,), row by row.
 
     A reward whose features are NaN is ignored, because its round is no longer in the history.
     """

@@ -142,8 +142,8 @@ def _integrate(means, stds, distribution, random, low, high, share, probabilitie
 def _win_probabilities(scores, stds, distribution, available, probabilities):  # type: ignore[no-untyped-def]
     """Add the probability that arm a has the highest of the independent scores m_a + s_a ζ_a to `probabilities` (K,).
 
-    Arms whose s is 0 or negligible beside the largest are point masses. The best of them is a floor below which no
-    other arm wins. If no other score exceeds the floor, one of the point masses wins. The loop therefore repeats for
+    Arms whose s is 0 or negligible compared with the largest are point masses. The best of them is a floor below which
+    no other arm wins. If no other score exceeds the floor, one of the point masses wins. The loop therefore repeats for
     them with their own scale and the probability of this case. Half-normal scores are never below their means, so the
     largest mean is a floor as well. Scores are relative to the best, so that their differences are accurate.
     """

@@ -173,7 +173,7 @@ def replace_rewards(rows, mean, cov, features, arms, changes):  # type: ignore[n
 
 @kernel()
 def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: ignore[no-untyped-def]
-    """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), in this order.
+    """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
 
     B_a += ccᵀ and f_a += rc of Algorithm 1 of the paper become, with C = B_a⁻¹, m = C f_a and q = cᵀCc:
     C −= Cc(Cc)ᵀ/(1 + q), m += Cc(r − cᵀm)/(1 + q) and log|B_a| += log(1 + q).

@@ -73,7 +73,7 @@ class World(ABC):
     length: int | None = None  # the number of rounds, None if there is no limit
     reward_every: int = 1  # the rewards of this many rounds arrive together, after the last of these rounds
     reward_unit: float = 1.0  # agents receive rewards divided by this; results are in the original units
-    recorded: bool = False  # whether rewards are recorded data, in which the best of a round is mostly noise
+    recorded: bool = False  # whether rewards are recorded; the best reward of a recorded round is mostly noise
     known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if they are not known in advance
 
     @abstractmethod
