@@ -23,7 +23,7 @@ _FRAME_PACKAGES = {"pandas", "polars", "pyarrow"}
 
 
 def is_missing(cell: object) -> bool:
-    """Return whether a cell is empty: None, or the missing values of pandas, which is not imported for this."""
+    """Return whether a cell is empty: None or a missing value of pandas. Pandas is not imported for this."""
     return cell is None or type(cell).__name__ in ("NAType", "NaTType")
 
 
@@ -73,7 +73,7 @@ def without_frame(argument: str, value: Any) -> Any:
 def _column_numbers(where: str, column: Any) -> Floats:
     import narwhals.stable.v2 as nw
 
-    if column.null_count() == len(column):  # its type tells nothing
+    if column.null_count() == len(column):  # the type of an empty column tells nothing
         return np.full(len(column), np.nan)
     if column.dtype.is_numeric() or column.dtype in (nw.Boolean, nw.Object):
         try:
@@ -109,7 +109,7 @@ def as_list(argument: str, items: Iterable[Any], expected: str) -> list[Any]:
 
 
 def numbers(argument: str, value: ArrayLike, expected: str) -> Floats:
-    """Return `value` as a C-contiguous, writable float64 array, without a copy where it is one already."""
+    """Return `value` as a C-contiguous, writable float64 array, without a copy if it is such an array already."""
     if type(value) is np.ndarray and value.dtype == np.float64:
         return value if value.flags.carray else value.copy()  # kernels need C arrays, and some kernels write to them
     if not isinstance(value, _NEVER_FRAMES):
@@ -168,7 +168,7 @@ def stack_for_streams(argument: str, value: ArrayLike, streams: int, shape: tupl
 def covariances(argument: str, value: ArrayLike, streams: int, size: int) -> Floats:
     """Return covariances (B, size, size).
 
-    `value` is one matrix per stream or a matrix, a diagonal or a variance that is the same for all B streams.
+    `value` is one matrix per stream, or one matrix, diagonal or variance for all B streams.
     """
     try:
         array = np.asarray(value, dtype=np.float64)
@@ -178,7 +178,7 @@ def covariances(argument: str, value: ArrayLike, streams: int, size: int) -> Flo
         array = np.diag(np.broadcast_to(array, size))
     cov = stack_for_streams(argument, array, streams, (size, size))
     if (np.linalg.eigvalsh(cov) < -1e-9 * np.abs(cov).max()).any() or (cov != cov.swapaxes(1, 2)).any():
-        raise invalid(argument, "a symmetric positive semi-definite matrix", "a matrix that is not one")
+        raise invalid(argument, "a symmetric positive semi-definite matrix", "a matrix of another kind")
     return cov
 
 
@@ -225,7 +225,7 @@ def probability(argument: str, value: object) -> float:
 
 
 def too_large(argument: str) -> InvalidInput:
-    """Report observations of which an entry lies outside of ±LIMIT."""
+    """Return the exception for observations with an entry outside of ±LIMIT."""
     return invalid(argument, f"numbers within ±{LIMIT:g}, NaN where missing", "an entry that is too large")
 
 

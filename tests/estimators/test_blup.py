@@ -85,7 +85,7 @@ def test_the_running_covariance_after_one_round():
         ({"context_cov": np.eye(2)}, "context_cov: expected a matrix of at least 3 × 3, got shape (2, 2)"),
         (
             {"context_cov": -np.eye(4)},
-            "context_cov: expected a symmetric positive semi-definite matrix, got a matrix that is not one",
+            "context_cov: expected a symmetric positive semi-definite matrix, got a matrix of another kind",
         ),
         ({"context_cov": np.eye(4), "observation": np.eye(3)}, "observation: expected shape (3, 4), got shape (3, 3)"),
         (

@@ -132,7 +132,7 @@ def test_with_large_noise_the_gain_of_emkf_vanishes_and_that_of_smoothed_em_does
         ),
         (
             {"latent": 5, "observation_cov": -1.0},
-            "observation_cov: expected a symmetric positive semi-definite matrix, got a matrix that is not one",
+            "observation_cov: expected a symmetric positive semi-definite matrix, got a matrix of another kind",
         ),
         ({"latent": 5, "observation_cov": np.eye(2)}, "observation_cov: expected shape (3, 3), got shape (2, 2)"),
         ({"latent": 5, "initial_process_var": 0}, "initial_process_var: expected a finite number above 0, got 0"),

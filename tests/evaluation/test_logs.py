@@ -133,8 +133,8 @@ BAD_LINES = [
     (GOOD | {"observation": 3}, ": expected an observation that is a list of numbers or null, got 3"),
     (GOOD | {"seq": 1}, ": expected an event with seq above 1, got 1"),
     (rewarded(3, "x9", 1.0), ": expected the id of an earlier decision, got 'x9'"),
-    (event(3, "arm_added", arm="a"), ": expected a new arm, a name or a number like the others, got arm 'a'"),
-    (event(3, "arm_added", arm=2), ": expected a new arm, a name or a number like the others, got arm 2"),
+    (event(3, "arm_added", arm="a"), ": expected a new name or number of the same kind as the other arms, got arm 'a'"),
+    (event(3, "arm_added", arm=2), ": expected a new name or number of the same kind as the other arms, got arm 2"),
     (event(3, "arm_retired", arm="q"), ": expected one of the arms a, b, got arm 'q'"),
 ]
 

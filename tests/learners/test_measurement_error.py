@@ -140,7 +140,7 @@ def test_invalid_propensities_change_nothing(propensities, message):
         ({"observation_cov": np.ones((2, 2))}, "observation_cov: expected shape (3, 3), got shape (2, 2)"),
         (
             {"observation_cov": -np.eye(3)},
-            "observation_cov: expected a symmetric positive semi-definite matrix, got a matrix that is not one",
+            "observation_cov: expected a symmetric positive semi-definite matrix, got a matrix of another kind",
         ),
         ({"safety": 1.0}, "safety: expected a number between 0 and 1, got 1.0"),
         ({"burn_in": 0}, "burn_in: expected an integer of at least 1, got 0"),

@@ -107,7 +107,7 @@ def test_bad_parameters_are_refused(change, message):
     assert str(caught.value) == message
 
 
-SHAPES = "shape (rounds, 1) or (series, rounds, 1), none of them 0"
+SHAPES = "shape (rounds, 1) or (series, rounds, 1) without a 0"
 
 
 @pytest.mark.parametrize("method", ["filter", "smooth"])

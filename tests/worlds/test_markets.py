@@ -227,7 +227,7 @@ def fake_module(frame, **changes):
         (
             "arch.data.nasdaq",
             fake_module(pd.DataFrame({"High": [1.0], "Low": [1.0], "Close": [1.0]})),
-            "S&P 500 and NASDAQ on different days",
+            "S&P 500 and NASDAQ have different days",
         ),
         ("tsdata.fpppy", SimpleNamespace(raw={}), "no such data in 'tsdata.fpppy' (KeyError: 'EPF_FR_BE')"),
         (

@@ -1,1 +1,1 @@
-"""Model health: the examination of a model and its arms from data, and its findings (docs/mathematics.md)."""
+"""Model health: the examination of a model and its arms with data, and the findings (docs/mathematics.md)."""

@@ -37,7 +37,7 @@ class ExaminationData:
     rewards: Floats  # (n,) or (n, K), NaN if there is none
     sensors: tuple[str, ...]  # names of the k features
     arm_names: tuple[str, ...]
-    contexts: Floats | None = None  # (n, d) true contexts, in simulations
+    contexts: Floats | None = None  # (n, d) true contexts, known in simulations
     contexts_name: str = "true context"
     hidden: Floats | None = None  # (n, h) recorded features that the model does not observe, NaN if missing
     hidden_names: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class ExaminationSubject:
     model: LinearGaussianModel
     data: ExaminationData
     fitted: bool = False  # whether the model was fitted to these observations
-    plain: bool = False  # whether the agent rejected the model and decides on the raw observation
+    plain: bool = False  # whether the agent rejected the model and uses the raw observation
     alternatives: tuple[LinearGaussianModel, ...] = ()  # models of other dimensions for the same observations
     retired: frozenset[int] = frozenset()  # indices of retired arms
 
@@ -170,8 +170,8 @@ def subject_of_adaptive(
 ) -> ExaminationSubject | None:
     """Return the model and the history of stream `row` of an adaptive estimator, in the units of the estimator.
 
-    Return None for other estimators, before there is a model, and while the history is too short. If the agent decides
-    on the raw observation, the model is the best candidate that was identified.
+    Return None for other estimators, before there is a model, and while the history is too short. If the agent rejected
+    the model and uses the raw observation, return the best of the identified candidates.
     """
     if not isinstance(estimator, Adaptive) or not estimator.identified[row]:
         return None
@@ -193,7 +193,7 @@ def subject_of_adaptive(
 def first_examined_round(estimator: Estimator, row: int) -> int | None:
     """Return the round in which the history of stream `row` will be long enough.
 
-    Return None if it is long enough already, or if there is no history.
+    Return None if the history is long enough already, or if there is none.
     """
     if not isinstance(estimator, Adaptive) or int(estimator.history.stored_rounds[row]) >= ENOUGH_ROUNDS:
         return None

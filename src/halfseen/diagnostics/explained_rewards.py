@@ -1,14 +1,15 @@
 """How much of the reward variance is explained by the observations, filtering, hidden coordinates and single sensors.
 
-Descriptions of the context are compared by cross-validation. The regression of rewards is that of docs/mathematics.md,
-"Calibrated arms". Rounds are divided into contiguous blocks, and the rewards of a block are predicted by a regression
-on all other blocks. Only the noise and the prior are estimated from all rewards, which are two numbers per arm.
+A description of the context is a set of features, such as y or the filtered context. Descriptions are compared by
+cross-validation. The regression of rewards is that of docs/mathematics.md, "Calibrated arms". Rounds are divided into
+contiguous blocks, and the rewards of a block are predicted by a regression on all other blocks. Only the
+hyperparameters, which are the noise variances and the prior, are estimated from all rewards.
 
 Filtering and hidden coordinates are measured separately. Filtering improves a noisy sensor even if nothing is hidden.
-So the filtered context is compared with the best description without hidden coordinates. The candidates are y itself,
-the observed block of the filtered context, and the filtered context of a model with as many dimensions as features.
-If a sensor is almost pure noise, a model may use its coordinate for something hidden. Such a coordinate does not count
-as observed, and the sensor itself replaces it.
+So the filtered context is compared with the best description without hidden coordinates. The candidates for the best
+description are y itself, the observed block of the filtered context, and the filtered context of a model with as many
+dimensions as features. If a sensor is almost pure noise, a model may use its coordinate for something hidden. Such a
+coordinate does not count as observed, and the sensor itself replaces it.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ FOLDS = 10
 LEAST_REWARDS = 30
 ITERATIONS = 20  # EM iterations for the model without hidden coordinates
 FITTED_ROUNDS_WITH_GAPS = 500  # EM uses only this many of the last rounds if entries are missing
-MUCH, SOME = 0.10, 0.03  # least improvements of these grades, as shares of the explained variance
-FOLLOWS, PREDICTS = 0.5, 0.01  # least share of a sensor's variance in its coordinate, or explained by its prediction
-DESCRIPTIONS = ("seen", "filtered, nothing hidden", "filtered context")  # the true context can be a fourth one
+MUCH, SOME = 0.10, 0.03  # least improvement for each grade, as a share of the explained variance
+FOLLOWS, PREDICTS = 0.5, 0.01  # least variance of a coordinate and of its predictions, as shares of the sensor's
+DESCRIPTIONS = ("seen", "filtered, nothing hidden", "filtered context")  # in simulations also the true context
 
 
 class CrossValidation(NamedTuple):
@@ -79,14 +80,14 @@ def _sums(features: Floats, arms: Ints, rewards: Floats, chosen: Floats, K: int)
 
 
 class Improvement(NamedTuple):
-    """How much more one description explains than another, as a share of the reward variance."""
+    """How much more of the reward variance one description of the context explains than another."""
 
     value: float
     error: float  # standard error
 
     @property
     def significant(self) -> bool:
-        """Whether the value is more than two standard errors above 0."""
+        """Whether the improvement is more than two standard errors above 0."""
         return self.value > 2.0 * self.error
 
 
@@ -112,7 +113,7 @@ def greedy_reward(data: ExaminationData, predictions: CrossValidation) -> float:
 
 
 def grade(added: Improvement, explained: float) -> str:
-    """Return "much", "some" or "little" for an improvement relative to all that is `explained`.
+    """Return "much", "some" or "little" for an improvement, depending on its share of the variance `explained`.
 
     An improvement that is not significant is "little".
     """
@@ -125,10 +126,10 @@ def grade(added: Improvement, explained: float) -> str:
 class ExplainedRewards(NamedTuple):
     """Shares of the reward variance explained out of sample, and the gains by filtering and by hidden coordinates."""
 
-    shares: dict[str, float]  # by description: those of DESCRIPTIONS and, if it is known, the true context
-    context: Improvement  # of the best of DESCRIPTIONS over the arms' means, about 0 if contexts are irrelevant
-    filtering: Improvement  # of the best description without hidden coordinates over y itself
-    hidden: Improvement  # of the filtered context over the best description without hidden coordinates
+    shares: dict[str, float]  # one share for each of DESCRIPTIONS and, if it is known, for the true context
+    context: Improvement  # gain of the best of DESCRIPTIONS over the arms' means, about 0 if contexts are irrelevant
+    filtering: Improvement  # gain of the best description without hidden coordinates over y itself
+    hidden: Improvement  # gain of the filtered context over the best description without hidden coordinates
     predictions: dict[str, CrossValidation]
     arm_means: CrossValidation
 
@@ -197,11 +198,11 @@ def fill_with_means(ys: Floats) -> Floats:
 
 
 def observed_block(filtered: Floats, predicted: Floats, ys: Floats) -> Floats:
-    """Return the filtered coordinates (n, k) that belong to their sensors, and the raw sensors for the others.
+    """Return the observed coordinates (n, k): filtered if a coordinate belongs to its sensor, otherwise as measured.
 
-    A coordinate belongs to its sensor if it has enough of the sensor's variance, or if its prediction of y explains
-    part of the sensor's variance. A coordinate that a model uses for something hidden, behind a sensor of pure noise,
-    meets neither condition.
+    A coordinate belongs to its sensor if its variance is large enough compared with that of the sensor, or if the model
+    predicts part of the sensor's variance. A coordinate that a model uses for something hidden, behind a sensor of pure
+    noise, meets neither condition.
     """
     plain = fill_with_means(ys)
     total = ((plain - plain.mean(axis=0)) ** 2).sum(axis=0)
@@ -214,8 +215,8 @@ def filter_without_hidden(ys: Floats) -> tuple[Floats, Floats] | None:
     """Return the filtered contexts (n, k) of a model without hidden coordinates and its predictions of y.
 
     Return None if EM fails. Observations alone often cannot separate sensor noise from process noise, and EM then keeps
-    the split of its start. This start attributes most of the variance to sensor noise. The raw observation, which is
-    also among the candidates, is the other extreme.
+    the split with which it starts. The start used here attributes most of the variance to sensor noise. The raw
+    observation, which is also among the candidates, is the other extreme.
     """
     k = ys.shape[1]
     filled = fill_with_means(ys)
@@ -241,13 +242,13 @@ class SensorValue(NamedTuple):
     name: str
     hidden: bool  # True for a recorded feature that is hidden from the model
     share: Improvement  # share of the reward variance that is lost without the feature or, if hidden, gained with it
-    greedy_reward: float | None  # the same for the mean reward of the greedy choice; None without full information
+    greedy_reward: float | None  # change of the mean reward of the greedy choice; None without full information
 
 
 def sensor_values(
     data: ExaminationData, model: LinearGaussianModel, contexts: Floats, explained: ExplainedRewards
 ) -> tuple[SensorValue, ...]:
-    """Return the value of every observed feature, then of every hidden one. `contexts` are the filtered contexts."""
+    """Return how much each observed feature helps, and each hidden one would help. `contexts` are filtered."""
     observed, filtered = data.observed_rewards(), explained.predictions["filtered context"]
 
     def value(name: str, hidden: bool, less: CrossValidation, more: CrossValidation) -> SensorValue:

@@ -16,18 +16,18 @@ from halfseen.reports.tables import percent
 
 # With many rounds, even small deviations are significant. So a deviation is reported only if it is also large enough.
 SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # relative deviation of the mean square of innovations from 1
-BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, in its standard deviations
+BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, divided by its standard deviation
 MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the variance of innovations that earlier innovations explain
 BLOCK_LOOK, BLOCK_BAD = 1.5, 3.0  # mean square of innovations in the worst block, relative to the median
 RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02  # excess of the spectral radius over 1; "look" above RADIUS_ROOM / rounds
 OBSERVABLE = 0.10  # mean share of the hidden variance that the history should explain
 COVERAGE_ROOM, COVERAGE_BAD = 0.03, 0.10  # deviation of the coverage of an interval from its level
 USELESS = 0.01  # a sensor that explains less than this share of the explained variance does not matter
-ANY = "–"  # the expected range where every value is acceptable
+ANY = "–"  # the expected range of a number for which every value is acceptable
 
 
 def brief_findings(subject: ExaminationSubject | None) -> tuple[Finding, ...]:
-    """Return the findings of a brief examination. There are none without a subject, or if the arithmetic fails."""
+    """Return the findings of a brief examination. The list is empty without a subject or if the arithmetic fails."""
     try:
         return () if subject is None else findings(measure(subject, brief=True))
     except np.linalg.LinAlgError:
@@ -82,8 +82,8 @@ def _nis_by_block(measured: Measurements) -> Finding | None:
     sentence = "the size of prediction errors does not change over time"
     if verdict is not Verdict.FINE:
         sentence = (
-            f"for some time from round {start} of the data on, the mean square of prediction errors was {amount:.1f} "
-            "times its median: the dynamics changed there, or sensors failed"
+            f"in a block that begins in round {start} of the data, the mean square of prediction errors was "
+            f"{amount:.1f} times its median: the dynamics changed there, or sensors failed"
         )
     return Finding("worst stretch of surprises", amount, f"{amount:.2f}", f"below {limit:.2f}", verdict, sentence)
 
@@ -156,7 +156,7 @@ def _observability(measured: Measurements) -> Finding:
         sentence = (
             f"past observations explain {percent(mean)} of the variance of {count} hidden "
             f"direction{'s' * (count != 1)} on average, {percent(float(shares.max()))} for the best known and "
-            f"{percent(float(shares.min()))} for the least known; at least half for {well} of them"
+            f"{percent(float(shares.min()))} for the least known; in {well} of them they explain at least half"
         )
     return Finding(
         "observability of the hidden block", mean, percent(mean), f"above {percent(OBSERVABLE)}", verdict, sentence
@@ -176,8 +176,8 @@ def _dimension(measured: Measurements) -> Finding | None:
         ahead = measured.scores[own] - others[second]
         word = "clearly" if ahead > LEAST_GAIN else "slightly"
         sentence = (
-            f"of {len(measured.scores)} numbers of dimensions, {own} fits {word} better than the others: {ahead:.0f} "
-            f"nats ahead of {second}"
+            f"{own} dimensions fit the observations {word} better than all alternatives: {second}, the best of them, "
+            f"fit worse by {ahead:.0f} nats"
         )
     else:
         sentence = f"{best} dimensions fit the observations better than {own}, by {behind:.0f} nats" + (
@@ -231,7 +231,7 @@ def _filtering(explained: ExplainedRewards) -> Finding:
         "little": "filtering alone does not help: ",
     }[pays]
     if pays == "little" and explained.filtering.value >= SOME * max(shares["filtered, nothing hidden"], 0.0) > 0.0:
-        start = "whether filtering alone helps cannot be distinguished from chance yet: "
+        start = "the data do not show yet whether filtering alone helps: "
     return _gain("use of filtering", explained.filtering, pays, start + detail, Verdict.FINE)
 
 
@@ -247,7 +247,7 @@ def _hidden(explained: ExplainedRewards, subject: ExaminationSubject) -> Finding
     if pays == "little":
         sentence = f"the hidden block does not help here: {detail}"
         if explained.hidden.value >= SOME * max(whole, 0.0) > 0.0:
-            sentence = f"whether the hidden block helps cannot be distinguished from chance yet: {detail}"
+            sentence = f"the data do not show yet whether the hidden block helps: {detail}"
         if subject.model.latent == subject.model.observed:
             sentence = f"the model has no hidden coordinates: {detail}"
         beyond_chance = explained.context_matters and explained.hidden.value < -2.0 * explained.hidden.error
@@ -257,7 +257,7 @@ def _hidden(explained: ExplainedRewards, subject: ExaminationSubject) -> Finding
         sentence = f"the hidden block helps{' a little' if pays == 'some' else ''}: {detail}"
         if subject.plain:
             verdict = Verdict.LOOK
-            sentence += "; but the agent decides on the raw observation"
+            sentence += "; but the agent uses the raw observation"
     return _gain("use of the hidden block", explained.hidden, pays, sentence, verdict)
 
 
@@ -294,7 +294,7 @@ def _starved(arms: ArmUncertainty, subject: ExaminationSubject) -> Finding:
         return Finding("starved arms", 0, "0", "0", Verdict.FINE, sentence)
     listed = ", ".join(f"{names[a]} ({arms.rewards[a]})" for a in starved[:5])
     more = f" and {len(starved) - 5} more" if len(starved) > 5 else ""
-    sentence = f"arms that may be the best but have too few rewards (their number in brackets): {listed}{more}"
+    sentence = f"arms that may be the best but have too few rewards (number of rewards in brackets): {listed}{more}"
     return Finding("starved arms", len(starved), str(len(starved)), "0", Verdict.LOOK, sentence)
 
 
@@ -323,9 +323,9 @@ def _sensor(one: SensorValue, explained: ExplainedRewards) -> Finding:
         if one.greedy_reward is not None:
             sentence += f", and the greedy choice would lose {one.greedy_reward:.3g} per round"
     elif part >= SOME:
-        sentence = f"how much {one.name} matters cannot be distinguished from chance yet"
+        sentence = f"the data do not show yet how much {one.name} matters"
     else:
-        sentence = f"{one.name} could be removed: the other sensors tell the same, or it does not predict rewards"
+        sentence = f"{one.name} could be removed: it does not predict rewards, or other sensors tell as much"
     word = size if matters else "little" if clear else "unclear" if part >= SOME else "none"
     shown = f"{word}: {_points(one.share)}"
     kind = "worth of seeing" if one.hidden else "worth of"

@@ -8,12 +8,12 @@ from enum import StrEnum
 from halfseen.errors import invalid
 from halfseen.reports.tables import Table
 
-LONG_SILENCE = 100  # this many rounds without a reward, or without an entry of the observation, give a note
-ENOUGH_ROUNDS = 50  # least length of a history with which a model is examined
+LONG_SILENCE = 100  # a note is added after this many rounds without a reward, or without one entry of y
+ENOUGH_ROUNDS = 50  # a model is examined if the history has at least this many rounds
 
 
 class Verdict(StrEnum):
-    """The verdict of a finding.
+    """How serious a finding is.
 
     `FINE` means that the value is in its expected range. `LOOK` means that it is not, but decisions may still be good.
     `BAD` means that decisions based on the model should not be trusted.
@@ -62,7 +62,7 @@ class Finding:
 
 
 def findings_table(findings: tuple[Finding, ...]) -> Table:
-    """Return a table with one row per finding, without the sentences."""
+    """Return a table with one row per finding, without their sentences."""
     return Table(
         [{"finding": f.name, "value": f.shown, "expected": f.expected, "verdict": str(f.verdict)} for f in findings]
     )
@@ -77,11 +77,11 @@ class Health:
     Parameters
     ----------
     notes : tuple of str
-        One sentence for each thing that needs attention. They include the sentences of bad findings.
+        One sentence for each thing that needs attention. The notes include the sentences of bad findings.
     facts : dict
-        Numbers and texts about the agent by name, such as "rounds" and "rewards".
+        Facts about the agent by name, numbers or strings, such as "rounds" and "rewards".
     findings : tuple of Finding
-        Results of the examination of the model. Only agents with a history and a model (`adaptive`) have them.
+        Results of the examination of the model. Only agents with a history and a model (`adaptive`) have findings.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from halfseen.kernels.random import Floats, Ints
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.statistics.distributions import chi2_cdf, chi2_quantile, chi2_sf
 
-SIGNIFICANCE = 0.01  # level of the tests
+SIGNIFICANCE = 0.01  # significance level of the tests
 
 
 class Innovations(NamedTuple):
@@ -101,7 +101,7 @@ class WhitenessTest(NamedTuple):
     predictable: float  # share of the variance of innovations that earlier ones explain; 0 if not significant
     lags: int
     autocorrelations: Floats  # (lags,) root mean square of the k² entries of each lag's correlation matrix
-    upper: Floats  # (lags,) its 95 % quantile if the model is correct
+    upper: Floats  # (lags,) 95 % quantiles of the autocorrelations if the model is correct
 
 
 def whiteness_lags(model: LinearGaussianModel) -> int:

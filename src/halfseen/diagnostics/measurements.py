@@ -37,11 +37,11 @@ from halfseen.models.identification.order import aicc
 from halfseen.models.linear_gaussian import LinearGaussianModel
 
 LEAST_ENTRIES = 40  # innovations are tested if there are at least this many observed entries
-ENTRIES_PER_PARAMETER = 10  # with fewer, the degrees of freedom of a fit are not reliable
+ENTRIES_PER_PARAMETER = 10  # with fewer entries per parameter, the degrees of freedom of a fit are not reliable
 ITERATIONS, BRIEF_ITERATIONS = 30, 8  # EM iterations before models of different dimensions are compared
-TOLERANCE = 1e-4  # EM stops when an iteration gains less log-likelihood per round
+TOLERANCE = 1e-4  # EM stops when an iteration gains less log-likelihood per round than this
 FEW_GAPS = 0.01  # models are compared on all rounds if at most this share of them has a missing entry
-COMPARED_ROUNDS_WITH_GAPS = 1200  # otherwise they are compared on this many of the last rounds
+COMPARED_ROUNDS_WITH_GAPS = 1200  # with more gaps, models are compared on this many of the last rounds
 NEIGHBOURS = 2  # a brief examination compares this many dimensions below and above that of the model
 
 
@@ -64,7 +64,7 @@ class Measurements:
 
 
 def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements:
-    """Compute all measurements. A `brief` examination is fast: it omits sensors and distant dimensions."""
+    """Compute all measurements. A `brief` examination is fast: it omits sensors and models of distant dimensions."""
     model, data = subject.model, subject.data
     ys = data.observations
     errors = innovations(model, ys)
@@ -135,7 +135,7 @@ def _nearest(model: LinearGaussianModel, others: Sequence[LinearGaussianModel]) 
 
 
 def _log_likelihood(model: LinearGaussianModel, ys: Floats, iterations: int) -> float:
-    """Return the highest log-likelihood of the EM iterates, or that of the given model without iterations."""
+    """Return the highest log-likelihood of the EM iterates or, without iterations, that of the given model."""
     if iterations == 0:
         return float(model.filter(ys).log_likelihood)
     start, variances = model.canonical().model.arrays(), np.nanvar(ys, axis=0)

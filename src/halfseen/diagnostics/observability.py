@@ -8,7 +8,7 @@ from scipy import linalg
 from halfseen.kernels.random import Floats
 from halfseen.models.linear_gaussian import LinearGaussianModel
 
-_DOUBLINGS = 60  # at most; 2^60 rounds are enough for any model to converge or diverge
+_DOUBLINGS = 60  # the most doublings; 2^60 rounds are enough for any model to converge or diverge
 _RIDGE = 1e-10
 _DIVERGED = 1e60  # the recursion stops when an entry exceeds this
 
@@ -43,9 +43,9 @@ def hidden_variance_explained(model: LinearGaussianModel, end_cov: Floats, round
     """Return, for each hidden direction, the share of its variance that past observations explain, largest first.
 
     With u the hidden and o the observed coordinates, these are 1 − λ for the generalised eigenvalues λ of
-    Cov(u | o_t, y_1..y_t) and Cov(u | o_t). They measure what the history tells about u beyond what o_t tells. A change
-    of basis [I 0; M N] maps both covariances to N(·)Nᵀ and does not change λ. `end_cov` is the covariance P of the
-    filter after `rounds` rounds.
+    Cov(u | o_t, y_1..y_t) and Cov(u | o_t). These shares measure what the history tells about u beyond what o_t tells.
+    A change of basis [I 0; M N] maps both covariances to N(·)Nᵀ and does not change λ. `end_cov` is the covariance P of
+    the filter after `rounds` rounds.
     """
     k, d = model.observed, model.latent
     if d == k:

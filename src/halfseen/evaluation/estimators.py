@@ -19,7 +19,7 @@ ESTIMATORS = ("dr", "snips", "ips")
 NEGLIGIBLE_PROPENSITY = 1e-6  # a smaller propensity counts as 0
 ENOUGH = 50  # least effective sample size for a reliable interval
 UNCOVERED = 0.001  # a note is added if a larger share of a policy's choices had propensity 0 in the log
-_MOST_ERRORS = 4.0  # a note is added if the mean weight differs from 1 by more standard errors
+_MOST_ERRORS = 4.0  # a note is added if the mean weight differs from 1 by more than this many standard errors
 _FEWEST = 3, 2.0  # least number of rounds and least effective sample size for any interval
 
 Estimates = dict[str, Estimate]  # one estimate for each name in ESTIMATORS
@@ -92,7 +92,7 @@ class PolicyValue:
 
 
 class RunningEstimate(NamedTuple):
-    """Estimates from the first rounds of a log, for several numbers of rounds, with 95 % intervals: (points,) each."""
+    """Estimates with 95 % intervals from the first rounds of a log, for several numbers of rounds: (points,) arrays."""
 
     value: Floats
     low: Floats
@@ -148,7 +148,7 @@ def effective_size(weights: Floats) -> float:
 
 
 def hac_estimate(series: Floats, size: float) -> Estimate:
-    """Return the mean with Student's interval, `size` − 1 degrees of freedom, from a HAC standard error."""
+    """Return the mean with Student's interval for `size` − 1 degrees of freedom and a HAC standard error."""
     value = float(series.mean())
     if np.isnan(value) or len(series) < _FEWEST[0] or size < _FEWEST[1]:
         return Estimate(value, np.nan, np.nan)
@@ -159,7 +159,7 @@ def hac_estimate(series: Floats, size: float) -> Estimate:
 def running_values(
     rounds: RewardedRounds, probabilities: Floats, final: PolicyValue, ends: Ints
 ) -> dict[str, RunningEstimate]:
-    """Return the estimates from the first `ends` (points,) rounds each. `final` is the estimate from all rounds."""
+    """Return the estimate from the first e rounds for each e in `ends` (points,). `final` is that from all rounds."""
     weights, ones = final.weights, np.ones(len(rounds))
     ratios = {
         "dr": (_robust_terms(rounds, probabilities, weights), ones),
@@ -170,13 +170,13 @@ def running_values(
 
 
 def running_ratio(above: Floats, below: Floats, weights: Floats, ends: Ints, final: Estimate) -> RunningEstimate:
-    """Return Σ above / Σ below over the first `ends` rounds. The last entry of `ends` is the number of all rounds.
+    """Return Σ above / Σ below over the first e rounds for each e in `ends`. The last e is the number of all rounds.
 
     Intervals are Student's intervals of the linearised ratio. The degrees of freedom are the effective sample size of
     these rounds minus 1. Autocorrelation is measured once: all intervals are scaled by the same factor, such that the
     last one is the interval of `final`.
     """
-    centre = final.value if np.isfinite(final.value) else 0.0  # subtracted first, because squares would lose digits
+    centre = final.value if np.isfinite(final.value) else 0.0  # subtracted first, because large squares lose digits
     residuals = above - centre * below
 
     def total(series: Floats) -> Floats:
@@ -215,7 +215,7 @@ def _hac_estimates(rounds: RewardedRounds, weights: Floats, robust: Floats, size
 def _bootstrap_estimates(
     rounds: RewardedRounds, weights: Floats, robust: Floats, values: Estimates, differences: Estimates, seed: int
 ) -> tuple[Estimates, Estimates]:
-    """Return the same estimates with percentile intervals of a block bootstrap, which draws the same blocks for all."""
+    """Return the estimates of `_hac_estimates` with percentile intervals of a block bootstrap, which are paired."""
     rewards, ratio = rounds.rewards, values["snips"].value
     base = rounds.logged_terms
     block = max(map(block_length, (robust, weights * rewards, weights * (rewards - ratio), robust - base)))
@@ -237,7 +237,7 @@ def _notes(weights: Floats, size: float, uncovered: float, rounds: RewardedRound
         least = "" if rounds.propensities_known else "at least "
         notes.append(
             f"{least}{100 * uncovered:.1f} % of its choices had propensity 0 in the log, so their rewards are unknown "
-            "(ips counts them as 0, snips as the mean of the others, dr as predicted by the reward model)"
+            "(ips counts them as 0, snips as the mean of the known ones, dr as predicted by the reward model)"
         )
     if size < ENOUGH:
         notes.append(

@@ -80,7 +80,7 @@ class Evaluation:
         return [*self.notes, *(f"{one.label}: {note}" for one in self.policies.values() for note in one.notes)]
 
     def table(self) -> Table:
-        """Return a table with one row per policy: three estimates of its reward per round, and the difference."""
+        """Return a table with one row per policy: three estimates of its reward, and the gain over the logged one."""
         return policy_table(self.summary()["policies"])
 
     def summary(self) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def evaluate(
     policy : str, AgentSpec, callable or a list of these, optional
         The policies to evaluate: "uniform", "always:ARM", "logged", an agent such as "adaptive:history=2000", or a
         function that maps an observation to the probabilities of all arms. An agent replays the log and learns from the
-        logged rewards. The default is "uniform" and, if there are at most 12 arms, every arm alone.
+        logged rewards. The default is "uniform" and, if there are at most 12 arms, "always:ARM" for every arm.
     stream : str, optional
         The stream to evaluate, if the log contains several.
     observed : sequence of str, optional
@@ -214,7 +214,8 @@ def evaluate(
 
     Notes
     -----
-    With logged propensities p, probabilities π of the evaluated policy and weights w = π(a)/p of the arm played a:
+    With logged propensities p, probabilities π of the evaluated policy and weights w = π(a)/p, where a is the arm
+    played:
 
     * ips = mean(w r),
     * snips = Σ w r / Σ w,
@@ -266,7 +267,7 @@ def evaluate(
 
 
 def _policies_by_label(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rule]:
-    """Return the policies by label: a text for a fixed policy, an `AgentSpec`, or a function."""
+    """Return the policies by label: a string for a fixed policy, an `AgentSpec`, or a function."""
     if policy is None:
         each = [f"{ALWAYS}:{arm}" for arm in log.names] if len(log.arms) <= _EACH_ARM_UP_TO else []
         policy = [UNIFORM, *each]
@@ -329,7 +330,7 @@ def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
     if without and missing is None:
         notes.append(
             f"{count(without, 'decision')} of {log.rounds:,} {have} no reward and {are} left out, which is correct if "
-            "missing rewards do not depend on their value"
+            "low and high rewards are equally likely to be missing"
         )
     elif without:
         notes.append(f"{count(without, 'decision')} of {log.rounds:,} {have} no reward and {counted} as {missing:g}")

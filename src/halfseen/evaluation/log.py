@@ -86,7 +86,7 @@ class _LoggedDecision:
 
 
 class LogBuilder:
-    """Builds a log from events in order of time and checks them. `where` is the line or row for messages."""
+    """Builds a log from events in order of time and checks them. `where` is the line or row that messages name."""
 
     def __init__(self, source: str, arms: Iterable[Arm], observed: int | None = None) -> None:
         self.source, self.arms = source, list(arms)
@@ -137,7 +137,7 @@ class LogBuilder:
     def rewarded(self, where: str, row: int, value: Any, *, default: bool = False, learnt: bool = True) -> None:
         """Add a reward to the decision in `row`. It replaces an earlier default reward.
 
-        An agent that replays the log learns the reward at this point if it was `learnt`. A reward that is replaced
+        If `learnt`, an agent that replays the log learns the reward at this point. A reward that is replaced
         later is provisional for the agent.
         """
         number, decision = check_finite(f"{where}, reward", value), self._decisions[row]
@@ -153,7 +153,7 @@ class LogBuilder:
     def arm_added(self, where: str, arm: Any) -> None:
         numbered = bool(self.arms) and not isinstance(self.arms[0], str)
         if numbered != (isinstance(arm, int) and not isinstance(arm, bool)) or arm in self._indices:
-            raise invalid(where, "a new arm, a name or a number like the others", f"arm {arm!r}")
+            raise invalid(where, "a new name or number of the same kind as the other arms", f"arm {arm!r}")
         if numbered and arm != len(self.arms):
             raise invalid(where, f"the new arm {len(self.arms)}", f"arm {arm!r}")
         self._indices[arm] = len(self.arms)

@@ -55,8 +55,8 @@ def by_agent(
     """Replay the log with an agent. Return its probabilities in every round, and the agent after the last round.
 
     In every round the agent receives the observation, computes its probabilities and is then given the arm that was
-    played. It learns each reward at the time when it arrived. It learns a default reward that a late reward replaced as
-    a provisional reward.
+    played. The agent learns each reward at the time when the reward arrived. If a late reward replaced a default
+    reward, the agent learns the default reward as a provisional one.
     """
     if CATALOG[name].reveals_context:
         raise invalid("policy", "an agent that does not need the true context", f"'{name}'")

@@ -31,7 +31,7 @@ _EXPORT_COLUMNS = {"stream", "seq", "id", "observation", "available", "arm", "pr
 _TABLE_COLUMNS = "the columns arm, propensity, reward and the observed columns"
 _IGNORED = ("retired", "model_accepted", "expired")  # events without a meaning for the evaluation
 
-Event = tuple[str, dict[str, Any]]  # its line or row for messages, and its fields
+Event = tuple[str, dict[str, Any]]  # the line or row of the event, for messages, and its fields
 
 
 def read_log(
@@ -154,9 +154,9 @@ def _row_events(row: dict[str, Any], numbered: bool) -> Iterator[dict[str, Any]]
 
 
 def _read_stream(source: str, events: Iterable[Event], stream: str | None, arms: Any) -> Log:
-    """Return the log of one stream. `stream` is required if there are several.
+    """Return the log of one stream. `stream` is required if there are several streams.
 
-    `arms`, their number or names, is required if the events begin after the stream was created.
+    `arms`, the number or the names of the arms, is required if the events begin after the stream was created.
     """
     streams: dict[str, None] = {}
     reader: _StreamReader | None = None
@@ -265,11 +265,11 @@ class _StreamReader:
 def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | None, arms: Any) -> Log:
     """Return the log in a table with one row per decision.
 
-    Required are the columns `arm`, `propensity` and `reward` (empty if there is none), and the columns `observed`, by
-    default all columns whose names begin with "observation". Optional are `propensities`, a list per row in the order
-    of the arms (JSON text in a CSV file), `available`, a list of the available arms per row, `stream`, `how`, `folded`
-    (false if a reward arrived too late to be learnt), `time` and `reward_time`. Without times, every reward arrived
-    directly after its decision.
+    Required are the columns `arm`, `propensity` and `reward` (empty if there is no reward), and the columns named in
+    `observed` (by default all whose names begin with "observation"). Optional are `propensities` (one list per row in
+    the order of the arms, as JSON text in a CSV file), `available` (one list of available arms per row), `stream`,
+    `how`, `folded` (false if a reward arrived too late to be learnt), `time` and `reward_time`. Without times, every
+    reward arrived directly after its decision.
     """
     source = columns.source
     for name in ("arm", "propensity", "reward"):
@@ -281,13 +281,13 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
     propensity, rewards = columns["propensity"][rows].tolist(), columns["reward"][rows].tolist()
     propensities, available = _lists(columns, "propensities", rows), _lists(columns, "available", rows)
     where = [f"{source}, row {row + 1}" for row in rows]
-    for at, value in enumerate(propensity):  # checked first, because the order of the arms may follow from them
+    for at, value in enumerate(propensity):  # checked first, because they may determine the order of the arms
         check_propensity(where[at], None if math.isnan(value) else value)
     ordered = _arms_in_order(source, played, propensity, propensities, arms)
     builder = LogBuilder(source, ordered, observations.shape[1])
     how, folded = _cells(columns, "how", rows), _cells(columns, "folded", rows)
     arrivals = _rewarded_after(columns, rows)
-    rewarded_rows: dict[int, list[int]] = {}  # by the decision after which the rewards arrived
+    rewarded_rows: dict[int, list[int]] = {}  # rows by the decision after which their rewards arrived
     for at, reward in enumerate(rewards):
         if not math.isnan(reward):
             rewarded_rows.setdefault(int(arrivals[at]), []).append(at)
@@ -360,7 +360,7 @@ def _arms_in_order(
     """Return the arms in order: the given `arms`, numbers in ascending order, or names.
 
     Names are in the order of the lists of propensities if there are such lists, otherwise in alphabetical order. The
-    index of an arm in the lists is the only one that has the propensity of the arm in all rows in which it was played.
+    index of an arm is the only position at which the lists contain its propensity in all rows in which it was played.
     """
     if arms is not None:
         return _arm_names(arms)
@@ -391,7 +391,7 @@ def _arms_in_order(
 
 
 def _rewarded_after(columns: Columns, rows: Ints) -> Ints:
-    """Return the index of the last decision before each reward. A decision at the same time counts as before."""
+    """Return the index of the last decision before each reward. A decision at the same time counts as earlier."""
     immediately = np.arange(len(rows))
     if not {"time", "reward_time"} <= set(columns.names):
         return immediately

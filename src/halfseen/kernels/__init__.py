@@ -1,4 +1,4 @@
-"""Numerical functions compiled with Numba, called kernels, that take arrays and return or change arrays.
+"""Kernels: numerical functions that take arrays, return or change arrays, and are compiled with Numba.
 
 Kernels do not check their input: the caller does. They do no input or output, and their random numbers are a function
 of the keys they are given.

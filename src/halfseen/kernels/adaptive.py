@@ -2,7 +2,7 @@
 
 Streams differ in the dimension d of their model. The matrices of a stream are therefore packed: they are stored without
 gaps at the beginning of its row of a two-dimensional array, and `sizes` (B,) holds the dimensions. Features are
-c = (1, x + shift), an intercept and the context relative to the origin of the stream. p = d + 1.
+c = (1, x + shift), an intercept and the context relative to the origin of the stream. So p = d + 1.
 
 Packed arrays, by row: D, Q, P and smooth_cov are (d, d), R is (k, k), x and shift are (d,), mean is (K, p), cov is
 (K, p, p), slopes is (K, d) and moment is (p, p).
@@ -78,8 +78,8 @@ def filter_round(  # type: ignore[no-untyped-def]
 
     ys (B, H, k), reward (B, H) and belief (B, H, p) are the history, and count (B,) is the number of rounds in it.
     centre and scale (B, k) convert observations to the units of the model. surprise (B,) is the mean squared
-    standardised innovation over about `memory` rounds. A round counts at most OUTLIER, so that one wrong measurement is
-    not taken for a change of the dynamics.
+    standardised innovation over about `memory` rounds. A round contributes at most OUTLIER, so that one wrong
+    measurement is not taken for a change of the dynamics.
     """
     n, k = observations.shape
     y = np.empty(k)
@@ -181,7 +181,7 @@ def noise_of_played(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):
 
 @kernel()
 def update_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  # type: ignore[no-untyped-def]
-    """Update the posteriors of the arms played (n,) with rewards (n,) of noise variances (n,), in this order.
+    """Update the posteriors of the arms played (n,) with rewards (n,) of noise variances (n,), row by row.
 
     A reward whose features are NaN is ignored, because its round is no longer in the history.
     """
@@ -235,9 +235,9 @@ def update_context(  # type: ignore[no-untyped-def]
     slots (n,) are the positions of the rewards in the arrays arm and reward (B, H) of the history. A negative position
     or a reward of NaN means that there is none, and nothing changes. origin (B,) is subtracted from rewards.
 
-    The arm has already learnt from the reward. With its error e⁺ and its variance q⁺ after learning, the updates x +=
-    Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v² equal those with the arm before learning. m are the slopes of the arm, and v is
-    the noise variance.
+    The arm has already learnt from the reward. Let e⁺ be the error and q⁺ the parameter variance of its prediction
+    after learning. The updates x += Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v² equal those that use the arm before learning. m
+    are the slopes of the arm, and v is the noise variance.
     """
     for s in range(rows.shape[0]):
         b = rows[s]

@@ -3,7 +3,7 @@
 The score of arm a is m_a + width_a·std_a·ζ_a, where m_a and std_a are the mean and standard deviation of its predicted
 reward. ζ_a is the draw, and the available arm with the highest score is played.
 
-All sums are computed in the order written, so that an arm known much better than the others keeps its digits.
+All sums are computed in the order written, so that they are accurate even if one arm is known much better than others.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from halfseen.kernels.normal_distribution import CUTOFF, normals
 POINT, NORMAL, HALF_NORMAL = 0, 1, 2
 
 _REACH = 8.5  # standard deviations beyond which the tail of a normal distribution (1e-17) is ignored
-_PANEL = 2.5  # width of a quadrature panel in units of the smallest standard deviation there
-# With more normal or half-normal arms than this the integrand is steeper, and panels are half as wide.
-_MANY, _MANY_HALVES = 50, 10
+_PANEL = 2.5  # width of a quadrature panel in units of the smallest standard deviation in it
+_MANY, _MANY_HALVES = 50, 10  # with more normal or half-normal arms, the integrand is steep and panels are half as wide
 _NEGLIGIBLE_STD = 1e-13  # a standard deviation below this share of the largest counts as 0
 _NEGLIGIBLE_PROBABILITY = 1e-30  # a panel is skipped if all scores are below its end with less than this probability
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -86,8 +85,8 @@ def _lower_tail(z, distribution):  # type: ignore[no-untyped-def]
 def _integrate(means, stds, distribution, random, low, high, share, probabilities):  # type: ignore[no-untyped-def]
     """Add share·∫ f_a(x) Π_{b≠a} F_b(x) dx from low to high to the probabilities (K,) of the arms in `random` (K,).
 
-    f_a and F_a are the density and the distribution function of the score of arm a. The Gauss–Legendre panels are as
-    narrow as the narrowest density there requires, so that arms of very different uncertainty are integrated
+    f_a and F_a are the density and the distribution function of the score of arm a. Each Gauss–Legendre panel is as
+    narrow as the narrowest density in it requires, so that arms of very different uncertainty are integrated
     accurately.
     """
     arms, nodes = means.shape[0], _NODES.shape[0]
@@ -119,7 +118,7 @@ def _integrate(means, stds, distribution, random, low, high, share, probabilitie
             offsets[i] = 0.5 * step * (1.0 + _NODES[i])
             product[i] = 1.0
         for j in range(count):  # others[j] is the product of the lower tails of all arms before live[j]
-            a = live[j]  # computed as (x − mean) + offset, which keeps the digits of a narrow density far from 0
+            a = live[j]  # (x − mean) + offset is accurate for a narrow density far from 0
             normals(x - means[a], offsets, 1.0 / stds[a], distribution == HALF_NORMAL, j, density, lower)
             for i in range(nodes):
                 others[j, i] = product[i]
@@ -143,10 +142,10 @@ def _integrate(means, stds, distribution, random, low, high, share, probabilitie
 def _win_probabilities(scores, stds, distribution, available, probabilities):  # type: ignore[no-untyped-def]
     """Add the probability that arm a has the highest of the independent scores m_a + s_a ζ_a to `probabilities` (K,).
 
-    Arms whose s is 0 or negligible beside the largest are point masses. The best of them is a floor below which no
-    other arm wins. With the probability that no other score exceeds the floor, one of the point masses wins, and the
-    loop repeats for them with their own scale. Half-normal scores are never below their means, so the largest mean is a
-    floor as well. Scores are relative to the best, which keeps the relevant digits.
+    Arms whose s is 0 or negligible compared with the largest are point masses. The best of them is a floor below which
+    no other arm wins. If no other score exceeds the floor, one of the point masses wins. The loop therefore repeats for
+    them with their own scale and the probability of this case. Half-normal scores are never below their means, so the
+    largest mean is a floor as well. Scores are relative to the best, so that their differences are accurate.
     """
     arms = scores.shape[0]
     begin = 0.0 if distribution == HALF_NORMAL else -_REACH

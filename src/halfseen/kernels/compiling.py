@@ -43,7 +43,7 @@ KERNELS: dict[str, Any] = {}  # all kernels of the modules imported so far, by n
 _PACKAGE = Path(__file__).parents[1]
 _PACKAGE_CACHE = _PACKAGE / "__pycache__" / "kernels"
 _BAR_WIDTH = 40  # characters
-_MAX_OLD_FOLDERS = 4  # folders of other versions of the package or other processors that are not deleted
+_MAX_OLD_FOLDERS = 4  # folders of other package versions or processors; older ones are deleted
 
 
 def kernel(sums: Any = FAST, *, nogil: bool = False) -> Callable[[Callable[..., Any]], Any]:
@@ -105,7 +105,8 @@ def cache_folder() -> Path | None:
     """Return the cache folder for the present sources and processor, or None if no folder is writable."""
     version, parents = _version(), _parent_folders()
     for parent in parents:
-        # The first folder is in the package or named by the user. In the others, somebody else could have put code.
+        # The first folder is in the package or named by the user. Somebody else could have put code into the other
+        # folders.
         trusted, folder = parent == parents[0], parent / version
         try:
             parent.mkdir(mode=0o777 if trusted else 0o700, parents=True, exist_ok=True)

@@ -16,7 +16,8 @@ from halfseen.kernels.compiling import FUSED, kernel
 def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> None:
     """Add Σ_t before_t before_tᵀ to X[b] and Σ_t after_t before_tᵀ to Ψ[b], from `before` and `after` (n, d).
 
-    Four rows at a time, so that the sums are stored less often. The order of the additions is the order of the rows.
+    Rows are added four at a time, so that the sums are stored less often. The order of the additions is the order of
+    the rows.
     """
     n, d = before.shape[0], before.shape[1]
     whole = n - n % 4
@@ -79,7 +80,7 @@ def add_pairs_ahead(
     start: int,
     stop: int,
     opens: bool,  # whether round `start` is the first of a window
-    previous: Matrix,  # the remaining arguments as in `add_pairs`
+    previous: Matrix,  # the remaining arguments are those of `add_pairs`
     opening: Matrix,
     X: Stack,
     Psi: Stack,

@@ -19,17 +19,20 @@ from halfseen.kernels.compiling import kernel
 
 NOISE_WEIGHT = 10.0  # the pooled noise variance counts as this many rewards in the noise variance of every arm
 PRIOR_WEIGHT = 10.0  # a multiple of the identity counts as this many arms in Λ
+
 # INTERCEPT_SHARE of the mean square reward counts as INTERCEPT_WEIGHT arms in the variance of the intercepts.
 INTERCEPT_WEIGHT, INTERCEPT_SHARE = 1.0, 0.2
 NOISE_SHARE = 0.5  # the share of the mean square reward that is noise at the start of EM
+
 # The mean square reward counts as this many residuals, because a few rewards can be fitted without any error.
 NOISE_DOUBT = 0.1
 LEAST_FREEDOM = 0.02  # the least degrees of freedom of the residuals, as a share of the number of rewards
+
 # The least share of the mean square reward that the prior of the slopes explains. A smaller prior would stop
 # exploration.
 SLOPE_SHARE = 0.5
 ALPHA_WEIGHT = 2.0  # the prior α = 0 counts as this many arms
-POWER_STEPS = 50  # iterations to the direction in which contexts vary most
+POWER_STEPS = 50  # power iterations that compute the direction in which contexts vary most
 TINY = 1e-14
 
 
@@ -123,8 +126,8 @@ def first_hyperparameters(G, h, squares, counts, noise, prior):  # type: ignore[
 def _main_direction(G, u, image, spread):  # type: ignore[no-untyped-def]
     """Compute the direction u (p,) in which contexts vary most, with u_0 = 0. Return False if they do not vary.
 
-    Power iteration from the largest column of the scatter matrix of the contexts of all rewards. `image` (p,) and
-    `spread` (p, p) are scratch.
+    The method is power iteration from the largest column of the scatter matrix of the contexts of all rewards. `image`
+    (p,) and `spread` (p, p) are scratch.
     """
     p, total_rewards = G.shape[1], 0.0
     image[:], spread[:] = 0.0, 0.0
@@ -169,7 +172,7 @@ def _update_alpha(counts, G, h, mean, cov, noise, baseline, rho, u, alpha, by_ar
     With `by_arms` the intercepts are the latent variables of EM, and they are regressed on uᵀslopes. Otherwise the
     deviations intercept − baseline − α·uᵀslopes are the latent variables, and the rewards are regressed. The first kind
     of step converges slowly if ρ is small, the second if there are few rewards, so the caller alternates them.
-    ALPHA_WEIGHT further arms with slopes of the usual size and α = 0 are the prior.
+    The prior of α counts as ALPHA_WEIGHT further arms with slopes of the usual size and α = 0.
     """
     p = mean.shape[1]
     right, system, squares, played = 0.0, 0.0, 0.0, 0
@@ -227,7 +230,7 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
 
     G, h, squares and counts are those of `arm_sums`. EM stops after `iterations`, or when no variance changes by more
     than the share `tolerance`. Returns the log evidence of the rewards under the final hyperparameters, the baseline,
-    and the pooled noise variance, which is the one of an arm without a reward.
+    and the pooled noise variance, which is used for arms without a reward.
     """
     arms, p = h.shape
     total_rewards, power, played, spread = 0.0, 0.0, 0, 0.0
@@ -287,14 +290,14 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
         if step >= iterations or played == 0:
             break
         step += 1
-        # The pooled noise is residuals / degrees of freedom, which converges faster than EM. The noise of an arm is
-        # from EM.
+        # The pooled noise is residuals / degrees of freedom, which converges faster than EM. The noise variance of each
+        # arm comes from EM.
         spare = max(total_rewards - freedom, LEAST_FREEDOM * total_rewards)
         pooled = max((left + NOISE_DOUBT * power / total_rewards) / spare, TINY * power / total_rewards, 1e-300)
         change = 0.0
         for a in range(arms):
             if counts[a] == 0.0:
-                noise[a] = pooled  # does not count in the stopping rule
+                noise[a] = pooled  # this change does not count in the stopping rule
                 continue
             new = (residual[a] + noise[a] * used[a] + NOISE_WEIGHT * pooled) / (counts[a] + NOISE_WEIGHT)
             change = max(change, abs(math.log(new / noise[a])))

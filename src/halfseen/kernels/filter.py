@@ -23,6 +23,7 @@ from halfseen.kernels.linalg import FREEZE, copy_into, dot_transposed, nearly_eq
 
 LOG_2PI = 1.8378770664093453
 CHUNK = 256  # rows per matrix product, which fit the cache and are too few for BLAS to start threads
+
 # Two covariances that converge, up to FREEZE, from different sides have the same limit if they are this close.
 SAME_LIMIT = 1e-10
 NONE = -1
@@ -146,7 +147,7 @@ def _exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Ve
 
 @kernel()
 def _complete_rows(y: Matrix, start: int) -> int:
-    """Return the number of rows of y (n, k) without NaN from `start` to the first with NaN, at most CHUNK."""
+    """Return the number of consecutive rows of y (n, k) without NaN from `start` on, at most CHUNK."""
     stop = min(y.shape[0], start + CHUNK)
     for t in range(start, stop):
         for i in range(y.shape[1]):
@@ -177,7 +178,7 @@ def filter_series(
     """
     B, n, k = ys.shape
     d = D.shape[0]
-    # Numba would compile helpers again for literal arguments, so these have explicit types.
+    # Numba would compile helpers again for literal arguments, so these arguments have explicit types.
     room = np.int64(64)
     P_pred = np.zeros((room, d, d))
     P_filt = np.zeros((room, d, d))

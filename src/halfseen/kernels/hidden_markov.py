@@ -3,8 +3,8 @@
 The recursions are the online EM of Cappé (2011). ρ(·; q) is the weighted mean of a statistic over the rounds so far,
 given that the chain is now in state q. It is updated with ret(l | q), the probability that the state before q was l.
 
-M states and k features. The arrays of a stream are belief (M,), F (M, M), mean and var (M, k), rho_F (M, M, M),
-rho_1 (M, M), rho_y and rho_yy (M, k, M). The last axis of the statistics is q.
+There are M states and k features. The arrays of a stream are belief (M,), F (M, M), mean and var (M, k), rho_F (M, M,
+M), rho_1 (M, M), rho_y and rho_yy (M, k, M). The last axis of the statistics is q.
 """
 
 from __future__ import annotations

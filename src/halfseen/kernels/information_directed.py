@@ -1,6 +1,6 @@
 """The distribution over arms with the lowest information ratio (docs/mathematics.md, "The choosers").
 
-Sums are computed in the order written, so that arms with equal numbers get equal probabilities at any position.
+Sums are computed in the order written, so that identical arms get equal probabilities at any position.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _frontier(regrets, information, eligible, frontier):  # type: ignore[no-unty
     """Write the Pareto-optimal arms by increasing regret to `frontier` (K,), and return their number.
 
     No other eligible arm has at most the regret and at least the information of an arm on the frontier. Of arms with
-    equal numbers, the frontier has one.
+    the same regret and information, the frontier has one.
     """
     count, most = 0, -1.0
     while True:
@@ -60,7 +60,7 @@ def _best_pair(regrets, gains, frontier, count):  # type: ignore[no-untyped-def]
 
 @kernel(AS_WRITTEN)
 def _divide(share, arm, regrets, information, eligible, probabilities):  # type: ignore[no-untyped-def]
-    """Add `share` to the probabilities (K,) of the arm and of all arms with equal numbers, in equal parts."""
+    """Divide `share` equally among the arm and all arms of the same regret and information: probabilities (K,)."""
     arms, count = regrets.shape[0], 0
     for a in range(arms):
         if eligible[a] and regrets[a] == regrets[arm] and information[a] == information[arm]:
@@ -76,8 +76,8 @@ def minimise_information_ratio(means, variances, widths, noise_variances, availa
 
     Δ_a = max_b (m_b + width_b·std_b) − m_a and g_a = ½ log(1 + variance_a/noise_a). All arguments are (n, K). With m
     the best mean, Δ_a is computed as U + (m − m_a), where U = max_b (width_b·std_b − (m − m_b)). This sum of
-    nonnegative numbers keeps its digits when all means are large. Only proportions matter, so Δ is divided by U and g
-    by its maximum.
+    nonnegative numbers is accurate even if all means are large. Only proportions matter, so Δ is divided by U and g by
+    its maximum.
     """
     n, arms = means.shape
     regrets, information, gains = np.empty(arms), np.empty(arms), np.empty(arms)
@@ -100,7 +100,7 @@ def minimise_information_ratio(means, variances, widths, noise_variances, availa
                 unit = max(unit, widths[i, a] * math.sqrt(variances[i, a]) - regrets[a])
             elif not scored:  # no arm has a score, so all are equal
                 eligible[a], information[a] = available[i, a], 0.0
-        if math.isinf(most):  # arms without noise give infinite information, so that of the others counts as 0
+        if math.isinf(most):  # arms without noise give infinite information, so other information counts as 0
             most = 1.0
             for a in range(arms):
                 information[a] = 1.0 if math.isinf(information[a]) else 0.0

@@ -125,8 +125,9 @@ def nearly_equal(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float)
 def run_recursion(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
     """Compute X_t ← X_t + F X_{t−1} for the rows of X (n, d) in order, or X_t + F X_{t+1} in reverse order.
 
-    `start` (d,) precedes the first row. FT (d, d) is Fᵀ. Filter and smoother spend most of their time here once the
-    gain has converged. Four columns at a time, because the inner loop then vectorises and stores the sum less often.
+    `start` (d,) precedes the first row. FT (d, d) is Fᵀ. The filter and the smoother spend most of their time here once
+    the gain has converged. Columns are processed four at a time, because the inner loop then vectorises and stores the
+    sum less often.
     """
     n, d = X.shape
     four = d - d % 4

@@ -93,11 +93,11 @@ def score_observed(rows, theta, features, means):  # type: ignore[no-untyped-def
 
 @kernel(FUSED)  # w(y_i y_j) is computed as written, so that V stays symmetric
 def update_corrected(rows, V, W, f, rewarded, theta, noise, burn_in, safety, features, arms, rewards):  # type: ignore[no-untyped-def]
-    """Update the arms played (n,) with rewards (n,) on features (n, p + 1), in this order.
+    """Update the arms played (n,) with rewards (n,) on features (n, p + 1), row by row.
 
-    V_a += w yyᵀ, W_a += w Σ and f_a += w r y over the observed entries of y, with w = 1/π, and then θ_a. A reward that
-    would increase a diagonal entry of V by a factor of more than MAX_GROWTH is refused. Returns the first row refused,
-    or −1.
+    V_a += w yyᵀ, W_a += w Σ and f_a += w r y over the observed entries of y, with w = 1/π, and then θ_a is computed. A
+    reward that would increase a diagonal entry of V by a factor of more than MAX_GROWTH is refused. Returns the first
+    row refused, or −1.
     """
     n, p = rows.shape[0], f.shape[2]
     A, L = np.empty((p, p)), np.empty((p, p))

@@ -60,7 +60,7 @@ def _mills(t: Float) -> Float:
 
 @kernel(FUSED)
 def _central_probability(t: Float) -> Float:
-    """Return P(|z| < t) for t ≤ 0.5 by its Taylor series, because 1 − 2Q(t) loses the digits of a small result."""
+    """Return P(|z| < t) for t ≤ 0.5 by its Taylor series, because 1 − 2Q(t) is inaccurate for small t."""
     v = t * t * -0.5
     v2 = v * v
     v4 = v2 * v2

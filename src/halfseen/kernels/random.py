@@ -123,7 +123,7 @@ def _two_blocks(key_0, key_1, block, now, purpose):  # type: ignore[no-untyped-d
 
 @kernel(AS_WRITTEN)
 def _uniform(word):  # type: ignore[no-untyped-def]
-    """Return the midpoint of one of 2^53 equal intervals of (0, 1). Only the last one is rounded, to 1."""
+    """Return the midpoint of one of 2^53 equal intervals of (0, 1). Only the last midpoint is rounded, to 1."""
     return (np.int64(word >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
 
 
@@ -141,7 +141,7 @@ def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignor
         even[j + 2], odd[j + 2] = _uniform(word[4]), _uniform(word[5])
         even[j + 3], odd[j + 3] = _uniform(word[6]), _uniform(word[7])
     if as_normals:
-        to_normals(even, odd, pairs)  # includes the extra ones, because four pairs take as long as one
+        to_normals(even, odd, pairs)  # includes the extra numbers, because four pairs take as long as one
     for j in range(count // 2):
         out[o, 2 * j], out[o, 2 * j + 1] = even[j], odd[j]
     if count % 2 == 1:

@@ -1,9 +1,9 @@
 """Bayesian linear regression, a separate one for every stream and arm (docs/mathematics.md, "The arms").
 
 The posterior of an arm is its mean m_a and covariance C_a = B_a⁻¹. A rank-one update of both costs O(p²). Means are
-(B, K, p). Of the symmetric C_a only the upper triangle is stored, row by row, in cov (B, K, p(p + 1)/2), because the
-time to score arms is the time to read the covariances. Results are written to arrays of the caller, because allocating
-one costs more than the arithmetic of a small problem.
+(B, K, p). Of the symmetric C_a only the upper triangle is stored, row by row, in cov (B, K, p(p + 1)/2), because
+scoring takes about as long as reading the covariances. Results are written to arrays of the caller, because allocating
+arrays takes longer than the arithmetic of a small problem.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
 def _covariance_times_feature(C, feature, gain):  # type: ignore[no-untyped-def]
     """Compute gain = Cc (p,) for a packed C, with the sums in the order written.
 
-    Four rows at a time, so that their sums do not depend on each other and the gain is stored less often. Sums start
-    from 0, because the compiler could otherwise choose which of two products it rounds before it adds them.
+    Rows are processed four at a time, so that their sums do not depend on each other and the gain is stored less often.
+    Sums start from 0, because the compiler could otherwise choose which of two products it rounds before it adds them.
     """
     p, row = gain.shape[0], 0  # entry l of a row is at row + l
     for j in range(p):
@@ -173,7 +173,7 @@ def replace_rewards(rows, mean, cov, features, arms, changes):  # type: ignore[n
 
 @kernel()
 def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: ignore[no-untyped-def]
-    """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), in this order.
+    """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
 
     B_a += ccᵀ and f_a += rc of Algorithm 1 of the paper become, with C = B_a⁻¹, m = C f_a and q = cᵀCc:
     C −= Cc(Cc)ᵀ/(1 + q), m += Cc(r − cᵀm)/(1 + q) and log|B_a| += log(1 + q).

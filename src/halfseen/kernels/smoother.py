@@ -131,7 +131,7 @@ def smooth_series(
             if not known[row]:
                 after = rows[b, t + 1]
                 P_next = P_pred[after]
-                if after == frozen:  # several rows lead to the frozen one, so its P_pred may belong to another
+                if after == frozen:  # several rows lead to the frozen one, so its P_pred may belong to another row
                     P_next = work[3]
                     predict(D, Q, P_filt[row], work[0], P_next)
                 _smoother_gain(D, P_filt[row], P_next, J[row], C[row], work)

@@ -52,7 +52,7 @@ def _observations(ys: ArrayLike, features: int) -> tuple[Array, bool]:
     """Return ys as a batch (B, n, k), and whether ys was a single series (n, k)."""
     array = real_numbers("ys", ys)
     if array.ndim not in (2, 3) or array.shape[-1] != features or 0 in array.shape:
-        expected = f"shape (rounds, {features}) or (series, rounds, {features}), none of them 0"
+        expected = f"shape (rounds, {features}) or (series, rounds, {features}) without a 0"
         raise invalid("ys", expected, f"shape {array.shape}")
     bad = np.argwhere(np.isinf(array))
     if len(bad):
@@ -190,7 +190,7 @@ class LinearGaussianModel:
 
     @cached_property
     def spectral_radius(self) -> float:
-        """The largest modulus of an eigenvalue of the transition. The context is stable if it is below 1."""
+        """The largest modulus of an eigenvalue of the transition. The context is stable if this modulus is below 1."""
         return float(np.abs(np.linalg.eigvals(self.transition)).max())
 
     def arrays(self) -> Parameters:
@@ -206,7 +206,7 @@ class LinearGaussianModel:
         Returns
         -------
         CanonicalForm
-            The model for the coordinates x̃ = Ãx, and the maps between both coordinates.
+            The model for the coordinates x̃ = Ãx, and the maps between the old and the new coordinates.
 
         Notes
         -----

@@ -1,7 +1,7 @@
 """Distribution functions and quantiles, equal to those of `scipy.stats`.
 
-Importing `scipy.stats` would take longer than importing everything else that a decision needs. Without degrees of
-freedom the results are NaN.
+Importing `scipy.stats` would take longer than importing everything else that a decision needs. If the degrees of
+freedom are not positive, the results are NaN.
 """
 
 from __future__ import annotations

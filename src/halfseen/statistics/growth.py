@@ -42,7 +42,7 @@ def growth_exponent(per_round: Floats) -> Estimate:
 
     The terms of such a sum grow as t^{β−1}. So β − 1 is the slope of log(mean per round) on log t over the four blocks
     with the edges T/16, T/8, T/4, T/2 and T. The sum itself is not used: it includes the cost of learning in the first
-    rounds, so its slope would be too small. Means are taken over replications before the logarithm. The interval is a
+    rounds, so its slope would be too small. The mean over replications is taken before the logarithm. The interval is a
     jackknife over replications.
     """
     replications, rounds = per_round.shape

@@ -39,7 +39,7 @@ class Columns:
 
 
 def read_columns(table: Any) -> Columns:
-    """Return the columns of a table. A text or a path is the name of a file."""
+    """Return the columns of a table. A string or a path is the name of a file."""
     if isinstance(table, str | Path):
         return _read_file(Path(table))
     if isinstance(table, Mapping):
@@ -63,7 +63,7 @@ def _read_file(path: Path) -> Columns:
     try:
         if kind == ".csv":
             _check_separator(path)
-            # With one thread, error messages contain the line number. An empty text is an empty cell.
+            # With one thread, error messages contain the line number. An empty string is read as an empty cell.
             table = csv.read_csv(
                 path,
                 read_options=csv.ReadOptions(use_threads=False),

@@ -107,10 +107,10 @@ class LinearGaussianEpisodes(Episodes):
     def facts(self) -> dict[str, Any]:
         """Return facts about this world, by the name of the agent option that takes them.
 
-        The model is the one of the first round. No agent is told about later changes of the dynamics. Agents that learn
-        the dynamics start from a random draw of the family of matrices that the true D was drawn from, if there is one.
-        The paper does not say where EMKF starts, and this choice is the most favourable to it. Agents that need a
-        Markov chain are given an approximation of the model (worlds/quantised.py).
+        The model is the one of the first round. No agent is told about later changes of the dynamics. If the true D was
+        drawn at random from a family of matrices, agents that learn the dynamics start from another draw of this
+        family. The paper does not say where EMKF starts, and this choice is the most favourable to EMKF. Agents that
+        need a Markov chain are given an approximation of the model (worlds/quantised.py).
         """
         start = {} if self.dynamics is None else {"initial_transition": self.dynamics}
         return start | {
@@ -139,7 +139,7 @@ class LinearGaussianEpisodes(Episodes):
 
 
 def _scale_noise(noise: Floats, roots: Floats) -> Floats:
-    """Return L z for every standard normal vector z (B, n, d) and L (B, d, d). Diagonal L are faster."""
+    """Return L z for every standard normal vector z (B, n, d) and L (B, d, d). Diagonal matrices L take less time."""
     scales = np.einsum("bii->bi", roots)
     if np.count_nonzero(roots) == np.count_nonzero(scales):
         return np.asarray(noise * scales[:, None, :])
@@ -217,7 +217,7 @@ class RandomWorld(World):
 
 
 class FixedWorld(World):
-    """A linear-Gaussian world with given matrices, made by `linear_gaussian`. Seeds differ only in the noise."""
+    """A linear-Gaussian world with given matrices, made by `linear_gaussian`. A seed determines only the noise."""
 
     def __init__(self, name: str, model: LinearGaussianModel, arm_params: ArrayLike, reward_std: float) -> None:
         if not isinstance(model, LinearGaussianModel):

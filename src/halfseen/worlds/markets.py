@@ -57,7 +57,8 @@ def root_mean_square(returns: Floats, window: int) -> Floats:
     return np.asarray(np.sqrt(DAYS_A_YEAR * trailing_mean(returns**2, window)))
 
 
-# Daily S&P 500, NASDAQ and WTI, 1999 to 2018. A row is known at the close of its day. Its rewards are of the next day.
+# Daily S&P 500, NASDAQ and WTI, 1999 to 2018. A row is known at the close of its day. Its rewards are those of the next
+# day.
 
 MARKETS_PACKAGE = "arch"
 MARKETS_DATA = "daily S&P 500, NASDAQ and WTI, 1999 to 2018"
@@ -70,7 +71,7 @@ VOLTRADE = (
     "over the last 66 days, long or short, or does not bet. A reward is a difference of log volatilities."
 )
 RETURNS = (
-    "Every day the agent chooses what to hold until tomorrow's close. A reward is the log return of that day. Daily "
+    "Every day the agent chooses what to hold until tomorrow's close. A reward is tomorrow's log return. Daily "
     "returns are almost unpredictable, so no agent is expected to gain from the context."
 )
 
@@ -122,7 +123,7 @@ def load_market_days() -> MarketDays:
     stocks = {name: _load_market(module, ("High", "Low", "Close")) for name, module in _STOCKS.items()}
     days = stocks["S&P"].index
     if not days.equals(stocks["NASDAQ"].index) or not days.is_monotonic_increasing:
-        raise packaged.changed(MARKETS_PACKAGE, "S&P 500 and NASDAQ on different days")
+        raise packaged.changed(MARKETS_PACKAGE, "S&P 500 and NASDAQ have different days")
     oil = _load_market("wti", ("DCOILWTICO",))["DCOILWTICO"].dropna()
     latest = np.searchsorted(oil.index.to_numpy(), days.to_numpy(), side="right") - 1  # the last price up to each day
     if latest.min() < 0:
@@ -190,7 +191,7 @@ def power() -> RecordedWorld:
     )
     belgium, france = (_country(frame, name) for name in ("BE", "FR"))
     if list(belgium["ds"]) != list(france["ds"]) or not str(belgium["ds"].iloc[0]).endswith("00:00:00"):
-        raise packaged.changed(POWER_PACKAGE, f"Belgium and France on different hours in '{POWER_DATA}'")
+        raise packaged.changed(POWER_PACKAGE, f"Belgium and France have different hours in '{POWER_DATA}'")
     prices = {
         name: np.clip(packaged.numbers(country, "y", POWER_PACKAGE), LOWEST, HIGHEST)
         for name, country in (("Belgium", belgium), ("France", france))

@@ -112,7 +112,7 @@ class ChainWorld(World):
     """A world with one Markov chain for all seeds and random arms.
 
     The expected reward of each arm in each state is a standard normal draw, different for every seed. The context x_t
-    is the indicator (0, .., 1, .., 0) of the state, in which rewards are linear.
+    is the indicator (0, .., 1, .., 0) of the state, and rewards are linear in x_t.
     """
 
     name: str

@@ -20,7 +20,7 @@ class ChangedData(HalfseenError):
 
 
 def load(package: str, module: str, get: Callable[[Any], Any], *, columns: Sequence[str]) -> Any:
-    """Return the DataFrame that `get` extracts from a module of the package. It must have these columns."""
+    """Return the DataFrame that `get` extracts from a module of the package. It must have the given columns."""
     try:
         frame = get(importlib.import_module(module))
         missing = [column for column in columns if column not in frame.columns]

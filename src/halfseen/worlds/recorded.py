@@ -1,7 +1,7 @@
 """Worlds from recorded data: a table with observed columns, hidden columns and the reward of every arm in every row.
 
 The table contains the reward of every arm, so that any agent can be played on it. The first rows are used only to scale
-the context and the rewards. Agents start untrained with the row after them.
+the context and the rewards. Agents start untrained in the first row that is not used for scaling.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def recorded(
         Texts for reports: the source of the data, a description and a limitation.
     intercept : bool, optional
         Whether to add a feature that is always 1. Columns are centred, and the regressions of most agents have no
-        intercept. Without this feature they could not learn that one arm gives more on average than another.
+        intercept. Without this feature these agents could not learn that one arm gives more on average than another.
 
     Returns
     -------

@@ -46,8 +46,8 @@ class Episodes(ABC):
     def facts(self) -> dict[str, Any]:
         """Return facts about this world, by the name of the agent option that takes them.
 
-        A value that is expensive to compute may be a function without arguments. It is called only if an agent has the
-        option.
+        A value that is expensive to compute may be a function without arguments. The function is called only if an
+        agent has the option.
         """
 
 
@@ -73,8 +73,8 @@ class World(ABC):
     length: int | None = None  # the number of rounds, None if there is no limit
     reward_every: int = 1  # the rewards of this many rounds arrive together, after the last of these rounds
     reward_unit: float = 1.0  # agents receive rewards divided by this; results are in the original units
-    recorded: bool = False  # whether rewards were recorded; the best recorded reward of a round is mostly noise
-    known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if there is no restriction
+    recorded: bool = False  # whether rewards are recorded; the best reward of a recorded round is mostly noise
+    known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if they are not known in advance
 
     @abstractmethod
     def begin(self, seeds: Sequence[int]) -> Episodes:

@@ -80,7 +80,7 @@ def fit(
     Parameters
     ----------
     ys : array_like, shape (rounds, features)
-        The observations, also as a DataFrame of pandas or polars, whose columns are taken in order. NaN, None and
+        The observations. The columns of a pandas or polars DataFrame are taken in order. NaN, None and
         masked entries are missing.
     latent : int or "auto"
         The dimension d of the context, at least the number of features. "auto" fits models of increasing dimension and
@@ -88,8 +88,9 @@ def fit(
     observation_cov : "diagonal", "full" or array_like, optional
         How to estimate Σ, or a covariance at which Σ is held fixed.
     start : LinearGaussianModel, optional
-        The model to start from. The fitted model has the same observation matrix. Not allowed with "auto". By default,
-        D is 0.9 times a random orthogonal matrix, Q = 0.2 v and Σ = 0.1 v, where v is the variance of each feature.
+        The model to start from. The fitted model has the same observation matrix. A start is not allowed with
+        latent="auto". By default, D is 0.9 times a random orthogonal matrix, Q = 0.2 v and Σ = 0.1 v, where v is the
+        variance of each feature.
     seed : int, optional
         The seed of the random orthogonal matrix.
     max_iterations : int, optional
@@ -312,7 +313,7 @@ def _series(ys: ArrayLike) -> Array:
 
 
 def _scales(y: Array) -> tuple[Array, list[str]]:
-    """Return the standard deviation of each feature as its scale, and notes about features that have none.
+    """Return the standard deviation of each feature as its scale, and notes about constant or unobserved features.
 
     The scale of a constant feature is its absolute value, or 1 if that is 0. The scale of a feature that is never
     observed is 1.
@@ -386,7 +387,7 @@ def _problems(
             share = f"{NOISE_FLOOR:g} of the variance"
             notes.append(f"The observation noise of feature(s) {_listed(at_floor)} is at its minimum, {share}.")
     if np.linalg.eigvalsh(fitted.process_cov / np.sqrt(np.outer(q_floor, q_floor)))[0] <= 1.01:
-        notes.append("The process noise is at its minimum in some direction: try a smaller latent.")
+        notes.append("The process noise is at its minimum in some direction: try a smaller `latent`.")
     return notes
 
 

@@ -2,7 +2,7 @@
 
 AICc = log-likelihood − pN/(N − p − 1), where p = 2kd + k(k + 1)/2 is the number of free parameters of a model of y and
 N the number of observed entries. The correction matters because identification starts with little data. BIC is not
-used, because it tends to choose a d that is too small. This costs much more reward than a d that is too large.
+used, because it tends to choose a d that is too small, which costs much more reward than one that is too large.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 HIDDEN_COORDINATES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16)
 PATIENCE = 3  # the search ends after this many dimensions in a row without an improvement
-LEAST_GAIN = 6.0  # nats of AICc that a higher dimension must gain, more than it gains by chance when none is hidden
+LEAST_GAIN = 6.0  # nats of AICc that a higher dimension must gain, more than chance gains if nothing is hidden
 
 Fit = TypeVar("Fit")
 
@@ -40,7 +40,7 @@ def search_dimension(
     """Fit the dimensions in order and return the fit with the best score, or None if no score is finite.
 
     A fit replaces the best one before it if its score is higher by more than LEAST_GAIN. The search ends after PATIENCE
-    fits in a row that do not.
+    fits in a row that do not replace the best one.
     """
     best: Fit | None = None
     best_score, without_gain = float("-inf"), 0

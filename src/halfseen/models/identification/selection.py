@@ -24,8 +24,8 @@ from halfseen.models.identification.subspace import subspace_start
 from halfseen.models.linear_gaussian import change_basis
 from halfseen.models.results import Array
 
-ITERATIONS, TOLERANCE = 20, 1e-5  # of EM per identification
-TRIAL_ITERATIONS = 5  # after these, EM continues from the more likely of two starts only
+ITERATIONS, TOLERANCE = 20, 1e-5  # most iterations and tolerance of EM in an identification
+TRIAL_ITERATIONS = 5  # after this many iterations, EM continues only from the more likely of two starts
 PLAIN_NOISE = 1e-6  # the diagonal of Σ in the model in which y itself is the context
 NOISY_MARGIN = 3.0  # nats of reward evidence by which a model from a noisy start must be better than y itself
 RECENT = 60  # number of rounds whose rewards are used again as observations of the context after identification
@@ -74,11 +74,14 @@ class IdentifiedModel(NamedTuple):
 
 
 def centre_and_scale(ys: Array) -> tuple[Array, Array]:
-    """Return means and standard deviations (k,) of the features, with 0 and 1 for a feature that has none."""
+    """Return the means and standard deviations (k,) of the features.
+
+    The mean of a feature that was never observed is 0. A standard deviation of 0 is replaced by 1.
+    """
     seen = ~np.isnan(ys)
     counts = np.maximum(seen.sum(axis=0), 1)
     reference = np.where(seen.any(axis=0), ys[np.argmax(seen, axis=0), np.arange(ys.shape[1])], 0.0)
-    # Differences from one of the values keep their digits when the mean is large.
+    # Differences from one of the values are accurate even if the mean is large.
     differences = np.where(seen, ys - reference, 0.0)
     mean = differences.sum(axis=0) / counts
     std = np.sqrt((np.where(seen, differences - mean, 0.0) ** 2).sum(axis=0) / counts)
@@ -99,8 +102,8 @@ def fit_from_scratch(y: Array, latent: int, orthogonal: Array, *, noisy: bool) -
     """Run EM from a random start and from subspace identification, and continue from the more likely result.
 
     The part of y that is uncorrelated in time is either observation noise or process noise. The observations alone do
-    not tell which, and EM mostly leaves it where the start puts it. A `noisy` start puts it into the observation noise.
-    The rewards later select between models from both kinds of start.
+    not tell which, and EM mostly leaves this part where the start puts it. A `noisy` start puts it into the observation
+    noise. The rewards later select between models from both kinds of start.
     """
     d, k = latent, y.shape[1]
     if noisy:
@@ -127,7 +130,7 @@ def select_model(
     rewards: RewardEvidence | None,  # None if there are too few rewards
     noisy: Callable[[int], bool] = lambda candidate: False,  # whether a candidate was fitted from a noisy start
 ) -> IdentifiedModel | None:
-    """Select one of the fits, or y itself as the context, by AICc and reward evidence. None if there is no fit."""
+    """Return one of the fits or y itself as the context, selected by AICc and rewards, or None if there is no fit."""
     k, entries = y.shape[1], int(np.isfinite(y).sum())
     scores = {i: aicc(fit.log_likelihood, len(fit.model.D), k, entries) for i, fit in fits.items()}
     usable = {i: fits[i] for i in fits if np.isfinite(scores[i])} or fits

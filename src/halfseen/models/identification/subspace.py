@@ -17,9 +17,9 @@ _LEAST_ROWS = 8
 def subspace_start(y: Array, latent: int) -> Parameters | None:
     """Return a canonical model of `latent` dimensions for y, or None if y is too short.
 
-    y (n, k) is divided by its standard deviations, with NaN where missing. The future (y_{t+1}, y_{t+2}, ...) is
-    regressed on the past (y_t, y_{t−1}, ...). The hidden coordinates are the leading principal components of the part
-    of this prediction that y_t alone does not explain.
+    The features in y (n, k) have standard deviation 1, and missing entries are NaN. The future (y_{t+1}, y_{t+2}, ...)
+    is regressed on the past (y_t, y_{t−1}, ...). The hidden coordinates are the leading principal components of the
+    part of this prediction that y_t alone does not explain.
     """
     y = np.nan_to_num(y)
     n, k = y.shape
