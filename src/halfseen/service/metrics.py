@@ -43,18 +43,16 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        several = FOLDER_VARIABLE in os.environ
-        if several:
+        own = None if FOLDER_VARIABLE in os.environ else self.registry
+        if own is None:
             MultiProcessCollector(self.registry)
-        register = None if several else self.registry
-        counter = partial(Counter, namespace="halfseen", registry=register)
-        gauge = partial(Gauge, namespace="halfseen", registry=register, multiprocess_mode="livesum")
-        histogram = partial(Histogram, namespace="halfseen", registry=register, buckets=_BOUNDS)
+        counter = partial(Counter, namespace="halfseen", registry=own)
+        gauge = partial(Gauge, namespace="halfseen", registry=own, multiprocess_mode="livesum")
+        histogram = partial(Histogram, namespace="halfseen", registry=own, buckets=_BOUNDS)
 
         # Looking up the labels takes longer than counting, so the labelled metrics are cached.
         self.requests = cache(counter("requests", "Requests answered.", ["route", "status"]).labels)
-        seconds = histogram("request_seconds", "Time from the headers of a request to its reply.", ["route"])
-        self.request_seconds = cache(seconds.labels)
+        self.request_seconds = cache(histogram("request_seconds", "Time from request to reply.", ["route"]).labels)
 
         self.decides = counter("decides", "Decisions made.")
         self.rewards = counter("rewards", "Rewards accepted.")
