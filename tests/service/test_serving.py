@@ -405,6 +405,7 @@ def test_each_worker_logs_once_that_the_database_is_unavailable_and_available(
         assert ask() == 200
         client.close()
         logged = sorted(service.output[before:], key=lambda line: "available again" in line)
+        assert service.stop() == 0, service.text
     assert len(logged) == 2 * workers, logged
     for line in logged[:workers]:
         expected = r"Worker \d+: The database is unavailable, so requests get 503. .+ cannot be used now: .+\n"
