@@ -105,7 +105,7 @@ def measure(job: Job, on_step: OnStep = lambda _, __: None, *, quick: bool = Fal
             _compare(job, contender, ours_result, result)
         running.append(contender)
     samples: dict[str, list[float]] = {contender.name: [] for contender in running}
-    repetitions = {contender.name: 1 for contender in running}  # of the work in one run
+    repetitions = {contender.name: 1 for contender in running}  # how often the work is repeated in one run
     for _ in range(repeats if job.rehearsed else 0):
         for contender in list(running):
             on_step(contender.name, done / steps)

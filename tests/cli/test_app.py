@@ -169,7 +169,7 @@ def test_run_fits_the_terminal_and_shows_all_numbers(tmp_path: Path, columns: in
         (["run", "orbitt", "--agents", "kf-ts"], "Did you mean 'orbit'?"),
         (["run", "orbit", "--agents", "kf-ts:widht=2"], "Did you mean 'width'?"),
         (["run", "paper:noise=-1", "--agents", "kf-ts"], "noise"),
-        (["run", "orbit", "--agents", "kf-ts,kf-ts"], "agents: expected different ones, got kf-ts, kf-ts"),
+        (["run", "orbit", "--agents", "kf-ts,kf-ts"], "agents: expected no duplicates, got kf-ts, kf-ts"),
         (["run", "orbit", "--agents", ","], "at least one"),
         (
             ["run", "voltrade", "--agents", "kf-ts"],
@@ -325,7 +325,8 @@ def test_leaderboard_reports_failures(tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("\nfailed: emkf-ts:window=3 in ") == 2
-    assert "failed: emkf-ts:window=3 in fog (seeds 0 to 1): InvalidInput: window: got 3" in done.stderr
+    line = "failed: emkf-ts:window=3 in fog (seeds 0 to 1): InvalidInput: window: expected an integer of at least 50, "
+    assert f"{line}got 3" in done.stderr
     assert "failed" in done.stdout
     record = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     assert record["worlds"]["fog"]["agents"]["random"]["ratio"]["value"] > 1

@@ -117,7 +117,7 @@ def test_specs_of_agents_and_worlds():
     [
         ({"agents": ["ts-pcoo"]}, "There is no agent 'ts-pcoo'. Did you mean 'ts-pco'?"),
         ({"agents": []}, "agents: expected at least one, got none"),
-        ({"agents": ["ts-pco", "ts-pco"]}, "agents: expected different ones, got ts-pco, ts-pco"),
+        ({"agents": ["ts-pco", "ts-pco"]}, "agents: expected no duplicates, got ts-pco, ts-pco"),
         ({"agents": "ts-pco:wide=1"}, "'ts-pco' has no option 'wide'"),
         ({"agents": "ts-pco:width"}, "option: expected name:key=value,key=value, got 'width' in 'ts-pco:width'"),
         ({"world": "orbits"}, "There is no world 'orbits'. Did you mean 'orbit'?"),

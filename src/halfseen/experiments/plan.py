@@ -96,7 +96,7 @@ def experiment(
         if not values:
             raise invalid(argument, "at least one", "none")
         if len(set(values)) < len(values):
-            raise invalid(argument, "different ones", ", ".join(values))
+            raise invalid(argument, "no duplicates", ", ".join(values))
     _check_kinds(worlds)
     for one in worlds:
         for spec in specs:

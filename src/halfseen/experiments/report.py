@@ -164,7 +164,7 @@ def world_settings(plan: Experiment) -> Table:
 
 
 def agent_settings(plan: Experiment) -> Table:
-    """Return the context, the facts from the worlds and the other options, with one row per agent."""
+    """Return the description, the facts from the worlds and the other options, with one row per agent."""
     rows = []
     for spec in plan.agents:
         entry, given = CATALOG[spec.name], facts_from_worlds(plan, spec)
@@ -173,7 +173,7 @@ def agent_settings(plan: Experiment) -> Table:
         rows.append(
             {
                 "agent": spec.label,
-                "context": entry.summary,
+                "description": entry.summary,
                 "given by the world": ", ".join(given) or "nothing",
                 "options": ", ".join(f"{name} = {_short_setting(value)}" for name, value in free.items()) or "–",
             }

@@ -437,7 +437,7 @@ def leaderboard_markdown(summary: Summary, command: str | None, batch: int) -> s
             if differs(content["agents"][row["agent"]]):
                 row[world] = f"**{row[world]}**"
     facts = [
-        {"agent": agent, "decides on": about["context"], "is given": ", ".join(about["told"]) or "nothing"}
+        {"agent": agent, "description": about["context"], "is given": ", ".join(about["told"]) or "nothing"}
         for agent, about in summary["agents"].items()
     ]
     failures = failure_lines(summary)

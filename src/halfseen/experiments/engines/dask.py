@@ -194,7 +194,7 @@ class LocalDaskExecutor(DaskExecutor):
         stack.enter_context(_quiet())
 
     def prepare(self, samples: Sequence[Slice]) -> None:
-        """Compile in this process, then start the workers. They are not needed before, if every slice was saved."""
+        """Compile in this process, then start the workers. This is not called if there is no slice left to play."""
         super().prepare(samples)
         stack = self._exit_stack
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="halfseen-", ignore_cleanup_errors=True))
@@ -227,7 +227,7 @@ class LocalDaskExecutor(DaskExecutor):
 
 
 def _other_worker(theirs: dict[str, str], address: str = "") -> HalfseenError:
-    """Return the exception for a worker that differs from this process. It names the first difference."""
+    """Return the exception for a worker that differs from this process. The message names the first difference."""
     mine = identity()
     name = next((name for name in ("halfseen", "python", *mine) if theirs.get(name, mine[name]) != mine[name]), "")
     got, expected = ("other code", "the same code") if name == "source" else (f"{name} {theirs[name]}", mine[name])

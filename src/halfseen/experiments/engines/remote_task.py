@@ -53,5 +53,5 @@ def remote_task(
     function, task = pickle.loads(payload)
     try:
         return own_identity, function(dataclasses.replace(task, world=pickle.loads(world)), on_progress)
-    except Cancelled:  # Dask does not repeat a task that was cancelled
+    except Cancelled:  # Dask ignores `Reschedule` for a cancelled task, and otherwise plays the task again
         raise Reschedule from None
