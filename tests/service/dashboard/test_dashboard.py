@@ -258,7 +258,7 @@ def test_the_token_is_stored_in_one_tab_only(tmp_path, page, requested):
         expect(page.locator("#error-text")).to_contain_text("requires a token")
         assert "guarded" not in page.inner_text("body")
         page.locator("#token").fill(" secret ")
-        page.get_by_role("button", name="Use it").click()
+        page.locator("#token-panel [type=submit]").click()
         expect(page.locator(".streams a")).to_have_text("guarded")
         assert page.locator("#error").is_hidden()
         assert page.evaluate("[{...sessionStorage}, {...localStorage}, document.cookie]") == [
@@ -267,7 +267,7 @@ def test_the_token_is_stored_in_one_tab_only(tmp_path, page, requested):
         assert requested
         assert all("secret" not in url for url in requested)
         page.locator("#token-toggle").click()
-        page.get_by_role("button", name="Forget it").click()
+        page.locator("#token-forget").click()
         expect(page.locator("#error")).to_be_visible()
         assert page.evaluate("sessionStorage.length") == 0
 
