@@ -48,7 +48,7 @@ TESTS = Path(__file__).parents[1]
 
 def test_the_first_message_has_the_address_and_commands_that_work(tmp_path: Path) -> None:
     with serving(tmp_path, "--database", "mine.db") as service:
-        assert "data: mine.db" in service.text
+        assert "database: mine.db" in service.text
         commands = [line.split("curl ")[1] for line in service.text.splitlines() if "curl " in line]
         assert len(commands) == 2
         for command in commands:
