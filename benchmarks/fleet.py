@@ -30,7 +30,7 @@ AGENTS = ("kf-ts", "ts-pco")
 AIM = 300_000  # rounds per second
 
 
-def told(agent: str) -> dict[str, Any]:
+def required_options(agent: str) -> dict[str, Any]:
     """Return values for the options that an agent requires, for d = 20, k = 10 and K = 15."""
     rng = np.random.default_rng(0)
     facts = {
@@ -49,7 +49,7 @@ def observed_features(agent: str) -> int:
 
 class InFleet:
     def __init__(self, agent: str, streams: int) -> None:
-        self.fleet = hs.Fleet(agent, observed=observed_features(agent), arms=ARMS, **told(agent))
+        self.fleet = hs.Fleet(agent, observed=observed_features(agent), arms=ARMS, **required_options(agent))
         self.fleet.add(streams)
 
     def round(self, ys: np.ndarray, rewards: np.ndarray) -> np.ndarray:
@@ -60,7 +60,7 @@ class InFleet:
 
 class InALoop:
     def __init__(self, agent: str, streams: int) -> None:
-        options = told(agent)
+        options = required_options(agent)
         self.agents = [
             hs.make(agent, observed=observed_features(agent), arms=ARMS, seed=seed, **options)
             for seed in range(streams)
@@ -79,7 +79,7 @@ class InNumpy:
     """Thompson sampling for all streams with NumPy operations on whole arrays, which store full inverse matrices."""
 
     def __init__(self, agent: str, streams: int) -> None:
-        self.model = told(agent).get("model")
+        self.model = required_options(agent).get("model")
         self.x, self.P = np.zeros((streams, LATENT)), np.eye(LATENT)
         self.inverse = np.tile(np.eye(LATENT), (streams, ARMS, 1, 1))
         self.f = np.zeros((streams, ARMS, LATENT))
@@ -157,7 +157,7 @@ def bytes_of_streams() -> Table:
     """Return the bytes of a stream by component, with one row per agent."""
     rows = []
     for agent in hs.catalog():
-        taken = hs.Fleet(agent, observed=OBSERVED, arms=ARMS, **told(agent)).memory()
+        taken = hs.Fleet(agent, observed=OBSERVED, arms=ARMS, **required_options(agent)).memory()
         parts = {part: taken[part] for part in ("estimator", "learner", "bookkeeping")}
         rows.append(
             {
@@ -177,7 +177,7 @@ def rounds_of_agents(rounds: int = 60) -> Table:
     rows = []
     for agent in hs.catalog():
         streams, options = (16, {"history": 500}) if agent.startswith("adaptive") else (1024, {})
-        fleet = hs.Fleet(agent, observed=OBSERVED, arms=ARMS, **told(agent), **options)
+        fleet = hs.Fleet(agent, observed=OBSERVED, arms=ARMS, **required_options(agent), **options)
         fleet.add(streams)
         rng, seconds = np.random.default_rng(0), 0.0
         for _ in range(rounds):
@@ -194,7 +194,7 @@ def bytes_of_covariances(streams: int = 2000, rounds: int = 30) -> Table:
     """Return the bytes of covariances that streams of kf-ts share, without and with missing observations."""
     rows = []
     for share_missing in (0.0, 0.05):
-        fleet = hs.Fleet("kf-ts", observed=OBSERVED, arms=ARMS, **told("kf-ts"))
+        fleet = hs.Fleet("kf-ts", observed=OBSERVED, arms=ARMS, **required_options("kf-ts"))
         fleet.add(streams)
         rng = np.random.default_rng(0)
         for _ in range(rounds):

@@ -87,7 +87,7 @@ def test_tables_and_arrays_are_sent_to_workers(cluster: RealCluster) -> None:
     table = {name: rng.normal(size=150_000) for name in ("a", "b", "hidden", "left", "right")}
     world = hs.worlds.recorded(table, observed=["a", "b"], hidden=["hidden"], rewards=["left", "right"])
     model = hs.LinearGaussianModel(transition=0.9 * np.eye(4), process_cov=0.1, observation_cov=np.eye(3))
-    agents = ["ts-pco", hs.AgentSpec("kf-ts", {"model": model}, "told")]
+    agents = ["ts-pco", hs.AgentSpec("kf-ts", {"model": model}, "with-model")]
     here, there = (hs.run(agents, world=world, rounds=250, seeds=3, cluster=at) for at in (None, cluster.address))
     assert_same_result(here, there)
 
@@ -198,8 +198,8 @@ def test_a_run_continues_after_its_process_was_killed(cluster: RealCluster, tmp_
         time.sleep(0.02)
     driver.kill()
     assert driver.wait() == -signal.SIGKILL
-    kept = len(list(slices.glob("*.slice")))
-    assert 1 <= kept < 4
+    saved_count = len(list(slices.glob("*.slice")))
+    assert 1 <= saved_count < 4
     with dask_client(cluster.address) as client:  # the workers stop, because the run has ended
         deadline = time.monotonic() + 20
         while any(client.processing().values()) and time.monotonic() < deadline:
@@ -208,7 +208,7 @@ def test_a_run_continues_after_its_process_was_killed(cluster: RealCluster, tmp_
     plan = experiment(["kf-ts", "ts-pco"], ["orbit", "fog"], 3000, 20)
     saved: list[SavedSlices] = []
     result = run_experiment(plan, jobs=2, out=tmp_path / "out", resume=True, on_saved=saved.append)
-    assert saved[0].done == saved[0].resumed == kept
+    assert saved[0].done == saved[0].resumed == saved_count
     assert_same_result(run_experiment(plan), result)
     saved.clear()
     again = run_experiment(plan, cluster=cluster.address, out=tmp_path / "out", resume=True, on_saved=saved.append)

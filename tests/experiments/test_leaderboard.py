@@ -163,13 +163,13 @@ def test_slices_with_other_settings_are_not_used(tmp_path: Path, played: list[Sl
     played.clear()
     calls: list[Progress] = []
     other = small_board(tmp_path, progress=calls.append, **changed)
-    kept = calls[0].resumed
-    assert len(played) == calls[0].total - kept
-    assert calls[0].others == SLICES - kept
+    resumed = calls[0].resumed
+    assert len(played) == calls[0].total - resumed
+    assert calls[0].others == SLICES - resumed
     if "agents" in changed:  # `random` and the baseline, which is always added, did not change
-        assert kept == 2 * SLICES // 3
+        assert resumed == 2 * SLICES // 3
     else:
-        assert kept == 0
+        assert resumed == 0
     assert regret_by_seed(other) != regret_by_seed(first)
     played.clear()
     assert regret_by_seed(small_board(tmp_path)) == regret_by_seed(first)
