@@ -58,7 +58,7 @@ class UniformPolicySeries(Struct, frozen=True):
 
 
 class RewardSeries(Struct, frozen=True):
-    """Mean rewards: `mean` since the start of the window, `recent` over the last `span` decisions before `round`."""
+    """Mean rewards up to `round`: `mean` since the start of the window, `recent` over the last `span` decisions."""
 
     round: list[int]
     time: list[float]  # seconds since 1970
