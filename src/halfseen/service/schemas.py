@@ -106,7 +106,7 @@ class StreamView(Struct, frozen=True, kw_only=True):
 
 
 class StreamList(Struct):
-    """A page of streams, sorted by name. `after` is the query parameter of the next page, or null."""
+    """A page of streams, sorted by name. `after` is the query parameter of the next page, or null on the last page."""
 
     streams: list[StreamView]
     after: str | None

@@ -41,7 +41,7 @@ class StreamSummary(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True):
-    """A page of streams, sorted by name. `after` is the query parameter of the next page, or null."""
+    """A page of streams, sorted by name. `after` is the query parameter of the next page, or null on the last page."""
 
     now: float
     streams: list[StreamSummary]

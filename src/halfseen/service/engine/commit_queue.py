@@ -19,7 +19,7 @@ from halfseen.service.metrics import Metrics
 from halfseen.service.schemas import EngineSettings
 
 _LOG = logging.getLogger("halfseen.service")
-_LONGEST_WAIT = 0.02  # seconds to wait for more operations at most
+_LONGEST_WAIT = 0.02  # the longest wait for more operations, in seconds
 _IDLE_TURNS = 3  # iterations of the event loop without new operations, after which the wait ends
 
 
