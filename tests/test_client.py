@@ -292,7 +292,9 @@ def test_an_answer_from_another_server_is_an_error() -> None:
         with (
             answering((500, body)) as (url, _),
             hs.Client(url) as client,
-            pytest.raises(hs.ServiceError, match="answered with status 500, but not as a halfseen service does"),
+            pytest.raises(
+                hs.ServiceError, match="answered with status 500, but not in the format of a halfseen service"
+            ),
         ):
             client.decide("s", [1.0])
 

@@ -41,8 +41,8 @@ Observations = Iterable[Observation] | ArrayLike
 _Outcome = httpx.Response | Exception
 _RETRY_STATUSES = {429, 502, 503, 504}
 _LONGEST_PAUSE = 5.0  # seconds
-# The number of connections of httpx. Further requests wait outside of its connection pool, because the time that the
-# pool needs grows with the square of the number of waiting requests, until requests fail with a timeout.
+# The maximum number of connections that httpx opens by default. Further requests do not wait in its connection pool,
+# because the pool's work grows with the square of the number of waiting requests, until requests time out.
 _MAX_CONCURRENT = 100
 
 
@@ -116,7 +116,7 @@ class _Call(Generic[T]):
     result: Callable[[Any], T]
     body: Any = None
     query: dict[str, Any] = field(default_factory=dict)
-    repeatable: bool = True  # whether it may be sent again even if the service may have carried it out
+    repeatable: bool = True  # whether to send it again although the service may have carried it out
 
     @property
     def content(self) -> bytes | None:
@@ -310,7 +310,8 @@ class _BaseClient:
             return call.result(reply)
         detail = reply.get("error") if isinstance(reply, dict) else None
         if not isinstance(detail, dict):
-            message = f"{self.url} answered with status {outcome.status_code}, but not as a halfseen service does."
+            status = outcome.status_code
+            message = f"{self.url} answered with status {status}, but not in the format of a halfseen service."
             detail = {"code": "unknown", "message": message}
         raise _error(detail, outcome.status_code)
 

@@ -13,9 +13,9 @@ from halfseen.experiments.examine import examine_world
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """Write a table of two rotating coordinates, of which one is observed, a column of noise, and two arms.
+    """Write a table with two rotating coordinates, a column of noise, and the rewards of two arms.
 
-    The rewards depend on the hidden coordinate.
+    One coordinate is observed. The rewards depend on the other, hidden coordinate.
     """
     rng, n = np.random.default_rng(4), 1500
     x, rows, turn = np.zeros(2), [], 0.25

@@ -35,7 +35,7 @@ def test_progress_of_slices_without_a_terminal(capsys, monkeypatch):
     assert lines[:3] == [
         "playing 2 agents",
         "resuming: 3 of 9 slices done",
-        "slices with other settings or other code in the folder: 4 (--fresh discards them)",
+        "slices in the folder from other settings or other code: 4 (--fresh discards them)",
     ]
     assert "4 of 9 slices done, 1 min 15 s left" in lines
     assert lines[-1].startswith("done in ")

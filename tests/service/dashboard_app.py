@@ -32,7 +32,7 @@ class Served:
 
 @contextmanager
 def served(database, *, secrets=None, identify=True):
-    """Serve the dashboard. `secrets` has tokens by secret, or is None if no token is required."""
+    """Serve the dashboard. `secrets` maps secrets to tokens, or is None if no token is required."""
     ready, running = threading.Event(), {}
 
     async def guard(request, name):

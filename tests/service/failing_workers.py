@@ -37,7 +37,7 @@ async def failing(scope: dict[str, Any], receive: Callable[[], Any], send: Calla
 
 
 def _number(folder: Path) -> int:
-    """Return how many processes were started before this one. Each process creates a file."""
+    """Return how many processes were started before this one. Each process creates a file in `folder`."""
     number = len(list(folder.iterdir()))
     while True:
         try:
@@ -48,7 +48,7 @@ def _number(folder: Path) -> int:
 
 
 def first_dies(folder: Path) -> Any:
-    """One worker dies before it is ready. It waits for the other worker first, so that one is left running."""
+    """One worker dies before it is ready. It first waits for the other worker, which stays alive."""
     (folder / str(os.getpid())).touch()
     while len(pids := sorted(int(path.name) for path in folder.iterdir())) < 2:
         time.sleep(0.01)

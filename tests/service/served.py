@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
 
 
 class Served:
-    """A running service. `output` has the lines that it has printed so far."""
+    """A running service. `output` has the lines that the service has printed so far."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.output: list[str] = []

@@ -48,7 +48,7 @@ def run(command: str, folder: Path, token: str = "") -> httpx.Response:
 
 
 def run_all(url: str, folder: Path, token: str = "") -> int:
-    """Run all commands in order, the import with a new service. Return the number of commands."""
+    """Run all commands in order. The import is sent to a new service. Return the number of commands."""
     found = commands(httpx.get(url + "/docs").text)
     decision = ""
     for command in found:
@@ -62,7 +62,7 @@ def run_all(url: str, folder: Path, token: str = "") -> int:
         if command.startswith("curl") and "/decisions" in command:
             body = reply.json()
             decision = body["results"][0]["id"] if "results" in body else body["id"]
-        assert '"error"' not in reply.text, (command, reply.text)  # a row of a batch
+        assert '"error"' not in reply.text, (command, reply.text)  # in a row of a batch
     return len(found)
 
 

@@ -1,4 +1,4 @@
-"""The service declines offers to upgrade the connection and serves the request. The tests use real connections."""
+"""The service declines an offer to upgrade the connection and answers the request. The tests use real connections."""
 
 import socket
 import threading

@@ -27,7 +27,7 @@ def values(service: Served) -> dict[str, float]:
 
 
 def decide(service: Served, number: int) -> None:
-    """Ask for decisions, each over a new connection, so that all workers serve some."""
+    """Ask for decisions, each over a new connection, so that every worker makes some of them."""
     for _ in range(number):
         answer = httpx.post(service.url + "/v1/streams/s/decisions", json={"observation": [1, 2]}, timeout=60)
         assert answer.status_code == 200, answer.text
@@ -52,7 +52,7 @@ def test_metrics_are_summed_over_all_workers(tmp_path: Path, postgres: Server, m
         until(lambda: sum(workers_ready(service.url).values()) == 2)
         sent = 200
         decide(service, sent)
-        while values(service)["halfseen_resident_streams"] < 2 and sent < 5_000:  # until both workers have served some
+        while values(service)["halfseen_resident_streams"] < 2 and sent < 5_000:  # until both workers have decided
             decide(service, 10)
             sent += 10
         assert_decisions(service, sent)

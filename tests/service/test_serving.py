@@ -341,7 +341,7 @@ def test_a_worker_that_waits_for_its_database_can_be_ended(tmp_path: Path, numbe
         assert re.fullmatch(expected, line)
         process.send_signal(number)
         output, _ = process.communicate(timeout=30)
-        assert process.returncode in (0, -number), output  # 3 would mean that the start failed and end all workers
+        assert process.returncode in (0, -number), output  # 3 would mean a failed start, which ends all workers
         if number == signal.SIGTERM:
             assert output == ""
 
@@ -363,7 +363,7 @@ def test_a_worker_waits_until_tokens_can_be_read(
             pass
 
     monkeypatch.setattr(Authorizer, "refresh", refresh)
-    with pytest.raises(ServiceError, match="a bug"):  # waiting would not help
+    with pytest.raises(ServiceError, match="a bug"):  # no wait, because waiting does not fix a bug
         asyncio.run(start())
     assert errors == []
     assert len([1 for record in caplog.records if "waits until the database is available" in record.message]) == 1
@@ -401,7 +401,7 @@ def test_each_worker_logs_once_that_the_database_is_unavailable_and_available(
             assert ask() == 503
         until(lambda: len(service.output) >= before + workers)
         server.start()
-        until(lambda: len(service.output) >= before + 2 * workers)  # including workers without requests
+        until(lambda: len(service.output) >= before + 2 * workers)  # also from workers that got no request
         assert ask() == 200
         client.close()
         logged = sorted(service.output[before:], key=lambda line: "available again" in line)
@@ -444,12 +444,12 @@ def test_a_worker_that_starts_without_a_database_waits_and_does_not_end_others(t
         server.stop()
         os.kill(max(before), signal.SIGKILL)
         until(lambda: service.text.count("waits until the database is available") == 2)
-        assert service.stop() == 0  # while a worker waits
+        assert service.stop() == 0  # although a worker is waiting
 
 
 @on_engine()
 async def test_a_full_disk_is_logged_once_until_it_can_be_written_again(engine, tmp_path, caplog) -> None:  # type: ignore[no-untyped-def]
-    """A database on a full disk can still be read, which does not make it available."""
+    """A database on a full disk can still be read, but it still counts as unavailable."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     await engine.create_stream(spec())
     full = max(file.stat().st_size for file in tmp_path.iterdir())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the console script."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):  # Windows does not have all of them
+        if hasattr(signal, name):  # Windows lacks some of these signals
             signal.signal(getattr(signal, name), interruption.handle)
     sys.exit(run_app(sys.argv[1:]))
 
@@ -31,7 +31,7 @@ def run_app(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
-        # All versions of Typer give usage errors this method, but import their class from different packages.
+        # Usage errors have this method in all versions of Typer, but the package of their class differs.
         if hasattr(error, "format_message"):
             return _print_error(error.format_message())
         if not interruption.signals and type(error).__name__ != "Abort":  # older versions raise Abort for Ctrl-C

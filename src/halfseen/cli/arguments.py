@@ -21,7 +21,7 @@ AGENTS_HELP = (
     "Agents, separated by commas. The options of an agent follow a colon: "
     "kf-ts,ts-pco:width=0.5,delta=0.2 are two agents. Can be given several times."
 )
-FirstSeed = Annotated[int, typer.Option(min=0, help="The first seed. The other seeds are the next integers.")]
+FirstSeed = Annotated[int, typer.Option(min=0, help="The first seed. The following integers are the other seeds.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Number of processes.", show_default="all cores")]
 Cluster = Annotated[
     str | None,

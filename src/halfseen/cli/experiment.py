@@ -32,7 +32,7 @@ def describe_size(plan: Experiment) -> str:
 
 
 def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | None, resume: bool) -> Result:
-    """Play the experiment and save its slices in `out`. A message about an early end says how to continue."""
+    """Play the experiment and save its slices in `out`. If it ends early, a message says how to continue."""
     from halfseen.experiments.run import run_experiment
 
     workers = processes(jobs, cluster)

@@ -20,14 +20,15 @@ def health(
     rewards: RewardColumns = None,
     reward_every: RewardEvery = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Number of rounds.", show_default="3000, or all if recorded")
+        int | None,
+        typer.Option(min=1, help="Number of rounds.", show_default="3000, or all rounds of a recorded world"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the agent and of a simulated world.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the page and the figure.", show_default="nothing is written")
     ] = None,
 ) -> None:
-    """Play the agent adaptive on a table or in a world, and examine the model that it identifies."""
+    """Play the agent 'adaptive' on a table or in a world, and examine the model that it identifies."""
     from halfseen.experiments.examine import examine_world
     from halfseen.reports.files import check_folder
 

@@ -45,7 +45,7 @@ def import_journal(
     file: Annotated[Path, typer.Argument(help="A file of events from `halfseen export`.", exists=True, dir_okay=False)],
     database: Database = "halfseen.db",
 ) -> None:
-    """Import all streams of a file into a database, or none if one of them exists there or its events are invalid."""
+    """Import all streams of a file into a database, or none if any of them exists there or has invalid events."""
     try:
         from halfseen.journal.transfer import import_streams, read_events
         from halfseen.service.engine.loaded_stream import fold_imported_stream

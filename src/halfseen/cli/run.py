@@ -31,10 +31,11 @@ def run(
     ],
     agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="six agents")] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Number of rounds.", show_default="10000, or all if recorded")
+        int | None,
+        typer.Option(min=1, help="Number of rounds.", show_default="10000, or all rounds of a recorded world"),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Number of replications.", show_default="20, or 10 if recorded")
+        int | None, typer.Option(min=1, help="Number of replications.", show_default="20, or 10 in a recorded world")
     ] = None,
     first_seed: FirstSeed = 0,
     jobs: Jobs = None,

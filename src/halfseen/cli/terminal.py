@@ -55,7 +55,7 @@ def progress(size: str, doing: str = "playing") -> Iterator[ProgressBar]:
     def update(done: int, total: int) -> None:
         nonlocal first
         print_start()
-        if done and first:  # the rounds of an earlier run do not count for the speed
+        if done and first:  # the rounds of an earlier run do not count towards the speed
             bar.reset(task, completed=done, total=total)
         elif done:
             bar.update(task, completed=done, total=total)
@@ -89,7 +89,7 @@ def slice_progress(size: str) -> Iterator[Callable[[Progress], None]]:
         if now.done == now.resumed and now.resumed:
             print_line(f"resuming: {now.done} of {now.total} slices done")
         if now.done == now.resumed and now.others:
-            print_line(f"slices with other settings or other code in the folder: {now.others} (--fresh discards them)")
+            print_line(f"slices in the folder from other settings or other code: {now.others} (--fresh discards them)")
         if bar.disable and time.perf_counter() - last_line > _LINE_SECONDS:
             last_line = time.perf_counter()
             print_line(f"{now.done} of {now.total} slices done{left}")

@@ -22,7 +22,8 @@ token_app = typer.Typer(
 @token_app.command(cls=Command)
 def create(
     scope: Annotated[
-        list[str], typer.Option(help="read, decide, or admin, which allows everything. Can be given several times.")
+        list[str],
+        typer.Option(help="read, decide, or admin, which includes the other two. Can be given several times."),
     ],
     stream: Annotated[
         list[str] | None,

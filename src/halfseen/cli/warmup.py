@@ -23,7 +23,7 @@ def warmup(
     count = len(all_kernels())
     folder, missing = cache_folder(), missing_kernels()
     if folder is None:
-        print("No folder for compiled kernels is writable. Set HALFSEEN_CACHE_DIR to one that is.")
+        print("No folder for compiled kernels is writable. Set HALFSEEN_CACHE_DIR to a writable folder.")
         raise typer.Exit(1)
     if check:
         if missing:
@@ -38,6 +38,6 @@ def warmup(
         missing = missing_kernels()
     elapsed = duration(time.perf_counter() - began)
     if missing:
-        print(f"Compiled for {elapsed}, but {folder} does not contain: {', '.join(missing)}")
+        print(f"After {elapsed} of compilation, {folder} still lacks these kernels: {', '.join(missing)}")
         raise typer.Exit(1)
     print(f"All {count} kernels are compiled in {folder}. This took {elapsed}.")

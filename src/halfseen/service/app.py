@@ -50,7 +50,7 @@ class ServeOptions:
 
 
 def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> ASGIApp:
-    """Return the application for an open engine. Decisions and rewards bypass FastAPI, which would be slower."""
+    """Return the application for an open engine. Decisions and rewards bypass FastAPI to save time."""
     app = FastAPI(
         title="halfseen",
         version=_version(),

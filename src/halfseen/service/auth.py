@@ -27,7 +27,7 @@ DESCRIBE = "describe"  # the requirement of a route that tokens of every scope m
 _GRANTED_BY = {scope: frozenset({scope, "admin"}) for scope in SCOPES} | {DESCRIBE: frozenset(SCOPES)}
 _PREFIX = "halfseen"
 _REFRESH_SECONDS = 2.0  # between two reads of all tokens; a token revoked meanwhile is accepted until the next read
-_LOOKUP_SECONDS = 0.5  # at least, between two reads of the database because of unknown tokens
+_LOOKUP_SECONDS = 0.5  # the shortest time between two reads of the database for unknown tokens
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -43,7 +43,7 @@ def new_token(
     days: float | None = None,
     now: float | None = None,
 ) -> tuple[str, Token]:
-    """Make a token. Return its text, which is shown to the user once, and the record that is stored.
+    """Make a token. Return the token as a string, which the user sees only once, and the record to store.
 
     The secret is 256 random bits, so a plain SHA-256 is the right hash. Nobody can guess such a secret, and a slow hash
     would only make every request slow.
@@ -79,9 +79,9 @@ def _digest(secret: str) -> bytes:
 class Authorizer:
     """Checks the headers of requests against the tokens.
 
-    The tokens are in memory and are read from the database every few seconds. With `open_at_first`, no token is
-    required until the first one exists. With `always_open`, no token is ever required. `rate` is the number of requests
-    per second that a token allows, 0 for no limit.
+    The tokens are kept in memory and are read again from the database every few seconds. With `open_at_first`, no token
+    is required until the first one exists. With `always_open`, no token is ever required. `rate` is the number of
+    requests per second that each token allows, or 0 for no limit.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Authorizer:
         self._load, self._clock = load, clock
         self._open_at_first, self._always_open = open_at_first, always_open
         self._tokens: dict[str, Token] = {}
-        self._buckets: dict[str, tuple[float, float]] = {}  # per token: the requests left, and the time of that number
+        self._buckets: dict[str, tuple[float, float]] = {}  # per token: requests left, and when they were counted
         self._rate = rate
         self._looked_up = -float("inf")  # when the database was last read for an unknown token
         self._reading = asyncio.Lock()
@@ -183,7 +183,7 @@ class Authorizer:
     def _check_origin(headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Refuse requests of web pages from other sites, which may be open in a browser on this machine.
 
-        A request of such a page has another Origin, or after DNS rebinding a Host that is not a name of this machine.
+        A request of such a page has another Origin, or, after DNS rebinding, a Host that is not a name of this machine.
         """
         host = origin = b""
         for name, value in headers:

@@ -128,8 +128,9 @@ _DECISION_PATHS = {
     "/v1/streams/{name}/rewards": _post(
         "Reward",
         "Send the reward of a decision. Rewards may be sent at any time and in any order. Sending the same value again "
-        "changes nothing, but another value is a conflict. A reward after the reward wait is late. It is recorded, and "
-        "with late_rewards 'fold' the agent also learns from it, instead of the default reward if there was one. "
+        "changes nothing, but a different value is a conflict. A reward that arrives after the reward wait is late. A "
+        "late reward is recorded. With late_rewards 'fold' the agent also learns from it, and it replaces the default "
+        "reward. "
         "The token needs the scope decide.",
         ref(RewardRequest),
         ref(RewardReply),
@@ -137,16 +138,16 @@ _DECISION_PATHS = {
     ),
     "/v1/streams/{name}/decisions/batch": _post(
         "Decide many",
-        "Make several decisions, in order. Each has its own result. If one is refused, the others are still made. "
-        "The token needs the scope decide.",
+        "Make several decisions, in order. The reply has a result or an error for each of them, and an error does not "
+        "affect the other decisions. The token needs the scope decide.",
         _batch("decisions", DecisionRequest),
         _results(DecisionReply),
         {"decisions": [_DECISION_EXAMPLE, {"observation": [None, 1.2], "available": ["b"], "key": "order-1234"}]},
     ),
     "/v1/streams/{name}/rewards/batch": _post(
         "Reward many",
-        "Send several rewards, in order. Each has its own result. If one is refused, the others are still recorded. "
-        "The token needs the scope decide.",
+        "Send several rewards, in order. The reply has a result or an error for each of them, and an error does not "
+        "affect the other rewards. The token needs the scope decide.",
         _batch("rewards", RewardRequest),
         _results(RewardReply),
         {"rewards": [_REWARD_EXAMPLE]},
@@ -164,14 +165,14 @@ _DASHBOARD_PATHS = {
     ),
     "/v1/streams/{name}/series": _get(
         "Series",
-        "Return the data of the dashboard's charts for the most recent decisions: rewards and the estimated value of "
-        "the uniform policy, the share of each arm, the estimated context, delays of rewards, open decisions and "
-        "latencies. The token needs the scope read.",
+        "Return the data of the dashboard's charts for the most recent decisions: rewards and the estimated mean "
+        "reward of the uniform policy, the share of each arm, the estimated context, delays of rewards, open decisions "
+        "and latencies. The token needs the scope read.",
         points="integer",
         coordinate="integer",
     ),
     "/v1/streams/{name}/health": _get(
-        "Health", "Return the health report of the agent about its model and arms. The token needs the scope read."
+        "Health", "Return the agent's health report on its model and arms. The token needs the scope read."
     ),
 }
 

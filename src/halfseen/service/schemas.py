@@ -34,7 +34,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     If a decision has no reward after `reward_wait` seconds, it gets `default_reward`. If `default_reward` is null, the
     decision expires without a reward. A reward that is sent later is recorded. With late_rewards="fold" the agent also
-    learns from it, and it replaces the default reward.
+    learns from this reward, which replaces the default reward.
     """
 
     name: str
@@ -42,7 +42,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     arms: int | list[str]
     agent: str = "adaptive"
     options: dict[str, Any] = field(default_factory=dict)
-    seed: int | None = None  # if None, it is drawn when the stream is created, and recorded
+    seed: int | None = None  # if None, a seed is drawn and recorded when the stream is created
     reward_wait: float | None = None  # seconds
     default_reward: float | None = None
     late_rewards: Literal["record", "fold"] = "record"
@@ -63,7 +63,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return None if self.reward_wait is None else int(min(self.reward_wait * 1e6, _MAX_MICROSECONDS))
 
     def check(self) -> None:
-        """Check the fields that the agent does not check when it is made. Raise InvalidInput if one is wrong."""
+        """Check the fields that the agent does not check when it is made. Raise InvalidInput if a field is wrong."""
         if not STREAM_NAME.fullmatch(self.name):
             raise invalid(
                 "name",
@@ -72,7 +72,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         names = self.features
         if names is not None and (not names or "" in names or len(set(names)) < len(names)):
-            raise invalid("observed", "a number of at least 1, or different, non-empty names", repr(self.observed))
+            raise invalid("observed", "a number of at least 1, or distinct, non-empty names", repr(self.observed))
         if self.reward_wait is not None and not 0 < self.reward_wait <= _MAX_REWARD_WAIT:
             expected = f"a number of seconds above 0 and at most {_MAX_REWARD_WAIT:g}, or null"
             raise invalid("reward_wait", expected, self.reward_wait)
@@ -106,7 +106,7 @@ class StreamView(Struct, frozen=True, kw_only=True):
 
 
 class StreamList(Struct):
-    """A page of streams, sorted by name. `after` is the parameter for the next page, null on the last page."""
+    """A page of streams, sorted by name. `after` is the query parameter of the next page, or null on the last page."""
 
     streams: list[StreamView]
     after: str | None
@@ -128,7 +128,7 @@ class DecisionReply(Struct, frozen=True):
     """A decision that is on disk.
 
     The lists have one entry per arm, in the order of the stream's `arms`. `expected` has the expected rewards, null
-    where there is no finite number. `repeated` says that the key was used before and this is the decision made then.
+    where there is no finite number. `repeated` is true if an earlier request with this key made the decision.
     """
 
     id: str
@@ -150,7 +150,7 @@ class RewardReply(Struct, frozen=True):
     """A reward that is on disk.
 
     `how` is "given" for a reward in time and "late" for a reward after the reward wait. `folded` says whether the agent
-    has learnt from the reward. `repeated` says that the same reward was recorded before.
+    has learnt from the reward. `repeated` says whether the same reward was recorded before.
     """
 
     decision: str
@@ -161,13 +161,13 @@ class RewardReply(Struct, frozen=True):
 
 
 class DecisionBatch(Struct, forbid_unknown_fields=True):
-    """Requests for decisions, which are made in order. If one is refused, the others are still made."""
+    """Requests for decisions, handled in order. A refused request does not affect the other requests."""
 
     decisions: list[msgspec.Raw]
 
 
 class RewardBatch(Struct, forbid_unknown_fields=True):
-    """Rewards, which are recorded in order. If one is refused, the others are still recorded."""
+    """Rewards, recorded in order. A refused reward does not affect the other rewards."""
 
     rewards: list[msgspec.Raw]
 
@@ -200,7 +200,7 @@ class ErrorReply(Struct):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of the service. Each can be set when the service is started. Requests that exceed one are refused."""
+    """The limits of the service. They can be set at its start. Requests that exceed a limit are refused."""
 
     body_bytes: int = 1_048_576  # bytes of a request, except for an import
     import_bytes: int = 1_073_741_824
@@ -224,13 +224,14 @@ class EngineSettings:
     """The settings of an engine."""
 
     queue_rows: int = 10_000  # rows that may wait in the queue; more are refused with 503
-    batch_rows: int = 2_000  # rows that share one commit at most
-    max_loaded_bytes: int = 1 << 30  # memory of the loaded streams; beyond it the least recently used are unloaded
-    snapshot_every: int = 5_000  # events between two snapshots of a stream, or half its open decisions if that is more
+    batch_rows: int = 2_000  # the most rows that share one commit
+    max_loaded_bytes: int = 1 << 30  # memory of the loaded streams; beyond it, streams not used recently are unloaded
+    # The number of events between two snapshots of a stream, unless half the number of its open decisions is larger.
+    snapshot_every: int = 5_000
     max_streams: int = 100_000
     identify: bool = True  # whether models are identified, in a separate process
     sweep_seconds: float = 1.0  # between searches for decisions whose reward wait has ended
-    lock_seconds: float = 10.0  # to wait for a database that others are writing to
+    lock_seconds: float = 10.0  # the longest wait for a database to which another process writes
     stall_seconds: float = 30.0  # after this time the requests of an unfinished batch get 503, as do new requests
 
 

@@ -214,7 +214,7 @@ class Workers(Multiprocess):
         for pid in self._pids - pids:  # including workers that were ended by a signal
             mark_process_dead(pid)
         self._pids = pids
-        self._start_failed = self.should_exit.is_set()  # the base class sets it for no other reason
+        self._start_failed = self.should_exit.is_set()  # set if the base class could not start a worker
         for old, new in zip(before, self.processes, strict=True):
             if new is not old:
                 _LOG.error(
@@ -224,7 +224,7 @@ class Workers(Multiprocess):
 
 @contextlib.contextmanager
 def _shared_metrics() -> Iterator[None]:
-    """Make new processes store their metrics in a shared folder, so that each can sum the metrics of all."""
+    """Make new processes store their metrics in a shared folder, so that each can sum those of all processes."""
     try:
         folder = tempfile.mkdtemp(prefix="halfseen-metrics-")
     except OSError as error:
@@ -248,6 +248,6 @@ def _exit_reason(code: int | None) -> str:
 
 
 def stopped_message(options: ServeOptions) -> str:
-    """Return the message to print after the end. It does not contain the URL, which may contain a password."""
+    """Return the message to print at the end. It does not contain the URL, which may contain a password."""
     database = "PostgreSQL" if _is_postgres(options.database) else os.path.abspath(options.database)
     return f"Stopped. All answered requests are recorded in {database}."

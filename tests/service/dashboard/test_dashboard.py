@@ -51,7 +51,7 @@ def create(service, name, **options):
 def play(service, name, rounds, *, unrewarded=0, seed=0):
     """Make decisions in batches, and reward all but the first `unrewarded` decisions of each batch.
 
-    The context rotates slowly in two dimensions. The first is observed, and the rewards depend on the second.
+    The context rotates slowly in two dimensions. One coordinate is observed, and rewards depend on the other one.
     """
     rng, engine = np.random.default_rng(seed), service.engine
     arms = service.call(engine.stream(name)).arms
@@ -161,7 +161,7 @@ def test_the_page_fits_the_screen_and_has_enough_contrast(service, open_page, tm
     assert browser_errors(page) == []
 
 
-# The lowest contrast between a text and its background, in HTML and in charts. WCAG requires at least 4.5.
+# The lowest contrast between text and its background, in HTML and in charts. WCAG requires at least 4.5.
 LOWEST_CONTRAST = """(() => {
   const channels = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
   const linear = (c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);

@@ -190,7 +190,7 @@ def test_the_estimates_equal_those_of_evaluate():
 
 
 def test_the_value_of_the_uniform_policy_is_estimated_from_propensities():
-    """The value is (1 + 0 − 2)/3 for any logged policy, within the intervals of all three estimators."""
+    """The intervals of all three estimators contain the true mean reward, (1 + 0 − 2)/3."""
     found = rewards_of(rewarded_rows(4000))
     truth = -1 / 3
     for line in (found.uniform.ips, found.uniform.snips, found.uniform.dr):
@@ -217,12 +217,12 @@ def test_a_note_says_that_some_arms_had_no_logged_probability():
     assert not found.uniform.told
     assert "33.3 % of its choices had propensity 0" in found.uniform.note
     assert found.uniform.uncovered == pytest.approx(1 / 3)
-    assert found.uniform.dr.value[-1] == pytest.approx(-1 / 3, abs=0.1)  # the expected rewards are right here
+    assert found.uniform.dr.value[-1] == pytest.approx(-1 / 3, abs=0.1)  # the expected rewards are correct in this test
     assert found.uniform.snips.value[-1] > 0.3  # far from the truth, so the estimate is not reliable
 
 
 def test_a_note_says_that_some_arms_had_a_very_small_probability():
-    """Their propensities are above the smallest that counts, but too small for the arms to be drawn."""
+    """The propensity of one arm is not small enough to count as 0, but the arm is hardly ever drawn."""
     found = rewards_of(rewarded_rows(3000, policy=(0.7 - 1e-5, 0.3, 1e-5)))
     assert found.uniform.uncovered == 0.0
     assert not found.uniform.told
@@ -278,7 +278,7 @@ def test_decisions_without_a_reward_are_counted_by_age():
     last = stream.events[-1].time
     found = series.waiting_decisions(list(stream.window().decisions.values()), stream.arms, last + 3 * SECOND)
     assert found.count == 28
-    assert found.counts == [0, 5, 23, 0, 0, 0, 0]  # ages 5 … 9 s, and 10 … 34 s except for two
+    assert found.counts == [0, 5, 23, 0, 0, 0, 0]  # ages 5 … 9 s, and 10 … 34 s without two decisions
     assert sum(found.counts) == found.count
     assert found.oldest == 34.0
     assert [one.id for one in found.decisions[:4]] == ["d1", "d2", "d3", "d6"]

@@ -131,6 +131,6 @@ def test_operations_are_refused_while_a_commit_stalls():
             assert (queue.rows_waiting, metrics.registry.get_sample_value("halfseen_stalls_total")) == (0, 1)
             await queue.close()
             running.cancel()
-        assert store.batches == [1, 1, 1]  # the stalled operation was run once, the queued one was not run
+        assert store.batches == [1, 1, 1]  # the stalled operation was run once, and the queued operation was not run
 
     asyncio.run(run())

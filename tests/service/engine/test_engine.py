@@ -197,7 +197,7 @@ async def test_concurrent_requests_share_commits_but_not_the_failure_of_a_stream
         return_exceptions=True,
     )
     assert [getattr(reply, "code", "ok") for reply in replies] == ["ok", "internal", "ok"]
-    await decide(engine, 1, name="two")  # the stream was loaded again, without the bug
+    await decide(engine, 1, name="two")  # the stream is loaded again, and now the bug is gone
     assert loaded_stream(engine, "two").version == before + 1
     for name in ("one", "two", "three"):
         assert_matches_journal(engine, database, name)

@@ -113,7 +113,7 @@ async def test_a_task_whose_process_dies_is_repeated_without_new_requests(engine
     monkeypatch.setattr(IdentificationProcess, "identify", identify)
     await engine.create_stream(spec(**ADAPTIVE))
     await play(engine, "one", 9)
-    await wait_until(lambda: loaded_stream(engine).model_seq > 0, seconds=50.0)  # less than a claim lasts
+    await wait_until(lambda: loaded_stream(engine).model_seq > 0, seconds=50.0)  # a claim lasts longer
     assert metric(engine, "identifications_failed_total") == 1
     assert died
 

@@ -114,7 +114,7 @@ async def test_many_overdue_decisions_expire_in_several_transactions(engine, dat
     clock[0] += MINUTE
     await decide(engine, 12)
     assert list(loaded_stream(engine).open_decisions)[:-1] == [one.id for one in made[5:]]
-    late, again = await engine.reward_all("one", [RewardRequest(made[11].id, 1.0)] * 2)  # it has not expired yet
+    late, again = await engine.reward_all("one", [RewardRequest(made[11].id, 1.0)] * 2)  # this one has not expired yet
     assert (late.how, late.folded) == ("late", options["late_rewards"] == "fold")
     assert again.repeated
     ended = [event for event in await engine.events("one") if event.kind in ("rewarded", "expired")]

@@ -115,7 +115,7 @@ async def test_requests_fail_soon_if_the_server_stalls(engine, url, server):
 @pytest.mark.usefixtures("short_timeout")
 @on_engine(lock_seconds=1.0)
 async def test_a_commit_that_stalls_is_done_once(engine, url, server, monkeypatch):
-    """The rows stay locked while the backend is suspended. When it continues, the decision is committed."""
+    """The rows stay locked while the backend is suspended. When the backend continues, the decision is committed."""
     await engine.create_stream(spec())
     await engine.create_stream(spec("two"))
     journal = engine._store._journal

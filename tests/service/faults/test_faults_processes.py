@@ -1,4 +1,4 @@
-"""Processes that are killed under load, share a stream or run out of disk space. Nothing acknowledged is lost."""
+"""Processes that are killed under load, share a stream or run out of disk space. No acknowledged request is lost."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def check(url: str, lines: list[list]) -> Counter:
 
 
 def run_uninterrupted(spec: StreamSpec, recorded: list[events.Event]):
-    """Give an agent the same observations and rewards without interruption, and check that it decides the same."""
+    """Give an agent the same observations and rewards without interruption. Its decisions must be the same."""
     agent = make_agent(spec)
     for event in recorded:
         content = event.content

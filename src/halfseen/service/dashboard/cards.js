@@ -37,7 +37,7 @@ export class ChartCard {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw?.());
   }
 
-  // Shows a text instead of the chart.
+  // Shows a message instead of the chart.
   showEmpty(text) {
     this.redraw = null;
     setText(this.empty, text);

@@ -44,7 +44,7 @@ function faint(colour, opacity) {
   return `rgba(${r}, ${g}, ${b}, ${opacity})`;
 }
 
-// plotly interprets some markup in texts, but names of arms and features are plain text.
+// plotly interprets some markup in labels, but names of arms and features are plain text.
 const escaped = (text) => text.replace(/[&<>]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[sign]);
 
 // A line with a band for its intervals.
@@ -69,7 +69,7 @@ export function barTrace(x, y, colour) {
   return { x, y, type: "bar", marker: { color: colour }, text: y.map((n) => (n ? String(n) : "")), textposition: "outside", cliponaxis: false };
 }
 
-// The range of the values after the first tenth of the points, whose intervals are too wide.
+// The range of the values without the first tenth of the points, where the intervals are too wide.
 export function rangeWithoutStart(lines) {
   const later = lines.flatMap((line) => line.slice(Math.floor(line.length / 10))).filter((value) => value !== null);
   if (lines[0].length < 10 || later.length === 0) return undefined;

@@ -18,8 +18,9 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 class ContextFilter:
     """A filter for the coordinates of the context.
 
-    `filter` takes observations (n, k) and the index of one of the `coordinates`, and returns its means (n,) and
-    standard deviations (n,). It is None if the agent has no Gaussian belief. Then `why` gives the reason.
+    `filter` takes observations (n, k) and the index of one of the `coordinates`, and returns the means (n,) and
+    standard deviations (n,) of this coordinate. If the agent has no Gaussian belief, `filter` is None and `why` gives
+    the reason.
     """
 
     coordinates: tuple[str, ...] = ()
@@ -39,7 +40,7 @@ def context_filter(agent: Agent, features: Sequence[str] | None) -> ContextFilte
             left = facts.get("rounds to the next", "some")
             return ContextFilter(why=f"There is no model yet. The agent will identify one after {left} more decisions.")
         if estimator.uses_raw_observation[0]:
-            why = "The agent uses the raw observation, because so far filtering does not improve its predictions."
+            why = "The agent uses the raw observation, because filtering does not yet improve its predictions."
             return ContextFilter(why=why)
         subject = agent.subject()
         model = None if subject is None else subject.model

@@ -10,7 +10,7 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Sets a text only if it differs, so that screen readers and selections are not disturbed.
+// Changes the text of an element only if it differs, so that screen readers and selections are not disturbed.
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -45,7 +45,7 @@ export function dateTime(seconds) {
   return new Date(1000 * seconds).toLocaleString([], { dateStyle: "short", timeStyle: "medium" });
 }
 
-// Fills a table. Each row is a list of texts, and the first one is the heading of the row.
+// Fills a table. Each row is a list of strings, and the first string is the heading of the row.
 export function fillTable(table, headings, rows) {
   const heading = (text, at) => make("th", { scope: "col", class: at > 0 ? "number" : null }, text);
   const line = (cells) =>

@@ -41,7 +41,7 @@ class StreamSummary(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True):
-    """A page of streams, sorted by name. `after` is the parameter for the next page, null on the last page."""
+    """A page of streams, sorted by name. `after` is the query parameter of the next page, or null on the last page."""
 
     now: float
     streams: list[StreamSummary]
@@ -138,7 +138,7 @@ class DashboardQueries:
             return cached.health
 
     async def overview(self, after: str, limit: int, only: list[str] | None) -> Overview:
-        """Return a page of the streams. `only` lists the streams of the token if it is not for all streams."""
+        """Return a page of the streams. If the token is limited to some streams, `only` lists them."""
         if only is None:
             views = await self._engine.streams(after=after, limit=limit)
         else:
@@ -173,7 +173,7 @@ class DashboardQueries:
 
     @asynccontextmanager
     async def _locked(self, name: str) -> AsyncIterator[_CachedStream]:
-        """Give one request at a time access to the cached stream. After an error the stream is removed."""
+        """Give one request at a time access to a cached stream. An error removes the stream from the cache."""
         cached = self._cached.setdefault(name, _CachedStream())
         self._cached.move_to_end(name)
         while len(self._cached) > MAX_CACHED:

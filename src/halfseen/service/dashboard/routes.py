@@ -38,7 +38,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 def dashboard_routes(engine: Engine, guard: ReadGuard) -> list[Route]:
-    """Return the routes. The application must handle ServiceError. Only the queries check tokens, the files do not."""
+    """Return the routes. The application must handle ServiceError. Tokens are checked for queries, not for files."""
     queries = DashboardQueries(engine)
 
     async def overview(request: Request) -> Response:
@@ -130,5 +130,5 @@ def _digest(path: Path) -> str:
 
 @lru_cache(1)
 def _compressed(path: Path) -> bytes:
-    """Compress a file of 5 MB, which is large for a phone."""
+    """Compress plotly.js, because its 5 MB take long to download on a phone."""
     return gzip.compress(_content(path), 6, mtime=0)

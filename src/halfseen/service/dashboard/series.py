@@ -32,7 +32,7 @@ _AGES = ((1, "under 1 s"), (10, "1–10 s"), (60, "10–60 s"), (600, "1–10 mi
 _OLDEST = "over 24 h"
 _MICROSECONDS = 1e6  # per second
 _WARM_UP = 500  # rounds that are filtered before the first round that is drawn
-_MAX_COVARIANCES = 4_000_000  # numbers in all covariances of a filter; with a large context fewer rounds are filtered
+_MAX_COVARIANCES = 4_000_000  # entries in all covariances; the larger the context, the fewer rounds are filtered
 
 Numbers = list[float | None]  # null where there is no number
 
@@ -46,19 +46,19 @@ class IntervalSeries(Struct, frozen=True):
 
 
 class UniformPolicySeries(Struct, frozen=True):
-    """The estimated value of the uniform policy, by inverse propensity scoring and other estimators."""
+    """The estimated mean reward of the uniform policy, by inverse propensity scoring and other estimators."""
 
     ips: IntervalSeries = IntervalSeries()
     snips: IntervalSeries = IntervalSeries()
     dr: IntervalSeries = IntervalSeries()  # with the agent's expected rewards as the reward model
-    uncovered: float | None = None  # share of the uniform policy's choices that had no logged probability
+    uncovered: float | None = None  # share of the uniform policy's choices with propensity 0 in the log
     effective: float = 0.0  # effective sample size
     told: bool = False  # whether the estimates are reliable
     note: str | None = None  # why the estimates are not reliable
 
 
 class RewardSeries(Struct, frozen=True):
-    """Mean rewards from the first decision of the window to `round`, and `recent` means over `span` decisions."""
+    """Mean rewards up to `round`: `mean` since the start of the window, `recent` over the last `span` decisions."""
 
     round: list[int]
     time: list[float]  # seconds since 1970
@@ -252,7 +252,7 @@ def context_series(
 ) -> ContextSeries:
     """Estimate a coordinate of the context in the last `points` decisions.
 
-    The context changes too quickly to leave out decisions in between. The filter starts earlier, so that it has
+    All of these decisions are drawn, because the context changes quickly. The filter starts earlier, so that it has
     converged at the first decision that is drawn.
     """
     if context.filter is None or not decisions:

@@ -17,7 +17,7 @@ export function streamPage(name) {
   const rewards = new ChartCard("Rewards", "Mean of all rewards so far, compared with the estimated mean reward of choosing arms uniformly at random. Bands are 95 % intervals.", { wide: true });
   const arms = new ChartCard("Share of each arm", "How often each arm was chosen.");
   const context = new ChartCard("Estimated context", "The context at the most recent decisions, as the current model estimates it from the observations. The band is a 95 % interval, the dots are the observations.", { choice });
-  const waiting = new ChartCard("Waiting for rewards", "The decisions shown that have no reward yet, by age.");
+  const waiting = new ChartCard("Waiting for rewards", "Decisions in these charts that have no reward yet, by age.");
   const latency = new ChartCard("Latency", "Time from a request to its commit, for all streams of the worker that answers this page, since the page was opened.");
   const health = new HealthCard();
   const cards = make("div", { class: "cards" }, [rewards, arms, context, waiting, latency, health].map((card) => card.element));
@@ -172,7 +172,7 @@ function showContext(card, choice, select, series) {
 function showWaiting(card, series, shown, delays) {
   if (!shown.decisions) return card.showEmpty("There are no decisions yet.");
   const delay = delays.p50.length ? ` The median delay of a reward is ${duration(delays.p50.at(-1))}, the 90th percentile ${duration(delays.p90.at(-1))}.` : "";
-  setText(card.about, `The decisions shown that have no reward yet, by age.${delay}`);
+  setText(card.about, `Decisions in these charts that have no reward yet, by age.${delay}`);
   if (!series.count) return card.showEmpty("Every decision shown has a reward or has expired.");
   return card.show({
     summary: `${count(series.count)} without a reward, the oldest for ${duration(series.oldest)}`,

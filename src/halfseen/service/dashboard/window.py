@@ -15,12 +15,12 @@ from halfseen.kernels.random import Floats
 from halfseen.service.schemas import Arm, StreamView
 
 MAX_DECISIONS = 5_000  # per stream
-_MAX_NUMBERS = 1_000_000  # in all events of the first read; long events are read in smaller number
+_MAX_NUMBERS = 1_000_000  # in all events of the first read; the longer the events, the fewer are read
 _MIN_EVENTS = 200
 
 
 def max_events(view: StreamView) -> int:
-    """Return the maximum number of recent events of a stream that are read."""
+    """Return how many of the most recent events of a stream may be read."""
     observed = view.spec.observed if isinstance(view.spec.observed, int) else len(view.spec.observed)
     numbers = observed + 2 * len(view.arms) + 1
     return max(_MIN_EVENTS, min(2 * MAX_DECISIONS, _MAX_NUMBERS // numbers))
@@ -28,7 +28,7 @@ def max_events(view: StreamView) -> int:
 
 @dataclass(eq=False, slots=True)
 class WindowDecision:
-    """A decision and its outcome. Arms are numbered in the order of the stream; K is their number at that time."""
+    """A decision and its outcome. Arms are numbered as in the stream; K is the number of arms at that time."""
 
     id: str
     round: int

@@ -19,7 +19,7 @@ from halfseen.service.metrics import Metrics
 from halfseen.service.schemas import EngineSettings
 
 _LOG = logging.getLogger("halfseen.service")
-_LONGEST_WAIT = 0.02  # seconds to wait for more operations
+_LONGEST_WAIT = 0.02  # the longest wait for more operations, in seconds
 _IDLE_TURNS = 3  # iterations of the event loop without new operations, after which the wait ends
 
 
@@ -37,12 +37,13 @@ class CommitQueue:
         self.closing = False
         self.available = True  # whether the database answered last time
         self._unavailable_since = 0.0
-        self.stalled = False  # whether the current batch takes too long: a slow database or disk, or much to fold
-        self.refit_wanted = asyncio.Event()  # set when a stream needs a model, and once earlier to start the process
+        self.stalled = False  # whether the current batch takes too long, for example because the disk is slow
+        # Set when a stream needs a model, and once before that to start the identification process.
+        self.refit_wanted = asyncio.Event()
         self._identification_announced = False
 
     def submit(self, operation: Operation) -> asyncio.Future[list[Any]]:
-        """Queue an operation. Its future has a reply or an error per row. Raise an error if the queue is full."""
+        """Queue an operation. Its future gets a reply or an error per row. Raise an error if the queue is full."""
         if self.closing:
             raise refusal("unavailable", "The service is shutting down. Try again later.")
         if self.stalled:
@@ -159,7 +160,7 @@ class CommitQueue:
     def convert_and_mark_unavailable(self, error: Exception) -> ServiceError:
         """Convert an error of a whole batch, or of other work on the database, to an error for callers.
 
-        If the error says that the database is unavailable, note that.
+        If the error says that the database is unavailable, mark the database as unavailable.
         """
         if isinstance(error, JournalUnavailable):
             self._mark_unavailable(str(error))

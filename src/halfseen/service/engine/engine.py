@@ -112,7 +112,7 @@ class Engine:
         return await self._change(name, StreamTransaction.retire)
 
     async def add_arm(self, name: str, arm: Arm | None = None) -> StreamView:
-        """Add an arm with a new name, or the next number if arms are numbers. Adding an arm twice changes nothing."""
+        """Add an arm with a new name, or with the next number if arms are numbers. Adding it twice changes nothing."""
         return await self._change(name, partial(StreamTransaction.add_arm, arm=arm))
 
     async def retire_arm(self, name: str, arm: Arm) -> StreamView:
@@ -233,13 +233,13 @@ class Engine:
                     self._queue.mark_available()
                 overdue = await self._on_store_thread(self._store.overdue)
                 for start in range(0, len(overdue), _SWEEP_STREAMS):
-                    # Every transaction expires overdue decisions. These operations have no other effect.
+                    # Every transaction expires overdue decisions, so an operation that changes nothing is enough.
                     sweeps = [
                         self._queue.submit(Operation.single(name, StreamTransaction.has_overdue, _future(), size=0))
                         for name in overdue[start : start + _SWEEP_STREAMS]
                     ]
                     for result in await asyncio.gather(*sweeps, return_exceptions=True):
-                        if isinstance(result, Exception):  # an error of one stream does not affect the others
+                        if isinstance(result, Exception):  # an error of one stream does not affect other streams
                             self._report("sweep", result)
                         more = more or result == [True]
                 for name in await self._on_store_thread(self._store.snapshots_due):
@@ -298,7 +298,7 @@ class Engine:
         return await self._convert_errors(loop.run_in_executor(self._reader_thread, act, self._reader))
 
     async def _on_own_connection(self, act: Callable[[Journal], T]) -> T:
-        """Run something that takes long on a separate connection."""
+        """Run a long task on a separate connection to the database."""
 
         def run() -> T:
             with contextlib.closing(self._reader.new_connection()) as journal:

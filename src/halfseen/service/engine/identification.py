@@ -27,7 +27,7 @@ class IdentificationProcess:
         self._closed = False
 
     def identify(self, agent: bytes) -> bytes | None:
-        """Return the model of an agent as bytes, empty if no model was identified, None if the process died."""
+        """Return the model of an agent as bytes, empty bytes if it has none, or None if the process died."""
         try:
             process = self._ensure_running()
             assert process.stdin is not None

@@ -36,7 +36,7 @@ class OpenDecision(NamedTuple):
     """A decision that has no reward yet."""
 
     round: int
-    waiting_since: int  # microseconds since 1970; never earlier than that of the previous open decision
+    waiting_since: int  # microseconds since 1970; never decreases from one open decision to the next
 
 
 def make_agent(spec: StreamSpec) -> Agent:
@@ -109,7 +109,7 @@ class LoadedStream:
 
     @property
     def arms(self) -> list[tuple[Arm, bool]]:
-        """The arms of the stream, each with whether it is active."""
+        """Pairs of an arm of the stream and whether the arm is active."""
         return [(arm, bool(active)) for arm, active in zip(self.agent.arms, self.agent.policy.active[0], strict=True)]
 
     def fold(self, next_events: Iterable[Event]) -> None:
@@ -181,7 +181,7 @@ class LoadedStream:
             self.retired = True
 
     def _set_clock_back(self, clock: int) -> None:
-        """After the clock was set back, let decisions made while it was ahead wait from the new time on."""
+        """Let decisions that were made while the clock was ahead wait from the new time on."""
         for decision_id in reversed(self.open_decisions):
             if self.open_decisions[decision_id].waiting_since <= clock:
                 break
@@ -194,7 +194,7 @@ class LoadedStream:
 
     @property
     def next_expiry(self) -> int:
-        """The time in microseconds when the oldest open decision expires, 0 if no decision will expire."""
+        """The time in microseconds when the oldest open decision expires, or 0 if none will expire."""
         wait = self.spec.reward_wait_us
         if wait is None or not self.open_decisions:
             return 0

@@ -1,4 +1,4 @@
-"""The streams in memory and their journal. Only one thread uses both."""
+"""The streams in memory and their journal. Only one thread uses them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLAIM = 60_000_000  # microseconds that a process has to identify a model befor
 _CLAIM_CHECK = 5_000_000  # microseconds between two checks of a claim by another process
 _MAX_OVERDUE = 2_000  # streams that one sweep handles
 _MAX_EXPIRED = 2_000  # decisions that one transaction expires, so that other requests do not wait too long
-_MIN_SNAPSHOT_EVENTS = 50  # since the last snapshot; folding fewer events is as fast as writing a snapshot
+_MIN_SNAPSHOT_EVENTS = 50  # since the last snapshot; folding fewer events takes no longer than saving
 
 
 class IdentificationTask(NamedTuple):
@@ -39,7 +39,7 @@ class IdentificationTask(NamedTuple):
 
 
 class StreamStore:
-    """The streams in memory. `loaded` has them by name, the least recently used first."""
+    """The streams in memory. `loaded` maps names to streams, the least recently used stream first."""
 
     def __init__(self, journal: Journal, settings: EngineSettings, metrics: Metrics) -> None:
         self._journal, self._settings, self._metrics = journal, settings, metrics
@@ -48,7 +48,7 @@ class StreamStore:
         self._sizes: dict[str, int] = {}
         self.refit_due: OrderedDict[str, None] = OrderedDict()  # names of streams whose agents need a model
         self.has_refitting_stream = False  # whether a stream was loaded whose agent refits its model
-        self._claimed_until: dict[str, int] = {}  # when to check again streams that another process has claimed
+        self._claimed_until: dict[str, int] = {}  # when to check the claims of other processes again
         self._expirations_left = 0  # how many decisions the current transaction may still expire
         self._reported: set[str] = set()  # streams whose failed snapshots have been logged
 
@@ -143,7 +143,7 @@ class StreamStore:
     # ------------------------------------------------------------------ streams in memory
 
     def _up_to_date(self, row: StreamRow) -> LoadedStream:
-        """Return the stream after all its events, loading it first if necessary."""
+        """Return the stream in its latest state, loading it first if necessary."""
         stream = self.loaded.get(row.name) or self._load(row)
         if stream.version != row.version:
             if stream.version > row.version:  # the database was restored from a backup
@@ -173,7 +173,7 @@ class StreamStore:
         return LoadedStream(spec)
 
     def _find(self, name: str) -> tuple[StreamRow, LoadedStream]:
-        """Return a stream after all its events. The caller must not change it."""
+        """Return a stream in its latest state. The caller must not change the stream."""
         row = find_row(self._journal, name)
         try:
             stream = self._up_to_date(row)
@@ -197,7 +197,7 @@ class StreamStore:
             self.nbytes -= self._sizes.pop(name)
 
     def _evict(self) -> None:
-        """Unload the least recently used streams until the others fit into memory.
+        """Unload the least recently used streams until the remaining streams fit into memory.
 
         This never raises an error, because the requests that wait for a reply have been committed.
         """
@@ -248,7 +248,7 @@ class StreamStore:
                 return
 
     def _try_snapshot(self, name: str) -> bool:
-        """Save a snapshot, or log the error. Return False if the database is unavailable, so that it may work later."""
+        """Save a snapshot, or log the error. Return False if the database is unavailable."""
         try:
             row, stream = self._find(name)
             self.save_snapshot(name, row.id, stream.version, compress_snapshot(stream.to_bytes()))

@@ -50,7 +50,7 @@ class DecisionOutcome(NamedTuple):
 
 
 class UnrecordedDecision:
-    """A decision without propensities, which are computed for many decisions at once when these are recorded."""
+    """A decision that is made but not recorded. Recording computes the propensities of many decisions at once."""
 
     __slots__ = ("decision", "observation", "reply", "request")
     reply: DecisionReply
@@ -64,7 +64,7 @@ class StreamTransaction:
 
     The events are collected in `new_events` and must be on disk before any reply is sent. A refused request changes
     nothing. After any other exception the stream in memory must be discarded. At most `max_expired` overdue decisions
-    are expired, and the others in a later transaction.
+    are expired. A later transaction expires the rest.
     """
 
     def __init__(self, row: StreamRow, stream: LoadedStream, journal: Journal, now: int, max_expired: int) -> None:
@@ -72,7 +72,7 @@ class StreamTransaction:
         self.now = max(now, stream.time)  # times in the journal never decrease, even if the clock was set back
         self._recorded_clock = now if self.now - now > _CLOCK_TOLERANCE else None
         self.new_events: list[Event] = []
-        self.changed = False  # whether there is anything to write, which `finish` determines
+        self.changed = False  # whether there is anything to write; `finish` sets it
         self._by_key: dict[str, tuple[str, events.Decided]] = {}
         self._outcomes: dict[str, DecisionOutcome] = {}
         self._looked_up: set[str] = set()
@@ -221,7 +221,7 @@ class StreamTransaction:
     # ------------------------------------------------------------------ rewards
 
     def reward(self, request: RewardRequest) -> RewardReply:
-        """Record a reward. Sending the same reward again changes nothing, but another value is a conflict."""
+        """Record a reward. Sending the same reward again changes nothing, but a different value is a conflict."""
         decision_id = request.decision
         if type(request.value) not in (int, float) or not abs(request.value) <= LIMIT:
             raise refusal("invalid", f"value: expected a number within ±{LIMIT:g}, got {request.value!r}")
@@ -252,7 +252,7 @@ class StreamTransaction:
         return RewardReply(decision_id, value, how, fold)
 
     def has_overdue(self) -> bool:
-        """Return whether overdue decisions are left that this transaction has not expired."""
+        """Return whether overdue decisions are left for another transaction."""
         return any(self._is_overdue(one) for one in islice(self.stream.open_decisions.values(), 1))
 
     def _expire_overdue(self, maximum: int) -> int:
@@ -289,7 +289,7 @@ class StreamTransaction:
         self._check_not_retired()
         numbered = isinstance(agent.arms[0], int)
         if numbered and arm is not None and arm != len(agent.arms):
-            raise refusal("invalid", f"arm: expected {len(agent.arms)}, the next number, or null, got {arm!r}")
+            raise refusal("invalid", f"arm: expected {len(agent.arms)} (the next number) or null, got {arm!r}")
         name = None if numbered else arm
         if name is not None and not isinstance(name, str):
             raise refusal("invalid", f"arm: expected a name, because the other arms have names, got {arm!r}")
@@ -327,7 +327,7 @@ class StreamTransaction:
 
 
 def _is_valid_key(key: str) -> bool:
-    """Return whether databases can store and find the key. They cannot if it has NUL characters or lone surrogates."""
+    """Return whether databases can store and find the key. A key must not have NUL characters or lone surrogates."""
     return 0 < len(key) <= MAX_KEY_LENGTH and key.isprintable()
 
 

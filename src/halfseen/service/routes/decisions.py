@@ -1,4 +1,4 @@
-"""The routes for decisions and rewards. They are plain ASGI, because a framework would take most of the time."""
+"""The routes for decisions and rewards. They are plain ASGI, because a framework would slow them down."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def decision_app(engine: Engine, authorizer: Authorizer, limits: Limits, other_r
         except Exception:
             _LOG.exception("A request to %s failed.", route)  # with the traceback, but without data of the request
             error = internal_error()
-        # Count before the reply is sent, so that a client that has the reply finds it counted by every worker.
+        # Count before the reply is sent, so that a client that has the reply also finds it in the metrics.
         metrics.requests(route, 200 if error is None else error.status).inc()
         metrics.request_seconds(route).observe(perf_counter() - began)
         if error is None:

@@ -64,7 +64,7 @@ def journal_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> AP
 
     @router.post("/v1/journal", status_code=201, responses=error_responses(), openapi_extra=_BODY)
     async def import_journal(request: Request) -> Response:
-        """Import an exported file. Either all of its streams are added or none. Their names must be new here."""
+        """Import an exported file. Add either all of its streams or none. Their names must be new to this service."""
         await authorizer.authorize(request.scope["headers"], "admin", ALL_STREAMS)
         with tempfile.TemporaryDirectory() as folder:
             path = await _save_body(request, Path(folder), limits.import_bytes)

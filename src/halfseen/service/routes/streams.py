@@ -36,7 +36,7 @@ def requires(
 ) -> Callable[[Request], Awaitable[Token | None]]:
     """Return a FastAPI dependency that checks the token of a request and returns it.
 
-    The token must have `scope`, for `stream` or else for the stream in the path.
+    The token must have the scope `scope` for `stream`, or for the stream in the path if `stream` is None.
     """
 
     async def authorize(request: Request) -> Token | None:
@@ -57,8 +57,8 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
         openapi_extra=request_body(ref(StreamSpec), EXAMPLE_STREAM),
     )
     async def create_stream(request: Request) -> Response:
-        """Create a stream. Repeating the request changes nothing. It is a conflict if the name belongs to a stream with
-        another specification, or to a retired stream."""
+        """Create a stream. Repeating the request changes nothing. The request is a conflict if the name belongs to a
+        stream with another specification, or to a retired stream."""
         headers = request.scope["headers"]
         await authorizer.authorize(headers, "admin")
         spec = parse(decode_spec, await read_body(request.scope, request.receive, limits.body_bytes))
@@ -98,7 +98,7 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
         dependencies=[admin],
     )
     async def add_arm(name: str, request: Request) -> Response:
-        """Add an arm with a new name, or with null if the arms of the stream are numbers."""
+        """Add an arm. Send a new name, or null if the arms of the stream are numbers."""
         arm = parse(decode_arm, await read_body(request.scope, request.receive, limits.body_bytes)).arm
         if arm is not None:
             _check_name("arm", arm)
@@ -115,7 +115,7 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
 
     @router.post("/v1/streams/{name}/snapshot", responses=error_responses(), dependencies=[admin], status_code=204)
     async def snapshot(name: str) -> Response:
-        """Save the current state of a stream, so that loading it later does not have to replay its events up to now."""
+        """Save the current state of a stream, so that loading it later need not replay its earlier events."""
         await engine.snapshot(name)
         return Response(status_code=204)
 
@@ -138,5 +138,5 @@ def _check_name(argument: str, name: str) -> None:
 
 
 def _find_arm(text: str, view: StreamView) -> Arm:
-    """Return the arm in a path, where a numbered arm is text too."""
+    """Return the arm that a path names. In a path, the number of an arm is a string."""
     return next((arm for arm in view.arms if str(arm) == text), text)
