@@ -1,9 +1,9 @@
 """EM for the linear-Gaussian model: microseconds per time step and iteration.
 
-The flops of a step and iteration assume steady covariances. They are the flops of the filter with its likelihood, of
-the smoother x + J(x' − x⁻), where x⁻ = Dx comes from the filter, and of the sums of x'x'ᵀ (one triangle) and x'xᵀ.
-Σ xxᵀ differs from Σ x'x'ᵀ only in its first and last terms. The M-step and the first rounds, in which the covariances
-are not steady yet, are not counted.
+Flops are counted per step and iteration, with covariances that have converged. They are the flops of the filter with
+its likelihood, of the smoother x + J(x' − x⁻), where x⁻ = Dx comes from the filter, and of the sums of x'x'ᵀ (one
+triangle) and x'xᵀ. The sum of xxᵀ needs no flops of its own, because it differs from the sum of x'x'ᵀ only in its first
+and last terms. The M-step, and the first rounds before the covariances have converged, are not counted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def flops(d: int, k: int) -> int:
 
 
 def job(length: int, quick: bool = False) -> Job:
-    """Return the job for a series. In a longer series, the rounds with unsteady covariances matter less."""
+    """Return the job for a series. In a longer series, the rounds before the covariances have converged matter less."""
     model, ys = orbit(length)
     D, Q, R, m0, P0 = model.arrays()
     D = 0.9 * D  # so that EM has something to improve

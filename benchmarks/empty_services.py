@@ -40,7 +40,7 @@ def fastapi_empty() -> Any:
 
 
 def litestar_empty() -> Any:
-    """Litestar's own way: msgspec in, msgspec out."""
+    """Return an application with the usual Litestar endpoint, which uses msgspec for input and output."""
     from litestar import Litestar, post
 
     @post("/v1/streams/{name:str}/decisions", status_code=200)

@@ -28,7 +28,7 @@ NOISE = 0.5
 
 @dataclass(frozen=True)
 class World:
-    """A world with two observed features and three arms. Rewards are linear in the features unless `curved`."""
+    """A world with two observed features and three arms. Rewards are linear in them unless `curved` is set."""
 
     rho: float = 0.0
     curved: bool = False
@@ -65,7 +65,7 @@ class World:
         }
 
     def truth(self, policy: Callable[[Floats], Floats] | None = None) -> float:
-        """Return the mean reward per round of a policy, by default the target, by Gauss-Hermite quadrature."""
+        """Return the mean reward per round of a policy (by default, the target policy) by Gauss-Hermite quadrature."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(60)
         grid = np.array([[a, b] for a in nodes for b in nodes])
         mass = np.outer(weights, weights).ravel() / (2.0 * np.pi)

@@ -1,6 +1,6 @@
 """Thousands of streams: decide + learn of a `Fleet`, of single agents in a loop, and of NumPy on the whole batch.
 
-`python -m benchmarks.fleet` also prints rounds per second, and the memory of a stream of every agent.
+`python -m benchmarks.fleet` also prints rounds per second and, for every agent, the memory of one stream.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class InNumpy:
 def _contender(name: str, kind: Callable[[str, int], Any], agent: str, streams: int, note: str = "") -> Contender:
     """Return a contender whose `work` is one round of all streams after a warm-up, in processor time.
 
-    The result that is compared is the arms of a few streams from the first round on.
+    Contenders are compared by the arms that a few streams play from the first round on.
     """
     rng, k = np.random.default_rng(1), observed_features(agent)
     rounds = [(rng.normal(size=(streams, k)), rng.normal(size=streams)) for _ in range(2)]
@@ -229,7 +229,7 @@ def rounds_of_subsets(agent: str = "kf-ts") -> Table:
 
 
 def moving_streams(agent: str = "kf-ts", rounds: int = 100) -> Table:
-    """Return the milliseconds to take a stream out of a fleet, save it, load it, add it to a fleet, and fold rounds."""
+    """Return the milliseconds of each step: take a stream out of a fleet, save, load and add it, and fold rounds."""
     source, target, rng = InFleet(agent, 10), InFleet(agent, 10).fleet, np.random.default_rng(0)
     for _ in range(rounds):
         source.round(rng.normal(size=(10, OBSERVED)), rng.normal(size=10))

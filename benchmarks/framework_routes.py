@@ -52,7 +52,10 @@ def refused(request: LitestarRequest[Any, Any, Any], error: ServiceError) -> Lit
 
 
 def check_token(authorizer: Authorizer) -> Callable[[LitestarRequest[Any, Any, Any]], Awaitable[None]]:
-    """A hook that Litestar calls before a route. A guard would be slower: Litestar copies the route for every call."""
+    """Return a hook that Litestar calls before a route.
+
+    A Litestar guard would be slower, because Litestar copies the route every time it calls a guard.
+    """
 
     async def authorize(request: LitestarRequest[Any, Any, Any]) -> None:
         await authorizer.authorize(request.scope["headers"], "decide", request.scope["path_params"]["name"])
@@ -61,7 +64,7 @@ def check_token(authorizer: Authorizer) -> Callable[[LitestarRequest[Any, Any, A
 
 
 def litestar(engine: Engine, authorizer: Authorizer, limits: Limits) -> ASGIApp:
-    """Routes as in the documentation of Litestar: one struct in, another one out."""
+    """Routes as in the documentation of Litestar: the request is one struct, and the reply is another."""
     options: dict[str, Any] = {
         "status_code": 200,
         "response_headers": NO_STORE,
@@ -92,7 +95,7 @@ class RewardBody(MsgspecDTO[RewardRequest]):
 
 
 class JsonReply:
-    """A reply that Litestar sends without looking at it."""
+    """A reply that Litestar sends without processing it."""
 
     def __init__(self, value: object) -> None:
         self._body = encode(value)

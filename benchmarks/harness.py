@@ -1,7 +1,8 @@
-"""Measures the contenders of a job. They must agree on the result, run in turn, and are judged by their best run.
+"""Measures the contenders of a job. They must agree on the result. They run in turn, and the best run of each counts.
 
-Times are the processor time of this process in all its threads. They exclude other processes, and a second thread does
-not shorten them. Every run takes at least SHORTEST seconds, because shorter runs mostly measure cold caches.
+Times are the processor time of this process in all its threads. They exclude the time of other processes, and the use
+of a second thread does not shorten them. Every run takes at least SHORTEST seconds, because shorter runs
+mostly measure cold caches.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from halfseen.errors import HalfseenError
 
 REPEATS, QUICK_REPEATS = 7, 2
-SHORTEST = 0.03  # least seconds of a run. Shorter work is repeated within the run.
+SHORTEST = 0.03  # the shortest run in seconds. Shorter work is repeated within the run.
 
 OnStep = Callable[[str, float], None]  # called with a description of the step and the finished share of the job
 
@@ -40,14 +41,14 @@ class Contender:
     seconds: Callable[[Any], float] | None = None  # maps the return value of `work` to its time. None: processor time.
     differs: str = ""  # how its computation differs from the first contender's, if it does
     check: Callable[[Any], None] | None = None  # checks the result, instead of a comparison with the first contender
-    at_least: float | None = None  # the aim for the time divided by the first contender's time
-    at_most: float | None = None  # the same, as an upper limit
-    at_most_seconds: float | None = None  # the aim for the time itself
+    at_least: float | None = None  # aim: the least ratio of its time to the first contender's time
+    at_most: float | None = None  # aim: the greatest ratio of its time to the first contender's time
+    at_most_seconds: float | None = None  # aim: the greatest time
 
 
 @dataclass
 class Job:
-    """A task for several contenders. The others are compared with the first contender, usually halfseen."""
+    """A task for several contenders. All other contenders are compared with the first one, usually halfseen."""
 
     title: str
     unit: str
@@ -56,11 +57,11 @@ class Job:
     agree: Callable[[Any, Any], None]
     absent: list[str] = field(default_factory=list)  # one line per library that is not measured, with the reason
     repeats: int = REPEATS
-    rehearsed: bool = True  # False: only the first run is measured, with whatever it compiles
-    flop_limit: float | None = None  # the aim for the time divided by the time of the same flops in dgemm
+    rehearsed: bool = True  # False: only the first run is measured, including compilation
+    flop_limit: float | None = None  # aim: the greatest ratio of the time to the time of the same flops in dgemm
 
     def enter(self, package: str, module: str, make: Callable[[Any, str], Contender]) -> None:
-        """Add the contender `make(module, "package version")`. If that fails, add the reason to `absent`."""
+        """Add the contender `make(module, "package version")`. If it cannot be made, add the reason to `absent`."""
         try:
             label = f"{package} {version(package)}"
             loaded = importlib.import_module(module)
@@ -105,7 +106,7 @@ def measure(job: Job, on_step: OnStep = lambda _, __: None, *, quick: bool = Fal
             _compare(job, contender, ours_result, result)
         running.append(contender)
     samples: dict[str, list[float]] = {contender.name: [] for contender in running}
-    repetitions = {contender.name: 1 for contender in running}  # how often the work is repeated in one run
+    repetitions = {contender.name: 1 for contender in running}  # how often one run repeats the work
     for _ in range(repeats if job.rehearsed else 0):
         for contender in list(running):
             on_step(contender.name, done / steps)
@@ -137,7 +138,7 @@ def measure(job: Job, on_step: OnStep = lambda _, __: None, *, quick: bool = Fal
 
 
 def _timed(contender: Contender, repetitions: dict[str, int]) -> float:
-    """Return the seconds of the work. It is repeated, and `repetitions` doubled, until the run is long enough."""
+    """Return the seconds that the work takes. `repetitions` is doubled until a run is long enough."""
     if contender.seconds is not None:
         return contender.seconds(contender.work())
     while True:
@@ -185,7 +186,7 @@ PACKAGES = (
 
 
 def peer_versions() -> dict[str, str]:
-    """Return the versions of the installed other libraries."""
+    """Return the versions of those other libraries that are installed."""
     versions = {}
     for package in PACKAGES:
         try:
@@ -197,7 +198,7 @@ def peer_versions() -> dict[str, str]:
 
 DGEMM_SIZE = 512  # matrices of 2 MB, large enough for dgemm to reach its full rate and small enough for the cache
 PRODUCTS = 8  # matrix products per sample
-SINGLE_THREAD = 1.2  # most processor time of all threads, divided by the time of this thread
+SINGLE_THREAD = 1.2  # upper limit for the processor time of all threads, relative to this thread's
 
 
 def dgemm_seconds(samples: int = 5) -> list[float]:

@@ -3,7 +3,8 @@
     python -m benchmarks.hidden_block --seeds 20 --first-seed 0
 
 The truth is computed without the examination. The true model filters the observations, the rewards of every arm are
-regressed on each description of the context by least squares, and the errors are measured on held-out blocks.
+regressed by least squares on y, on the filtered context and on the true context, and the errors are measured on
+held-out blocks.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def share_explained(contexts: Floats, rewards: Floats) -> float:
 
 
 def true_shares(world: World, model: LinearGaussianModel, rounds: Rounds, stream: int) -> Floats:
-    """Return the shares explained by y, by the observed part of the filtered context, by all of it, and by the context.
+    """Return the shares of the reward variance that four predictors explain.
 
+    The predictors are y, the observed part of the filtered context, the whole filtered context, and the true context.
     Only rounds before a change of the world count.
     """
     until = slice(0, world.changes_after)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.journal [shared] [long] [many]
 
-It takes minutes, prints a table and writes results/bench/journal.json. It is not part of `halfseen bench`, because it
+This takes minutes, prints a table and writes results/bench/journal.json. It is not part of `halfseen bench`, because it
 compares halfseen with nothing else.
 """
 
@@ -32,7 +32,7 @@ from halfseen.service.engine.loaded_stream import LoadedStream, compress_snapsho
 from halfseen.service.schemas import DecisionRequest, EngineSettings, RewardRequest, StreamSpec
 
 OBSERVED, LATENT, ARMS = 10, 20, 15
-CALLERS, COMMIT_DELAY = 64, 0.002  # seconds that are added to every commit
+CALLERS, COMMIT_DELAY = 64, 0.002  # the delay is added to every commit, in seconds
 LONG, MANY = 1_000_000, 10_000
 SINCE = EngineSettings().snapshot_every - 1  # the largest possible number of events after the last snapshot
 SEED = 3
@@ -47,7 +47,7 @@ class SlowDisk(SqliteJournal):
 
 
 def shared() -> list[dict[str, Any]]:
-    """Compare the requests per second of 64 callers on one stream with shared commits and with one commit each."""
+    """Compare the requests per second of 64 callers on one stream with shared commits and without."""
     from halfseen.service.engine.store import StreamStore
     from halfseen.service.metrics import Metrics
 
@@ -74,7 +74,7 @@ def shared() -> list[dict[str, Any]]:
             return requests / seconds
 
     alone, together = [], []
-    for _ in range(3):  # in turn, and the best of each counts
+    for _ in range(3):  # both are measured in turn, and the best run of each counts
         alone.append(asyncio.run(rate(1, 192)))
         together.append(asyncio.run(rate(2_000, 3_200)))
     times = max(together) / max(alone)

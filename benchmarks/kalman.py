@@ -2,7 +2,7 @@
 
 An online step takes `filter_flops(d, k)`, because the gain has converged; other libraries still compute the gain and
 the covariance. A step of a series takes another k² + 2k flops for eᵀS⁻¹e with a known triangular root of S⁻¹. The few
-rounds before the gain has converged are counted like the others.
+rounds before the gain has converged are counted like all other rounds.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def series_job(quick: bool = False) -> Job:
         return Contender(label, run, SLOW_ROUNDS, "one series; designed for many at once")
 
     def agree(one, other):
-        """Compare the means, and the log-likelihoods of libraries that compute one."""
+        """Compare the means and, if the library computes it, the log-likelihood."""
         n = len(other[0])
         np.testing.assert_allclose(one[0][:n], other[0], atol=1e-6)
         if other[1] is not None:

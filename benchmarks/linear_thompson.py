@@ -2,9 +2,9 @@
 
 A round scores all arms and updates one of them, which takes `score_flops(d, K) + learn_flops(d)`.
 
-Other libraries decide and learn through their public APIs, in the fastest way that was found. All start from the prior
-N(0, I) with unit noise. The comparison checks the posterior mean of every arm after the same history. The random draws,
-and therefore the decisions, differ between libraries.
+Other libraries decide and learn through their public APIs, in the fastest way that was found. All contenders start
+from the prior N(0, I) with unit noise. The comparison checks the posterior mean of every arm after the same history.
+The random draws, and therefore the decisions, differ between libraries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import halfseen as hs
 from benchmarks.harness import Contender, Job
 from benchmarks.problem import ARMS, LATENT, learn_flops, score_flops
 
-ROUNDS, PEER_ROUNDS = 300, 60  # fewer for libraries that are slower
+ROUNDS, PEER_ROUNDS = 300, 60  # other libraries are slower and play fewer rounds
 
 
 class NumpyLinTS:

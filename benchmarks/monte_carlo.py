@@ -6,7 +6,8 @@ x̂'x̂ᵀ. Its refits every 200 rounds, the rounds after a refit until the gain
 normal variates per round) are not counted.
 
 The other contenders are NumPy for one stream, NumPy batched over streams, and JAX, which scans over rounds and uses
-vmap over streams, jitted and in float64. For the comparison of results all are given the random draws of `hs.run`.
+vmap over streams, jitted and in float64. For the comparison of results, all contenders are given the random draws of
+`hs.run`.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def job(agent: str, quick: bool = False) -> Job:
 def breakdown_job(quick: bool = False) -> Job:
     """Return the job that divides the time of `hs.run` into the world, filtering, and choosing and learning.
 
-    The rest of the time stores the trajectories. For every part, the flops of the whole round are used.
+    The rest of the time is spent on storing the trajectories. Every part is compared with the flops of a whole round.
     """
     agent = "kf-ts"
     total, seeds, world = QUICK_ROUNDS if quick else ROUNDS, tuple(range(SEEDS)), named("orbit")
@@ -215,7 +216,7 @@ def draws_of(seeds: Sequence[int], rounds: int) -> Draws:
 
 
 def one_stream(draws: Draws, start: LearntStart | None) -> np.ndarray:
-    """Return the arms (1, T) of the first stream, vectorised over arms only. With a `start`, the model is learned."""
+    """Return the arms (1, T) of the first stream, vectorised only over arms. With a `start`, the model is learned."""
     D, mu, context = draws.transition[0], draws.arm_params[0], draws.context[0]
     rounds, (arms, d) = draws.process.shape[1], mu.shape
     A, z = np.eye(OBSERVED, d), draws.choice[0]

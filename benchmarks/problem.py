@@ -1,7 +1,8 @@
 """The problem of the jobs: its sizes, its world, and the number of floating-point operations (flops) of its steps.
 
 A multiplication and an addition count as one flop each. Square roots, comparisons and random draws are not counted. The
-jobs count the flops of the most economical form: symmetric matrices once, and constant gains not at all.
+jobs count the flops of the most economical form: equal entries of symmetric matrices are computed once,
+and constant gains are not computed.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def product_flops(m: int, n: int, p: int = 1) -> int:
 
 
 def triangle(d: int) -> int:
-    """Return the number of different entries of a symmetric matrix."""
+    """Return the number of distinct entries of a symmetric matrix."""
     return d * (d + 1) // 2
 
 

@@ -167,7 +167,7 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 
 def draw(results: Mapping[str, Any], path: Path) -> None:
-    """Draw one panel per job with other contenders. A vertical mark shows the least time that is an aim."""
+    """Draw one panel per job that compares halfseen with others. A mark shows the aim for the contender's time."""
     import matplotlib
 
     matplotlib.use("Agg")

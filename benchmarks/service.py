@@ -210,7 +210,7 @@ def postgres() -> Iterator[str | None]:
 
 
 def measure(seconds: float, repeats: int) -> dict[str, list[Load]]:
-    """Start all servers, and repeatedly load one after the other."""
+    """Start all servers, and measure each of them under load, in turn and repeatedly."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         ports = {

@@ -28,8 +28,8 @@ from halfseen.reports.tables import Table
 
 EMPTY = ("plain", "litestar", "fastapi")
 SERVICES = ("halfseen serve", *FRAMEWORKS)
-REWARDS = 5_000  # per second of a round
-Runs = dict[str, dict[str, list[tuple[float, float]]]]  # by route and service: requests/s, and per processor second
+REWARDS = 5_000  # number of rewards to send per second of a round
+Runs = dict[str, dict[str, list[tuple[float, float]]]]  # requests/s and per processor second, by route and service
 
 
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ def served(name: str, folder: str) -> Iterator[tuple[int, psutil.Process]]:
 
 
 def make_requests(port: int, route: str, stream: str, rewards: int) -> list[bytes]:
-    """Requests to a route, on a new stream. Those to `rewards` are for decisions that are made here, in batches."""
+    """Return requests to a route for a new stream. The decisions to be rewarded are made here, in batches."""
     url, path = f"http://127.0.0.1:{port}/v1/streams", f"/v1/streams/{stream}/{route}"
     httpx.post(url, json={**STREAM, "name": stream}, timeout=60).raise_for_status()
     rows = decision_requests()
@@ -90,7 +90,7 @@ def measure(seconds: float, rounds: int) -> Runs:
 def load(
     port: int, requests: list[bytes], seconds: float, process: psutil.Process | None = None, *, once: bool = False
 ) -> tuple[float, float]:
-    """Requests answered per second, and per second of the processor time of `process`."""
+    """Return the requests answered per second, and per second of processor time of `process`."""
     before = sum(process.cpu_times()[:2]) if process else nan
     done = drive(port, requests, connections=CONNECTIONS, seconds=60 if once else seconds, once=once)
     if done.refused:
@@ -99,7 +99,7 @@ def load(
 
 
 def summary(runs: Runs) -> list[dict[str, str]]:
-    """Medians over rounds. Ratios are to the first service of the same route and round, with their quartiles."""
+    """Return medians over rounds, and medians and quartiles of the ratios to the first service in the same round."""
     rows = []
     for route, names in runs.items():
         first = next(iter(names.values()))

@@ -72,7 +72,7 @@ def process(name: str, code: str, note: str = "", *, compiles: bool = False, **a
 
 
 def ran(one: float, other: float) -> None:
-    """Accept any result. A failed process has raised an exception already."""
+    """Accept any result, because a failed process has already raised an exception."""
 
 
 def imports(quick: bool = False) -> Job:

@@ -152,7 +152,7 @@ def test_missing_entries_cause_few_false_alarms_of_the_whiteness_test(rounds, fe
         found = whiteness_test(white, 12)
         alarms += found.p_value < 0.01
         assert found.predictable == 0.0 or found.p_value < 0.01
-    assert alarms <= 7  # of 150; 1.5 expected
+    assert alarms <= 7  # of 150 series; 1.5 alarms are expected
 
 
 def test_a_bias_is_attributed_to_its_sensor_although_errors_are_correlated():

@@ -53,7 +53,7 @@ def test_shares_do_not_depend_on_the_basis_of_the_hidden_block():
 
 
 def test_a_hidden_coordinate_without_effect_on_observations_is_not_explained():
-    D = np.array([[0.9, 0.3, 0.0], [0.0, 0.97, 0.0], [0.0, 0.0, 0.95]])  # the last affects no other
+    D = np.array([[0.9, 0.3, 0.0], [0.0, 0.97, 0.0], [0.0, 0.0, 0.95]])  # the last coordinate affects no other
     found = shares(D, np.diag([0.001, 0.2, 0.2]), 0.001 * np.eye(1), np.eye(3), 400)
     assert found[0] > 0.5
     assert found[1] == pytest.approx(0.0, abs=1e-9)

@@ -185,7 +185,7 @@ def test_running_values_of_constant_rewards(rewards):
 
 
 def test_running_intervals_of_autocorrelated_rewards_cover():
-    """Intervals for independent rewards would cover in three of five runs."""
+    """Intervals that assume independent rewards would cover the true value in three of five runs."""
     rng, covered, naive = np.random.default_rng(3), np.zeros(2), 0
     runs, n, rho = 300, 3000, 0.7
     for _ in range(runs):

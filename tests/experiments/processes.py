@@ -25,7 +25,7 @@ class RealCluster:
         self._file = folder / "scheduler.json"
         words = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0")
         self.scheduler = self._start("scheduler", *words, "--scheduler-file", str(self._file))
-        while not self._file.exists() or not self._file.read_text():  # created before it is written
+        while not self._file.exists() or not self._file.read_text():  # the file is empty at first
             time.sleep(0.05)
             assert self.scheduler.poll() is None
         self.address: str = json.loads(self._file.read_text())["address"]

@@ -17,7 +17,7 @@ ROLES = {"observed": ["a"], "hidden": ["c"], "rewards": ["up <b>", "down", "flat
 
 
 def recorded_columns(useful: float = 1.0, rows: int = 500) -> dict[str, np.ndarray]:
-    """Return a table for the `ROLES`, in which rewards depend on the context. With `useful=0` they are only noise."""
+    """Return a table for the `ROLES`. Rewards depend on the context, but with `useful=0` they are only noise."""
     rng = np.random.default_rng(2)
     slow = np.cumsum(rng.normal(size=rows)) * 0.2
     a, c = rng.normal(size=rows), rng.normal(size=rows) + slow
@@ -75,7 +75,7 @@ def assert_same_result(one: Result, other: Result) -> None:
 
 
 def record_calls(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[Slice]:
-    """Return a list to which every slice is added with which a function of a module is called."""
+    """Return a list that collects the slices with which a function of a module is called."""
     slices, function = list[Slice](), getattr(module, name)
 
     def recording(task: Slice, on_progress: OnProgress) -> Any:

@@ -31,7 +31,7 @@ SIZE = 2 * 2 * 5 * 60
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> list[Slice]:
-    """Record the slices that are played. They have at most two seeds."""
+    """Record the slices that are played. A slice has at most two seeds."""
     monkeypatch.setattr(module, "MOST_SEEDS", 2)
     return record_calls(monkeypatch, module, "play")
 

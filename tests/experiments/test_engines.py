@@ -58,7 +58,7 @@ class Progress(list[tuple[int, int]]):
 
 @pytest.fixture
 def _frequent_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let workers report progress often, so that a test can kill one that is playing."""
+    """Let workers report progress often, so that a test can kill a worker that is playing."""
     monkeypatch.setattr(dask_engine, "_REPORT_SECONDS", 0.02)
 
 

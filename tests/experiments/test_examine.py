@@ -104,7 +104,7 @@ def test_values_of_sensors(record):
     assert abs(sensors["noise"].share.value) < 0.002
     assert "could be removed" in result.finding("worth of none").sentence
     assert "the greedy choice would lose" in result.finding("worth of all").sentence
-    # The same order in the reward of the greedy choice.
+    # The sensors have the same order if their worth is measured in the reward of the greedy choice.
     assert sensors["all"].greedy_reward > 10 * abs(sensors["none"].greedy_reward)
     assert sensors["all"].greedy_reward > sensors["some"].greedy_reward > 0
 

@@ -1,4 +1,4 @@
-"""The leaderboard: its figures equal those of `hs.run`, it continues from saved slices, and failures stay local."""
+"""The leaderboard: its results equal those of `hs.run`, it continues from saved slices, and failures stay local."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of a leaderboard, computed from synthetic slices."""
+"""The results of a leaderboard, computed from synthetic slices."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_an_arm_without_a_score_has_probability_0_beside_others(distribution):
 
 
 def test_negligible_spreads_still_distinguish_arms():
-    """The first two arms differ by their own tiny spread, which is negligible beside the third."""
+    """The first two arms differ only by their tiny spreads, which are negligible beside the third arm's spread."""
     above = stats.norm.sf(3.0)
     expected = (1 - above) * np.array([stats.norm.sf(1.0), stats.norm.cdf(1.0)])
     np.testing.assert_allclose(probabilities([-1e-15, 0, -3], [1e-15, 0, 1]), [*expected, above], rtol=1e-12)

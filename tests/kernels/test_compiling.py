@@ -119,7 +119,7 @@ def _allow_writing(folder: Path, allowed: bool) -> None:
             path.chmod(0o755 if allowed else 0o555)
 
 
-# Root can write to read-only folders. Without this capability it cannot.
+# Root can write to read-only folders. This code takes that capability away.
 DROP_WRITE_CAPABILITY = """
 import ctypes, os, sys
 if os.getuid() == 0:

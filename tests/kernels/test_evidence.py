@@ -161,7 +161,7 @@ def test_the_noise_and_the_baseline_are_found():
 @pytest.mark.parametrize("n", [9, 25, 70])
 @pytest.mark.parametrize("seed", range(3))
 def test_arms_without_a_reward_have_no_influence(seed, n):
-    """They do not influence when the search for hyperparameters stops, either."""
+    """Such arms do not change the iteration at which the search for hyperparameters stops, either."""
     features, arms, rewards = problem(seed, n)
     arms = np.where(arms > SILENT, SILENT, arms)
     few, many = (fit_rewards(features, arms, rewards, count) for count in (ARMS - 1, ARMS + 6))
@@ -189,7 +189,7 @@ def test_the_units_of_rewards_do_not_matter(factor, shift):
 def test_a_warm_start_continues_from_the_last_fit():
     features, arms, rewards = problem(n=300)
     first = fit_rewards(features, arms, rewards, ARMS)
-    warm = fit_rewards(features[1:], arms[1:], rewards[1:], ARMS, start=first)  # the origin is another reward
+    warm = fit_rewards(features[1:], arms[1:], rewards[1:], ARMS, start=first)  # with another origin
     cold = fit_rewards(features[1:], arms[1:], rewards[1:], ARMS)
     assert warm.origin != first.origin
     np.testing.assert_allclose(warm.mean, cold.mean, atol=0.05)

@@ -107,7 +107,7 @@ def test_the_table_stays_small_and_equal_gaps_share_rows():
 
 
 def test_a_path_with_another_limit_does_not_join_the_complete_path():
-    """x_2 is constant and never observed. Only y_1 tells about it, so its limit is another one if y_1 is missing."""
+    """x_2 is constant and never observed. Only y_1 informs about x_2, so P has another limit if y_1 is missing."""
     D, Q, P0 = np.diag([0.5, 1.0]), np.diag([0.3, 0.0]), np.array([[1.4, 1.1], [1.1, 1.2]])
     system = D, Q, np.eye(1, 2), np.array([[0.2]]), np.array([0.3, -0.4]), P0
     rng = np.random.default_rng(19)
@@ -251,7 +251,7 @@ def test_convergence_does_not_depend_on_units(unit):
 
 
 def test_positive_noise_is_not_increased():
-    """A small Σ is not increased, even with a very wide prior. Only a Σ of 0 is."""
+    """A small Σ is not increased, even with a very wide prior. Only a Σ of 0 is increased."""
     D, Q, R, P0 = np.array([[0.9]]), np.array([[0.1]]), np.array([[1e-2]]), np.array([[1e10]])
     _, _, rows, P, *_ = filter_series(D, Q, R, np.zeros(1), P0, np.ones((1, 1, 1)))
     predicted = 0.81e10 + 0.1

@@ -50,7 +50,7 @@ def test_intervals_cover(name, rho, curved, intervals):
 
 @pytest.mark.parametrize("name", ["dr", "snips"])
 def test_intervals_cover_if_rounds_are_autocorrelated(name):
-    """Intervals for independent rounds would cover in three of four logs."""
+    """Intervals that assume independent rounds would cover the true value in three of four logs."""
     truth, found = simulate(0.8, False, "hac", 1000, 100)
     values, low, high = found[name].T
     covered = coverage(found[name], truth)
@@ -66,7 +66,7 @@ def test_a_good_reward_model_reduces_the_variance_of_the_doubly_robust_estimate(
 
 
 def test_intervals_of_paired_differences_cover_and_are_narrower():
-    """Both policies share the contexts, so their difference varies less than that of independent values."""
+    """Both policies share the contexts, so their difference varies less than with independent contexts."""
     world, logs = World(rho=0.8), 100
     truth = world.truth() - world.truth(World.logging)
     found, widths = [], []

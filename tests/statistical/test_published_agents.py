@@ -119,7 +119,7 @@ def test_hmm_recovers_the_chain():
 
 
 def test_mts_finds_the_latent_state():
-    """Its belief is calibrated, and correct much more often than the prior."""
+    """The belief of `mts` is calibrated, and correct much more often than the prior."""
     world, seeds = named("regimes"), tuple(range(16))
     episodes = world.begin(seeds)
     policy = build_policy(AgentSpec("mts"), world, episodes, seeds, 2000)

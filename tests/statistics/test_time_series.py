@@ -107,7 +107,7 @@ def test_percentile_interval_is_the_central_95_percent():
 
 @pytest.mark.parametrize(("n", "most"), [(40, 0.12), (80, 0.09), (200, 0.075)])
 def test_false_positive_rate_in_short_white_noise(n, most):
-    """At the 5 % level. Short series exceed it, because their standard error is estimated from few values."""
+    """The level is 5 %. Short series have a higher rate, because their standard error is estimated from few values."""
     rng = np.random.default_rng(4)
     assert np.mean([hac_mean(rng.normal(size=n)).p_value < 0.05 for _ in range(1500)]) < most
 

@@ -129,7 +129,7 @@ def test_after_the_change_contexts_follow_the_new_transition():
     second = 0.98 * orthogonal_matrices(stream_keys(SEEDS), Purpose.SECOND_TRANSITION, world.latent)
     for b, model in enumerate(steady.models):
         np.testing.assert_array_equal(model.transition, episodes.models[b].transition)
-        noise = noise_source[1:, b] - noise_source[:-1, b] @ model.transition.T  # of the rounds 2, 3, …
+        noise = noise_source[1:, b] - noise_source[:-1, b] @ model.transition.T  # from round 2 on
         before, after = moved[: at - 1, b] @ model.transition.T, moved[at - 1 : -1, b] @ second[b].T
         np.testing.assert_allclose(moved[1:, b], np.concatenate([before, after]) + noise, atol=1e-12)
         np.testing.assert_allclose(second[b] @ second[b].T, 0.98**2 * np.eye(world.latent), atol=1e-12)

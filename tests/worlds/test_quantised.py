@@ -41,7 +41,7 @@ def test_chains_do_not_depend_on_the_batch():
 
 
 def test_chains_are_only_computed_for_agents_that_need_them(monkeypatch):
-    module = importlib.import_module("halfseen.worlds.linear_gaussian")  # a function has the same name
+    module = importlib.import_module("halfseen.worlds.linear_gaussian")  # the package has a function of this name
     calls = []
     original = module.quantise
     monkeypatch.setattr(module, "quantise", lambda *given: calls.append(1) or original(*given))

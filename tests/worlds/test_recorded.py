@@ -170,7 +170,7 @@ def test_the_intercept_follows_the_observed_columns():
 
 
 def test_agents_learn_that_arms_have_different_means():
-    """Without the intercept, linear agents on centred columns cannot learn it and earn far less."""
+    """Without the intercept, linear agents on centred columns cannot learn the means and earn far less."""
     rng = np.random.default_rng(2)
     y, noise = rng.normal(size=1000), rng.normal(size=(3, 1000))
     data = {"y": y, "good": 10 + 0.5 * y + noise[0], "bad": noise[1], "mid": 5 - 0.5 * y + noise[2]}

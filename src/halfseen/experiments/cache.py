@@ -41,7 +41,7 @@ class SliceStore:
         self._code = {"versions": versions(), "source": source_hash()}
 
     def key(self, task: Slice) -> dict[str, Any]:
-        """Return everything that the results of a seed depend on, in the form in which JSON reads it."""
+        """Return everything that the results of a seed depend on, as data that JSON writes and reads unchanged."""
         content = {
             "agents": [{"name": spec.name, "options": spec.options} for spec in task.agents],
             "world": {"type": type(task.world).__qualname__} | task.world.settings(),

@@ -32,7 +32,7 @@ class ClaimVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Evidence:
-    """One figure for one claim in one world, with its verdict."""
+    """One estimate for one claim in one world, with its verdict."""
 
     world: str
     subject: str
@@ -48,8 +48,8 @@ class Claim:
     paper: str
     test: str
     findings: tuple[Evidence, ...]
-    measure: str = "figure"  # heading for the figures of the findings
-    form: str = ".2f"  # format specification of the figures
+    measure: str = "figure"  # heading for the estimates in the findings
+    form: str = ".2f"  # format specification of the estimates
 
     @property
     def verdict(self) -> ClaimVerdict:

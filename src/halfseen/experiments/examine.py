@@ -1,4 +1,4 @@
-"""Examine a model: of an agent with its history, of a recorded table, or of `adaptive` after playing in a world."""
+"""Examine the model of an agent, a model of a recorded table, or the model that `adaptive` identifies in a world."""
 
 from __future__ import annotations
 
@@ -219,8 +219,8 @@ def examine(
     arms : array_like of shape (n,), optional
         The arms played, for `model`.
     rewards : array_like of shape (n,) or (n, K), optional
-        Rewards of the arms played, NaN where missing, or rewards of all K arms. With the rewards of all arms, the
-        value of each sensor is also expressed in reward.
+        Rewards of the arms played, NaN where missing, or rewards of all K arms. If the rewards of all arms are
+        given, the worth of each sensor is also measured in reward.
     contexts : array_like of shape (n, d), optional
         True contexts, which are known in simulations.
     contexts_name : str, default "true context"

@@ -70,7 +70,7 @@ class Leaderboard:
     plan : Experiment
         The agents, worlds, seeds and number of rounds.
     summary : dict
-        All figures as plain data, as in `leaderboard.json`.
+        All results as plain data, as in `leaderboard.json`.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class Leaderboard:
         return ranked_agents(self.summary)
 
     def entry(self, world: str, agent: str) -> dict[str, Any]:
-        """Return all figures of one agent in one world.
+        """Return all results of one agent in one world.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class Leaderboard:
         return matrix_table(self.summary)
 
     def table(self, world: str) -> Table:
-        """Return the figures of all agents in one world.
+        """Return the results of all agents in one world.
 
         Parameters
         ----------
@@ -270,7 +270,8 @@ class Schedule:
     """The slices to play. The slowest slice comes first, so that no worker plays it alone at the end.
 
     The duration of a slice is estimated from finished slices of the same agent in the same world, or else from finished
-    slices of the same agent in other worlds. One slice of an agent without finished slices comes before all others.
+    slices of the same agent in other worlds. For each agent without a finished slice, one of its slices
+    comes before all these.
     """
 
     def __init__(self, slices: Iterable[Slice]) -> None:

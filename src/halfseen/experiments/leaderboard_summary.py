@@ -1,4 +1,4 @@
-"""The figures of a leaderboard: summaries of slices, and comparisons of every agent with the baseline."""
+"""The results of a leaderboard: summaries of slices, and comparisons of every agent with the baseline."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class SliceSummary:
-    """The figures of one slice. A slice that failed has only `wall_seconds` and `error`."""
+    """The results of one slice. A slice that failed has only `wall_seconds` and `error`."""
 
     wall_seconds: float
     error: str | None = None
@@ -55,7 +55,7 @@ class SliceSummary:
 
 
 def one_agent_slices(plan: Experiment) -> list[Slice]:
-    """Divide a plan into slices of one agent each. If seeds are added later, full slices remain valid."""
+    """Divide a plan into slices of one agent each. Complete slices remain valid if seeds are added later."""
     return [
         Slice(world, (agent,), plan.seeds[start : start + SEEDS_PER_SLICE], plan.rounds)
         for world in plan.worlds
@@ -113,12 +113,12 @@ def _in_one_line(error: Exception) -> str:
 
 
 class _AgentFigures(NamedTuple):
-    """The figures of one agent on all seeds of one world."""
+    """The results of one agent on all seeds of one world."""
 
     regret: Floats  # R(T) (S,)
     curve: Floats  # R(t) (S, CURVE_POINTS)
     before: Floats  # mean regret per round before the world's change (S,), empty if the world does not change
-    after: Floats  # the same after the change
+    after: Floats  # mean regret per round well after the world's change (S,), or empty
     microseconds: float
     wall_seconds: float
 
@@ -127,7 +127,7 @@ def summarise_worlds(plan: Experiment, results: Mapping[tuple[str, str], Sequenc
     """Return for every world its settings, its change, and the `FIELDS` of every agent.
 
     `results` contains the slices of every (world, agent) in the order of the seeds. If one of the slices failed, the
-    agent has an error instead of figures, because a mean over fewer seeds could not be compared with other agents.
+    agent has an error instead of results, because a mean over fewer seeds could not be compared with other agents.
     """
     return {
         world.name: {
@@ -188,7 +188,7 @@ def _join(plan: Experiment, slices: Sequence[SliceSummary]) -> _AgentFigures:
 
 
 def _own_figures(plan: Experiment, figures: _AgentFigures) -> dict[str, Any]:
-    """Return the figures of an agent that do not depend on other agents."""
+    """Return those results of an agent that do not depend on other agents."""
     change = None
     if len(figures.before):
         ratio = ratio_of_means(figures.after, figures.before).as_dict()

@@ -29,7 +29,7 @@ class Cancelled(Exception):
 class Trajectories:
     """Every round of one agent in one world, for S seeds and T rounds."""
 
-    regret: Floats  # Δ_t (S, T), of expected rewards
+    regret: Floats  # Δ_t (S, T), computed from expected rewards
     reward: Floats  # r_t (S, T)
     arm: Ints  # (S, T)
     error: Floats  # ‖x_t − x̂_t‖ (S, T), NaN if the features do not estimate the context
@@ -58,7 +58,10 @@ _PER_SEED = ("regret", "reward", "arm", "error", "context_norm", "arm_norm", "gr
 
 
 def play(task: Slice, on_progress: OnProgress) -> dict[str, Trajectories]:
-    """Play every agent of the slice and return the trajectories by agent label. `on_progress` may raise to stop."""
+    """Play every agent of the slice and return the trajectories by agent label.
+
+    If `on_progress` raises an exception, the play stops.
+    """
     episodes = task.world.begin(task.seeds)
     players = {
         spec.label: Player(build_policy(spec, task.world, episodes, task.seeds, task.rounds), task.world)
@@ -109,7 +112,7 @@ class Player:
     def play_batch(self, chunk: _Chunk) -> tuple[Ints, Floats, Floats] | None:
         """Play all rounds in one call. The result is identical to the result of `play_round_by_round`.
 
-        Returns None if rewards are delayed or the policy does not support it (see `Policy.play_rounds`).
+        Returns None if rewards are delayed or the policy cannot play many rounds at once (see `Policy.play_rounds`).
         """
         if self._world.reward_every > 1:
             return None
@@ -118,7 +121,7 @@ class Player:
 
 
 class _Chunk:
-    """Some rounds of the world, with the arrays that all agents share. Their first axis is the stream."""
+    """Some rounds of the world, in arrays that all agents share. The first axis of each array is the stream."""
 
     def __init__(self, rounds: Rounds, unit: float) -> None:
         self.rounds = rounds
@@ -156,7 +159,7 @@ def _record(
 
 
 def _distances(contexts: Floats, features: Floats) -> Floats:
-    """Return ‖x_t − x̂_t‖. If the features have fewer dimensions than the context, the missing ones count as 0."""
+    """Return ‖x_t − x̂_t‖. If x̂ has fewer dimensions than the context, its missing entries count as 0."""
     gap = contexts.copy()
     gap[:, :, : features.shape[2]] -= features
     return np.asarray(np.linalg.norm(gap, axis=2))
@@ -202,7 +205,8 @@ def mean_without_first_chunk(timings: Floats) -> float:
 def takes_fact(entry: CatalogueEntry, fact: str) -> bool:
     """Return whether the world gives this fact to the agent.
 
-    It does if the agent has an option of that name, which has no value in the catalogue and is not "auto" by default.
+    It does if the agent has an option with the name of the fact, the catalogue sets no value for the option, and the
+    default of the option is not "auto".
     """
     if fact not in entry.options or fact in entry.defaults:
         return False

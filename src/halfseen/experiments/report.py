@@ -64,7 +64,10 @@ def reproduction_report(result: Result, claims: Sequence[Claim], regret_svg: byt
 
 
 def _claim_row(claim: Claim) -> dict[str, Any]:
-    """Return the claim for the page. A verdict is None if the claim was not tested in such worlds."""
+    """Return the claim for the page.
+
+    It has one verdict for the paper's worlds and one for other worlds, or None if no such world was part of the run.
+    """
     is_own = [is_paper_world(finding.world) for finding in claim.findings]
     findings = [
         {

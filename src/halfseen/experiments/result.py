@@ -195,7 +195,7 @@ class Result:
 
     @property
     def recorded(self) -> bool:
-        """Whether the worlds are recorded. Tables and figures then show rewards instead of regret."""
+        """Whether the worlds are recorded. If so, tables and figures show rewards instead of regret."""
         return all(world.recorded for world in self.plan.worlds)
 
     def agents_table(self, world: str) -> Table:

@@ -1,10 +1,10 @@
 """Summaries of the rewards that agents earned on recorded data.
 
-The reward of every arm is known, so regret against the best arm of each round could be computed. It would mostly be
-noise that no agent could predict. The summary therefore reports the mean reward per round, its ratio to the mean reward
-of Thompson sampling on the full context, and paired differences between agents. The data are the same for all seeds and
-only the agents' own draws differ, so rewards are averaged over seeds first, and intervals express the variation over
-time.
+The reward of every arm is known, so regret against the best arm of each round could be computed. But most of that
+regret would be noise that no agent could predict. The summary therefore reports the mean reward per round, its ratio
+to the mean reward of Thompson sampling on the full context, and paired differences between agents. The data are the
+same for all seeds and only the agents' own draws differ, so rewards are averaged over seeds first, and intervals
+express the variation over time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLEARLY_POSITIVE = 3.0  # a ratio to a mean is reported only if the mean is thi
 
 
 def reference_agent(agents: Sequence[AgentSpec]) -> str:
-    """Return the label of the agent that the others are compared with.
+    """Return the label of the agent with which all other agents are compared.
 
     It is `adaptive` if `adaptive` is among the agents. Otherwise it is the first agent that neither sees the full
     context nor plays at random or, if there is no such agent, the first agent.

@@ -70,7 +70,7 @@ def run(
         Folder in which the result is saved, as by `Result.save`. While the experiment runs, every finished slice (all
         agents on some seeds of one world) is saved in `out/slices`.
     resume : bool, default False
-        Continue an interrupted run from the slices in `out/slices`. The number of processes may differ.
+        Continue an interrupted run from the slices in `out/slices`. The number of processes need not be the same.
     progress : callable, optional
         Called as `progress(done, total)`, in stream-rounds (one round of one replication of one agent).
 
@@ -157,7 +157,7 @@ def run_experiment(
 
 
 def slice_size(seeds: int, worlds: int, workers: int, safe: bool) -> int:
-    """Return the number of seeds per slice that minimises the duration. `safe` limits it further."""
+    """Return the number of seeds per slice that minimises the duration. With `safe`, the limit is lower."""
     most = min(MOST_SEEDS, max(SAFE_SEEDS, seeds * worlds // SAFE_SLICES)) if safe else MOST_SEEDS
 
     def duration(size: int) -> int:

@@ -69,7 +69,7 @@ def largest_eigenvalues(packed: Floats, size: int, most: float = np.inf) -> Floa
 
     A Cholesky factorisation of θI − C shows whether an eigenvalue of C is above θ, and costs much less than computing
     the eigenvalues. If θ is the largest eigenvalue of the matrix with the largest trace, few of the other matrices need
-    an eigenvalue decomposition. None of them does if θ is within a relative 1e-9 of `most`.
+    an eigenvalue decomposition. None of them needs it if θ is within a relative 1e-9 of `most`.
     """
     rows, columns = np.triu_indices(size)
     traces = packed[:, :, rows == columns].sum(axis=2)

@@ -1,8 +1,8 @@
 """Compiles all kernels in parallel, before they are first used.
 
 Numba infers the argument types of a kernel from a call. The warm-up therefore runs small tasks that together call all
-kernels as users do. Several processes run the tasks. A kernel that one process has compiled is loaded from the cache
-by the others, so the first tasks are tasks that need different kernels.
+kernels as users do. Several processes run the tasks. Once a process has compiled a kernel, the other
+processes load it from the cache. The first tasks are therefore chosen to need different kernels.
 """
 
 from __future__ import annotations

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 def rerun_command(
     words: Sequence[str], *, rounds: int, seeds: Sequence[int], options: Mapping[str, str | None]
 ) -> str | None:
-    """Return the command that repeats a run, or None if the seeds are not consecutive, since no option sets them.
+    """Return the command that repeats a run, or None if its seeds are not consecutive.
+
+    The command line has no option for such seeds.
 
     `words` are the name of the command and its arguments. Options that are None are left out.
     """

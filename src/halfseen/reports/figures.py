@@ -275,7 +275,7 @@ def _panels_by_world(
 
 
 def _scale_axes(axes: Axes, scale: str, rounds: int) -> None:
-    """Set scales, ticks and limits. To be called after the data were drawn."""
+    """Set scales, ticks and limits. Call this after the data have been drawn."""
     _clean_axes(axes)
     if scale in ("linear", "signed"):
         axes.set_xlim(0, rounds)

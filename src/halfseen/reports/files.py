@@ -46,7 +46,7 @@ def write_atomically(path: Path, content: bytes | Callable[[IO[bytes]], None]) -
 
 
 def _default_mode() -> int:
-    """Return the permissions of a new file. Temporary files have stricter ones."""
+    """Return the usual permissions of a new file. Temporary files have stricter permissions."""
     umask = os.umask(0)
     os.umask(umask)
     return 0o666 & ~umask

@@ -64,7 +64,7 @@ def count(things: Sized | int, word: str) -> str:
 
 
 def number(value: float | None, digits: int | None = None, sign: str = "") -> str:
-    """Format a number. By default it has two decimals, or none from 100 on. A missing number becomes "–"."""
+    """Format a number. By default, numbers below 100 have two decimals and others none. None becomes "–"."""
     if value is None or not math.isfinite(value):
         return "–"
     digits = _default_decimals(value) if digits is None else digits
@@ -204,7 +204,7 @@ def agent_entries(summary: Summary) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def rewards_table(world: Summary) -> Table:
-    """Return mean reward, share, difference from the reference agent and speed, with one row per agent."""
+    """Return mean reward, share of the oracle's reward, difference from the reference and speed, one row per agent."""
     rewards = world["rewards"]
     entries, reference = rewards["agents"], rewards["reference"]
     digits = common_decimals(entry["reward_mean"] for entry in entries.values())
@@ -245,7 +245,7 @@ def arms_table(world: Summary) -> Table:
 
 
 def comparisons(world: Summary) -> list[str]:
-    """Return one sentence per comparison. A difference must be significant after Holm's correction."""
+    """Return one sentence per comparison. Agents differ if the difference is significant after Holm's correction."""
     rewards = world["rewards"]
     reference, fixed = rewards["reference"], rewards["reference_less_best_fixed_arm"]
     more = "more" if fixed["value"] > 0 else "less"
@@ -305,7 +305,7 @@ def matrix_table(summary: Summary) -> Table:
 
 
 def shaded_matrix(summary: Summary) -> dict[str, Any]:
-    """Return the columns and cells of `matrix_table`. Every cell has a text, a style and whether the agent failed."""
+    """Return the columns and cells of `matrix_table`. Cells have `text`, `style` and `failed`."""
     matrix = matrix_table(summary)
     cells: list[list[Any]] = []
     for agent, *texts in matrix.cells:
@@ -327,7 +327,7 @@ def _shade(ratio: float | None, bold: bool) -> str:
 
 
 def world_table(summary: Summary, world: str) -> Table:
-    """Return all figures of one world, with one row per agent in ascending order of regret."""
+    """Return all results in one world, with one row per agent in ascending order of regret."""
     content = summary["worlds"][world]
     entries = content["agents"]
     ranked = sorted(
@@ -426,7 +426,7 @@ def versions(summary: Summary) -> str:
 def versions_and_time(summary: Summary) -> str:
     """Return the versions used for a leaderboard, and a sentence about the time of all slices."""
     seconds = sum(entry["wall_seconds"] for _, _, entry in agent_entries(summary))
-    return f"{versions(summary)}. All slices together took {number(seconds / 60, 1)} minutes of one process."
+    return f"{versions(summary)}. The times of all slices add up to {number(seconds / 60, 1)} minutes."
 
 
 def leaderboard_markdown(summary: Summary, command: str | None, batch: int) -> str:
@@ -452,7 +452,7 @@ def leaderboard_markdown(summary: Summary, command: str | None, batch: int) -> s
         *(["## Failures", _bullets(failures)] if failures else []),
         "## What each agent is given",
         _agents_markdown(Table(facts)),
-        "## How to read the figures",
+        "## How to read the tables",
         wrap_prose(_bullets(f"**{name}**: {meaning}" for name, meaning in column_notes(summary, batch).items())),
     ]
     for world in summary["worlds"]:
@@ -511,8 +511,8 @@ def policy_table(policies: Mapping[str, Summary]) -> Table:
 def _policy_decimals(estimates: Sequence[Mapping[str, float]]) -> int:
     """Return the number of decimals for estimates.
 
-    It shows two digits of the median half-width of the intervals and one digit of the smallest half-width. Without
-    intervals, it shows two digits of the largest value.
+    The decimals are enough for two digits of the median half-width of the intervals and for one digit of the smallest
+    half-width. Without intervals, they are enough for two digits of the largest value.
     """
     halves = [half for e in estimates if (half := (e["high"] - e["low"]) / 2) > 1e-9 * abs(e["value"])]
     sizes = halves or [max((abs(e["value"]) for e in estimates if e["value"]), default=1.0)]
@@ -548,7 +548,10 @@ def logged_arms_table(
 
 
 def dimensions_table(scores: Mapping[int, float], latent: int) -> Table:
-    """Return the AICc of models of several dimensions on the same observations. `latent` is the examined model's."""
+    """Return the AICc of models of several dimensions on the same observations.
+
+    `latent` is the dimension of the examined model.
+    """
     best = max(scores.values())
     return Table(
         [

@@ -27,7 +27,9 @@ def windows(systems, ys, **options):
     ("blank", "update_R"), [((), FULL), ((3, 20), FIXED)], ids=["complete", "missing rounds, Σ fixed"]
 )
 def test_em_equals_pykalman(blank, update_R):
-    """The first state of pykalman belongs to the first observation. A missing round before it makes it our x_0.
+    """The first state of pykalman belongs to the first observation, whereas x_0 of halfseen precedes it.
+
+    The series for pykalman therefore starts with a missing observation.
 
     Σ is fixed when rounds are missing: pykalman averages the noise over observed rounds only, whereas the exact E-step
     includes the variance of a missing noise (tests/kernels/test_em.py compares it with the dense Gaussian).
@@ -185,7 +187,7 @@ def test_the_observation_matrix_of_the_start_is_kept():
 
 
 def test_a_start_that_cannot_be_beaten_is_returned():
-    """The start is exact and has no process noise. The least process noise of EM would make it less likely."""
+    """The start is exact and has no process noise. With the least process noise of EM, the data are less likely."""
     start = LinearGaussianModel(
         transition=[[0.5]], process_cov=0.0, observation_cov=[1e-30], initial_mean=[64.0], initial_cov=0.0
     )

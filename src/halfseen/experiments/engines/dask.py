@@ -31,7 +31,7 @@ except ImportError as error:
     raise missing_extra(error.name or "distributed", "cluster", "running on a cluster") from None
 
 CONNECT_SECONDS = 5.0
-WORKER_SECONDS = 30.0  # the run fails if there has been no worker for so long
+WORKER_SECONDS = 30.0  # the run fails if there has been no worker for this long
 _REPORT_SECONDS, _COUNT_SECONDS = 0.25, 2.0
 cloudpickle.register_pickle_by_value(sent_functions)
 
@@ -72,7 +72,7 @@ class DaskExecutor(ParallelExecutor):
                 raise _other_worker(theirs, address)
 
     def _count_rounds(self, key: str, played: int) -> None:
-        """Count the rounds of a task. They count once if the task starts again after its worker was lost."""
+        """Count the rounds of a task. Rounds that are repeated after a worker was lost count once."""
         self._played[key] = max(self._played.get(key, 0), played)
 
     def _rounds_played(self) -> int:
@@ -122,7 +122,7 @@ class DaskExecutor(ParallelExecutor):
         return finished
 
     def _send_world(self, world: Any) -> Any:
-        """Send the world once, since it may be a large table. It is sent as a task, which Dask can repeat if lost."""
+        """Send the world once, as a task, since it may be large. If the result of a task is lost, Dask repeats it."""
         content = cloudpickle.dumps(world)
         with self._detecting_lost_scheduler():
             return self._client.submit(bytes, content, key=f"halfseen-world-{hashlib.sha256(content).hexdigest()}")
@@ -194,14 +194,17 @@ class LocalDaskExecutor(DaskExecutor):
         stack.enter_context(_quiet())
 
     def prepare(self, samples: Sequence[Slice]) -> None:
-        """Compile in this process, then start the workers. This is not called if there is no slice left to play."""
+        """Compile in this process, then start the workers.
+
+        The workers are not started earlier, because none are needed if every slice was saved.
+        """
         super().prepare(samples)
         stack = self._exit_stack
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="halfseen-", ignore_cleanup_errors=True))
         settings = {"temporary-directory": scratch, "distributed.worker.profile.enabled": False}
         stack.enter_context(dask.config.set(settings))
         try:
-            with starting_children():  # the threads that start workers, also later, inherit the signal mask
+            with starting_children():  # threads that start workers, now or later, inherit the signal mask
                 cluster = distributed.LocalCluster(
                     n_workers=self.workers,
                     threads_per_worker=1,
@@ -235,7 +238,10 @@ def _other_worker(theirs: dict[str, str], address: str = "") -> HalfseenError:
 
 
 def _check_answer(address: str) -> None:
-    """Raise unless a server at the address sends data first, as a scheduler does. Dask would wait much longer."""
+    """Raise unless a server at the address sends data first, as a scheduler does.
+
+    Without this check, Dask would wait much longer before it fails.
+    """
     protocol, _, location = address.rpartition("://")
     host, _, port = location.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS) as connection:

@@ -70,7 +70,7 @@ class ParallelExecutor(ABC):
 
     @abstractmethod
     def _capacity(self) -> int:
-        """Return the number of tasks to submit at a time. It exceeds the number of workers, so that none is idle."""
+        """Return the number of tasks to submit at a time. It exceeds the number of workers, so that no worker idles."""
 
     @abstractmethod
     def _submit(self, function: Play[Any], task: Slice) -> Future[Any]: ...

@@ -114,7 +114,7 @@ def _start_worker(played: Any, cancelled: Any, source: str) -> None:
 
 
 def _exit_with_parent() -> None:
-    """Wait for the parent process, and end this worker when the parent ends, even if it was killed."""
+    """Wait for the parent process, and end this worker when the parent ends or is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
