@@ -150,7 +150,7 @@ def test_options_that_cannot_be_sent_are_refused() -> None:
                 client.decide("s", [1.0], **options)
         with pytest.raises(InvalidInput, match="observed: expected a count or a list of names, got None"):
             client.create_stream("s", observed=None, arms=2)
-        with pytest.raises(InvalidInput, match=r"body: expected finite numbers, .*, got .*set.*"):
+        with pytest.raises(InvalidInput, match=r"body: expected only values that JSON can represent, .*, got .*set.*"):
             client.create_stream("s", observed=2, arms=2, options={"latent": {1, 2}})
 
 

@@ -24,7 +24,7 @@ def test_a_journal_is_evaluated(journal, tmp_path, capsys):
     assert run_app([*arguments, "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
     text = " ".join(printed.out.split())
-    assert printed.err.splitlines()[0] == f"evaluating what was logged in {journal}"
+    assert printed.err.splitlines()[0] == f"evaluating the log {journal}"
     assert all(name in printed.out for name in FILES)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(FILES)
     summary = json.loads((tmp_path / "out/evaluation.json").read_text())
@@ -102,7 +102,7 @@ def test_an_agent_spec_is_a_policy(journal):
         ),
         (["shop.ndjson", "--stream", "bakery"], "There is no stream 'bakery'. The streams are: shop"),
         (["shop.ndjson", "--intervals", "narrow"], "intervals: expected 'hac' or 'bootstrap', got 'narrow'"),
-        (["shop.ndjson", "--out", "shop.ndjson"], "out: expected a folder that can be written to"),
+        (["shop.ndjson", "--out", "shop.ndjson"], "out: expected a writable folder"),
         (["cut.ndjson"], 'cut.ndjson, line 2: expected an event as JSON, got \'{"stream": "sh\' (Unterminated string'),
         (["empty.ndjson"], "empty.ndjson: expected a journal with one event per line, got an empty file"),
     ],

@@ -115,7 +115,7 @@ def test_hmm_recovers_the_chain():
         order = min(orders, key=lambda o: np.abs(estimator.mean[b][o] - chain.means).max())
         np.testing.assert_allclose(estimator.mean[b][order], chain.means, atol=0.4)
         np.testing.assert_allclose(estimator.var[b][order], chain.noise_var, atol=0.5)
-        np.testing.assert_allclose(estimator.F[b][np.ix_(order, order)], chain.transition, atol=0.12)
+        np.testing.assert_allclose(estimator.transition[b][np.ix_(order, order)], chain.transition, atol=0.12)
 
 
 def test_mts_finds_the_latent_state():

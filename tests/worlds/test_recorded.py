@@ -122,7 +122,7 @@ def test_the_units_of_rewards_do_not_matter(agent):
 def test_defaults_are_all_rounds_and_ten_seeds():
     result = hs.run("random", world=recorded(DATA, **ROLES))
     assert (result.plan.rounds, len(result.plan.seeds)) == (160, 10)
-    with pytest.raises(HalfseenError, match="rounds: expected at most 160: 'recorded' has no more, got 161"):
+    with pytest.raises(HalfseenError, match="rounds: expected at most 160, the length of 'recorded', got 161"):
         hs.run("random", world=recorded(DATA, **ROLES), rounds=161)
 
 
