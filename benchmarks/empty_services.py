@@ -64,5 +64,5 @@ def plain_empty() -> Any:
 if __name__ == "__main__":
     kind, port = sys.argv[1], int(sys.argv[2])
     app = {"fastapi": fastapi_empty, "litestar": litestar_empty, "plain": plain_empty}[kind]()
-    settings = server_settings() | {"http": "auto"}  # uvicorn's own protocol
+    settings = server_settings() | {"http": "auto"}  # uvicorn's default protocol
     uvicorn.run(app, host="127.0.0.1", port=port, lifespan="off", **settings)

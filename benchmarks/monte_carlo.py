@@ -102,7 +102,7 @@ def job(agent: str, quick: bool = False) -> Job:
 
 
 def breakdown_job(quick: bool = False) -> Job:
-    """Return the job that divides the time of `hs.run` into the world, filtering, and choosing and learning.
+    """Return the job that measures three parts of `hs.run`: simulating the world, filtering, and playing the arms.
 
     The rest of the time is spent on storing the trajectories. Every part is compared with the flops of a whole round.
     """

@@ -54,7 +54,7 @@ Curves = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def points(axis: str, agent: str) -> list[dict[str, Any]]:
-    """Return the sizes of the points of one curve."""
+    """Return the problem size of every point of one curve."""
     if axis == "t":
         return [SIZE | {"agent": agent, "marks": list(AXES["t"])}]
     sizes = []

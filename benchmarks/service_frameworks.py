@@ -29,7 +29,7 @@ from halfseen.reports.tables import Table
 EMPTY = ("plain", "litestar", "fastapi")
 SERVICES = ("halfseen serve", *FRAMEWORKS)
 REWARDS = 5_000  # number of rewards to send per second of a round
-Runs = dict[str, dict[str, list[tuple[float, float]]]]  # requests/s and per processor second, by route and service
+Runs = dict[str, dict[str, list[tuple[float, float]]]]  # (requests/s, requests/s of processor time)
 
 
 @contextlib.contextmanager

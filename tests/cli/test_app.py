@@ -220,7 +220,7 @@ def test_run_fits_the_terminal_and_shows_all_numbers(tmp_path: Path, columns: in
         ),
         (
             ["run", "orbit", "--cluster", "local:2", "--jobs", "2"],
-            "jobs: expected either --jobs or --cluster, got 2, with --cluster",
+            "jobs: expected either --jobs or --cluster, got --jobs 2 and --cluster",
         ),
         (
             ["reproduce", "--cluster", "somewhere"],
@@ -232,7 +232,7 @@ def test_run_fits_the_terminal_and_shows_all_numbers(tmp_path: Path, columns: in
         ),
         (
             ["leaderboard", "--cluster", "local:2", "--jobs", "2"],
-            "jobs: expected either --jobs or --cluster, got 2, with --cluster",
+            "jobs: expected either --jobs or --cluster, got --jobs 2 and --cluster",
         ),
         (["leaderboard", "--resume", "--fresh"], "resume: expected either --resume or --fresh, got both"),
         (["reproduce", "--noise", "0.1,loud"], "'loud'"),

@@ -364,5 +364,5 @@ def test_without_dask_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatc
 
 
 def test_jobs_and_cluster_exclude_each_other() -> None:
-    with pytest.raises(hs.HalfseenError, match="jobs: expected either jobs or cluster, got 2, with a cluster"):
+    with pytest.raises(hs.HalfseenError, match="jobs: expected either jobs or cluster, got jobs=2 and a cluster"):
         hs.run("ts-pco", world="fog", rounds=10, seeds=1, jobs=2, cluster="local:2")

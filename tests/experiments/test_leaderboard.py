@@ -58,7 +58,7 @@ def regret_by_seed(board: hs.Leaderboard) -> dict[tuple[str, str], list[float]]:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_the_figures_equal_those_of_run(jobs: int, tmp_path: Path) -> None:
+def test_the_regrets_equal_those_of_run(jobs: int, tmp_path: Path) -> None:
     result = hs.run(AGENTS, world=WORLD_SPECS, rounds=60, seeds=3)
     board = small_board(tmp_path if jobs > 1 else None, jobs=jobs)
     for (world, agent), regret in regret_by_seed(board).items():

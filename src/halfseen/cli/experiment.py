@@ -22,7 +22,7 @@ def processes(jobs: int | None, cluster: str | None) -> int:
     if cluster is None:
         return jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if jobs is not None:
-        raise invalid("jobs", "either --jobs or --cluster", f"{jobs}, with --cluster")
+        raise invalid("jobs", "either --jobs or --cluster", f"--jobs {jobs} and --cluster")
     return 1
 
 

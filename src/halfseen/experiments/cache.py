@@ -184,7 +184,7 @@ def reachable(start: str) -> dict[str, Path]:
 def _file_of(name: str) -> Path | None:
     """Return the file of a module of this package, or None.
 
-    The package itself has no file here, because it only re-exports names.
+    The result for the package itself is None too, because its `__init__.py` only re-exports names.
     """
     first, *rest = name.split(".")
     if first != _PACKAGE.name or not rest:

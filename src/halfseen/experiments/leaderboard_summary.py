@@ -20,7 +20,7 @@ from halfseen.worlds.world import World
 
 BASELINE = "kf-ts"
 SEEDS_PER_SLICE = 10  # enough for an efficient batch, few enough that an interruption loses little
-WINDOW = 300  # rounds averaged before a change of the world, and at the end of the rounds examined after it
+WINDOW = 300  # rounds of the averages just before a change and at the end of ROUNDS_AFTER_CHANGE
 ROUNDS_AFTER_CHANGE = 1500  # rounds examined after a change
 CURVE_POINTS = 60
 FIELDS = (

@@ -448,7 +448,7 @@ def _draw_estimates(axes: Axes, policies: Mapping[str, Summary], labels: Mapping
             if np.isfinite(low):
                 axes.plot([low, high], [row + shift] * 2, color=colour, linewidth=1.0)
             label = name if row == 0 else "_"
-            face = "white" if policy["notes"] else colour  # a hollow marker refers to the notes
+            face = "white" if policy["notes"] else colour  # a hollow marker means that there are notes
             axes.plot(value, row + shift, marker, color=colour, markerfacecolor=face, markersize=3.2, label=label)
     axes.set_yticks(range(len(policies)), [labels[label] for label in policies], parse_math=False)
     axes.set_ylim(len(policies) - 0.5, -0.5)

@@ -228,7 +228,7 @@ def rewards_table(world: Summary) -> Table:
 
 
 def arms_table(world: Summary) -> Table:
-    """Return the mean reward and each agent's share of rounds, with one row per arm."""
+    """Return one row per arm: its mean reward, and the share of rounds in which each agent played it."""
     rewards = world["rewards"]
     digits = common_decimals(arm["reward_mean"] for arm in rewards["arms"].values())
     return Table(
@@ -557,7 +557,7 @@ def dimensions_table(scores: Mapping[int, float], latent: int) -> Table:
         [
             {
                 "dimensions": f"{d}{' (examined)' if d == latent else ''}",
-                "AICc (nats, higher is better)": f"{score:,.1f}",
+                "log-likelihood minus AICc penalty (nats)": f"{score:,.1f}",
                 "difference from the best": f"{score - best:,.1f}",
             }
             for d, score in scores.items()

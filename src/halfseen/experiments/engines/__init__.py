@@ -19,7 +19,7 @@ def choose_executor(jobs: int, cluster: str | None, most: int) -> SerialExecutor
     if cluster is None:
         return ProcessExecutor(min(jobs, most)) if min(jobs, most) > 1 else SerialExecutor()
     if jobs != 1:
-        raise invalid("jobs", "either jobs or cluster", f"{jobs}, with a cluster")
+        raise invalid("jobs", "either jobs or cluster", f"jobs={jobs} and a cluster")
     from halfseen.experiments.engines.dask import LocalDaskExecutor, RemoteDaskExecutor  # an optional dependency
 
     local, address = _LOCAL.fullmatch(str(cluster)), _ADDRESS.fullmatch(str(cluster))
