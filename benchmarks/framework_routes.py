@@ -29,7 +29,6 @@ from halfseen.service.asgi import error_response, json_response, read_body, send
 from halfseen.service.auth import Authorizer
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
-from halfseen.service.metrics import RequestMetrics
 from halfseen.service.schemas import (
     DecisionReply,
     DecisionRequest,
@@ -168,7 +167,6 @@ FRAMEWORKS = {"litestar": litestar, "litestar-tuned": litestar_tuned, "fastapi":
 def build_app(framework: str, engine: Engine, authorizer: Authorizer, limits: Limits) -> ASGIApp:
     """The application of `halfseen serve`, with the framework's routes for decisions and rewards."""
     routes, other_routes = FRAMEWORKS[framework](engine, authorizer, limits), build_service(engine, authorizer, limits)
-    metrics = RequestMetrics()
 
     async def service(scope: Scope, receive: Receive, send: Send) -> None:
         route = scope["path"].rpartition("/")[2]
@@ -177,7 +175,8 @@ def build_app(framework: str, engine: Engine, authorizer: Authorizer, limits: Li
             return
         began = perf_counter()
         await routes(scope, receive, send)
-        metrics.observe(route, 200, perf_counter() - began)
+        engine.metrics.requests(route, 200).inc()
+        engine.metrics.request_seconds(route).observe(perf_counter() - began)
 
     return service
 
