@@ -157,7 +157,10 @@ def run_experiment(
 
 
 def slice_size(seeds: int, worlds: int, workers: int, safe: bool) -> int:
-    """Return the number of seeds per slice that minimises the duration. With `safe`, the limit is lower."""
+    """Return the number of seeds per slice that minimises the duration.
+
+    With `safe` slices are smaller, so that an interruption loses less work.
+    """
     most = min(MOST_SEEDS, max(SAFE_SEEDS, seeds * worlds // SAFE_SLICES)) if safe else MOST_SEEDS
 
     def duration(size: int) -> int:

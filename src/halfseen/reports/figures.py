@@ -477,7 +477,7 @@ def _draw_weights(axes: Axes, weights: Mapping[str, Floats], labels: Mapping[str
 
 _MOST_SENSORS = 16  # more bars could not be read
 _LONGEST_NAME = 24
-_CONTEXT_LABELS = {  # predictors of the rewards. Any other name is the name of the true context.
+_CONTEXT_LABELS = {  # labels of predictors; the true context is not listed and keeps its own name
     "seen": "observation",
     "filtered, nothing hidden": "filtered\nobservation",
     "filtered context": "filtered\ncontext",

@@ -17,7 +17,7 @@ from halfseen.worlds.recorded import RecordedWorld, recorded
 
 NOT_TRADABLE = (
     "The rewards are not tradable profits: there are no transaction costs, and nobody trades at the strike or the "
-    "price from which a reward is measured. The numbers only show how much of a context an agent can use."
+    "price from which a reward is measured. The numbers only show how well an agent uses the context."
 )
 DAYS_A_YEAR = 252
 

@@ -23,7 +23,7 @@ from halfseen.service.schemas import EngineSettings
 T = TypeVar("T")
 _LOG = logging.getLogger("halfseen.service")
 _CLAIM = 60_000_000  # microseconds that a process has to identify a model before another may try
-_CLAIM_CHECK = 5_000_000  # microseconds between two checks of a claim by another process
+_CLAIM_CHECK = 5_000_000  # microseconds between two checks whether another process still holds its claim
 _MAX_OVERDUE = 2_000  # streams that one sweep handles
 _MAX_EXPIRED = 2_000  # decisions that one transaction expires, so that other requests do not wait too long
 _MIN_SNAPSHOT_EVENTS = 50  # since the last snapshot; folding fewer events takes no longer than saving

@@ -79,7 +79,7 @@ class StreamTransaction:
         self._unrecorded: list[UnrecordedDecision] = []
         self._unrecorded_keys: set[str] = set()
         self._features, self._observed = stream.spec.features, stream.agent.policy.streams.observed
-        # This uses the clock and not `self.now`, so that waits also end in time after the clock was ahead for a while.
+        # `now` is the clock. `self.now` never goes back, so waits would end late if the clock had been ahead.
         self._overdue_since = None if stream.spec.reward_wait_us is None else now - stream.spec.reward_wait_us
         self.expired = self._expire_overdue(max_expired)
 
