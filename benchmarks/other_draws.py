@@ -2,7 +2,8 @@
 
     python -m benchmarks.other_draws --agent kf-ts --seeds 50
 
-The worlds, the noise and the agent are the same. The result shows how large the ratio of the two regrets on the worst seed is by chance.
+The worlds, the noise and the agent are the same. The result shows how large the ratio of the two regrets on the worst
+seed is by chance.
 """
 
 from __future__ import annotations
