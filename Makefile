@@ -4,7 +4,7 @@ BENCH := .venv-bench
 BIN := $(VENV)/bin
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: reproduce test test-all docs bench programs system-packages clean
+.PHONY: reproduce test test-all soak soak-numerical fuzz-service docs bench programs system-packages clean
 
 reproduce: $(VENV)/.experiments  ## run the paper's experiment and write figure, tables and verdicts to results/paper
 	$(BIN)/halfseen reproduce
@@ -24,8 +24,19 @@ test: $(VENV)/.test programs  ## check style, types and layers, run the tests th
 test-all: test  ## the same, then the tests that take minutes
 	$(BIN)/python -m pytest -n 2 -m slow
 
+soak: $(VENV)/.test programs  ## cause random faults under load for HOURS and check that nothing acknowledged is lost
+	$(BIN)/python tests/service/faults/soak.py --hours $(or $(HOURS),1)
+
 docs: $(VENV)/.docs  ## build the documentation site in build/site
 	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html docs build/site
+
+ROUNDS ?= 1e7
+soak-numerical: $(VENV)/.test  ## play ROUNDS rounds of all agents on extreme inputs and check every decision
+	PYTHONPATH=tests $(BIN)/python -m contracts.numerical_soak --rounds $(ROUNDS)
+
+REQUESTS ?= 100000
+fuzz-service: $(VENV)/.test  ## send REQUESTS random requests, valid and broken, to a service on SQLite
+	PYTHONPATH=tests $(BIN)/python -m service.fuzz --requests $(REQUESTS)
 
 bench: $(BENCH)/.peers  ## compare with other libraries, in a separate environment; JOBS="em-2000 …" chooses jobs
 	$(BENCH)/bin/halfseen bench $(JOBS)

@@ -53,7 +53,7 @@ def small_options(name: str) -> dict[str, object]:
         "window": 5 * LATENT,
         "observation_cov": 0.3,
         "burn_in": 14,
-        "floor": 0.07,
+        "minimum_probability": 0.07,
     }
     entry = hs.catalog()[name]
     return {

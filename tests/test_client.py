@@ -35,7 +35,12 @@ def test_the_blocking_client_makes_all_calls(service: Served) -> None:
         assert (refused.value.status, refused.value.code) == (409, "conflict")
         assert client.add_arm("sync", "c/d")["active"] == ["a", "b", "c/d"]
         assert client.retire_arm("sync", "c/d")["active"] == ["a", "b"]
-        assert client.stream("sync")["decisions"] == 1
+        guardrails = {"floor": 0.1, "holdback": 0.0, "control": ["a", 1.0]}
+        assert client.set_guardrails("sync", floor=0.1, control=("a", 1.0)) == guardrails
+        assert client.guardrails("sync") == guardrails
+        assert client.decide("sync", [0.1, 0.2]).branch in ("floor", "control")
+        assert client.set_guardrails("sync")["control"] is None
+        assert client.stream("sync")["decisions"] == 2
         assert client.health("sync")["facts"]["rewards"] == 1
         assert "sync" in [view["name"] for view in client.streams()]
         assert client.retire_stream("sync")["retired"]
@@ -51,6 +56,10 @@ def test_the_async_client_makes_all_calls(service: Served) -> None:
             assert all(not isinstance(reward, hs.ServiceError) and reward.folded for reward in rewards)
             assert (await client.add_arm("async"))["arms"] == [0, 1, 2, 3]
             assert (await client.retire_arm("async", 3))["active"] == [0, 1, 2]
+            guardrails = {"floor": 0.0, "holdback": 1.0, "control": None}
+            assert await client.set_guardrails("async", holdback=1.0) == guardrails
+            assert await client.guardrails("async") == guardrails
+            await client.set_guardrails("async")
             both = await client.decide_many("async", [[1, 2], [1]])
             assert isinstance(both[1], hs.ServiceError)
             assert (await client.stream("async"))["rewards"] == 20

@@ -36,6 +36,14 @@ def test_the_reference_mentions_every_public_name():
         assert f"halfseen.{name}\n" in text, name
 
 
+def test_the_table_of_bounds_has_every_option():
+    text = (ROOT / "docs/agents.md").read_text().partition("### Bounds")[2]
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|$", text.partition("\n### ")[0], flags=re.MULTILINE)
+    documented = {option.strip("`"): values for options, values in rows for option in options.split(", ")}
+    bounds = {option: str(bound) for entry in hs.catalog().values() for option, bound in entry.bounds.items()}
+    assert documented == bounds
+
+
 def test_the_table_of_agents_has_every_agent():
     text = (ROOT / "docs/agents.md").read_text()
     for name in hs.catalog():
@@ -46,6 +54,13 @@ def test_the_table_of_worlds_has_every_world():
     text = (ROOT / "docs/worlds.md").read_text()
     for name in [*NAMED, *RECORDED]:
         assert f"`{name}`" in text, name
+
+
+def test_the_tests_on_the_page_of_promises_exist():
+    named = re.findall(r"`(tests/[^`:]+)::(\w+)`", (ROOT / "docs/promises.md").read_text())
+    assert len(named) > 50
+    for file, test in named:
+        assert re.search(rf"^(?:async )?def {test}\(", (ROOT / file).read_text(), flags=re.M), f"{file}::{test}"
 
 
 def test_links_between_documents_exist():

@@ -193,3 +193,19 @@ def test_the_client_takes_frames():
     assert [one["observation"] for one in by_frame] == [[1.5, 3.0], [None, 1.0], [-2.0, None], [0.25, None]]
     assert _decide("s", pd.Series([1, None], dtype="Int64"), None, None).body["observation"] == [1.0, None]
     assert _decide("s", {"x": pd.NA}, None, None).body["observation"] == {"x": None}
+
+
+@pytest.mark.parametrize("value", [1e-101, 1e101, 5e-324, 1e308])
+def test_options_whose_squares_could_overflow_are_refused(value):
+    with pytest.raises(InvalidInput, match=r"^regularisation: expected a number between 1e-100 and 1e\+100, got"):
+        hs.make("ts-pco", observed=2, arms=2, regularisation=value)
+
+
+def test_arrays_beyond_the_limits_are_refused():
+    many = r"at most \d+ rows and columns of numbers within ±1e\+100"
+    with pytest.raises(InvalidInput, match=rf"^state_rewards: expected {many}, got 1e\+101$"):
+        hs.make("mts", observed=1, arms=2, state_rewards=[[1e101], [0.0]], state_transition=[[1.0]])
+    with pytest.raises(InvalidInput, match=rf"^observation_cov: expected {many}, got 1e\+201$"):
+        hs.make("emkf-ts", observed=1, arms=2, latent=2, observation_cov=1e201)
+    with pytest.raises(InvalidInput, match=r"^process_cov: expected numbers within ±1e\+200, got 1e\+201 at \[\]$"):
+        hs.LinearGaussianModel(transition=[[1.0]], process_cov=1e201, observation_cov=[1.0])

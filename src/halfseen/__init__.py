@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from halfseen.experiments.leaderboard import Leaderboard, leaderboard
     from halfseen.experiments.result import Result
     from halfseen.experiments.run import run
-    from halfseen.models.identification.em import FitResult, fit
+    from halfseen.models.identification.maximum_likelihood import FitResult, fit
     from halfseen.models.linear_gaussian import LinearGaussianModel
     from halfseen.models.results import Belief
     from halfseen.models.tracker import Tracker
@@ -51,7 +51,7 @@ _MODULES = {
     "Evaluation": "evaluation.evaluate",
     "Examination": "experiments.examine",
     "Finding": "diagnostics.health",
-    "FitResult": "models.identification.em",
+    "FitResult": "models.identification.maximum_likelihood",
     "Fleet": "agents.fleet",
     "HalfseenError": "errors",
     "HalfseenWarning": "errors",
@@ -66,7 +66,7 @@ _MODULES = {
     "catalog": "agents.catalogue",
     "evaluate": "evaluation.evaluate",
     "examine": "experiments.examine",
-    "fit": "models.identification.em",
+    "fit": "models.identification.maximum_likelihood",
     "leaderboard": "experiments.leaderboard",
     "load": "agents.loading",
     "make": "agents.catalogue",

@@ -68,6 +68,8 @@ class ServedDecision:
         The predicted reward of each arm, or None if the prediction is not finite.
     repeated : bool
         Whether an earlier request with the same key had already made this decision.
+    branch : str or None
+        What made the decision: ``"chooser"``, ``"floor"``, ``"holdback"`` or ``"control"``. None without guardrails.
     """
 
     id: str
@@ -76,6 +78,7 @@ class ServedDecision:
     propensities: list[float]
     expected: list[float | None]
     repeated: bool
+    branch: str | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,17 @@ def _add_arm(stream: str, arm: str | None) -> _Call[dict[str, Any]]:
 
 def _retire_arm(stream: str, arm: Arm) -> _Call[dict[str, Any]]:
     return _Call("DELETE", _stream_path(stream, f"/arms/{quote(str(arm), safe='')}"), dict)
+
+
+def _guardrails(stream: str) -> _Call[dict[str, Any]]:
+    return _Call("GET", _stream_path(stream, "/guardrails"), dict)
+
+
+def _set_guardrails(
+    stream: str, floor: float, holdback: float, control: tuple[Arm, float] | None
+) -> _Call[dict[str, Any]]:
+    body = {"floor": floor, "holdback": holdback, "control": None if control is None else list(control)}
+    return _Call("PUT", _stream_path(stream, "/guardrails"), dict, body)
 
 
 def _decide(
@@ -403,7 +417,7 @@ class Client(_BaseClient):
             The number of arms, or their names.
         **settings
             ``agent`` (by default ``"adaptive"``), ``options`` of the agent, ``seed``, ``reward_wait`` in seconds,
-            ``default_reward`` and ``late_rewards``.
+            ``default_reward``, ``late_rewards`` and ``guardrails``, such as ``{"floor": 0.05}``.
 
         Returns
         -------
@@ -504,6 +518,51 @@ class Client(_BaseClient):
         """
         return self._send(_retire_arm(stream, arm))
 
+    def guardrails(self, stream: str) -> dict[str, Any]:
+        """Return the guardrails of a stream that are in force.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream.
+
+        Returns
+        -------
+        dict
+            ``floor``, ``holdback`` and ``control``.
+        """
+        return self._send(_guardrails(stream))
+
+    def set_guardrails(
+        self,
+        stream: str,
+        *,
+        floor: float = 0.0,
+        holdback: float = 0.0,
+        control: tuple[Arm, float] | None = None,
+    ) -> dict[str, Any]:
+        """Replace the guardrails of a stream, from its next decision on.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream.
+        floor, holdback, control
+            As for `Agent.set_guardrails`.
+
+        Returns
+        -------
+        dict
+            ``floor``, ``holdback`` and ``control``.
+
+        Examples
+        --------
+        .. code-block:: python
+
+            client.set_guardrails("prices", floor=0.02, control=("low", 0.05))
+        """
+        return self._send(_set_guardrails(stream, floor, holdback, control))
+
     def health(self, stream: str) -> dict[str, Any]:
         """Return the health report of the agent of a stream.
 
@@ -534,7 +593,8 @@ class Client(_BaseClient):
         available : iterable of arms, optional
             The arms to choose from. All active arms by default.
         key : str, optional
-            An idempotency key. Requests with the same key get the same decision. By default every call has a new key.
+            An idempotency key. Repeating a request with the same key gets the same decision. Using the key for another
+            observation or other available arms is a conflict. By default every call has a new key.
 
         Returns
         -------
@@ -704,6 +764,21 @@ class AsyncClient(_BaseClient):
     async def retire_arm(self, stream: str, arm: Arm) -> dict[str, Any]:
         """Retire an arm, as `Client.retire_arm` does."""
         return await self._send(_retire_arm(stream, arm))
+
+    async def guardrails(self, stream: str) -> dict[str, Any]:
+        """Return the guardrails in force, as `Client.guardrails` does."""
+        return await self._send(_guardrails(stream))
+
+    async def set_guardrails(
+        self,
+        stream: str,
+        *,
+        floor: float = 0.0,
+        holdback: float = 0.0,
+        control: tuple[Arm, float] | None = None,
+    ) -> dict[str, Any]:
+        """Replace the guardrails, as `Client.set_guardrails` does."""
+        return await self._send(_set_guardrails(stream, floor, holdback, control))
 
     async def health(self, stream: str) -> dict[str, Any]:
         """Return the health report of the agent of a stream, as `Client.health` does."""

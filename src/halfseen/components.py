@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.random import Floats, Ints, Keys
-from halfseen.validation import check_range
+from halfseen.validation import check_finite, check_range
 
 State = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
@@ -52,15 +52,29 @@ def resized(array: NDArray[Any], count: int) -> NDArray[Any]:
     return longer
 
 
+def distinct_batches(rows: Ints) -> list[Ints]:
+    """Split `rows` (n,), in which a stream may occur several times, into batches without repetitions.
+
+    Returns the indices of each batch. Repetitions of a stream keep their order.
+    """
+    order = np.argsort(rows, kind="stable")
+    starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
+    nth = np.empty(len(rows), dtype=np.int64)
+    nth[order] = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
+    return [np.flatnonzero(nth == n) for n in range(int(nth.max(initial=-1)) + 1)]
+
+
 class Stateful:
     """An object whose state is a set of arrays with one row per stream.
 
     The state consists of the arrays named in `state_names` and of the states of the attributes named in `nested`. The
-    arrays named in `per_stream` also have one row per stream, but never change: they are options that may differ
-    between streams.
+    arrays named in `recorded` contain observations or rewards as they were given, NaN where they are missing. All other
+    numbers of a state are finite. The arrays named in `per_stream` also have one row per stream, but never change: they
+    are options that may differ between streams.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ()
+    recorded: ClassVar[tuple[str, ...]] = ()
     per_stream: ClassVar[tuple[str, ...]] = ()
     nested: ClassVar[tuple[str, ...]] = ()
 
@@ -93,18 +107,20 @@ class Stateful:
     def integer_bounds(self, state: State) -> IntegerBounds:
         """Return the allowed ranges of the integer arrays whose range is not 0 to MAX_COUNT.
 
-        `state` is the state to be checked. For an estimator, `state` also contains `rounds` (B,), the number of rounds
-        of each stream.
+        `state` is the state to be checked. The state of an estimator or a learner also contains `rounds` (B,), the
+        number of rounds of each stream.
         """
         return {}
 
     def check_ranges(self, state: State) -> None:
-        """Raise an error if an integer is out of range. Kernels use integers as indices without checking bounds."""
+        """Raise an error if a number is out of range. Kernels use integers as indices without checking bounds."""
         bounds = self.integer_bounds(state)
         for name in self.state_names:
             given = np.asarray(state[name])
             if given.dtype.kind in "iu":
                 check_range(f"state '{name}'", given, *bounds.get(name, (0, MAX_COUNT)))
+            elif given.dtype.kind == "f":
+                check_finite(f"state '{name}'", given, recorded=name in self.recorded)
 
     def check_consistency(self, state: State) -> None:
         """Raise an error if arrays of the right shape contradict each other."""
@@ -376,6 +392,8 @@ class Choices(NamedTuple):
     available: Mask  # (n, K) at least one arm per row
     noise_variances: Floats | None  # (n, K) the result of `Learner.noise`, if the chooser needs it
     reuse: Floats | None = None  # (n, K) the result of `Learner.reuse`, if the chooser needs it
+    reserved: Floats | None = None  # (n, K) the part of each propensity that guardrails determine, if there are any
+    branches: Ints | None = None  # (n,) what made each decision (`guardrails.BRANCHES`), or −1 if this is not known
 
 
 class Chooser(ABC):

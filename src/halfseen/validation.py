@@ -5,9 +5,9 @@ Every function takes the name of the argument first and raises `InvalidInput` wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,8 @@ from halfseen.errors import HalfseenError, InvalidInput, invalid, missing_extra
 Floats = NDArray[np.float64]
 
 LIMIT = 1e100  # the largest absolute value allowed, so that sums of squares stay finite
+MAX_DIMENSIONS = 1_000  # of a model
+MAX_INTEGER = 2**53  # the largest option, so that products with small numbers fit into int64
 _FLOAT64, _ARRAY = np.dtype(np.float64), np.ndarray
 _NEVER_FRAMES = (np.ndarray, list, tuple, float, int)
 _FRAME_PACKAGES = {"pandas", "polars", "pyarrow"}
@@ -152,8 +154,13 @@ def table(argument: str, value: ArrayLike, columns: int) -> Floats:
     return array
 
 
-def stack_for_streams(argument: str, value: ArrayLike, streams: int, shape: tuple[int, ...]) -> Floats:
-    """Return a finite array (B, *shape). `value` has this shape, or `shape` if it is the same for all B streams."""
+def stack_for_streams(
+    argument: str, value: ArrayLike, streams: int, shape: tuple[int, ...], limit: float = LIMIT
+) -> Floats:
+    """Return an array (B, *shape) of numbers within ±limit.
+
+    `value` has this shape, or `shape` if it is the same for all B streams.
+    """
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -162,6 +169,8 @@ def stack_for_streams(argument: str, value: ArrayLike, streams: int, shape: tupl
         raise invalid(argument, f"shape {shape}", f"shape {array.shape}")
     if not np.isfinite(array).all():
         raise invalid(argument, "finite numbers", "an entry that is not finite")
+    if (np.abs(array) > limit).any():
+        raise invalid(argument, f"numbers within ±{limit:g}", f"{array[np.abs(array) > limit][0]:g}")
     return np.array(np.broadcast_to(array, (streams, *shape)), order="C")  # a writable copy
 
 
@@ -176,7 +185,7 @@ def covariances(argument: str, value: ArrayLike, streams: int, size: int) -> Flo
         raise invalid(argument, f"numbers of shape {(size, size)}", repr(value)) from None
     if array.shape in ((), (size,)):
         array = np.diag(np.broadcast_to(array, size))
-    cov = stack_for_streams(argument, array, streams, (size, size))
+    cov = stack_for_streams(argument, array, streams, (size, size), LIMIT * LIMIT)
     if (np.linalg.eigvalsh(cov) < -1e-9 * np.abs(cov).max()).any() or (cov != cov.swapaxes(1, 2)).any():
         raise invalid(argument, "a symmetric positive semi-definite matrix", "a matrix of another kind")
     return cov
@@ -190,29 +199,46 @@ def check_range(argument: str, values: NDArray[np.generic], low: ArrayLike, high
         raise invalid(argument, expected, f"integers from {values.min()} to {values.max()}")
 
 
-def at_least(argument: str, value: object, least: int) -> int:
-    """Return `value` as an integer if it is at least `least`."""
+def arrays(argument: str, values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Return the values of a mapping as arrays."""
+    try:
+        return {name: np.asarray(value) for name, value in values.items()}
+    except (TypeError, ValueError):
+        raise invalid(argument, "arrays by name", "something that is not an array") from None
+
+
+def check_finite(argument: str, values: Floats, *, recorded: bool = False) -> None:
+    """Raise if a number is infinite or NaN. If `recorded` is true, allow NaN, but no numbers outside of ±LIMIT."""
+    valid = ~(np.abs(values) > LIMIT) if recorded else np.isfinite(values)
+    if not valid.all():
+        expected = f"numbers within ±{LIMIT:g}, NaN where missing" if recorded else "finite numbers"
+        raise invalid(argument, expected, f"{values[~valid][0]}")
+
+
+def at_least(argument: str, value: object, least: int, most: int = MAX_INTEGER) -> int:
+    """Return `value` as an integer if it is at least `least` and at most `most`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise invalid(argument, f"an integer of at least {least}", repr(value))
+    if value > most:
+        raise invalid(argument, f"an integer of at most {most}", repr(value))
     return int(value)
 
 
 def seed_number(argument: str, value: object) -> int:
     """Return `value` as a seed, an unsigned integer of 64 bits."""
-    number = at_least(argument, value, 0)
-    if number >= 2**64:
-        raise invalid(argument, "an integer below 2^64", repr(value))
-    return number
+    return at_least(argument, value, 0, 2**64 - 1)
 
 
 def positive(argument: str, value: object, *, zero_allowed: bool = False) -> float:
-    """Return `value` as a finite number above 0, or at least 0 if `zero_allowed`."""
+    """Return `value` as a number from 1/LIMIT to LIMIT, or 0 if `zero_allowed`."""
     expected = "a finite number of at least 0" if zero_allowed else "a finite number above 0"
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise invalid(argument, expected, repr(value))
     number = float(value)
     if not np.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
         raise invalid(argument, expected, repr(value))
+    if number and not 1.0 / LIMIT <= number <= LIMIT:
+        raise invalid(argument, f"a number from {1.0 / LIMIT:g} to {LIMIT:g}", repr(value))
     return number
 
 
@@ -249,3 +275,99 @@ def file_path(argument: str, value: object) -> Path:
     if not isinstance(value, str | Path):
         raise invalid(argument, "the path of a file", repr(value))
     return Path(value)
+
+
+# ---------------------------------------------------------------------- bounds of options
+# An option of an agent is annotated with its bound, as in `restarts: Annotated[int, Integers(0, 10)]`. The catalogue
+# checks the bounds of all options. Values of another type, such as "auto", are left to the component to check.
+
+
+class Bound(Protocol):
+    """The values that an option may have. `str` describes them."""
+
+    def check(self, argument: str, value: object) -> None:
+        """Raise an error if the value is out of bounds."""
+
+
+class Integers(NamedTuple):
+    """The integers from `low` to `high`."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"an integer between {self.low} and {self.high}"
+
+    def check(self, argument: str, value: object) -> None:
+        if isinstance(value, int | float | np.number) and not (
+            isinstance(value, int | np.integer) and not isinstance(value, bool) and self.low <= value <= self.high
+        ):
+            raise invalid(argument, str(self), repr(value))
+
+
+class Numbers(NamedTuple):
+    """The numbers from `low` to `high`."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"a number between {self.low:g} and {self.high:g}"
+
+    def check(self, argument: str, value: object) -> None:
+        if isinstance(value, int | float | np.number) and not self.low <= value <= self.high:
+            raise invalid(argument, str(self), repr(value))
+
+
+class Arrays(NamedTuple):
+    """Arrays of numbers within ±LIMIT whose last `axes` axes have at most `size` entries each.
+
+    Axes before these have one entry per stream.
+    """
+
+    size: int
+    axes: int = 2
+
+    def __str__(self) -> str:
+        within = f"within ±{LIMIT:g}"
+        if self.axes == 0:
+            return f"a number {within}"
+        return f"at most {self.size} {'numbers' if self.axes == 1 else 'rows and columns of numbers'} {within}"
+
+    def check(self, argument: str, value: object) -> None:
+        try:
+            array = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            return
+        if max(array.shape[max(0, array.ndim - self.axes) :], default=0) > self.size:
+            raise invalid(argument, str(self), f"shape {array.shape}")
+        if np.abs(array).max(initial=0.0) > LIMIT:
+            raise invalid(argument, str(self), f"{np.abs(array).max():g}")
+
+
+class Models(NamedTuple):
+    """Models of at most `dimensions` observed or latent dimensions: one model, or one per stream."""
+
+    dimensions: int
+
+    def __str__(self) -> str:
+        return f"a model of at most {self.dimensions} dimensions"
+
+    def check(self, argument: str, value: object) -> None:
+        for model in value if isinstance(value, Sequence) else [value]:
+            largest = max(getattr(model, "latent", 0), getattr(model, "observed", 0))
+            if largest > self.dimensions:
+                raise invalid(argument, str(self), f"one of {largest}")
+
+
+class Words(NamedTuple):
+    """Some words."""
+
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(f"'{word}'" for word in self.words)
+
+    def check(self, argument: str, value: object) -> None:
+        if value not in self.words:
+            raise invalid(argument, str(self), repr(value))

@@ -71,8 +71,11 @@ def test_kf_with_any_observation_matrix_estimates_the_same_context():
             "arms: expected names that differ from each other, got ['a', 'a']",
         ),
         ({"name": "ts-pco", "seed": -1}, "seed: expected an integer of at least 0, got -1"),
-        ({"name": "ts-pco", "seed": 2**64}, "seed: expected an integer below 2^64, got 18446744073709551616"),
-        ({"name": "ts-pco", "max_pending": 0}, "max_pending: expected an integer of at least 1, got 0"),
+        (
+            {"name": "ts-pco", "seed": 2**64},
+            "seed: expected an integer of at most 18446744073709551615, got 18446744073709551616",
+        ),
+        ({"name": "ts-pco", "max_pending": 0}, "max_pending: expected an integer between 1 and 1000000000, got 0"),
         ({"name": "kf-ts"}, "'kf-ts' requires the option 'model'."),
         ({"name": "kf-ts", "model": 3}, "model: expected a LinearGaussianModel, got int"),
         ({"name": "kf-ts", "model": small_model()}, "model: expected a model of 2 observed features, got one of 3"),

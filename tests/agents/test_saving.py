@@ -1,7 +1,9 @@
 """Save files: they are read completely or refused."""
 
+import io
 import json
 import os
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -151,3 +153,122 @@ def test_invalid_added_arms_are_refused(saved, added):
     rewrite_header(path, recipe=header["recipe"] | {"added": added})
     with pytest.raises(SaveFileError, match="is inconsistent"):
         hs.load(path)
+
+
+def read_header(path):
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read("header.json"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"arms": 10**12}, {"arms": 10**30}, {"arms": -1}, {"arms": None}, {"arms": 3.5}, {"arms": True},
+        {"observed": 10**9}, {"observed": "three"}, {"observed": []}, {"max_pending": 0}, {"max_pending": 0.5},
+        {"max_pending": "all"}, {"seed": 2**64}, {"seed": None}, {"name": "nobody"}, {"name": None}, {"name": 7},
+        {"regularisation": 0.0}, {"regularisation": float("nan")}, {"regularisation": [[1.0], [2.0, 3.0]]},
+        {"width": "wide"}, {"model": 3}, {"model": None}, {"model": {"$model": {"transition": 1.0}}},
+        {"model": {"$array": "nobody.npy"}}, {"unknown": 1},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_recipe_that_fits_no_agent_is_refused(saved, change):
+    _, path = saved
+    rewrite_header(path, recipe=read_header(path)["recipe"] | change)
+    with pytest.raises(SaveFileError) as refused:
+        hs.load(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["name", "observed", "arms", "seed", "max_pending", "model"])
+def test_a_recipe_without_a_required_entry_is_refused(saved, name):
+    _, path = saved
+    recipe = read_header(path)["recipe"]
+    del recipe[name]
+    rewrite_header(path, recipe=recipe)
+    with pytest.raises(SaveFileError, match="is inconsistent"):
+        hs.load(path)
+
+
+@pytest.mark.parametrize(
+    ("agent", "options"),
+    [("emkf-ts", {"latent": 30_000}), ("lag-ts", {"lags": 10**5}), ("hmm-ts", {"states": 20_000}),
+     ("hmm-ts", {"restarts": 10**9}), ("hmm-ts", {"warm_up": 10**15}), ("mts", {"memory": 10**15}),
+     ("em-rts-ts", {"iterations": 10**12}), ("adaptive", {"latent": 30_000})],
+    ids=repr,
+)  # fmt: skip
+def test_an_option_that_would_fill_the_memory_is_refused(tmp_path, agent, options):
+    path = tmp_path / "agent.hs"
+    make_small(agent).save(path)
+    rewrite_header(path, recipe=read_header(path)["recipe"] | options)
+    with pytest.raises(SaveFileError, match="is inconsistent"):
+        hs.load(path)
+
+
+@pytest.mark.parametrize("header", [b"[]", b"3", b"null", b'"x"', b"{}", b"[" * 100_000, b"", b"\xff", b"9" * 10_000])
+def test_a_header_that_is_not_an_object_is_refused(tmp_path, header):
+    with zipfile.ZipFile(tmp_path / "agent.hs", "w") as archive:
+        archive.writestr("header.json", header)
+    with pytest.raises(SaveFileError):
+        hs.load(tmp_path / "agent.hs")
+
+
+def replace_member(path, name, content, method=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path) as archive:
+        members = {one: archive.read(one) for one in archive.namelist()} | {name: content}
+    with zipfile.ZipFile(path, "w", method, compresslevel=9) as archive:
+        for one, body in members.items():
+            archive.writestr(one, body)
+
+
+def npy(shape, dtype="<f8", body=b"", order=False):
+    file = io.BytesIO()
+    header = {"descr": dtype, "fortran_order": order, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue() + body
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        npy((10**15,)), npy((2**62, 2**62)), npy((-1,)), npy((-1, -1), body=bytes(8)), npy((0, 2**70)),
+        npy((3,), body=bytes(16)), npy((2,), "|O", bytes(16)), npy((1,), "|V8", bytes(8)), npy((), "<U0"),
+        npy((1,), "<M8[s]", bytes(8)), b"", b"\x93NUMPY", b"no array", npy((1,), body=bytes(8))[:20],
+    ],
+)  # fmt: skip
+def test_an_array_that_is_not_what_it_claims_is_refused(saved, content):
+    _, path = saved
+    replace_member(path, "array-0.npy", content)
+    with pytest.raises(SaveFileError):
+        hs.load(path)
+
+
+@pytest.mark.parametrize("member", ["header.json", "array-0.npy"])
+def test_a_file_that_expands_to_gigabytes_is_refused(saved, member):
+    _, path = saved
+    body = b" " * (1 << 28) if member == "header.json" else npy((1 << 25,), body=bytes(1 << 28))
+    replace_member(path, member, body)
+    assert path.stat().st_size < 500_000
+    tracemalloc.start()
+    with pytest.raises(SaveFileError):
+        hs.load(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1000 * path.stat().st_size + (16 << 20)
+
+
+def test_other_methods_of_compression_are_refused(saved):
+    _, path = saved
+    with zipfile.ZipFile(path) as archive:
+        header = archive.read("header.json")
+    replace_member(path, "header.json", header, zipfile.ZIP_LZMA)
+    with pytest.raises(SaveFileError):
+        hs.load(path)
+
+
+def test_zeros_compress_as_well_as_the_limit_allows(tmp_path):
+    """The state of a new agent is mostly zeros, and its file must not be mistaken for a bomb."""
+    agent = hs.make("hmm-ts", observed=40, arms=2, warm_up=100_000)
+    agent.save(tmp_path / "agent.hs")
+    assert sum(array.nbytes for array in agent.state().values()) > 200 * (tmp_path / "agent.hs").stat().st_size
+    assert_same_state(agent, hs.load(tmp_path / "agent.hs"))

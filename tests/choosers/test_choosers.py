@@ -96,14 +96,27 @@ def test_propensities_equal_the_frequencies_of_the_arms(name):
     ("name", "options", "message"),
     [
         ("ts-pco", {"width": "wide"}, "width: expected a number or 'theory', got 'wide'"),
-        ("ts-pco", {"width": -1}, "width: expected a finite number of at least 0, got -1"),
+        ("ts-pco", {"width": -1}, "width: expected a number between 0 and 1e+100, got -1"),
         ("ts-pco", {"delta": 1.0}, "delta: expected a number between 0 and 1, got 1.0"),
         ("kf-ucb", {"width": "theory"}, "width: expected a number, 'horizon' or 'self-normalised', got 'theory'"),
-        ("kf-ucb", {"horizon": 0}, "horizon: expected an integer of at least 1, got 0"),
-        ("ts-pco", {"regularisation": 0}, "regularisation: expected a finite number above 0, got 0"),
+        ("kf-ucb", {"horizon": 0}, "horizon: expected an integer between 1 and 1000000000, got 0"),
+        ("ts-pco", {"regularisation": 0}, "regularisation: expected a number between 1e-100 and 1e+100, got 0"),
     ],
 )
 def test_invalid_options_are_refused(name, options, message):
     with pytest.raises(hs.HalfseenError) as caught:
         make_small(name, **options)
     assert str(caught.value) == message
+
+
+def test_propensities_of_state_sampling_never_exceed_1():
+    """The probabilities of many states sum to more than 1 by rounding."""
+    rng, S = np.random.default_rng(2), 7
+    options = {"state_rewards": np.ones((1, S)), "state_transition": rng.dirichlet(np.ones(S), size=S)}
+    agent = hs.make("mts", observed=1, arms=1, **options)
+    propensities = []
+    for _ in range(200):
+        decision = agent.decide([0.0])
+        propensities.append(decision.propensity)
+        agent.learn(decision, 1.0)
+    assert max(propensities) == 1.0

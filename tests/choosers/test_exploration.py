@@ -160,7 +160,7 @@ def test_the_choice_of_a_row_does_not_depend_on_other_rows(kind):
     chooser.pick(choices, keys)
     together = chooser.probabilities(choices)
     for i in range(rows):
-        one = Choices(*(array[i : i + 1].copy() for array in choices))
+        one = Choices(*(None if array is None else array[i : i + 1].copy() for array in choices))
         one.arms[0] = -1
         chooser.pick(one, keys[i : i + 1])
         assert one.arms[0] == choices.arms[i]
@@ -210,7 +210,7 @@ def test_frequencies_in_random_settings(kind, setting):
     choices = Choices(rounds=np.full(draws, 17), arms=np.empty(draws, dtype=np.int64), **tiled)
     chooser = kind(StreamBatch(stream_keys([0]), OBSERVED, arms), OBSERVED)
     chooser.pick(choices, stream_keys(np.arange(draws)))
-    want = chooser.probabilities(Choices(*(array[:1] for array in choices)))[0]
+    want = chooser.probabilities(Choices(*(None if array is None else array[:1] for array in choices)))[0]
     got = np.bincount(choices.arms, minlength=arms) / draws
     assert (np.abs(got - want) <= 5 * np.sqrt(want * (1 - want) / draws) + 5 / draws).all()
     assert not want[~available].any()

@@ -25,9 +25,9 @@ def make_choices(n, means, rounds, widths, available, features=None):
     )
 
 
-def chooser_and_choices(means, *, floor="decaying", rounds=64, available=(1, 1, 1, 1), n=1):
+def chooser_and_choices(means, *, minimum="decaying", rounds=64, available=(1, 1, 1, 1), n=1):
     streams = StreamBatch(stream_keys(np.arange(n)), 1, ARMS)
-    chooser = FlooredGreedy(streams, 1, floor=floor)
+    chooser = FlooredGreedy(streams, 1, minimum_probability=minimum)
 
     class Learner:
         arms = ARMS
@@ -43,12 +43,12 @@ def chooser_and_choices(means, *, floor="decaying", rounds=64, available=(1, 1, 
         ([1, 3, 2, 0], {"rounds": 1000}, [0.1, 0.7, 0.1, 0.1]),
         ([1, 3, 2, 0], {"rounds": 1}, [0.25, 0.25, 0.25, 0.25]),
         ([1, 3, 3, 0], {"rounds": 1000}, [0.1, 0.4, 0.4, 0.1]),
-        ([1, 3, 2, 0], {"floor": 0.06}, [0.06, 0.82, 0.06, 0.06]),
-        ([1, 3, 2, 0], {"floor": 0.06, "available": (1, 0, 1, 1)}, [0.06, 0, 0.88, 0.06]),
-        ([1, 3, 2, 0], {"floor": 0.4, "available": (1, 0, 1, 0)}, [0.4, 0, 0.6, 0]),
-        ([1, 3, 2, 0], {"floor": 0.9, "available": (1, 0, 1, 0)}, [0.5, 0, 0.5, 0]),
-        ([1, 3, 2, 0], {"floor": 0.4, "available": (0, 0, 0, 1)}, [0, 0, 0, 1]),
-        ([1, np.nan, 2, 0], {"floor": 0.1}, [0.1, 0.1, 0.7, 0.1]),
+        ([1, 3, 2, 0], {"minimum": 0.06}, [0.06, 0.82, 0.06, 0.06]),
+        ([1, 3, 2, 0], {"minimum": 0.06, "available": (1, 0, 1, 1)}, [0.06, 0, 0.88, 0.06]),
+        ([1, 3, 2, 0], {"minimum": 0.4, "available": (1, 0, 1, 0)}, [0.4, 0, 0.6, 0]),
+        ([1, 3, 2, 0], {"minimum": 0.9, "available": (1, 0, 1, 0)}, [0.5, 0, 0.5, 0]),
+        ([1, 3, 2, 0], {"minimum": 0.4, "available": (0, 0, 0, 1)}, [0, 0, 0, 1]),
+        ([1, np.nan, 2, 0], {"minimum": 0.1}, [0.1, 0.1, 0.7, 0.1]),
     ],
 )
 def test_probabilities(means, options, want):

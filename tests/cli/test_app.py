@@ -81,21 +81,27 @@ def assert_session_ended(session: int, seconds: float = 5.0) -> None:
 
 def test_reproduce_writes_everything(tmp_path: Path) -> None:
     done = halfseen_command(
-        "reproduce", "--rounds", "300", "--seeds", "2", "--noise", "0.1,1", "--jobs", "2", "--out", "out", cwd=tmp_path
+        *("reproduce", "--rounds", "300", "--seeds", "2", "--map-seeds", "2", "--noise", "0.1,1"),
+        *("--jobs", "2", "--out", "out"),
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
-    names = ["regret.png", "regret.svg", "report.html", "rounds.parquet", "summary.json"]
+    names = ["map-300.png", "map-300.svg", "regret.png", "regret.svg", "report.html", "rounds.parquet", "summary.json"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*names, "slices"])
     assert all(name in done.stdout for name in names)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert list(summary["worlds"]) == ["paper ε=0.1", "paper ε=1", "orbit"]
+    assert list(summary["worlds"]) == ["paper ε=0.1", "paper ε=1", "paper ε=0.001 Σ=0.1", "orbit"]
     for claim in summary["claims"]:
         assert claim["title"].split()[0] in done.stdout
-        assert claim["verdict"] in done.stdout
+        assert all(verdict in done.stdout for verdict in claim["verdicts"].values())
     mean = summary["worlds"]["orbit"]["agents"]["em-rts-ts"]["regret_mean"]
     assert f"{mean:.0f}" in done.stdout
-    assert done.stderr.splitlines()[0] == "playing 7 agents × 3 worlds × 2 seeds × 300 rounds"
-    assert done.stderr.splitlines()[-1].startswith("done in")
+    for panel in summary["maps"][0]["panels"]:
+        assert panel["statement"] in " ".join(done.stdout.split())
+    lines = done.stderr.splitlines()
+    assert lines[0] == "playing 7 agents × 4 worlds × 2 seeds × 300 rounds"
+    assert "playing the map: 20 cells × 2 seeds × 300 rounds" in lines
+    assert lines[-1].startswith("done in")
 
 
 RECORDED_FILES = [
@@ -238,6 +244,10 @@ def test_run_fits_the_terminal_and_shows_all_numbers(tmp_path: Path, columns: in
         (["reproduce", "--noise", "0.1,loud"], "'loud'"),
         (["reproduce", "--quick", "--out", "file/below"], "out: expected a writable folder ('"),
         (["reproduce", "--nonsense"], "--nonsense"),
+        (["reproduce", "--no-map", "--long"], "long: expected the map, which --long repeats, got --no-map"),
+        (["reproduce", "--rounds", "1000000000000"], "rounds: expected few enough rounds and seeds for"),
+        (["run", "paper:sensor_noise=-1"], "sensor_noise: expected a finite number of at least 0, got -1"),
+        (["run", "keyhole:observed=9"], "observed: expected at most 8, the dimension of the context, got 9"),
         (["leaderboard", "--agents", "kf-tss"], "Did you mean 'kf-ts'?"),
         (["leaderboard", "--worlds", "orbit,switch:at=0"], "at: expected an integer of at least 1, got 0"),
         (["leaderboard", "--rounds", "0"], "--rounds"),
@@ -401,6 +411,7 @@ def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         (["kf-ts , ts-pco:width=0.5 ,"], ["kf-ts", "ts-pco:width=0.5"]),
         (["a:x=1,y=2,b,c:z=3"], ["a:x=1,y=2", "b", "c:z=3"]),
         (["a:x=1", "b:y=2,z=t:u"], ["a:x=1", "b:y=2,z=t:u"]),
+        (["a:control=[0,0.1],x=1,b"], ["a:control=[0,0.1],x=1", "b"]),
     ],
 )
 def test_split_specs(given: list[str], specs: list[str]) -> None:
@@ -436,7 +447,7 @@ def test_first_seed(tmp_path: Path) -> None:
     small = ("--rounds", "60", "--seeds", "2", "--jobs", "1")
     for command, first in (
         (("run", "fog", "--agents", "ts-pco", *small, "--first-seed", "7", "--out", "a"), 7),
-        (("reproduce", "--agents", "ts-pco", *small, "--first-seed", "5", "--out", "b"), 5),
+        (("reproduce", "--no-map", "--agents", "ts-pco", *small, "--first-seed", "5", "--out", "b"), 5),
     ):
         done = halfseen_command(*command, cwd=tmp_path)
         assert done.returncode == 0, done.stderr

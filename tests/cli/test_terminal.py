@@ -79,7 +79,7 @@ def test_an_evaluation_fits_the_terminal(capsys, monkeypatch, columns):
     rows = {"logged": (82.0, 3.8), "uniform": (6.5, 0.84), "adaptive:history=200": (80.5, 3.7)}
     policies = {label: policy(*ends) for label, ends in rows.items()}
     warnings = [f"{label}: {note}" for label, one in policies.items() for note in one["notes"]]
-    evaluation = SimpleNamespace(table=lambda: policy_table(policies), warnings=warnings)
+    evaluation = SimpleNamespace(table=lambda: policy_table(policies), lifts=(), warnings=warnings)
     terminal.print_evaluation(evaluation)
     out = capsys.readouterr().out
     assert all(name in out for name in ("dr", "snips", "ips", "dr − logged", "uncovered"))
@@ -94,9 +94,17 @@ def test_findings_fit_the_terminal(capsys, monkeypatch, columns):
     sentence = "the observation explains as much as the filtered context, so that " * 3 + "there is no gain"
     findings = (Finding("use of filtering", 0.0, "0 %", "–", Verdict.LOOK, sentence),)
     table = Table([{"finding": "use of filtering", "value": "0 %", "expected": "–", "verdict": "look"}])
-    terminal.print_findings(SimpleNamespace(findings=findings, title="Model health", table=lambda: table))
-    lines = capsys.readouterr().out.splitlines()
-    check_width(lines[lines.index(next(line for line in lines if line.startswith("? "))) :], columns, [sentence])
+    answer = "Yes: filtering raises the explained share of rewards from 37 % to 78 %. " * 2 + "So it helps."
+    terminal.print_findings(SimpleNamespace(answer=answer, findings=findings, title="Health", table=lambda: table))
+    answer_lines, *_, sentence_lines, term_lines = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
+    check_width(answer_lines, columns, [answer])
+    first = next(number for number, line in enumerate(sentence_lines) if line.startswith("? "))
+    check_width(sentence_lines[first:], columns, [sentence])
+    assert term_lines[0] == "Terms:"
+    assert [line.split(":")[0].strip() for line in term_lines[1:] if ":" in line] == [
+        "filtered context",
+        "explained share",
+    ]
 
 
 def check_width(lines, columns, sentences):

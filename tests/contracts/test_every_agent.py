@@ -1,5 +1,8 @@
 """What every agent of the catalogue must do."""
 
+import contextlib
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from settings import (
@@ -21,6 +24,7 @@ import halfseen as hs
 from halfseen.agents.catalogue import CATALOG
 from halfseen.components import StreamBatch
 from halfseen.kernels.random import stream_keys
+from halfseen.validation import LIMIT, Arrays, Integers, Models, Numbers, Words
 
 pytestmark = pytest.mark.parametrize("name", list(hs.catalog()))
 ROUNDS = 3 * 5 * LATENT + 7  # more than three windows of the estimators that refit
@@ -37,6 +41,44 @@ def test_arms_are_valid_and_propensities_are_a_distribution(name):
         assert decision.propensities.sum() == pytest.approx(1, abs=1e-9)
         assert decision.propensity == decision.propensities[decision.index] > 0
         agent.learn(decision.id, 1.5)
+
+
+def test_every_option_has_bounds(name):
+    entry = hs.catalog()[name]
+    assert set(entry.bounds) == set(entry.options)
+    for option, bound in entry.bounds.items():
+        outside = {
+            Integers: lambda bound: [bound.high + 1, bound.low - 1, 10**30, -(10**30), 1.5, float("nan"), float("inf")],
+            Numbers: lambda bound: [2.0 * bound.high, bound.low / 2.0 - 1e-300, float("nan"), float("inf"), 10**400],
+            Arrays: lambda bound: [1e101, *([[[1.0] * (bound.size + 1)]] if bound.axes else [])],
+            Models: lambda bound: [SimpleNamespace(latent=bound.dimensions + 1)],
+            Words: lambda bound: ["something else", 7],
+        }[type(bound)]
+        for value in outside(bound):
+            with pytest.raises(hs.HalfseenError) as refused:
+                make_small(name, **{option: value})
+            assert str(refused.value).startswith(f"{option}: expected {bound}, got "), refused.value
+
+
+def test_propensities_sum_to_one_at_the_bounds_of_every_option(name):
+    numbers = {option: bound for option, bound in hs.catalog()[name].bounds.items() if isinstance(bound, Numbers)}
+    xs, ys, _ = simulate_rounds(30)
+    for option, bound in numbers.items():
+        tiny = [5e-324, 1e-310, 1e-300] if bound.low == 0.0 else []
+        for value in [bound.low, bound.high, np.nextafter(bound.low, 1), np.nextafter(bound.high, 0), *tiny]:
+            try:
+                agent = make_small(name, **{option: float(value)})
+            except hs.HalfseenError:
+                # The bound itself may be excluded, and so are numbers other than 0 whose squares underflow.
+                assert value in (bound.low, bound.high) or 0.0 < value < 1.0 / LIMIT
+                continue
+            for t, (x, y) in enumerate(zip(xs, ys, strict=True)):
+                decision = agent.decide(y, **context_argument(agent, x))
+                total = decision.propensities.sum()
+                assert total == pytest.approx(1, abs=1e-9), f"{option}={value}: {decision.propensities}"
+                if t % 3:
+                    with contextlib.suppress(hs.HalfseenError):  # a learner may refuse a reward
+                        agent.learn(decision.id, float(y[0]))
 
 
 def test_the_same_seed_gives_the_same_decisions(name):

@@ -1,10 +1,12 @@
-"""Invalid integers in a state are refused or harmless.
+"""Invalid numbers in a state, a model or a save file are refused or harmless.
 
-Kernels use some of these integers as indices and check no bounds.
+Kernels use integers as indices and check no bounds.
 """
 
 import numpy as np
 import pytest
+from contracts import hostile_cases
+from contracts.hostile_cases import run_in_children
 from settings import (
     ARMS,
     OBSERVED,
@@ -17,6 +19,8 @@ from settings import (
 )
 
 import halfseen as hs
+from halfseen.agents import saving
+from halfseen.errors import SaveFileError
 
 VALUES = (-1, -(2**62), 10**6, 2**62)
 ROUNDS = 45
@@ -38,8 +42,8 @@ def hostile_states(state):
                     yield f"{key}[{index}] = {value}", state | {key: changed}
 
 
-def played_agent(name):
-    agent, (xs, ys, noise) = make_small(name), simulate_rounds(ROUNDS)
+def played_agent(name, **options):
+    agent, (xs, ys, noise) = make_small(name, **options), simulate_rounds(ROUNDS)
     ids = []
     for x, y, reward in zip(xs, ys, noise, strict=True):
         ids.append(agent.decide(y, **context_argument(agent, x)).id)
@@ -92,6 +96,85 @@ def test_hostile_states_of_a_fleet(name):
         other.health()
 
 
+def test_hostile_guardrails():
+    guardrails = {"floor": 0.05, "holdback": 0.2, "control": (1, 0.1)}
+    agent, twin, y = played_agent("ts-pco", **guardrails), make_small("ts-pco"), simulate_rounds(1)[1][0]
+    blank, refused = state_bytes(twin), 0
+    for description, state in hostile_states(agent.state()):
+        try:
+            twin.restore(state)
+        except hs.HalfseenError:
+            assert state_bytes(twin) == blank, description
+            refused += "guardrails" in description or "branches" in description
+            continue
+        twin.decide(y)
+        twin.learn(twin.pending[0], 1.0)
+        twin.health()
+        twin = make_small("ts-pco")
+    assert refused > 20
+    fleet = hs.Fleet("ts-pco", observed=OBSERVED, arms=ARMS, **guardrails)
+    fleet.add(2)
+    fleet.decide(np.stack([y, -y]))
+    for _, state in hostile_states(fleet.state()):
+        other = hs.Fleet("ts-pco", observed=OBSERVED, arms=ARMS)
+        try:
+            other.restore(state)
+        except hs.HalfseenError:
+            continue
+        other.decide(np.stack([y, -y]))
+        other.learn([other.pending(other.streams[1])[0]], [1.0])
+        other.health()
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("guardrails.shares", lambda array: array * np.nan),
+        ("guardrails.shares", lambda array: array * 6.0),
+        ("guardrails.control", lambda array: array + ARMS),
+        ("guardrails.reward_counts", lambda array: array + ROUNDS // 3),
+        ("guardrails.reward_counts", lambda array: array * 0),
+        ("guardrails.reward_means", lambda array: array + 1e101),
+        ("guardrails.reward_squares", lambda array: array - 1e3),
+        ("guardrails.reward_squares", lambda array: array + 1e250),
+        ("guardrails.reward_means", None),
+        ("pending.branches", lambda array: array[:-1]),
+        ("pending.branches", lambda array: array + 4),
+        ("pending.branches", lambda array: array.astype(float)),
+    ],
+)
+def test_guardrails_that_contradict_the_state_are_refused(name, change):
+    agent = played_agent("ts-pco", floor=0.05, holdback=0.2, control=(1, 0.1))
+    agent.learn(agent.pending[0], 1.0, provisional=True)
+    before, state = state_bytes(agent), agent.state()
+    state[name] = None if change is None else change(state[name])
+    if change is None:
+        del state[name]
+    with pytest.raises(hs.HalfseenError):
+        agent.restore(state)
+    assert state_bytes(agent) == before
+
+
+def test_a_provisional_reward_that_no_branch_has_counted_is_refused():
+    agent = played_agent("ts-pco", holdback=0.2)
+    agent.learn(agent.pending[0], 1.0, provisional=True)
+    state = agent.state()
+    for array in ("reward_counts", "reward_means", "reward_squares"):
+        state[f"guardrails.{array}"][:] = 0
+    with pytest.raises(hs.HalfseenError, match=r"state 'pending.branches': expected provisional rewards"):
+        agent.restore(state)
+
+
+def test_streams_of_a_fleet_with_different_guardrails_are_refused():
+    fleet = hs.Fleet("ts-pco", observed=OBSERVED, arms=ARMS, holdback=0.2)
+    fleet.add(2)
+    before, state = state_bytes(fleet), fleet.state()
+    state["guardrails.shares"][1, 1] = 0.3
+    with pytest.raises(hs.HalfseenError, match="expected the same guardrails in all streams"):
+        fleet.restore(state)
+    assert state_bytes(fleet) == before
+
+
 def test_hostile_models():
     agent = played_agent("adaptive")
     agent.refit()
@@ -104,3 +187,70 @@ def test_hostile_models():
             continue
         agent.decide(simulate_rounds(1)[1][0])
         agent.restore(start)
+
+
+@pytest.mark.parametrize("cases", [300, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_hostile_values_never_crash_an_agent(cases):
+    counts, failures = run_in_children(0, cases)
+    assert not failures, "\n".join(failures)
+    assert min(counts.values()) > cases / 5
+
+
+def test_a_crash_is_reported_with_its_case(monkeypatch, tmp_path):
+    program = tmp_path / "crash.py"
+    program.write_text("import ctypes; print('case 7: file, ts-pco: mean = 1', flush=True); ctypes.string_at(0)")
+    monkeypatch.setattr(hostile_cases, "__file__", str(program))
+    counts, (failure,) = run_in_children(7, 1)
+    assert failure.startswith("case 7: file, ts-pco: mean = 1: the process ended with -11")
+    assert counts == {"refused": 0, "used": 0}
+
+
+def test_an_arm_that_does_not_exist_is_refused(tmp_path):
+    """At refits, a kernel uses the arms of the history as indices."""
+    agent = played_agent("adaptive")
+    state = agent.state()
+    state["estimator.arms"][:] = 1_000_000
+    saving.write(tmp_path / "agent.hs", agent.recipe, state)
+    with pytest.raises(SaveFileError, match=r"state 'arms': expected integers from 0 to 3, got .* to 1000000"):
+        hs.load(tmp_path / "agent.hs")
+
+
+def test_a_model_from_the_future_is_refused():
+    agent = played_agent("adaptive")
+    agent.refit()
+    before, model = state_bytes(agent), agent.model()
+    for name, value in (("regime_start", agent.rounds + 1), ("next_identification", -1), ("latent_dims", 99)):
+        with pytest.raises(hs.HalfseenError, match=f"model '{name}'"):
+            agent.accept(model | {name: np.array(value)})
+        assert state_bytes(agent) == before
+    covariance = np.full_like(model["process_cov"], -1e200)
+    with pytest.raises(hs.HalfseenError):
+        agent.accept(model | {"process_cov": covariance})
+    assert state_bytes(agent) == before
+
+
+@pytest.mark.parametrize("state", [None, 3, [1, 2], {"rounds": [[1], [2, 3]]}, {}])
+def test_something_else_than_a_state_is_refused(state):
+    agent, fleet = make_small("ts-pco"), hs.Fleet("ts-pco", observed=OBSERVED, arms=ARMS)
+    for one in (agent, fleet):
+        with pytest.raises(hs.HalfseenError, match="state"):
+            one.restore(state)
+    ragged = agent.state() | {"learner.mean": [[1.0], [2.0, 3.0]]}
+    with pytest.raises(hs.HalfseenError, match="state"):
+        agent.restore(ragged)
+
+
+def test_a_large_round_number_does_not_slow_a_fleet_down():
+    """The oldest open decision of a stream is dropped without counting through all rounds before it."""
+    fleet = hs.Fleet("ts-pco", observed=OBSERVED, arms=ARMS, max_pending=2)
+    fleet.add(1)
+    ys = simulate_rounds(4)[1]
+    fleet.decide(ys[:1])
+    fleet.decide(ys[1:2])
+    state = fleet.state()
+    state["rounds"][:] = 2_000_000_000
+    state["pending.ids"][1] = 1_999_999_999
+    fleet.restore(state)
+    for y in ys[2:]:
+        fleet.decide(y[None])
+    assert fleet.pending(0).tolist() == [2_000_000_001, 2_000_000_002]

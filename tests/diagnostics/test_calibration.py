@@ -102,3 +102,14 @@ def test_arms_are_not_compared_with_a_retired_arm():
     fit = cross_validate(data, x, data.observed_rewards()).fit
     assert arm_uncertainty(x, data.observed_rewards(), fit).contending[1] < 0.1
     assert arm_uncertainty(x, data.observed_rewards(), fit, retired={0}).contending[1] > 0.1
+
+
+def test_predictions_of_large_rewards_are_finite():
+    """The squares of rewards within ±1e100 are finite, but not their fourth powers."""
+    rng = np.random.default_rng(3)
+    features, arms = rng.normal(size=(20, 2)), np.zeros(20, dtype=np.int64)
+    rewards, unit = rng.normal(size=20), 1e100
+    means, variances = predict_sequentially(features, arms, rewards, np.ones(1), np.eye(2), 0.0)
+    large = predict_sequentially(features, arms, unit * rewards, np.full(1, unit**2), unit**2 * np.eye(2), 0.0)
+    np.testing.assert_allclose(large[0] / unit, means, rtol=1e-9)
+    np.testing.assert_allclose(large[1] / unit**2, variances, rtol=1e-9)

@@ -14,6 +14,7 @@ from halfseen.diagnostics.explained_rewards import (
     grade,
     greedy_reward,
     improvement,
+    largest_gain,
     observed_block,
     share_explained,
 )
@@ -163,3 +164,35 @@ def test_rewards_independent_of_contexts_are_rarely_explained():
         alarms += found.context_matters
         assert found.hidden_pays == found.filtering_pays == "little" or found.context_matters
     assert alarms <= 3
+
+
+@pytest.mark.parametrize(("rounds", "share"), [(40, 0.2), (150, 0.0), (150, 0.1), (1000, 0.3)])
+@pytest.mark.parametrize("every", [True, False])
+def test_the_upper_bound_of_a_gain_holds_with_95_percent_probability(rounds, share, every):
+    """At least 92 % of 200 bounds are above the true share (binomial, p > 0.05). Two of four features matter."""
+    rng, above = np.random.default_rng(9), 0
+    for _ in range(200):
+        contexts, slopes = rng.normal(size=(rounds, 4)), rng.normal(size=(3, 4)) * [1.0, 1.0, 0.0, 0.0]
+        slopes *= np.sqrt(share) / np.linalg.norm(slopes, axis=1, keepdims=True)
+        noise = np.sqrt(1.0 - share) * rng.normal(size=(rounds, 1))  # the same for all arms
+        rewards, arms = 3.0 + contexts @ slopes.T + noise, rng.integers(3, size=rounds)
+        given = rewards if every else rewards[np.arange(rounds), arms]
+        data = ExaminationData.from_arrays(contexts, arms, given, features=4)
+        above += largest_gain(data.observed_rewards(), np.zeros((rounds, 0)), contexts) >= share
+    assert above >= 184
+
+
+def test_the_upper_bound_of_a_gain_counts_only_what_is_added():
+    rng = np.random.default_rng(10)
+    contexts, _, data = random_data(rng, 2000, 3, 3, 0.5)
+    observed, nothing = data.observed_rewards(), np.zeros((2000, 0))
+    assert largest_gain(observed, nothing, contexts) > 0.7
+    assert largest_gain(observed, contexts, rng.normal(size=(2000, 3))) < 0.01
+    assert largest_gain(observed, contexts, 2.0 * contexts) == 0.0
+
+
+def test_without_enough_rewards_a_gain_has_no_upper_bound():
+    rng = np.random.default_rng(11)
+    contexts, _, data = random_data(rng, 9, 3, 4, 0.5)
+    assert np.bincount(data.arms).max() <= 5  # one reward per coefficient
+    assert largest_gain(data.observed_rewards(), np.zeros((9, 0)), contexts) == 1.0

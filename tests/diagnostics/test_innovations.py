@@ -83,6 +83,7 @@ def test_p_values_are_uniform_for_a_correct_model():
     assert abs(outside / 400 - 0.05) < 3.3 * np.sqrt(0.05 * 0.95 / 400)
 
 
+@pytest.mark.filterwarnings("ignore:.*is at its minimum:halfseen.HalfseenWarning")
 def test_fitted_parameters_reduce_the_degrees_of_freedom():
     """Without this correction, p-values would be too large."""
     rng = np.random.default_rng(12)
@@ -165,3 +166,29 @@ def test_a_bias_is_attributed_to_its_sensor_although_errors_are_correlated():
     assert found.sensor == 0
     assert found.largest == pytest.approx(0.5, abs=0.12)
     assert found.p_value < 1e-6
+
+
+def test_entries_that_are_not_tested_do_not_count():
+    """The other innovations are those of the marginal distribution of the tested entries."""
+    rng = np.random.default_rng(12)
+    system = random_system(rng, 3, 2)
+    model, ys = model_of(*system), simulate_many(rng, *system, rounds=400, series=1)[0]
+    ys[:, 1] = 5.0
+    tested = np.column_stack([ys[:, 0], np.full(400, np.nan)])
+    found = innovations(model, ys, tested)
+    assert np.isnan(found.standardised[:, 1]).all()
+    assert np.isnan(found.by_sensor[:, 1]).all()
+    np.testing.assert_allclose(found.standardised[:, 0], found.by_sensor[:, 0])
+    np.testing.assert_array_equal(found.contexts, innovations(model, ys).contexts)
+
+
+def test_heavy_tails_cause_few_false_alarms_of_the_size():
+    """Student's t distribution with 3 degrees of freedom, scaled to variance 1."""
+    rng, alarms, blocks = np.random.default_rng(13), 0, 0
+    for _ in range(200):
+        white = rng.standard_t(3, size=(1500, 2)) / np.sqrt(3.0)
+        test, parts = nis_test(white), nis_by_block(white)
+        alarms += test.p_value < 0.01 and test.ratio > 1.08
+        blocks += bool((parts.ratios / np.median(parts.ratios) > np.maximum(parts.limit, 1.5)).any())
+    assert alarms <= 6
+    assert blocks <= 6

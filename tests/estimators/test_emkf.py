@@ -135,7 +135,10 @@ def test_with_large_noise_the_gain_of_emkf_vanishes_and_that_of_smoothed_em_does
             "observation_cov: expected a symmetric positive semi-definite matrix, got a matrix of another kind",
         ),
         ({"latent": 5, "observation_cov": np.eye(2)}, "observation_cov: expected shape (3, 3), got shape (2, 2)"),
-        ({"latent": 5, "initial_process_var": 0}, "initial_process_var: expected a finite number above 0, got 0"),
+        (
+            {"latent": 5, "initial_process_var": 0},
+            "initial_process_var: expected a number between 1e-100 and 1e+100, got 0",
+        ),
         ({}, "'emkf-ts' requires the option 'latent'."),
         ({"latent": 5, "windw": 3}, "'emkf-ts' has no option 'windw'. Did you mean 'window'?"),
     ],
@@ -144,3 +147,26 @@ def test_invalid_options_are_refused(options, message):
     with pytest.raises(hs.HalfseenError) as caught:
         hs.make("emkf-ts", observed=3, arms=2, **options)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("name", ["emkf-ts", "em-rts-ts"])
+def test_an_unstable_model_and_missing_observations_stay_finite(name):
+    agent = hs.make(
+        name, observed=1, arms=2, latent=2, window=10, initial_transition=[[0.0, 1.0], [0.0, 3.0]], observation_cov=0.1
+    )
+    for t in range(900):
+        decision = agent.decide([np.nan if t % 2 else 0.1])
+        assert np.isfinite(decision.expected).all()
+        assert np.isfinite(decision.context).all()
+        assert decision.propensities.sum() == pytest.approx(1.0, abs=1e-9)
+    for key, value in agent.state().items():
+        assert np.isfinite(value).all() or key == "estimator.window_observations", key
+
+
+def test_the_process_covariance_is_positive_semi_definite_when_means_grow():
+    """The residuals are then smaller than the rounding errors of the sums from which they are computed."""
+    means = 2.0 ** np.arange(40)[:, None] * [1.0, 0.3, -0.2]
+    X, Psi = means[:-1].T @ means[:-1], means[1:].T @ means[:-1]
+    transition, process_cov = maximise(X[None], Psi[None], means[:1], means[-1:], len(means) - 1)
+    assert np.isfinite(transition).all()
+    assert np.linalg.eigvalsh(process_cov[0] / np.abs(process_cov).max())[0] > -1e-12

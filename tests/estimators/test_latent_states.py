@@ -93,7 +93,7 @@ def test_rewards_older_than_the_memory_are_discarded_and_counted():
             [0.5, 0.6, -0.1],
             "state_prior: expected probabilities that sum to 1, got a smallest entry of -0.1 and a smallest sum of 1",
         ),
-        ("memory", 0, "memory: expected an integer of at least 1, got 0"),
+        ("memory", 0, "memory: expected an integer between 1 and 1000000, got 0"),
     ],
 )
 def test_invalid_options_are_refused(option, value, message):

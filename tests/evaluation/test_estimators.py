@@ -249,6 +249,24 @@ def test_without_propensities_every_arm_that_was_played_counts_as_covered():
     assert any("no propensities of the arms that were not played" in line for line in found.warnings)
 
 
+@pytest.mark.parametrize("arms", [[0, 1, 2], (0, 1, 2), np.arange(3), list(np.arange(3)), ["0", "1", "2"]], ids=repr)
+def test_arms_can_be_given_as_integers(arms):
+    table, policies = World().log(120, seed=1), ["always:1", "ts-pco"]
+    assert str(hs.evaluate(table, policies, arms=arms)) == str(hs.evaluate(table, policies))
+
+
+def test_integers_of_arms_need_not_begin_at_zero():
+    table, policies = World().log(120, seed=1), ["always:1", "ts-pco"]
+    renamed = table | {"arm": np.array([30, 10, 20])[table["arm"]]}
+    found = hs.evaluate(renamed, ["always:10", "ts-pco"], arms=[30, 10, 20])
+    assert found.log.arms == (30, 10, 20)
+    expected = hs.evaluate(table, policies)
+    for label, same in (("always:10", "always:1"), ("ts-pco", "ts-pco")):
+        assert found.policies[label].values == expected.policies[same].values
+    with pytest.raises(HalfseenError, match="row 1: expected one of the arms 10, 20, got arm 30"):
+        hs.evaluate(renamed | {"arm": [30] * 120}, arms=[10, 20])
+
+
 def test_a_small_effective_sample_size_is_noted():
     table = World().log(60, seed=3)
     found = hs.evaluate(table, "always:2").policies["always:2"]
@@ -282,7 +300,11 @@ def test_wrong_propensities_are_noted():
         ({"policy": "unform"}, "There is no agent 'unform'"),
         ({"policy": "adaptive:histry=3"}, "'adaptive' has no option 'histry'. Did you mean 'history'"),
         ({"stream": "s"}, "stream: expected nothing, because the table has no column 'stream', got 's'"),
-        ({"arms": ["a", "a"]}, r"arms: expected distinct names, got \['a', 'a'\]"),
+        ({"arms": ["a", "a"]}, r"arms: expected distinct names or distinct integers, got \['a', 'a'\]"),
+        ({"arms": [0, 1, 1]}, r"arms: expected distinct names or distinct integers, got \[0, 1, 1\]"),
+        ({"arms": [0, "b"]}, r"arms: expected distinct names or distinct integers, got \[0, 'b'\]"),
+        ({"arms": [True, False]}, r"arms: expected distinct names or distinct integers, got \[True, False\]"),
+        ({"arms": "ab"}, "arms: expected an integer of at least 1, got 'ab'"),
     ],
 )
 def test_invalid_arguments(options, message):

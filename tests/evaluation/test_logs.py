@@ -12,6 +12,7 @@ import pytest
 from evaluation.logs import agent_events, created, event, write
 from pyarrow import parquet
 
+import halfseen as hs
 from halfseen.errors import HalfseenError
 from halfseen.evaluation.log import StepKind
 from halfseen.evaluation.readers import read_log
@@ -323,3 +324,48 @@ def test_rows_must_be_in_order_of_time():
     times = {"time": ["2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"], "reward_time": ["2026-01-03T00:00:00Z", None]}
     with pytest.raises(HalfseenError, match="row 2: expected rows in order of time, got no time or an earlier time"):
         read_log(table | times)
+
+
+def test_marks_of_guardrails_are_read_from_a_table():
+    marks = ["chooser", "control", None, "holdback", "chooser", "control"]
+    table = {
+        "observation": [0.1] * 6,
+        "arm": [0, 1] * 3,
+        "propensity": [0.5] * 6,
+        "reward": [1.0, 0.0, 9.0, 0.5, 2.0, 1.0],
+    }
+    result = hs.evaluate(table | {"branch": marks}, "uniform")
+    control, holdback = result.lifts
+    assert (control.baseline, control.difference.value) == ("control", 1.0)
+    assert (holdback.baseline, holdback.difference.value) == ("holdback", 1.0)
+    assert result.summary()["lift"]["control"]["rewards"] == {"chooser": 2, "control": 2}
+    assert "lift over control: 1 [" in str(result)
+    assert hs.evaluate(table, "uniform").lifts == ()
+    with pytest.raises(hs.HalfseenError, match="row 1, branch: expected one of chooser, floor, holdback, control"):
+        hs.evaluate(table | {"branch": ["x"] * 6}, "uniform")
+
+
+def test_marks_from_before_a_change_of_the_shares_are_not_compared(tmp_path):
+    events = [{"kind": "created", "spec": {"observed": 1, "arms": 2, "guardrails": {"holdback": 0.5}}}]
+
+    def play(branch, reward, key):
+        events.append(
+            {"kind": "decided", "id": key, "observation": [0.1], "arm": 0, "propensity": 0.5, "branch": branch}
+        )
+        events.append({"kind": "rewarded", "decision": key, "value": reward, "how": "given", "folded": True})
+
+    def lifts():
+        lines = [json.dumps({"stream": "s", "seq": seq} | event) for seq, event in enumerate(events)]
+        (tmp_path / "log.ndjson").write_text("\n".join(lines))
+        return hs.evaluate(tmp_path / "log.ndjson", "uniform").lifts
+
+    play("chooser", 3.0, "a")
+    play("holdback", 1.0, "b")
+    events.append({"kind": "guardrails_set", "floor": 0.1, "holdback": 0.5, "control": None})
+    play("chooser", 3.0, "c")
+    assert lifts()[0].chooser.count == 2
+    events.append({"kind": "guardrails_set", "floor": 0.1, "holdback": 0.4, "control": None})
+    assert lifts() == ()
+    play("chooser", 5.0, "d")
+    play("holdback", 1.0, "e")
+    assert lifts()[0].difference.value == 4.0

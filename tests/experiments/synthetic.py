@@ -12,8 +12,16 @@ import pytest
 from halfseen.experiments.plan import CHUNK, Slice, experiment
 from halfseen.experiments.play import OnProgress, Trajectories, checkpoints
 from halfseen.experiments.result import Result
+from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.worlds import World, linear_gaussian
 
 ROLES = {"observed": ["a"], "hidden": ["c"], "rewards": ["up <b>", "down", "flat"]}
+
+
+def unstable_world() -> World:
+    """Return a world whose contexts grow beyond all limits within a few rounds."""
+    model = LinearGaussianModel(transition=[[1e20]], process_cov=[[1.0]], observation_cov=[[1.0]])
+    return linear_gaussian(model=model, arm_params=[[1.0], [-1.0]])
 
 
 def recorded_columns(useful: float = 1.0, rows: int = 500) -> dict[str, np.ndarray]:

@@ -321,7 +321,7 @@ def test_the_source_hash_includes_every_module_that_playing_imports() -> None:
     """Every module that is imported when a slice is played is among the modules that are hashed."""
     code = """
 import sys
-from halfseen.experiments.leaderboard_summary import one_agent_slices, play_and_summarise
+from halfseen.experiments.slice_summary import one_agent_slices, play_and_summarise
 from halfseen.agents.catalogue import CATALOG
 from halfseen.experiments.plan import experiment
 for task in one_agent_slices(experiment(list(CATALOG), ["keyhole", "switch:at=3"], 5, 1)):
@@ -332,7 +332,7 @@ print(*[name for name in sys.modules if name.startswith("halfseen.")])
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": source, "PATH": ""}, capture_output=True, text=True, check=True
     )
-    reached = reachable("halfseen.experiments.leaderboard_summary")
+    reached = reachable("halfseen.experiments.slice_summary")
     assert set(done.stdout.split()) <= set(reached)
     assert {"halfseen.worlds.named", "halfseen.kernels.kalman", "halfseen.estimators.emkf"} <= set(reached)
     assert not set(reached) & {"halfseen.cli.app", "halfseen.cli.terminal", "halfseen.experiments.html"}

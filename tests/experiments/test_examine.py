@@ -122,6 +122,7 @@ def test_a_single_sensor_can_be_examined(record):
     assert sensor.share.value == pytest.approx(result.measured.explained.shares["filtered context"], abs=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:The observation noise:halfseen.errors.HalfseenWarning")
 def test_dimensions_are_compared(record):
     ys = record["observations"]
     small = hs.fit(ys, latent=3, max_iterations=40).model
@@ -154,7 +155,8 @@ def test_few_rounds_give_few_findings(record):
     data = {name: value[:5] for name, value in played(record).items()}
     result = hs.examine(model=truth(), **data)
     assert result.ok
-    assert {"spectral radius", "observability of the hidden block"} == set(verdicts(result))
+    assert {"spectral radius", "observability of the hidden block", "unchanging sensors"} == set(verdicts(result))
+    assert result.answer.endswith("there are 5 rewards, and at least 30 are needed.")
 
 
 def test_equal_rewards_and_constant_sensors(record):
@@ -165,6 +167,7 @@ def test_equal_rewards_and_constant_sensors(record):
     still = np.zeros((200, 2))
     result = hs.examine(model=model, observations=still, arms=np.zeros(200, dtype=int), rewards=np.arange(200.0))
     assert result.finding("size of surprises") is None  # constant observations give no finding
+    assert "entry 0 never changes; entry 1 never changes" in result.finding("unchanging sensors").sentence
 
 
 def test_saved_files(record, tmp_path):
@@ -176,13 +179,19 @@ def test_saved_files(record, tmp_path):
     assert "http" not in page.replace("http://www.w3.org", "")
     for finding in result.findings:
         assert finding.name in page
+    assert result.answer in page
+    assert "Terms" in page
     summary = json.loads((tmp_path / "out/health.json").read_text())
+    assert summary["answer"] == result.answer
+    assert summary["answer"].startswith("Yes: filtering raises")
     assert summary["hidden_pays"] == "much"
     assert [entry["name"] for entry in summary["findings"]] == [finding.name for finding in result.findings]
     result.plot(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"
     assert [row["finding"] for row in result.table().rows] == [finding.name for finding in result.findings]
-    assert str(result).count("\n") == len(result.findings) - 1
+    text = " ".join(str(result).split())
+    assert text.startswith(result.answer)
+    assert all(f"- {finding}" in text for finding in result.findings)
 
 
 @pytest.mark.parametrize(
@@ -234,8 +243,11 @@ def test_health_of_an_agent_with_a_history_has_findings(agent):
     assert health.finding("size of surprises").verdict is hs.Verdict.FINE
     assert health.finding("no such thing") is None
     assert [row["finding"] for row in health.table().rows] == names
+    text = " ".join(str(health).split())
+    assert text.startswith(health.answer)
+    assert health.answer.startswith("Yes")
     for finding in health.findings:
-        assert finding.sentence in str(health)
+        assert finding.sentence in text
         assert (finding.sentence in health.notes) is (finding.verdict is hs.Verdict.BAD)
 
 
@@ -255,10 +267,23 @@ def test_the_heading_of_health_summarises_its_findings(notes, verdicts, heading)
 
 def test_a_negative_share_is_reported_as_zero():
     shares = {"seen": -0.031, "filtered, nothing hidden": -0.0004, "filtered context": 0.4, "true context": 0.6}
-    gains = Improvement(0.4, 0.01), Improvement(-0.0002, 0.01), Improvement(0.4, 0.01)
-    explained = ExplainedRewards(shares, *gains, {}, None)
+    explained = ExplainedRewards(
+        shares,
+        context=Improvement(0.4, 0.01),
+        filtering=Improvement(-0.0002, 0.01),
+        hidden=Improvement(0.4, 0.01),
+        recovered=Improvement(0.4, 0.01),
+        beyond=None,
+        context_at_most=0.42,
+        hidden_at_most=0.42,
+        recovered_at_most=0.42,
+        beyond_at_most=None,
+        predictions={},
+        arm_means=None,
+    )
     subject = SimpleNamespace(plain=False, model=SimpleNamespace(latent=2, observed=1))
-    measured = SimpleNamespace(explained=explained, calibration=None, arms=None, sensor_values=None, subject=subject)
+    nothing = dict.fromkeys(["calibration", "arms", "sensor_values", "reward_kind", "reward_tails"])
+    measured = SimpleNamespace(explained=explained, subject=subject, reward_count=100, **nothing)
     result = {finding.name: finding for finding in reward_findings(measured)}
     sentence = result["rewards explained"].sentence
     assert sentence.startswith(

@@ -16,21 +16,14 @@ from halfseen.agents import saving
 from halfseen.agents.catalogue import CATALOG, CatalogueEntry
 from halfseen.choosers.uniform import Uniform
 from halfseen.estimators.observed import Observed
-from halfseen.experiments import cache
-from halfseen.experiments import leaderboard as module
-from halfseen.experiments import leaderboard_summary as summary
+from halfseen.experiments import cache, slice_schedule, slice_summary
 from halfseen.experiments.engines import local
-from halfseen.experiments.leaderboard import FILES, WORLDS, Progress, Schedule, leaderboard_plan
-from halfseen.experiments.leaderboard_summary import (
-    BASELINE,
-    FIELDS,
-    SliceSummary,
-    one_agent_slices,
-    play_and_summarise,
-    world_and_agent,
-)
+from halfseen.experiments.leaderboard import FILES, WORLDS, leaderboard_plan
+from halfseen.experiments.leaderboard_summary import BASELINE, FIELDS
 from halfseen.experiments.plan import Slice, experiment
 from halfseen.experiments.play import OnProgress
+from halfseen.experiments.slice_schedule import Progress, Schedule
+from halfseen.experiments.slice_summary import SliceSummary, one_agent_slices, play_and_summarise, world_and_agent
 from halfseen.learners.ridge import Ridge
 
 AGENTS, WORLD_SPECS = ["kf-ts", "ts-pco", "random"], ["keyhole", "switch:at=30"]
@@ -40,13 +33,13 @@ SLICES = len(AGENTS) * len(WORLD_SPECS) * 2  # slices of two seeds and of one se
 
 @pytest.fixture(autouse=True)
 def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "SEEDS_PER_SLICE", 2)
+    monkeypatch.setattr(slice_summary, "SEEDS_PER_SLICE", 2)
 
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> list[Slice]:
     """Record the slices that are played."""
-    return record_calls(monkeypatch, module, "play_and_summarise")
+    return record_calls(monkeypatch, slice_schedule, "play_and_summarise")
 
 
 def small_board(folder: Path | None = None, **options: Any) -> hs.Leaderboard:
@@ -73,8 +66,8 @@ def test_the_regrets_equal_those_of_run(jobs: int, tmp_path: Path) -> None:
 
 
 def test_regret_before_and_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "WINDOW", 10)
-    monkeypatch.setattr(summary, "ROUNDS_AFTER_CHANGE", 25)
+    monkeypatch.setattr(slice_summary, "WINDOW", 10)
+    monkeypatch.setattr(slice_summary, "ROUNDS_AFTER_CHANGE", 25)
     board, result = small_board(), hs.run(AGENTS, world="switch:at=30", rounds=60, seeds=3)
     world_name = "switch at=30"
     assert board.summary["worlds"][world_name]["change"] == {
@@ -96,11 +89,11 @@ def test_regret_before_and_after_a_change(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_windows_around_a_change() -> None:
     world = hs.worlds.named("switch", at=100)
-    assert summary.change_windows(world, 100) is None
-    assert summary.change_windows(world, 150) == (slice(0, 100), slice(100, 150))
-    assert summary.change_windows(hs.worlds.named("switch"), 3000) == (slice(1200, 1500), slice(2700, 3000))
-    assert summary.change_windows(hs.worlds.named("switch"), 9000) == (slice(1200, 1500), slice(2700, 3000))
-    assert summary.change_windows(hs.worlds.named("orbit"), 3000) is None
+    assert slice_summary.change_windows(world, 100) is None
+    assert slice_summary.change_windows(world, 150) == (slice(0, 100), slice(100, 150))
+    assert slice_summary.change_windows(hs.worlds.named("switch"), 3000) == (slice(1200, 1500), slice(2700, 3000))
+    assert slice_summary.change_windows(hs.worlds.named("switch"), 9000) == (slice(1200, 1500), slice(2700, 3000))
+    assert slice_summary.change_windows(hs.worlds.named("orbit"), 3000) is None
 
 
 def test_only_missing_slices_are_played(tmp_path: Path, played: list[Slice]) -> None:
@@ -281,7 +274,7 @@ def test_without_a_baseline_there_are_no_ratios(tmp_path: Path, monkeypatch: pyt
         broken = world_and_agent(task) == ("keyhole", BASELINE)
         return SliceSummary(0.1, "ValueError: no") if broken else play_and_summarise(task, on_progress)
 
-    monkeypatch.setattr(module, "play_and_summarise", failing)
+    monkeypatch.setattr(slice_schedule, "play_and_summarise", failing)
     board = small_board(tmp_path)
     entry = board.entry("keyhole", "ts-pco")
     assert entry["regret_mean"] > 0

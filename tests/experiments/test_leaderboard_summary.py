@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from halfseen.experiments.leaderboard_summary import SliceSummary, overall_ratio, summarise_worlds
+from halfseen.experiments.leaderboard_summary import overall_ratio, summarise_worlds
 from halfseen.experiments.plan import experiment
+from halfseen.experiments.slice_summary import SliceSummary
 
 RNG = np.random.default_rng(3)
 KF = RNG.uniform(50, 150, size=20)

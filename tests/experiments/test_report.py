@@ -81,7 +81,7 @@ def test_the_page_of_real_data_has_a_caveat(tmp_path):
 def test_command_of_a_reproduction():
     result = fabricate(["oracle-ts", "emkf-ts", "ts-pco", "lag-ts"], lambda *_: power(0.5))
     assert reproduce_command(result.plan) == (
-        "halfseen reproduce --rounds 2000 --seeds 6 --noise 0.1 --agents oracle-ts,emkf-ts,ts-pco,lag-ts"
+        "halfseen reproduce --no-map --rounds 2000 --seeds 6 --noise 0.1 --agents oracle-ts,emkf-ts,ts-pco,lag-ts"
     )
 
 

@@ -18,7 +18,9 @@ FILES = ["regret.png", "regret.svg", "report.html", "rounds.parquet", "summary.j
 
 def test_the_papers_experiment() -> None:
     plan = paper_experiment()
-    assert [world.name for world in plan.worlds] == ["paper ε=0.01", "paper ε=0.1", "paper ε=1", "orbit"]
+    assert [world.name for world in plan.worlds] == [
+        *("paper ε=0.01", "paper ε=0.1", "paper ε=1", "paper ε=0.001 Σ=0.1", "orbit")
+    ]
     assert tuple(spec.label for spec in plan.agents) == AGENTS
     assert (plan.rounds, plan.seeds) == (10_000, tuple(range(20)))
     quick = paper_experiment(quick=True, seeds=7)
@@ -33,13 +35,13 @@ def test_reproduce_end_to_end(tmp_path: Path) -> None:
     plan = paper_experiment(rounds=250, seeds=2, noise=[0.5], agents=["emkf-ts", "ts-pco"])
     result = run_experiment(plan, progress=lambda *done: calls.append(done))
     claims = evaluate_claims(result)
-    assert calls[-1] == (2 * 2 * 2 * 250, 2 * 2 * 2 * 250)
+    assert calls[-1] == (2 * 3 * 2 * 250, 2 * 3 * 2 * 250)
     paths = save_reproduction(result, claims, tmp_path / "a" / "b")
     assert [path.name for path in paths] == FILES
     assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == FILES
     summary = json.loads((tmp_path / "a" / "b" / "summary.json").read_text())
     assert [claim["title"] for claim in summary["claims"]] == [claim.title for claim in claims]
-    assert [claim["verdict"] for claim in summary["claims"]] == [claim.verdict for claim in claims]
+    assert [claim["verdicts"] for claim in summary["claims"]] == [claim.verdicts for claim in claims]
     rounds = pq.read_table(tmp_path / "a" / "b" / "rounds.parquet").to_pydict()
     first = [
         regret

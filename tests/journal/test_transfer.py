@@ -16,10 +16,15 @@ from halfseen.journal import transfer
 from halfseen.journal.events import JournalError
 from halfseen.journal.journal import open_journal
 from halfseen.journal.transfer import export, import_streams, read_events, select_streams
-from halfseen.service.engine.loaded_stream import fold_imported_stream, pack_model
+from halfseen.service.engine.imported_stream import Importer
+from halfseen.service.engine.loaded_stream import pack_model
 from halfseen.service.engine.transaction import Operation, StreamTransaction
 from halfseen.service.errors import ServiceError
-from halfseen.service.schemas import DecisionRequest, RewardRequest
+from halfseen.service.schemas import DecisionRequest, GuardrailSettings, Limits, RewardRequest
+
+
+def open_stream(name, created):
+    return Importer(Limits(), 0).open_stream(name, created)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +41,10 @@ def played(tmp_path_factory) -> str:
                 await engine.reward(name, RewardRequest(decision.id, reward_from_id(decision.id)))
         await engine.add_arm("names", "d")
         await engine.retire_arm("names", "a")
-        await engine.decide("names", DecisionRequest(observation(20), ["b", "d"]))
+        await engine.set_guardrails("names", GuardrailSettings(0.1, 0.2, ("b", 0.3)))
+        made = await engine.decide("names", DecisionRequest(observation(20), ["b", "d"]))
+        await engine.reward("names", RewardRequest(made.id, 1.0))
+        await engine.set_guardrails("numbers", GuardrailSettings(holdback=0.5))
         await engine.retire_stream("names")
         agent = await engine.agent("numbers")
         agent.refit()
@@ -74,7 +82,7 @@ def test_the_time_by_the_clock_is_exported(tmp_path, ending, monkeypatch):
     with_engine(urls[0], scenario)
     source, target = map(open_journal, urls)
     export(source, tmp_path / f"out.{ending}")
-    import_streams(target, read_events(tmp_path / f"out.{ending}"), fold_imported_stream)
+    import_streams(target, read_events(tmp_path / f"out.{ending}"), open_stream)
     source.close(), target.close()
     assert streams_and_events(urls[0]) == streams_and_events(urls[1])
     assert {one.waiting_since for one in fold_from_journal(urls[1], "one").open_decisions.values()} == {
@@ -88,17 +96,19 @@ def test_an_import_gives_the_same_events_and_the_same_state(played, database, tm
     file = tmp_path / f"out.{ending}"
     source, target = open_journal(played), open_journal(database)
     assert export(source, file) == 2
-    imported = import_streams(target, read_events(file), fold_imported_stream)
+    imported = import_streams(target, read_events(file), open_stream)
     source.close()
     assert imported == {name: part[3] for name, part in streams_and_events(played).items()}
     assert streams_and_events(database) == streams_and_events(played)
     kinds = {event.kind for part in streams_and_events(played).values() for event in part[-1]}
-    assert kinds >= {"created", "decided", "rewarded", "arm_added", "arm_retired", "retired", "model_accepted"}
+    assert kinds >= {"created", "decided", "rewarded", "arm_added", "arm_retired", "retired", "model_accepted"} | {
+        "guardrails_set"
+    }
     for name in ("names", "numbers"):
         assert same_state(fold_from_journal(played, name), fold_from_journal(database, name))
         assert target.snapshot(target.stream(name).id)[0] == imported[name]
     with pytest.raises(JournalError, match="Stream 'names' exists already"):
-        import_streams(target, read_events(file), fold_imported_stream)
+        import_streams(target, read_events(file), open_stream)
     target.close()
 
 
@@ -152,7 +162,7 @@ def test_a_damaged_export_is_refused_and_nothing_is_imported(played, tmp_path, k
     lines = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
     (tmp_path / "bad.ndjson").write_text("\n".join(map(json.dumps, damage(lines, kind))))
     with pytest.raises(HalfseenError) as refused:
-        import_streams(target, read_events(tmp_path / "bad.ndjson"), fold_imported_stream)
+        import_streams(target, read_events(tmp_path / "bad.ndjson"), open_stream)
     assert "\n" not in str(refused.value)
     assert target.count_streams() == 0
     target.close()
@@ -205,13 +215,13 @@ def test_a_truncated_export_is_refused_and_nothing_is_imported(played, tmp_path,
     lines = (tmp_path / "out.ndjson").read_bytes().splitlines(keepends=True)
     (tmp_path / "truncated.ndjson").write_bytes(b"".join(truncate(lines)))
     with pytest.raises(JournalError, match=message):
-        import_streams(target, read_events(tmp_path / "truncated.ndjson"), fold_imported_stream)
+        import_streams(target, read_events(tmp_path / "truncated.ndjson"), open_stream)
     assert target.count_streams() == 0
     without_extent = [json.loads(line) for line in truncate(lines)]
     for line in without_extent:
         line.pop("exported", None)
     (tmp_path / "without_extent.ndjson").write_text("\n".join(map(json.dumps, without_extent)))
-    import_streams(target, read_events(tmp_path / "without_extent.ndjson"), fold_imported_stream)
+    import_streams(target, read_events(tmp_path / "without_extent.ndjson"), open_stream)
     assert target.count_streams() == len({line["stream"] for line in without_extent})
     target.close()
 
@@ -250,7 +260,7 @@ def test_the_engine_exports_and_imports(played, tmp_path):
     async def import_scenario(engine):
         imported = await engine.import_streams(tmp_path / "out.parquet")
         assert imported == {"numbers": streams_and_events(played)["numbers"][3]}
-        assert (await engine.decide("numbers", DecisionRequest(observation(1), key="k3"))).repeated
+        assert (await engine.decide("numbers", DecisionRequest(observation(3), key="k3"))).repeated
         with pytest.raises(ServiceError) as raised:
             await engine.import_streams(tmp_path / "out.parquet")
         assert raised.value.status == 409
@@ -277,7 +287,7 @@ def test_events_added_during_an_export_are_not_exported(tmp_path, ending, monkey
 
     with_engine(url, scenario)
     other = open_journal(str(tmp_path / "other.db"))
-    import_streams(other, read_events(tmp_path / f"out.{ending}"), fold_imported_stream)
+    import_streams(other, read_events(tmp_path / f"out.{ending}"), open_stream)
     (row,) = select_streams(other, ["busy"])
     assert [event.content.__class__.__name__ for event in other.all_events(row.id)] == ["Created"] + 4 * ["Decided"]
     other.close()

@@ -181,3 +181,28 @@ def test_updating_the_context_conditions_the_joint_gaussian_of_context_and_rewar
     np.testing.assert_allclose(belief[row, : d * d].reshape(d, d), expected_P, rtol=1e-9, atol=1e-12)
     assert (x[row, d:] == 0.3).all()
     assert np.linalg.eigvalsh(belief[row, : d * d].reshape(d, d))[0] > 0
+
+
+def test_arms_stay_finite_and_positive_semi_definite_when_features_grow():
+    """Between fits, rewards on features that grow by orders of magnitude made covariances indefinite, then infinite."""
+    rng, p, sizes = np.random.default_rng(4), 4, np.array([3])
+    mean, cov = np.zeros((1, p)), 100.0 * np.eye(p).reshape(1, -1)
+    rows, arms = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    for t in range(200):
+        features = np.concatenate([[1.0], rng.normal(size=3) * 3.0 ** (t % 40)])[None]
+        update_packed(rows, sizes, mean, cov, features, arms, np.ones(1), np.full(1, 0.01))
+        C = cov.reshape(p, p)
+        assert np.isfinite(mean).all()
+        assert np.linalg.eigvalsh(C / np.abs(C).max())[0] > -1e-12
+
+
+def test_a_belief_under_unstable_dynamics_stays_finite_without_observations():
+    D, Q, R = np.diag([3.0, 2.0]).reshape(1, -1), np.eye(2).reshape(1, -1), np.ones((1, 1))
+    x, P = np.ones((1, 2)), np.eye(2).reshape(1, -1).copy()
+    for _ in range(1_000):
+        kalman_step(0, 2, D, Q, R, x, P, np.array([np.nan]))
+    assert x.tolist() == [[1e50, 1e50]]
+    assert 1e95 < P[0, 0] <= 1e100
+    kalman_step(0, 2, D, Q, R, x, P, np.zeros(1))
+    assert np.isfinite(x).all()
+    assert P[0, 0] < 1e90  # the smallest noise that is used is 1e-13 of the predicted variance

@@ -200,3 +200,17 @@ def test_drawing_when_rounding_leaves_the_sum_below_the_uniform():
     arms = np.empty(1, dtype=np.int64)
     draw_arm(np.array([[0.5, 0.5 - 1e-16, 0.0]]), np.array([[1 - 1e-16]]), arms)
     assert arms[0] == 1
+
+
+@pytest.mark.parametrize("distribution", [NORMAL, HALF_NORMAL])
+@pytest.mark.parametrize("width", [5e-324, 1e-320, 1e-310, 1e-305, 1e-260, 1e-250, 1e-200])
+def test_probabilities_with_tiny_widths(distribution, width):
+    stds, expected = [1.0, 0.5, 2.0], probabilities([0.0, 0.0, 0.0], [1.0, 0.5, 2.0], distribution)
+    got = probabilities([0.0, 0.0, 0.0], stds, distribution, width=width)
+    assert got.sum() == pytest.approx(1, abs=1e-9)
+    if width > 1e-307:  # smaller numbers have fewer digits
+        np.testing.assert_allclose(got, expected, atol=1e-9)
+    for means in ([0.0, 1.0, 2.0], [width, 0.0, 2 * width], [1e100, -1e100, 0.0]):
+        assert probabilities(means, stds, distribution, width=width).sum() == pytest.approx(1, abs=1e-9)
+    mixed = probabilities([0.0, 0.0, -1.0], [width, width, 1.0], distribution)  # two of three are negligible
+    assert mixed.sum() == pytest.approx(1, abs=1e-9)

@@ -246,7 +246,7 @@ def test_an_agent_compiles_only_what_it_needs(tmp_path: Path) -> None:
     done = run(code, **{CACHE_DIR: str(tmp_path), QUIET: "1"})
     assert done.returncode == 0, done.stderr
     compiled = {path.name.split(".")[0] for path in tmp_path.rglob("*.nbi")}
-    assert compiled == {"box_muller", "checks", "choice", "regression", "rounds", "random"}
+    assert compiled == {"box_muller", "checks", "choice", "linalg", "regression", "rounds", "random"}
 
 
 def test_threads_can_compile_the_same_kernel_at_the_same_time(tmp_path: Path) -> None:

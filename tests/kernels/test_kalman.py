@@ -8,7 +8,8 @@ from reference import gaussian
 from reference.peers import statsmodels_of
 
 from halfseen.kernels.filter import filter_series
-from halfseen.kernels.kalman import advance_gain, advance_mean
+from halfseen.kernels.kalman import MAX_VARIANCE, advance_gain, advance_mean
+from halfseen.kernels.linalg import raise_pivots
 
 
 class Online:
@@ -256,3 +257,46 @@ def test_positive_noise_is_not_increased():
     _, _, rows, P, *_ = filter_series(D, Q, R, np.zeros(1), P0, np.ones((1, 1, 1)))
     predicted = 0.81e10 + 0.1
     assert P[rows[0, 1], 0, 0] == pytest.approx(predicted * 1e-2 / (predicted + 1e-2), rel=1e-3)
+
+
+def test_covariances_that_shrink_by_many_orders_stay_positive_semi_definite():
+    """Without noise in the dynamics, P becomes much smaller than P_0, and its rounding error is that of P_0."""
+    rng, (d, k) = np.random.default_rng(5), (5, 3)
+    rotation, root = np.linalg.qr(rng.normal(size=(d, d)))[0], rng.normal(size=(d, d))
+    P, G, frozen = 1e12 * (root @ root.T)[None], np.zeros((1, d, k)), np.zeros(1, dtype=np.bool_)
+    P = 0.5 * (P + P.swapaxes(1, 2))
+    model = rotation[None], np.zeros((1, d, d)), np.zeros((1, k, k))
+    for _ in range(60):
+        advance_gain(np.array([0]), *model, P, G, frozen, np.ones((1, k), dtype=np.bool_))
+        np.testing.assert_array_equal(P, P.swapaxes(1, 2))
+        assert np.linalg.eigvalsh(P[0] / np.abs(P).max())[0] > -1e-12
+        assert np.abs(G).max() < 1e6
+
+
+def test_unstable_dynamics_without_observations_stay_finite():
+    d, k, rows = 2, 1, np.array([0])
+    D, Q, R = np.diag([3.0, 2.0])[None], np.eye(d)[None], np.ones((1, k, k))
+    P, G, frozen, x = np.eye(d)[None].copy(), np.zeros((1, d, k)), np.zeros(1, dtype=np.bool_), np.ones((1, d))
+    for _ in range(2_000):
+        advance_gain(rows, D, Q, R, P, G, frozen, np.zeros((1, k), dtype=np.bool_))
+        advance_mean(rows, rows, D, G, x, np.full((1, k), np.nan))
+    assert 1e190 < P[0, 0, 0] <= MAX_VARIANCE
+    assert x[0].tolist() == [1e100, 1e100]
+    advance_gain(rows, D, Q, R, P, G, frozen, np.ones((1, k), dtype=np.bool_))
+    advance_mean(rows, rows, D, G, x, np.zeros((1, k)))
+    assert np.isfinite(P).all()
+    assert abs(x[0, 0]) < 1e90  # the observation counts again
+
+
+def test_pivots_are_raised_only_if_they_are_rounding_errors():
+    root = np.random.default_rng(6).normal(size=(4, 4))
+    regular = root @ root.T
+    unchanged = regular.copy()
+    raise_pivots(unchanged, 1e10 * np.diag(regular))
+    np.testing.assert_array_equal(unchanged, regular)
+    damaged = np.outer(root[0], root[0]) - 1e-13 * np.eye(4)
+    raised = damaged.copy()
+    raise_pivots(raised, np.diag(damaged).copy())
+    assert np.linalg.eigvalsh(damaged)[0] < -5e-14
+    assert np.linalg.eigvalsh(raised)[0] > -1e-15
+    np.testing.assert_allclose(raised, damaged, atol=1e-11)

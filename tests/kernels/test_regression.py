@@ -98,3 +98,27 @@ def test_a_refused_reward_does_not_affect_other_rows():
     with pytest.raises(HalfseenError):
         learner.learn(np.arange(3), features, zeros, np.ones(3))
     np.testing.assert_allclose(learner.mean[:, 0, 0], [1 / 3.5, 0, 1 / 3.5])
+
+
+@pytest.mark.parametrize("growth", [2.0, 30.0])
+def test_the_covariance_stays_positive_semi_definite_when_features_grow(growth):
+    """Each reward is learnt or refused. Without the guard, eigenvalues became as negative as the largest was large."""
+    rng, learner, refused = np.random.default_rng(4), ridge(1, 1, 3, 0.01), 0
+    for t in range(60):
+        feature = rng.normal(size=(1, 3)) * growth ** (t % 30)
+        try:
+            learner.learn(np.array([0]), feature, np.array([0]), np.array([1.0]))
+        except HalfseenError:
+            refused += 1
+        cov = learner.covariances[0, 0]
+        assert np.linalg.eigvalsh(cov / np.abs(cov).max())[0] > -1e-12
+    assert refused < 30
+
+
+def test_a_feature_along_which_the_covariance_has_no_correct_digit_is_refused():
+    learner, feature = ridge(1, 1, 2, 1.0), np.array([[1e5, 1e5]])
+    learner.learn(np.array([0]), feature, np.array([0]), np.array([1.0]))
+    before = learner.cov_packed.copy()
+    with pytest.raises(HalfseenError, match=r"^context: expected smaller entries"):
+        learner.learn(np.array([0]), 1e16 * feature * [[1.0, 1.0 + 1e-12]], np.array([0]), np.array([1.0]))
+    np.testing.assert_array_equal(learner.cov_packed, before)

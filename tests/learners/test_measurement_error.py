@@ -143,9 +143,9 @@ def test_invalid_propensities_change_nothing(propensities, message):
             "observation_cov: expected a symmetric positive semi-definite matrix, got a matrix of another kind",
         ),
         ({"safety": 1.0}, "safety: expected a number between 0 and 1, got 1.0"),
-        ({"burn_in": 0}, "burn_in: expected an integer of at least 1, got 0"),
-        ({"floor": "slow"}, "floor: expected a number or 'decaying', got 'slow'"),
-        ({"floor": 0}, "floor: expected a finite number above 0, got 0"),
+        ({"burn_in": 0}, "burn_in: expected an integer between 1 and 1000000000, got 0"),
+        ({"minimum_probability": "slow"}, "minimum_probability: expected a number or 'decaying', got 'slow'"),
+        ({"minimum_probability": 0}, "minimum_probability: expected a number between 1e-100 and 1, got 0"),
     ],
 )
 def test_invalid_options_are_refused(options, message):

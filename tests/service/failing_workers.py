@@ -62,6 +62,17 @@ def third_fails(folder: Path) -> Any:
     return idle if _number(folder) < 2 else failing
 
 
+def third_is_slow(folder: Path) -> Any:
+    """Two workers start. A third worker, which replaces one of them, cannot answer for a while."""
+    return idle
+
+
+def _import_slowly(folder: Path) -> None:
+    if _number(folder) == 2:
+        time.sleep(4.0)
+        (folder / "awake").touch()
+
+
 def waiting(folder: Path) -> Any:
     """The database is never available, so the worker waits."""
 
@@ -82,6 +93,8 @@ def main(scenario: str, folder: Path) -> None:
         uvicorn.Server(config).run([listening])
         return
     config = uvicorn.Config(app, factory=True, lifespan="on", **server_settings(workers=2))
+    if scenario == "third_is_slow":
+        config.timeout_worker_healthcheck = 1
     workers = Workers(config, listening, lambda: print("ready", flush=True))
     try:
         workers.run()
@@ -89,6 +102,9 @@ def main(scenario: str, folder: Path) -> None:
         print(error, flush=True)
         sys.exit(2)
 
+
+if __name__ == "__mp_main__" and sys.argv[1] == "third_is_slow":  # a worker imports this file before it can answer
+    _import_slowly(Path(sys.argv[2]))
 
 if __name__ == "__main__":
     main(sys.argv[1], Path(sys.argv[2]))

@@ -267,6 +267,9 @@ def test_tokens_are_required_as_soon_as_one_exists() -> None:
     [
         ([(b"host", b"127.0.0.1:8400")], True),
         ([(b"host", b"localhost")], True),
+        ([(b"host", b"127.0.0.2:8400"), (b"origin", b"http://127.0.0.2:8400")], True),
+        ([(b"host", b"192.168.0.1:8400")], False),
+        ([(b"host", b"127.0.0.2.evil.example")], False),
         ([(b"host", b"[::1]:8400")], True),
         ([(b"host", b"localhost:8400"), (b"origin", b"http://localhost:8400")], True),
         ([(b"host", b"evil.example:8400")], False),  # DNS rebinding

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import psycopg
@@ -94,6 +95,46 @@ def test_a_service_that_ends_under_load_loses_no_answered_decision(tmp_path: Pat
         recorded = [line["id"] for line in map(json.loads, lines) if line["kind"] == "decided"]
         assert set(answered) <= set(recorded)
         assert httpx.post(service.url + "/v1/streams/s/decisions", json={"observation": [1, 2]}).status_code == 200
+
+
+def test_unfinished_requests_leave_no_traceback_when_the_service_ends(tmp_path: Path) -> None:
+    with serving(tmp_path) as service:
+        port = urlsplit(service.url).port
+        assert httpx.post(service.url + "/v1/streams", json=SPEC).status_code == 201
+        connections = []
+        for number in range(400):
+            path = ("/v1/streams/s/decisions", "/v1/streams", "/v1/journal")[number % 3]
+            connections.append(socket.create_connection(("127.0.0.1", port)))
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n"
+            connections[-1].sendall(head.encode() + b'{"observation": [1, 2]}')
+        assert httpx.get(service.url + "/healthz").status_code == 200
+        assert service.stop() == 0
+        replies = [connection.recv(12) for connection in connections]
+        for connection in connections:
+            connection.close()
+    assert set(replies) == {b"HTTP/1.1 503"}
+    assert "Traceback" not in service.text
+    assert len(service.text.splitlines()) < 20, service.text
+
+
+def test_databases_may_be_urls_and_hosts_any_loopback_address(tmp_path: Path) -> None:
+    """sqlite:///file is the file in the current folder, and sqlite:////folder/file is an absolute path."""
+    relative, absolute = "sqlite:///mine.db", f"sqlite:///{tmp_path / 'mine.db'}"
+    with serving(tmp_path, "--database", relative, "--host", "127.0.0.2") as service:
+        assert service.url.startswith("http://127.0.0.2:")
+        assert "database: mine.db" in service.text
+        assert httpx.post(service.url + "/v1/streams", json=SPEC).status_code == 201
+        assert service.stop() == 0
+        assert str(tmp_path / "mine.db") in service.text
+    assert "no tokens" in run_command(tmp_path, "token", "list", "--database", "sqlite:///none.db").stdout
+    assert run_command(tmp_path, "token", "create", "--scope", "read", "--database", absolute).returncode == 0
+    assert "read" in run_command(tmp_path, "token", "list", "--database", relative).stdout
+    assert run_command(tmp_path, "export", "all.ndjson", "--database", absolute).stdout.startswith("1 stream ")
+    done = run_command(tmp_path, "import", "all.ndjson", "--database", "sqlite:///other.db")
+    assert done.stdout == "s: 1 events\n", done.stderr
+    refused = run_command(tmp_path, "export", "x.ndjson", "--database", "sqlite:///none.db")
+    assert "database: expected an existing file" in refused.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.ndjson", "mine.db", "other.db"]
 
 
 def test_a_service_for_other_machines_requires_tokens(tmp_path: Path) -> None:
@@ -332,6 +373,20 @@ def test_all_workers_end_if_one_cannot_be_started_again(tmp_path: Path) -> None:
         assert "A worker could not be started." in output
 
 
+@pytest.mark.slow
+def test_a_worker_that_starts_slowly_is_not_replaced(tmp_path: Path) -> None:
+    """On a busy machine it may take longer to start than a running worker may take to answer."""
+    with failing_workers("third_is_slow", tmp_path / "workers") as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "ready\n":
+            assert process.poll() is None
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        workers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        until(lambda: len(list((tmp_path / "workers").iterdir())) >= 2, 30)
+        os.kill(max(workers), signal.SIGKILL)
+        until(lambda: (tmp_path / "workers" / "awake").exists())
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_that_waits_for_its_database_can_be_ended(tmp_path: Path, number: signal.Signals) -> None:
     with failing_workers("waiting", tmp_path / "workers") as process:
@@ -412,6 +467,71 @@ def test_each_worker_logs_once_that_the_database_is_unavailable_and_available(
         assert re.fullmatch(expected, line)
     for line in logged[workers:]:
         assert re.fullmatch(r"Worker \d+: The database is available again, after [\d.]+ seconds.\n", line)
+
+
+def test_workers_end_with_a_supervisor_that_is_killed(
+    tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every answered request is recorded, as at SIGTERM.
+
+    The service is started as by the command `halfseen`, in a folder with files that have the names of modules.
+    """
+    script = tmp_path / "halfseen"
+    script.write_text("from halfseen.cli.app import main\nif __name__ == '__main__':\n    main()\n")
+    monkeypatch.setattr("service.served.COMMAND", [sys.executable, str(script)])
+    folder, answered, stop = tmp_path / "folder", [], threading.Event()
+    folder.mkdir()
+    for module in ("token", "multiprocessing"):
+        (folder / f"{module}.py").write_text("raise SystemExit(7)")
+    database = postgres.database()
+
+    def call(caller: int) -> None:
+        with httpx.Client(base_url=service.url, timeout=30) as client:
+            while not stop.is_set():
+                try:
+                    reply = client.post("/v1/streams/s/decisions", json={"observation": [caller, 1]})
+                except httpx.TransportError:
+                    return
+                assert reply.status_code in (200, 503), reply.text
+                answered.extend([reply.json()["id"]] * (reply.status_code == 200))
+
+    with serving(folder, "--database", database, "--workers", "2") as service:
+        httpx.post(service.url + "/v1/streams", json=SPEC | {"agent": "adaptive"}).raise_for_status()
+        until(lambda: sum(workers_ready(service.url).values()) == 2)
+        callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+        for caller in callers:
+            caller.start()
+        until(lambda: len(answered) > 200)
+        processes = descendants(service.process.pid)
+        assert len(processes) >= 3  # two workers, and the identification process of at least one
+        os.kill(service.process.pid, signal.SIGKILL)
+        until(lambda: not any(is_running(pid) for pid in processes), 20)
+        stop.set()
+        for caller in callers:
+            caller.join()
+        with socket.create_server(("127.0.0.1", httpx.URL(service.url).port or 0)):
+            pass  # the port is free
+        assert service.text.count("The supervisor has ended") == 2
+        assert "Traceback" not in service.text
+    journal = open_journal(database)
+    recorded = {event.id for event in journal.all_events(journal.stream("s").id) if event.kind == "decided"}  # type: ignore[union-attr]
+    journal.close()
+    assert len(set(answered)) == len(answered)
+    assert recorded.issuperset(answered)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the children of a process and their children."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    return children + [one for child in children for one in descendants(child)]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_the_death_of_a_worker_is_logged(tmp_path: Path, postgres: Server) -> None:

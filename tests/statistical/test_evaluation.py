@@ -89,7 +89,7 @@ def uniform_values_from_a_learning_agent(runs: int, rounds: int) -> dict[str, np
     values: dict[str, list[float]] = {name: [] for name in ESTIMATORS}
     for seed in range(runs):
         rng = np.random.default_rng([seed, 5])
-        agent = hs.make("meb", observed=2, arms=3, seed=seed, observation_cov=0.01, floor=0.1)
+        agent = hs.make("meb", observed=2, arms=3, seed=seed, observation_cov=0.01, minimum_probability=0.1)
         y, rows = rng.normal(size=(rounds, 2)), []
         for t in range(rounds):
             decision = agent.decide(y[t])

@@ -14,6 +14,7 @@ from halfseen.statistics.time_series import (
     automatic_lags,
     block_bootstrap,
     block_length,
+    blocked_sum,
     conservative_error,
     hac_mean,
 )
@@ -151,3 +152,15 @@ def test_conservative_intervals_cover_where_newey_west_intervals_are_too_narrow(
 def test_conservative_error_of_degenerate_series_is_finite(series):
     assert np.isfinite(conservative_error(series))
     assert conservative_error(series) >= hac_mean(series).standard_error
+
+
+@pytest.mark.parametrize("unit", [2.0**-900, 2.0**600, 2.0**900])
+def test_results_do_not_depend_on_units_even_if_squares_would_overflow(unit):
+    series = np.random.default_rng(5).normal(size=300).cumsum()
+    one, other = hac_mean(series), hac_mean(unit * series)
+    assert (other.value, other.standard_error) == (unit * one.value, unit * one.standard_error)
+    assert (other.t, other.p_value, other.lags) == (one.t, one.p_value, one.lags)
+    assert conservative_error(unit * series) == unit * conservative_error(series)
+    assert block_length(unit * series) == block_length(series)
+    total, error = blocked_sum(series, np.arange(300))
+    assert blocked_sum(unit * series, np.arange(300)) == (unit * total, unit * error)

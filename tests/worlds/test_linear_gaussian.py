@@ -1,5 +1,6 @@
 """Linear-Gaussian worlds: their distributions, common random numbers, and changing dynamics."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -56,6 +57,34 @@ def test_named_worlds_have_the_documented_sizes():
     assert named("paper", noise=0.01).process_var == 0.01
 
 
+def test_all_named_worlds_take_sizes():
+    for name, default in NAMED.items():
+        sizes = {"observed": 3, "arms": 4} if name == "blurred" else {"latent": 7, "observed": 3, "arms": 4}
+        world = named(name, **sizes)
+        assert (world.observed, world.arms) == (3, 4)
+        assert world.latent == (4 if name == "blurred" else 7)
+        assert world.name.startswith(default().name)
+        assert world.name.endswith(" K=4")
+        rounds = world.begin([1, 2]).advance(5)
+        assert (rounds.contexts.shape, rounds.observations.shape) == ((5, 2, world.latent), (5, 2, 3))
+        assert rounds.expected.shape == (5, 2, 4)
+    assert named("keyhole", latent=8, observed=3).name == "keyhole"  # the usual sizes
+
+
+def test_sensor_noise_of_the_papers_world():
+    world = named("paper", noise=0.001, sensor_noise=0.1)
+    assert world.name == "paper ε=0.001 Σ=0.1"
+    np.testing.assert_array_equal(world.begin([1]).models[0].observation_cov, 0.1 * np.eye(10))
+    cov = [[0.5, 0.2], [0.2, 0.3]]
+    world = named("paper", sensor_noise=cov, latent=4, observed=2)
+    assert world.name == "paper ε=0.1 Σ=matrix d=4 k=2"
+    assert world == named("paper", sensor_noise=np.array(cov), latent=4, observed=2)
+    json.dumps(world.settings())
+    rounds = world.begin(range(50)).advance(200)
+    errors = (rounds.observations - rounds.contexts[:, :, :2]).reshape(-1, 2)
+    np.testing.assert_allclose(np.cov(errors.T), cov, atol=0.02)
+
+
 def test_noise_depends_neither_on_the_batch_nor_on_the_length_of_calls():
     world = named("foggy-keyhole")
     whole = world.begin([4, 9]).advance(60)
@@ -82,7 +111,10 @@ def test_a_world_from_given_matrices():
     ("call", "line"),
     [
         (lambda: named("orbitt"), "There is no world 'orbitt'. Did you mean 'orbit'?"),
-        (lambda: named("orbit", noise=1), "World 'orbit' has no option 'noise'. There are no options."),
+        (
+            lambda: named("orbit", noise=1),
+            "World 'orbit' has no option 'noise'. Its options are: arms, latent, observed",
+        ),
         (lambda: named("paper", noise=0), "noise: expected a finite number above 0, got 0"),
         (
             lambda: linear_gaussian(model=small_model(), arm_params=np.eye(3)),

@@ -15,8 +15,10 @@ from halfseen import validation
 from halfseen.agents import saving
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.decision import Decision
-from halfseen.agents.pending import PROVISIONAL, HasProvisional, PendingDecisions, ProvisionalReward
+from halfseen.agents.guardrails import BRANCHES, Guardrails, StreamGuardrails, split_guardrails
+from halfseen.agents.pending import MARKS, PROVISIONAL, HasProvisional, PendingDecisions, ProvisionalReward
 from halfseen.agents.policy import Policy
+from halfseen.components import Choices, Mask
 from halfseen.diagnostics.examination_data import ExaminationSubject, first_examined_round, subject_of_adaptive
 from halfseen.diagnostics.findings import brief_findings
 from halfseen.diagnostics.health import LONG_SILENCE, Health, Verdict
@@ -25,6 +27,9 @@ from halfseen.kernels.checks import EXCESSIVE, classify_values
 from halfseen.kernels.random import Floats, Ints
 from halfseen.reports.files import write_atomically
 from halfseen.validation import LIMIT
+
+_GUARDRAILS = {f"guardrails.{name}" for name in StreamGuardrails.state_names}
+_OPTIONAL = {PROVISIONAL, MARKS, *_GUARDRAILS}  # arrays that not every state has
 
 
 class Agent:
@@ -134,9 +139,23 @@ class Agent:
         policy = self.policy
         y = validation.row_vector("observation", observation, self._observed)
         x = self._context(context) if context is not None or self._needs_context else None
-        mask = None if available is None else self._arms.mask(available, policy.active)
+        mask = None if available is None else self._available(available)
         choices = policy.decide(y, contexts=x, available=mask)
-        return Decision(self, choices, self._pending.add(choices))
+        decision_id = self._pending.add(choices)
+        if policy.guarded:
+            self._mark(decision_id, choices)
+        return Decision(self, choices, decision_id)
+
+    def _available(self, available: Iterable[Arm]) -> Mask:
+        mask = self._arms.mask(available, self.policy.active)
+        if self.policy.guardrails is not None:
+            self.policy.guardrails.check_available(self.policy.all_rows, mask, self.arms)
+        return mask
+
+    def _mark(self, decision_id: int, choices: Choices) -> None:
+        """Remember the branch of a decision until its reward is received."""
+        if choices.branches is not None and choices.branches[0] >= 0:
+            self._pending.branches[decision_id] = int(choices.branches[0])
 
     def replay(
         self,
@@ -146,6 +165,7 @@ class Agent:
         context: ArrayLike | None = None,
         available: Iterable[Arm] | None = None,
         propensity: float | None = None,
+        branch: str | None = None,
     ) -> Decision:
         """Process a round in which another policy chose the arm.
 
@@ -164,6 +184,9 @@ class Agent:
         propensity : float, optional
             The probability with which the other policy chose `arm`. If it is not given, agents that learn from
             propensities, such as ``meb``, use their own probability of choosing `arm`.
+        branch : str, optional
+            The `branch` of the decision, if this agent made it with guardrails. The lift in `health` counts only
+            decisions whose branch is known.
 
         Returns
         -------
@@ -187,7 +210,8 @@ class Agent:
         y = validation.row_vector("observation", observation, self._observed)
         x = self._context(context)
         index = self._arms.index("arm", arm)
-        mask = self.policy.active if available is None else self._arms.mask(available, self.policy.active)
+        mask = self.policy.active if available is None else self._available(available)
+        branches = None if branch is None else self._branches("branch", [branch])
         propensities = None
         if propensity is not None:
             propensities = np.array([validation.number("propensity", propensity)])
@@ -195,8 +219,21 @@ class Agent:
         elif not mask[0, index]:
             mask = mask.copy()
             mask[0, index] = True
-        choices = self.policy.replay(y, np.array([index]), mask, contexts=x, propensities=propensities)
-        return Decision(self, choices, self._pending.add(choices))
+        choices = self.policy.replay(
+            y, np.array([index]), mask, contexts=x, propensities=propensities, branches=branches
+        )
+        decision_id = self._pending.add(choices)
+        self._mark(decision_id, choices)
+        return Decision(self, choices, decision_id)
+
+    def _branches(self, argument: str, given: Sequence[object]) -> Ints:
+        """Return the numbers of branches that a user has given by name, −1 for None."""
+        if not self.policy.guarded:
+            raise invalid(argument, "None, because no guardrails are in force", repr(given[0]) if given else "none")
+        for one in given:
+            if one is not None and one not in BRANCHES:
+                raise invalid(argument, f"one of: {', '.join(BRANCHES)}, or None", repr(one))
+        return np.array([-1 if one is None else BRANCHES.index(str(one)) for one in given], dtype=np.int64)
 
     @property
     def takes_provisional(self) -> bool:
@@ -255,7 +292,15 @@ class Agent:
             return
         self._reward[0] = value
         self.policy.learn(rounds, features, arms, self._reward)
+        if self._pending.branches:
+            self._count_rewards([decision_id], self._reward)
         self._pending.complete(decision_id)
+
+    def _count_rewards(self, decision_ids: Sequence[int], rewards: Floats) -> None:
+        """Count the rewards of the branches of decisions, in the given order."""
+        assert self.policy.guardrails is not None
+        branches = np.array([self._pending.branches.get(decision_id, -1) for decision_id in decision_ids])
+        self.policy.guardrails.learn(np.zeros_like(branches), branches, rewards)
 
     def _learn_provisional(self, decision_id: int, value: float) -> None:
         if not self.policy.takes_provisional:
@@ -264,6 +309,8 @@ class Agent:
             )
         decision = rounds, arms, features = self._pending.find(decision_id)
         (credit,) = self.policy.learn_provisional(rounds, features, arms, np.array([value]))
+        if self._pending.branches:
+            self._count_rewards([decision_id], np.array([value]))
         self._pending.set_provisional(decision_id, ProvisionalReward(decision, value, *credit.tolist()))
 
     def _replace_reward(self, decision_id: int, value: float, provisional: bool) -> None:
@@ -275,6 +322,9 @@ class Agent:
         rounds, arms, features = old.decision
         replacement_data = np.array([[old.noise_variance, old.reward_number]])
         self.policy.replace_rewards(rounds, features, arms, np.array([old.value]), np.array([value]), replacement_data)
+        if (branch := self._pending.branches.get(decision_id)) is not None:
+            assert self.policy.guardrails is not None
+            self.policy.guardrails.replace(0, branch, old.value, value)
         if provisional:
             self._pending.set_provisional(decision_id, old._replace(value=value))
         else:
@@ -323,6 +373,8 @@ class Agent:
             return
         rounds, arms, features = (np.concatenate(part) for part in zip(*decisions, strict=True))
         self.policy.learn_many(np.zeros_like(rounds), rounds, features, arms, values)
+        if self._pending.branches:
+            self._count_rewards(decision_ids, values)
         for decision_id in decision_ids:
             self._pending.complete(decision_id)
 
@@ -332,7 +384,7 @@ class Agent:
             for decision_id, value in zip(decision_ids, values, strict=True):
                 self.learn(decision_id, value)
         except HalfseenError:
-            self.restore(before)
+            self._write(before)
             raise
 
     def give_up(self, decision_id: int | Decision) -> None:
@@ -432,12 +484,15 @@ class Agent:
             raise invalid("model", "a result of agent.model()", repr(model))
         before = self.state()
         try:
-            self.policy.estimator.accept(0, dict(model))
-        except (HalfseenError, np.linalg.LinAlgError) as error:
-            self.restore(before)
-            if isinstance(error, HalfseenError):
-                raise
-            raise invalid("model", "a result of agent.model()", "a model for which the filter fails") from None
+            self.policy.estimator.accept(0, validation.arrays("model", model))
+            self.policy.check(self.policy.state(), 1)
+        except HalfseenError:
+            self._write(before)
+            raise
+        except Exception as error:  # the arrays have the right shapes, but the filter fails for their values
+            self._write(before)
+            got = f"a model for which the filter fails ({type(error).__name__})"
+            raise invalid("model", "a result of agent.model()", got) from None
 
     def _check_can_refit(self, method: str) -> None:
         if not self.policy.can_refit:
@@ -490,7 +545,7 @@ class Agent:
         Raises
         ------
         HalfseenError
-            If the arm is unknown, retired or the last active arm.
+            If the arm is unknown, retired, the last active arm or the control arm.
 
         Examples
         --------
@@ -503,9 +558,59 @@ class Agent:
         index = self._arms.index("arm", arm)
         if not self.policy.active[0, index]:
             raise invalid("arm", "an arm of agent.active_arms", f"{arm!r}, which is retired")
+        if self.guardrails.control is not None and arm == self.guardrails.control[0]:
+            raise invalid("arm", "an arm that is not the control arm of the guardrails", repr(arm))
         if len(self.active_arms) == 1:
             raise invalid("arm", "an arm that is not the only active one", f"{arm!r}, the last active arm")
         self.policy.retire_arm(index)
+
+    @property
+    def guardrails(self) -> Guardrails:
+        """The guardrails in force. All shares are 0 if there are none."""
+        guardrails = self.policy.guardrails
+        return Guardrails() if guardrails is None else guardrails.settings(0, self.arms)
+
+    def set_guardrails(
+        self, *, floor: float = 0.0, holdback: float = 0.0, control: tuple[Arm, float] | None = None
+    ) -> None:
+        """Change the guardrails from the next decision on.
+
+        With K available arms, the propensity of arm a becomes f + (1 − K f)(h/K + s·[a is the control arm] +
+        (1 − h − s) w_a), where w_a is the probability with which the agent would choose the arm without guardrails.
+        `Decision.branch` says what made a decision. The agent learns from all rewards. `health` reports the lift over
+        `control` and `holdback`, from the decisions since one of the two was last changed.
+
+        Parameters
+        ----------
+        floor : float, default 0
+            f, the smallest propensity of an available arm. At most 1/K.
+        holdback : float, default 0
+            h, the share of the remaining decisions that are made uniformly at random.
+        control : pair of an arm and a float, optional
+            An active arm, and the share s of the remaining decisions that choose it. The arm cannot be retired while it
+            is the control arm, and must be available in every round.
+
+        Raises
+        ------
+        HalfseenError
+            If a share is not a number from 0 to 1, if the floor exceeds 1/K, if holdback and the share of the control
+            arm sum to more than 1, or if the control arm is unknown or retired.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=["low", "high"], seed=1)
+        >>> agent.set_guardrails(floor=0.05, control=("low", 0.2))
+        >>> decision = agent.decide([0.5, -1.0])
+        >>> decision.branch, decision.arm
+        ('control', 'low')
+        """
+        options = {"floor": floor, "holdback": holdback, "control": control}
+        guardrails = Guardrails.checked(self._arms, options)
+        if guardrails == self.guardrails:
+            return
+        if self.policy.set_guardrails(guardrails, self._arms)[0]:
+            self._pending.branches.clear()  # these decisions were made with other shares
 
     def health(self) -> Health:
         """Report the state of the stream, with a note for each problem.
@@ -515,7 +620,7 @@ class Agent:
         Returns
         -------
         Health
-            Facts by name, notes and findings.
+            An answer to the question whether what is hidden matters, facts by name, notes and findings.
 
         Examples
         --------
@@ -538,11 +643,14 @@ class Agent:
             old = [arms[index] for index in unrewarded if self._age(index) >= max(LONG_SILENCE, 20 * len(arms))]
             if old and self._pending.reward_count:
                 notes.append(f"these arms are many rounds old and have never been rewarded: {', '.join(map(str, old))}")
-        findings = brief_findings(self.subject())
+        answer, findings = brief_findings(self.subject())
+        if policy.guardrails is not None:
+            guardrail_facts, lift_findings = policy.guardrails.report(policy.all_rows, self.arms)
+            facts, findings = facts | guardrail_facts, findings + lift_findings
         if (first := first_examined_round(policy.estimator, 0)) is not None:
             facts["findings"] = f"from round {first} on"
         notes += [finding.sentence for finding in findings if finding.verdict is Verdict.BAD]
-        return Health(tuple(notes), facts, findings)
+        return Health(tuple(notes), facts, findings, answer)
 
     def subject(self) -> ExaminationSubject | None:
         """Return the current model and the stored history to examine, or None if there is nothing to examine."""
@@ -558,6 +666,7 @@ class Agent:
         *,
         contexts: ArrayLike | None = None,
         propensities: ArrayLike | None = None,
+        branches: Iterable[str | None] | None = None,
     ) -> Agent:
         """Replay a recorded history.
 
@@ -577,6 +686,8 @@ class Agent:
         propensities : array_like of shape (n,), optional
             The probabilities with which the arms were chosen. If they are not given, agents that learn from
             propensities, such as ``meb``, use their own probabilities among all active arms.
+        branches : sequence of str or None, of length n, optional
+            The `branch` of each decision, if this agent made the decisions with guardrails.
 
         Returns
         -------
@@ -595,16 +706,19 @@ class Agent:
         >>> agent.fold([[0.5, -1.0], [0.1, 0.3]], arms=[0, 1], rewards=[1.0, float("nan")])
         <ts-pco: 2 observed, 2 arms, 2 rounds, 1 unrewarded>
         """
-        history = RecordedRounds.checked(self, observations, arms, rewards, contexts, propensities)
+        history = RecordedRounds.checked(self, observations, arms, rewards, contexts, propensities, branches)
         before = self.state()
         try:
-            for y, index, context, propensity, reward in history:
-                choices = self.policy.replay(y, index, contexts=context, propensities=propensity, scored=False)
+            for y, index, context, propensity, branch, reward in history:
+                choices = self.policy.replay(
+                    y, index, contexts=context, propensities=propensity, branches=branch, scored=False
+                )
                 decision_id = self._pending.add(choices)
+                self._mark(decision_id, choices)
                 if not np.isnan(reward):
                     self.learn(decision_id, reward)
         except HalfseenError:
-            self.restore(before)
+            self._write(before)
             raise
         return self
 
@@ -647,7 +761,9 @@ class Agent:
             What `save` would write.
         """
         added = {"added": self._added} if self._added else {}
-        return saving.to_bytes(self._recipe | added, self.state(), small=small)
+        # A file without guardrails in its state has none in its recipe, where "floor" could mean an option of `meb`.
+        recipe = split_guardrails(self._recipe)[1] if self.policy.guardrails is None else self._recipe
+        return saving.to_bytes(recipe | added, self.state(), small=small)
 
     def state(self) -> dict[str, Any]:
         """Return a copy of the state.
@@ -682,16 +798,27 @@ class Agent:
         >>> agent.rounds
         0
         """
-        known = {name: array for name, array in self.state().items() if name != PROVISIONAL}
+        if not isinstance(state, Mapping):
+            raise invalid("state", "a result of agent.state()", repr(state))
+        known = {name: array for name, array in self.state().items() if name not in _OPTIONAL}
         if PROVISIONAL in state and not self.policy.takes_provisional:
             expected = f"a state without provisional rewards, because '{self.name}' takes no provisional rewards"
             raise invalid("state", expected, "a state with provisional rewards")
-        if state.keys() - {PROVISIONAL} != known.keys():
+        if state.keys() - _OPTIONAL != known.keys():
             raise invalid("state", f"the arrays {', '.join(known)}", f"{len(state)} arrays with other names")
-        if np.shape(state["active"]) != known["active"].shape:
-            raise invalid("state", f"a state of {len(self.arms)} arms", f"a state of {np.size(state['active'])} arms")
-        self._pending.check(state, len(self.arms))
-        self.policy.restore(dict(state))
+        given = _GUARDRAILS & state.keys()
+        if (given and given != _GUARDRAILS) or (MARKS in state and not given):
+            raise invalid("state", "all arrays of guardrails or none of them", "some of them")
+        arrays = validation.arrays("state", state)
+        if arrays["active"].shape != known["active"].shape:
+            raise invalid("state", f"a state of {len(self.arms)} arms", f"a state of {arrays['active'].size} arms")
+        self.policy.check(arrays, 1)
+        self._pending.check(arrays, len(self.arms))
+        self._write(arrays)
+
+    def _write(self, state: Mapping[str, Any]) -> None:
+        """Replace the state as `restore` does, but without checking it."""
+        self.policy.write(dict(state))
         self._pending.restore(state, int(self.policy.rounds[0]))
 
     def __repr__(self) -> str:
@@ -726,6 +853,7 @@ class RecordedRounds:
     rewards: Floats  # (n,), NaN where no reward was received
     contexts: Floats | None  # (n, d), for agents that decide on the true context
     propensities: Floats | None  # (n,)
+    branches: Ints | None  # (n,)
 
     @classmethod
     def checked(
@@ -736,6 +864,7 @@ class RecordedRounds:
         rewards: ArrayLike,
         contexts: ArrayLike | None,
         propensities: ArrayLike | None,
+        branches: Iterable[str | None] | None,
     ) -> RecordedRounds:
         """Check the arguments of `Agent.fold`."""
         ys = validation.table("observations", observations, agent._observed)
@@ -759,10 +888,15 @@ class RecordedRounds:
             if probabilities.shape != (n,):
                 raise invalid("propensities", expected, f"shape {probabilities.shape}")
             validation.check_propensities("propensities", probabilities)
-        return cls(ys, np.array(indices, dtype=np.int64), values, xs, probabilities)
+        marks = None
+        if branches is not None:
+            marks = agent._branches("branches", validation.as_list("branches", branches, "a list of branches"))
+            if len(marks) != n:
+                raise invalid("branches", f"{n} branches, one per round", f"{len(marks)} branches")
+        return cls(ys, np.array(indices, dtype=np.int64), values, xs, probabilities, marks)
 
-    def __iter__(self) -> Iterator[tuple[Floats, Ints, Floats | None, Floats | None, float]]:
-        """Yield the observation, arm index, context, propensity and reward of each round.
+    def __iter__(self) -> Iterator[tuple[Floats, Ints, Floats | None, Floats | None, Ints | None, float]]:
+        """Yield the observation, arm index, context, propensity, branch and reward of each round.
 
         All of them except the reward have a leading axis of length 1.
         """
@@ -770,4 +904,5 @@ class RecordedRounds:
             one = slice(t, t + 1)
             context = None if self.contexts is None else self.contexts[one]
             propensity = None if self.propensities is None else self.propensities[one]
-            yield self.observations[one], self.indices[one], context, propensity, float(self.rewards[t])
+            branch = None if self.branches is None else self.branches[one]
+            yield self.observations[one], self.indices[one], context, propensity, branch, float(self.rewards[t])

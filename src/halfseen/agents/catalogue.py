@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from halfseen.agents import guardrails
 from halfseen.agents.agent import Agent
-from halfseen.agents.arms import Arm
+from halfseen.agents.arms import Arm, Arms
+from halfseen.agents.guardrails import Guardrails, split_guardrails
 from halfseen.agents.policy import Policy
 from halfseen.choosers.floored_greedy import FlooredGreedy
 from halfseen.choosers.greedy import Greedy
@@ -40,9 +43,15 @@ from halfseen.learners.known import Known, KnownByState
 from halfseen.learners.measurement_error import MeasurementError
 from halfseen.learners.ridge import Ridge
 from halfseen.reports.tables import Table
-from halfseen.validation import at_least, seed_number
+from halfseen.validation import Bound, Integers, at_least, seed_number
 
-_signature = cache(inspect.signature)  # cached, because it is slow and needed for every agent that is made
+
+@cache  # because it is slow and needed for every agent that is made
+def _signature(component: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(component, eval_str=True)
+
+
+MAX_PENDING, DEFAULT_MAX_PENDING = Integers(1, 1_000_000_000), 100_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,8 @@ class CatalogueEntry:
     'Kalman filter with known model, Thompson sampling'
     >>> entry.required
     ('model',)
+    >>> print(hs.catalog()["hmm-ts"].bounds["restarts"])
+    an integer between 0 and 10
     """
 
     name: str
@@ -78,6 +89,15 @@ class CatalogueEntry:
         return options
 
     @property
+    def bounds(self) -> dict[str, Bound]:
+        """The bounds of the options, by name. `str` of a bound describes the values that the option may have."""
+        found: dict[str, Bound] = {}
+        for name, parameter in self.options.items():
+            for bound in getattr(parameter.annotation, "__metadata__", ()):
+                found[name] = bound
+        return found
+
+    @property
     def required(self) -> tuple[str, ...]:
         """The options that have no default and must be given."""
         return tuple(
@@ -92,18 +112,27 @@ class CatalogueEntry:
         return bool(getattr(self.estimator, "reveals_context", False))
 
     def check_options(self, options: Iterable[str]) -> None:
-        """Refuse the name of an option that none of the three components has."""
-        known = self.options
+        """Refuse the name of an option that none of the three components has, and that is not a guardrail."""
+        known = {*self.options, *guardrails.OPTIONS}
         for name in options:
             if name not in known:
                 raise unknown("option", name, known, f"'{self.name}'")
 
+    def check_bounds(self, options: Mapping[str, Any]) -> None:
+        """Refuse the value of an option that is out of its bounds."""
+        if options:
+            for name, bound in self.bounds.items():
+                if name in options:
+                    bound.check(name, options[name])
+
     def build(self, streams: StreamBatch, options: Mapping[str, Any]) -> Policy:
-        """Make the agent for a batch of streams."""
+        """Make the agent for a batch of streams. A control arm is given by its number."""
         self.check_options(options)
+        guards, options = split_guardrails(options)
         for name in self.required:
             if name not in options:
                 raise InvalidInput(f"'{self.name}' requires the option '{name}'.")
+        self.check_bounds(options)
         values = dict(self.defaults) | dict(options)
 
         def options_of(component: Callable[..., Any]) -> dict[str, Any]:
@@ -112,7 +141,11 @@ class CatalogueEntry:
         estimator = self.estimator(streams, **options_of(self.estimator))
         learner = self.learner(streams, estimator.dimension, **options_of(self.learner))
         chooser = self.chooser(streams, estimator.dimension, **options_of(self.chooser))
-        return Policy(streams, estimator, learner, chooser)
+        policy = Policy(streams, estimator, learner, chooser)
+        if guards:
+            arms = Arms(range(streams.arms))
+            policy.set_guardrails(Guardrails.checked(arms, guards), arms)
+        return policy
 
 
 _PAPER = "Zeng, Bhatt, Koppel & Ganesh 2024"
@@ -341,7 +374,7 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
     """
     name, _, rest = text.partition(":")
     options: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
+    for part in filter(None, re.split(r",(?![^\[]*\])", rest)):  # a comma in brackets belongs to a value
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
             raise invalid("option", "name:key=value,key=value", f"'{part}' in '{text}'")
@@ -365,7 +398,7 @@ def make(
     observed: int,
     arms: int | Sequence[str],
     seed: int = 0,
-    max_pending: int = 100_000,
+    max_pending: int = DEFAULT_MAX_PENDING,
     **options: Any,
 ) -> Agent:
     """Make a catalogued agent for one stream.
@@ -382,10 +415,12 @@ def make(
         The seed of all random draws, from 0 to 2**64 - 1. Agents with the same seed and the same history make the same
         decisions.
     max_pending : int, default 100_000
-        How many decisions can wait for their reward. If more decisions wait, the oldest of them are dropped.
+        How many decisions can wait for their reward, at most 1,000,000,000. If more decisions wait, the oldest of them
+        are dropped.
     **options
         Options of the agent, such as ``latent``, ``model``, ``window`` or ``width``.
-        ``halfseen.catalog()[name].options`` lists them.
+        ``halfseen.catalog()[name].options`` lists them, and ``.bounds`` the values that they may have. The guardrails
+        ``floor``, ``holdback`` and ``control`` are options of every agent, see `Agent.set_guardrails`.
 
     Returns
     -------
@@ -404,7 +439,11 @@ def make(
     >>> decision = agent.decide([0.5, -1.0])
     >>> agent.learn(decision, 1.0)
     """
-    return make_with_arms(name, observed, arms, seed, max_pending, options)
+    guards, _ = split_guardrails(options)
+    agent = make_with_arms(name, observed, arms, seed, max_pending, options)
+    if guards:
+        agent.set_guardrails(**guards)
+    return agent
 
 
 def make_with_arms(
@@ -416,7 +455,7 @@ def make_with_arms(
     options: Mapping[str, Any],
     added: Sequence[Mapping[str, Any]] = (),
 ) -> Agent:
-    """Make an agent, and then add the arms that were `added` to it before it was saved."""
+    """Make an agent without its guardrails, and add the arms that were `added` to it before it was saved."""
     entry = CATALOG[name]
     names: list[Arm]
     if isinstance(arms, int | np.integer):
@@ -427,9 +466,10 @@ def make_with_arms(
             raise invalid("arms", "a count of at least 1, or a list of names", repr(arms))
         if len(set(names)) < len(names):
             raise invalid("arms", "names that differ from each other", repr(arms))
+    MAX_PENDING.check("max_pending", max_pending)
     keys = stream_keys(seed_number("seed", seed))
     streams = StreamBatch(keys, at_least("observed", observed, 1), len(names))
-    policy = entry.build(streams, options)
+    policy = entry.build(streams, split_guardrails(options)[1])
     recipe = {
         "name": name,
         "observed": streams.observed,

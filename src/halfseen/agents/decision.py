@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfseen.agents.arms import Arm
+from halfseen.agents.guardrails import BRANCHES, Branch
 from halfseen.agents.policy import Policy
 from halfseen.components import Choices
 from halfseen.errors import DecisionError
@@ -29,11 +30,12 @@ def decision_rows(decisions: Sequence[Decision]) -> list[tuple[int, list[float],
 
     Decisions with the same number of arms are processed together, which is faster than processing each one alone.
     """
-    by_arm_count: dict[int, list[int]] = {}
+    alike: dict[tuple[int, bool], list[int]] = {}
     for position, decision in enumerate(decisions):
-        by_arm_count.setdefault(decision._choices.means.shape[1], []).append(position)
+        choices = decision._choices
+        alike.setdefault((choices.means.shape[1], choices.reserved is None), []).append(position)
     rows: list[Any] = [None] * len(decisions)
-    for positions in by_arm_count.values():
+    for positions in alike.values():
         parts = zip(*(decisions[position]._choices for position in positions), strict=True)
         fields: list[Any] = [None if part[0] is None else np.concatenate(part) for part in parts]
         choices = Choices(*fields)
@@ -107,6 +109,15 @@ class Decision:
     def propensity(self) -> float:
         """The exact probability of choosing the arm that was chosen."""
         return float(self.propensities[self.index])
+
+    @property
+    def branch(self) -> Branch | None:
+        """What made the decision: "chooser", "floor", "holdback" or "control".
+
+        None if no guardrails are in force, or if the decision was replayed without its branch.
+        """
+        branches = self._choices.branches
+        return None if branches is None or branches[0] < 0 else BRANCHES[branches[0]]
 
     def __repr__(self) -> str:
         return f"Decision(id={self.id}, arm={self.arm!r}, expected={self.expected[self.index]:.4g})"
@@ -185,6 +196,14 @@ class Decisions:
     def propensity(self) -> Floats:
         """The exact probabilities of choosing the arms that were chosen, (n,)."""
         return self.propensities[np.arange(len(self)), self.indices]
+
+    @property
+    def branches(self) -> NDArray[Any] | None:
+        """What made each decision (n,), as `Decision.branch`. None if no guardrails are in force."""
+        if not self._parts or self._parts[0].branches is None:
+            return None
+        marks = np.concatenate([part.branches for part in self._parts if part.branches is not None])
+        return np.asarray(np.array(BRANCHES)[marks])
 
     def __repr__(self) -> str:
         return f"<{len(self)} decisions of {len(self._arms)} arms>"

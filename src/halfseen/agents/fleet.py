@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,25 @@ from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.catalogue import CATALOG, make
 from halfseen.agents.decision import Decisions
-from halfseen.agents.pending import PROVISIONAL, ROUND_BITS, ROUND_MASK, FleetPending
+from halfseen.agents.guardrails import Guardrails, split_guardrails
+from halfseen.agents.pending import (
+    MARKS,
+    MAX_ROUNDS,
+    PROVISIONAL,
+    ROUND_BITS,
+    ROUND_MASK,
+    FleetPending,
+    check_features,
+    check_marks,
+)
 from halfseen.agents.policy import Policy
 from halfseen.agents.stream_registry import Stream, StreamRegistry
-from halfseen.components import ROW_GROWTH, Mask, Stateful, StreamBatch, resized
-from halfseen.diagnostics.health import LONG_SILENCE, Health
+from halfseen.components import ROW_GROWTH, Mask, State, Stateful, StreamBatch, resized
+from halfseen.diagnostics.health import LONG_SILENCE, Finding, Health, Verdict
 from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import EXCESSIVE, classify_values
 from halfseen.kernels.random import Ints, Keys, stream_keys
-from halfseen.validation import at_least, seed_number
+from halfseen.validation import at_least, check_range, seed_number
 
 SLICE = 512  # streams per call of the policy, so that their arrays fit into the L2 cache
 
@@ -76,9 +87,11 @@ class Fleet:
         **options: Any,
     ) -> None:
         template = make(name, observed=observed, arms=arms, max_pending=max_pending, **options)  # checks the arguments
-        self._options, self._max_pending = options, int(max_pending)
+        guards, self._options = split_guardrails(options)
+        self._max_pending = int(max_pending)
         self._recipe = {key: value for key, value in template.recipe.items() if key != "seed"}
         self._arms, self._observed = Arms(template.arms), int(observed)
+        self._guardrails = template.guardrails if guards else None  # None if there never were any
         self._policy = self._build(np.zeros((2, 2), dtype=np.uint64))  # two rows without streams
         self._registry = StreamRegistry()
         self._pending = FleetPending(self._max_pending, 2, self._policy.estimator.dimension)
@@ -86,7 +99,10 @@ class Fleet:
         self._reward_counts: Ints = np.zeros((2, 2), dtype=np.int64)
 
     def _build(self, keys: Keys) -> Policy:
-        return CATALOG[self.name].build(StreamBatch(keys, self._observed, len(self.arms)), self._options)
+        policy = CATALOG[self.name].build(StreamBatch(keys, self._observed, len(self.arms)), self._options)
+        if self._guardrails is not None:
+            policy.set_guardrails(self._guardrails, self._arms)
+        return policy
 
     # ------------------------------------------------------------------ properties
 
@@ -180,7 +196,7 @@ class Fleet:
         keys = stream_keys(numbers if seeds is None else _seeds(seeds, count)).reshape(count, 2)
         self._reserve_rows(rows)
         for part in _slices(count):
-            self._write_rows(rows[part], keys[part], self._build(keys[part]))
+            self._write_rows(rows[part], keys[part], self._build(keys[part]).state())
         self._reward_counts[rows] = 0
         return self._registry.add(rows, names)
 
@@ -193,10 +209,10 @@ class Fleet:
             self._reward_counts = resized(self._reward_counts, count)
             self._pending.resize(count)
 
-    def _write_rows(self, rows: Ints, keys: Keys, policy: Policy) -> None:
-        """Overwrite `rows` with the streams of a policy that was built with the same arguments."""
+    def _write_rows(self, rows: Ints, keys: Keys, state: State) -> None:
+        """Overwrite `rows` with the state of a policy that was built with the same arguments."""
         self._policy.streams.keys[rows] = keys
-        self._policy.restore(policy.state(), rows)
+        self._policy.restore(state, rows)
 
     def remove(self, streams: Iterable[Stream]) -> None:
         """Remove streams and their pending decisions.
@@ -251,7 +267,8 @@ class Fleet:
         <ts-pco: 2 observed, 2 arms, 0 rounds, 0 unrewarded>
         """
         number, row = self._find(stream)
-        waiting = self._pending.state(self._pending.indices_of_stream(number))
+        marked = self._guardrails is not None
+        waiting = self._pending.state(self._pending.indices_of_stream(number), marked=marked)
         state: dict[str, Any] = self._policy.state(np.array([row])) | waiting
         state |= {"pending.ids": waiting["pending.ids"] & ROUND_MASK, "reward_counts": self._reward_counts[row].copy()}
         agent = make(**self._recipe, seed=int(self._policy.streams.keys[row, 0]))
@@ -291,9 +308,11 @@ class Fleet:
         """
         if not isinstance(agent, Agent):
             raise invalid("agent", "an agent from halfseen.make", type(agent).__name__)
-        theirs = {key: value for key, value in agent.recipe.items() if key != "seed"}
-        if not saving.same_recipe(theirs, self._recipe) or agent.arms != self.arms:
+        (_, theirs), (_, ours) = split_guardrails(agent.recipe), split_guardrails(self._recipe)
+        if not saving.same_recipe(theirs | {"seed": None}, ours | {"seed": None}) or agent.arms != self.arms:
             raise invalid("agent", f"an agent with the options and arms of {self!r}", repr(agent))
+        if agent.guardrails != self.guardrails:
+            raise invalid("agent", f"an agent with the guardrails of this fleet ({self.guardrails})", agent.guardrails)
         names = [] if name is None else [name]
         self._registry.check_new(names)
         state = agent.state()
@@ -302,11 +321,15 @@ class Fleet:
             raise invalid("agent", "an agent without provisional rewards", got)
         row = self._registry.free_rows(1)
         self._reserve_rows(row)
-        self._write_rows(row, stream_keys(agent.recipe["seed"]), agent.policy)
+        if self._guardrails is None and agent.policy.guardrails is not None:  # guardrails that were switched off
+            self._set_guardrails(agent.guardrails)
+        key = stream_keys(agent.recipe["seed"])
+        self._write_rows(row, key, self._build(key).state() | agent.policy.state())
         self._reward_counts[row] = state["reward_counts"][:2]  # a fleet does not count decisions that were given up
         number = int(self._registry.add(row, names)[0])
         ids = (number << ROUND_BITS) | state["pending.ids"]
-        self._pending.add(ids, np.repeat(row, len(ids)), state["pending.arms"], state["pending.features"])
+        arms, features = state["pending.arms"], state["pending.features"]
+        self._pending.add(ids, np.repeat(row, len(ids)), arms, features, state.get(MARKS))
         return number
 
     # ------------------------------------------------------------------ rounds
@@ -360,6 +383,8 @@ class Fleet:
             raise validation.too_large("observations")
         xs = self._policy.check_contexts("contexts", contexts, len(rows), self.name)
         mask = None if available is None else _mask(available, self._arms, self._policy.active[rows])
+        if mask is not None and self._policy.guardrails is not None:
+            self._policy.guardrails.check_available(rows, mask, self.arms)
         choices = [
             self._policy.decide(
                 ys[part],
@@ -371,7 +396,7 @@ class Fleet:
         ]
         ids = (numbers << ROUND_BITS) | self._policy.rounds[rows]
         for part, chosen in zip(_slices(len(rows)), choices, strict=True):
-            self._pending.add(ids[part], rows[part], chosen.arms, chosen.features)
+            self._pending.add(ids[part], rows[part], chosen.arms, chosen.features, chosen.branches)
         return Decisions(ids, numbers, self.arms, choices, self._policy.propensities, self)
 
     def learn(self, ids: Decisions | ArrayLike, rewards: ArrayLike) -> None:
@@ -415,6 +440,8 @@ class Fleet:
         except BaseException:
             pending.put_back(indices[indices >= 0])
             raise
+        if self._policy.guardrails is not None:
+            self._policy.guardrails.learn(rows, pending.branches[indices], values)
         pending.free(indices)
         np.add.at(self._reward_counts[:, 0], rows, 1)
         self._reward_counts[rows, 1] = self._policy.rounds[rows]
@@ -454,6 +481,47 @@ class Fleet:
             f"older than the last {self._max_pending} unrewarded decisions of its stream"
         )
 
+    # ------------------------------------------------------------------ guardrails
+
+    @property
+    def guardrails(self) -> Guardrails:
+        """The guardrails of all streams. All shares are 0 if there are none."""
+        return Guardrails() if self._guardrails is None else self._guardrails
+
+    def set_guardrails(
+        self, *, floor: float = 0.0, holdback: float = 0.0, control: tuple[Arm, float] | None = None
+    ) -> None:
+        """Change the guardrails of all streams, including streams that are added later.
+
+        Parameters
+        ----------
+        floor, holdback, control
+            As for `Agent.set_guardrails`.
+
+        Raises
+        ------
+        HalfseenError
+            If a share is invalid, or if the control arm is retired in a stream.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> fleet = hs.Fleet("ts-pco", observed=2, arms=["low", "high"])
+        >>> numbers = fleet.add(2)
+        >>> fleet.set_guardrails(holdback=1.0)
+        >>> fleet.decide([[0.5, -1.0], [0.1, 0.3]]).branches.tolist()
+        ['holdback', 'holdback']
+        """
+        options = {"floor": floor, "holdback": holdback, "control": control}
+        self._set_guardrails(Guardrails.checked(self._arms, options))
+
+    def _set_guardrails(self, guardrails: Guardrails) -> None:
+        new_stream = np.ones((1, len(self.arms)), dtype=np.bool_)
+        active = np.concatenate([self._policy.active[self._registry.rows], new_stream])
+        self._pending.unmark(self._policy.set_guardrails(guardrails, self._arms, active=active))
+        self._guardrails = guardrails
+        self._recipe |= asdict(guardrails)
+
     # ------------------------------------------------------------------ memory and health
 
     @property
@@ -482,8 +550,8 @@ class Fleet:
         found = {"estimator": 0.0, "learner": 0.0, "bookkeeping": 16.0, "shared": 0.0}
         for name, array in self._arrays().items():
             if len(array) == self._policy.streams.count:
-                part = name.partition(".")[0] if "." in name else "bookkeeping"
-                found[part] += array.itemsize * math.prod(array.shape[1:])
+                part = name.partition(".")[0]
+                found[part if part in found else "bookkeeping"] += array.itemsize * math.prod(array.shape[1:])
             else:
                 found["shared"] += array.nbytes / max(1, len(self))
         found["pending"] = self._pending.nbytes / max(1, len(self))
@@ -494,7 +562,7 @@ class Fleet:
         policy = self._policy
         arrays = {"keys": policy.streams.keys, "reward_counts": self._reward_counts} | _arrays_of(policy)
         arrays |= {"counts": self._pending.counts, "oldest": self._pending.oldest}
-        for kind, part in (("estimator", policy.estimator), ("learner", policy.learner)):
+        for kind, part in policy.parts():
             arrays |= {f"{kind}.{name}": array for name, array in _arrays_of(part).items()}
         names = {id(array): name for name, array in reversed(arrays.items())}
         return {name: arrays[name] for name in names.values()}
@@ -538,7 +606,11 @@ class Fleet:
             "streams without a reward in their last decisions": without_reward,
             "streams with an entry not seen for long": with_missing,
         }
-        notes = []
+        findings: tuple[Finding, ...] = ()
+        if self._policy.guardrails is not None:
+            guardrail_facts, findings = self._policy.guardrails.report(rows, self.arms)
+            facts |= guardrail_facts
+        notes = [finding.sentence for finding in findings if finding.verdict is Verdict.BAD]
         if without_reward:
             notes.append(
                 f"in {without_reward} of {len(rounds)} streams no reward has come in the last {LONG_SILENCE} "
@@ -554,7 +626,7 @@ class Fleet:
                 f"in {with_missing} of {len(rounds)} streams an entry has not been seen in the last {LONG_SILENCE} "
                 "rounds or more"
             )
-        return Health(tuple(notes), facts)
+        return Health(tuple(notes), facts, findings)
 
     # ------------------------------------------------------------------ saving and restoring
 
@@ -574,7 +646,8 @@ class Fleet:
             "keys": self._policy.streams.keys[rows],
             "reward_counts": self._reward_counts[rows],
         }
-        return own | self._pending.state(self._pending.all_indices()) | self._policy.state(rows)
+        marked = self._guardrails is not None
+        return own | self._pending.state(self._pending.all_indices(), marked=marked) | self._policy.state(rows)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Replace the state by one that `state` returned.
@@ -589,46 +662,79 @@ class Fleet:
         HalfseenError
             If the state does not fit this fleet.
         """
+        if not isinstance(state, Mapping):
+            raise invalid("state", "a result of fleet.state()", repr(state))
         fresh = Fleet(**self._recipe)
         fresh.restore_empty(state)
         self.__dict__.update(fresh.__dict__)
 
     def restore_empty(self, state: Mapping[str, Any]) -> None:
         """Restore a state in a fleet without streams."""
-        self._check(state)
-        numbers, ids = np.asarray(state["streams"]), np.asarray(state["pending.ids"])
+        arrays = validation.arrays("state", state)
+        guarded = "guardrails.shares" in arrays
+        if guarded != (self._guardrails is not None):
+            self._guardrails = Guardrails() if guarded else None
+            self._recipe = self._recipe if guarded else split_guardrails(self._recipe)[1]
+            self._policy = self._build(np.zeros((2, 2), dtype=np.uint64))
+        self._check(arrays)
+        numbers, ids = arrays["streams"], arrays["pending.ids"]
         rows, waiting_in = np.arange(len(numbers)), np.searchsorted(numbers, ids >> ROUND_BITS)
         self._reserve_rows(rows)
-        self._policy.streams.keys[rows] = state["keys"]
-        self._policy.restore(dict(state), rows)
-        if not ((ids & ROUND_MASK >= 1) & (ids & ROUND_MASK <= self._policy.rounds[waiting_in])).all():
-            raise invalid("state", "decisions of past rounds", "decisions of rounds that were never played")
-        self._reward_counts[rows] = state["reward_counts"]
-        self._registry.add(rows, np.asarray(state["names"]).tolist(), numbers)
-        self._registry.next_number = int(state["next_number"][0])
-        arms, features = np.asarray(state["pending.arms"]), np.ascontiguousarray(state["pending.features"])
-        self._pending.add(ids, waiting_in, arms, features)
+        self._policy.streams.keys[rows] = arrays["keys"]
+        self._policy.write(arrays, rows)
+        self._reward_counts[rows] = arrays["reward_counts"]
+        self._registry.add(rows, arrays["names"].tolist(), numbers)
+        self._registry.next_number = int(arrays["next_number"][0])
+        arms, features = arrays["pending.arms"], np.ascontiguousarray(arrays["pending.features"])
+        self._pending.add(ids, waiting_in, arms, features, arrays.get(MARKS))
+        if self._policy.guardrails is not None and len(rows):
+            self._set_guardrails(self._policy.guardrails.settings(0, self.arms))
 
-    def _check(self, state: Mapping[str, Any]) -> None:
-        """Refuse arrays that `state` cannot have returned. The policy checks its own arrays."""
+    def _check(self, state: dict[str, NDArray[Any]]) -> None:
+        """Refuse arrays that `state` cannot have returned."""
         known = self.state()
         if state.keys() != known.keys():
             raise invalid("state", f"the arrays {', '.join(known)}", f"{len(state)} arrays with other names")
-        numbers, ids, played = (np.asarray(state[name]) for name in ("streams", "pending.ids", "pending.arms"))
+        numbers, ids, names = state["streams"], state["pending.ids"], state["names"]
         lengths = dict.fromkeys(("streams", "names", "keys", "reward_counts"), numbers.size) | {"next_number": 1}
         lengths |= dict.fromkeys(("pending.ids", "pending.arms", "pending.features"), ids.size)
         for name, length in lengths.items():
-            mine, array = known[name], np.asarray(state[name])
-            if array.dtype.kind != mine.dtype.kind or array.shape != (length, *mine.shape[1:]):
+            mine, array = known[name], state[name]
+            same = array.dtype.kind == "U" if name == "names" else array.dtype == mine.dtype
+            if not same or array.shape != (length, *mine.shape[1:]):
                 expected = f"{mine.dtype} {(length, *mine.shape[1:])}"
                 raise invalid(f"state '{name}'", expected, f"{array.dtype} {array.shape}")
-        increasing = all((np.diff(array, prepend=-1) > 0).all() for array in (numbers, ids))
-        if not increasing or int(state["next_number"][0]) <= numbers.max(initial=-1):
+        self._policy.check(state, len(numbers))
+        check_range("state 'rounds'", state["rounds"], 0, MAX_ROUNDS)
+        check_range("state 'streams'", numbers, 0, MAX_ROUNDS)
+        check_range("state 'next_number'", state["next_number"], numbers.max(initial=-1) + 1, MAX_ROUNDS + 1)
+        check_range("state 'reward_counts'", state["reward_counts"], 0, state["rounds"][:, None])
+        check_range("state 'pending.arms'", state["pending.arms"], 0, len(self.arms) - 1)
+        check_features(state["pending.features"])
+        if not all((np.diff(array, prepend=-1) > 0).all() for array in (numbers, ids)):
             raise invalid("state", "streams and decisions in increasing order", "another order")
         if not np.isin(ids >> ROUND_BITS, numbers).all():
             raise invalid("state", "decisions of the streams in the state", "decisions of other streams")
-        if ((played < 0) | (played >= len(self.arms))).any():
-            raise invalid("state", f"indices of {len(self.arms)} arms", "other indices of arms")
+        waiting_in, rounds = np.searchsorted(numbers, ids >> ROUND_BITS), ids & ROUND_MASK
+        if not ((rounds >= 1) & (rounds <= state["rounds"][waiting_in])).all():
+            raise invalid("state", "decisions of past rounds", "decisions of rounds that were never played")
+        waiting = np.bincount(waiting_in, minlength=len(numbers))
+        if (waiting > self._max_pending).any() or (waiting + state["reward_counts"][:, 0] > state["rounds"]).any():
+            raise invalid("state", "as many rewards and open decisions as rounds at most", "more")
+        named = names[names != ""]
+        if len(np.unique(named)) < len(named):
+            raise invalid("state 'names'", "names that differ from each other", "a name more than once")
+        if self._guardrails is not None:
+            self._check_guardrails(state)
+
+    def _check_guardrails(self, state: dict[str, NDArray[Any]]) -> None:
+        """Refuse arrays of guardrails that the policy accepts, but that do not fit a fleet."""
+        check_marks(state[MARKS], len(state["pending.ids"]))
+        for name in ("guardrails.shares", "guardrails.control"):
+            if (state[name] != state[name][:1]).any():
+                raise invalid(f"state '{name}'", "the same guardrails in all streams", "different guardrails")
+        if (state["guardrails.reward_counts"].sum(axis=1) > state["reward_counts"][:, 0]).any():
+            raise invalid("state 'guardrails.reward_counts'", "at most as many rewards as the stream has", "more")
 
     def save(self, path: str | Path) -> None:
         """Write the fleet to a file, from which `halfseen.load` restores it bit for bit.

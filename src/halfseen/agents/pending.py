@@ -8,21 +8,32 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from halfseen.components import ROW_GROWTH, resized
+from halfseen.agents.guardrails import BRANCHES
+from halfseen.components import ROW_GROWTH, Mask, resized
 from halfseen.diagnostics.health import LONG_SILENCE
 from halfseen.errors import DecisionError, invalid
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import at_least, check_range
+from halfseen.validation import LIMIT, at_least, check_finite, check_range
 
 PROVISIONAL = "pending.provisional"  # the name of a state array that exists only if there are provisional rewards
+MARKS = "pending.branches"  # the name of a state array that exists only if decisions were made with guardrails
 _NO_PROVISIONAL = np.zeros((0, 4))  # columns: decision id, reward, noise variance, reward number
 
 ROUND_BITS = 32  # the lower bits of an id in a fleet are the round, the upper bits the number of the stream
 ROUND_MASK = (1 << ROUND_BITS) - 1
-_DECISION_ARRAYS = ("ids", "rows", "arms", "features")
+MAX_ROUNDS = ROUND_MASK >> 1  # in a restored fleet, which leaves as many ids for further rounds
+_MAX_STEPS = 1_000  # rounds that are tried one by one when the oldest decision of a stream is searched
+_DECISION_ARRAYS = ("ids", "rows", "arms", "features", "branches")
+_NO_MARK = -1
 
 PendingDecision = tuple[Ints, Ints, Floats]  # round, arm and features, each with a leading axis 1
+
+
+def check_features(features: Floats) -> None:
+    """Refuse infinite features in a state. Entries of the observation that are missing may be NaN in the features."""
+    check_finite("state 'pending.features'", features[~np.isnan(features)])
 
 
 class HasProvisional(DecisionError):
@@ -50,6 +61,7 @@ class PendingDecisions:
         self._dimension = dimension
         self.waiting: dict[int, PendingDecision | None] = {}  # None if the decision is in `provisional`
         self.provisional: dict[int, ProvisionalReward] = {}
+        self.branches: dict[int, int] = {}  # of the waiting decisions that were made with guardrails
         self.decision_count = 0
         self.reward_count = 0
         self._last_rewarded = 0  # the number of decisions when the last reward was received
@@ -64,6 +76,7 @@ class PendingDecisions:
             oldest = next(iter(waiting))
             del waiting[oldest]
             self.provisional.pop(oldest, None)
+            self.branches.pop(oldest, None)
         return decision_id
 
     def find(self, decision_id: Any) -> PendingDecision:
@@ -90,6 +103,8 @@ class PendingDecisions:
     def complete(self, decision_id: int) -> None:
         """Remove a decision that has received its reward."""
         del self.waiting[decision_id]
+        if self.branches:
+            self.branches.pop(decision_id, None)
         self.reward_count += 1
         self._last_rewarded = self.decision_count
 
@@ -104,6 +119,7 @@ class PendingDecisions:
     def complete_provisional(self, decision_id: int) -> None:
         """Remove a decision that was counted as rewarded when it received its provisional reward."""
         del self.waiting[decision_id], self.provisional[decision_id]
+        self.branches.pop(decision_id, None)
 
     def give_up(self, decision_id: int) -> None:
         self.get(decision_id)
@@ -111,6 +127,7 @@ class PendingDecisions:
             self.complete_provisional(decision_id)
             return
         del self.waiting[decision_id]
+        self.branches.pop(decision_id, None)
         self.given_up_count += 1
 
     def _no_such_decision(self, decision_id: object) -> DecisionError:
@@ -151,37 +168,57 @@ class PendingDecisions:
         empty = np.zeros((0, self._dimension))
         provisional = [(float(decision_id), *reward[1:]) for decision_id, reward in self.provisional.items()]
         given_up = [self.given_up_count] if self.given_up_count else []
+        optional = {PROVISIONAL: np.array(provisional)} if provisional else {}
+        if self.branches:
+            optional[MARKS] = np.array([self.branches.get(decision_id, _NO_MARK) for decision_id in self.waiting])
         return {
             "pending.ids": np.array(list(self.waiting), dtype=np.int64),
             "pending.arms": np.array([int(arm[0]) for _, arm, _ in decisions], dtype=np.int64),
             "pending.features": np.concatenate([features for _, _, features in decisions]) if decisions else empty,
             "reward_counts": np.array([self.reward_count, self._last_rewarded, *given_up]),
-        } | ({PROVISIONAL: np.array(provisional)} if provisional else {})
+        } | optional
 
-    def check(self, state: Mapping[str, Any], arms: int) -> None:
-        """Refuse arrays that `state` cannot have returned."""
+    def check(self, state: Mapping[str, NDArray[Any]], arms: int) -> None:
+        """Refuse arrays that `state` cannot have returned. The policy has checked `rounds`."""
         for name, mine in self.state().items():
-            if name == PROVISIONAL:
+            if name in (PROVISIONAL, MARKS):
                 continue
-            given = np.asarray(state[name])
+            given = state[name]
             if given.dtype != mine.dtype or given.ndim != mine.ndim or given.shape[1:] != mine.shape[1:]:
                 raise invalid(f"state '{name}'", f"{mine.dtype} like {mine.shape}", f"{given.dtype} {given.shape}")
+        ids, counts, rounds = state["pending.ids"], state["reward_counts"], int(state["rounds"][0])
         lengths = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
-        if len(lengths) != 1 or len(state["reward_counts"]) not in (2, 3):
+        if len(lengths) != 1 or len(counts) not in (2, 3):
             raise invalid("state", "pending decisions of one agent", "arrays of different lengths")
-        ids, rounds = np.asarray(state["pending.ids"]), np.asarray(state["rounds"]).max(initial=0)
-        check_range("state 'pending.arms'", np.asarray(state["pending.arms"]), 0, arms - 1)
+        if len(ids) > self._max_pending:
+            raise invalid("state 'pending.ids'", f"at most {self._max_pending} decisions", f"{len(ids)} decisions")
+        check_range("state 'pending.arms'", state["pending.arms"], 0, arms - 1)
         check_range("state 'pending.ids'", ids, 1, rounds)
-        check_range("state 'reward_counts'", np.asarray(state["reward_counts"]), 0, rounds)
+        check_range("state 'reward_counts'", counts, 0, rounds)
+        check_features(state["pending.features"])
         if not (np.diff(ids) > 0).all():
             raise invalid("state 'pending.ids'", "increasing ids", "ids that do not increase")
-        provisional = np.asarray(state.get(PROVISIONAL, _NO_PROVISIONAL))
+        provisional = state.get(PROVISIONAL, _NO_PROVISIONAL)
         columns = _NO_PROVISIONAL.shape[1:]
-        if provisional.dtype != np.float64 or provisional.shape[1:] != columns or np.isnan(provisional).any():
+        if provisional.dtype != np.float64 or provisional.shape[1:] != columns:
             expected, got = f"numbers like {_NO_PROVISIONAL.shape}", f"{provisional.dtype} {provisional.shape}"
             raise invalid(f"state '{PROVISIONAL}'", expected, got)
-        if len(set(provisional[:, 0]) & set(ids.tolist())) < len(provisional):
+        if len(set(provisional[:, 0].tolist()) & set(ids.tolist())) < len(provisional):
             raise invalid(f"state '{PROVISIONAL}'", "distinct pending decisions", "other decisions")
+        rewards, variances, numbers = provisional[:, 1:].T
+        if not ((np.abs(rewards) <= LIMIT) & (variances >= 0.0) & (numbers >= 0.0) & (numbers <= rounds)).all():
+            raise invalid(f"state '{PROVISIONAL}'", "rewards with their variances and numbers", "other numbers")
+        accounted = len(ids) - len(provisional) + int(counts[0]) + int(counts[2:].sum())
+        if accounted > rounds:
+            raise invalid("state 'reward_counts'", f"at most {rounds} rewards and open decisions", accounted)
+        counted = state.get("guardrails.reward_counts", np.zeros((1, len(BRANCHES)), dtype=np.int64))[0]
+        if counted.sum() > counts[0]:
+            raise invalid("state 'guardrails.reward_counts'", f"a sum of at most {counts[0]}", counted.sum())
+        marks = state.get(MARKS, np.full(len(ids), _NO_MARK))
+        check_marks(marks, len(ids))
+        rewarded = marks[np.isin(ids, provisional[:, 0]) & (marks != _NO_MARK)]
+        if (np.bincount(rewarded, minlength=len(BRANCHES)) > counted).any():
+            raise invalid(f"state '{MARKS}'", "provisional rewards that are counted", "others")
 
     def restore(self, state: Mapping[str, Any], decision_count: int) -> None:
         ids, arms = np.array(state["pending.ids"]), np.array(state["pending.arms"])
@@ -196,9 +233,18 @@ class PendingDecisions:
             assert decision is not None
             self.provisional[int(decision_id)] = ProvisionalReward(decision, *reward)
             self.waiting[int(decision_id)] = None
+        marks = np.asarray(state.get(MARKS, ())).tolist()
+        self.branches = {one: mark for one, mark in zip(ids.tolist(), marks, strict=False) if mark != _NO_MARK}
         self.decision_count = decision_count
         counts = (*map(int, state["reward_counts"]), 0)[:3]
         self.reward_count, self._last_rewarded, self.given_up_count = counts
+
+
+def check_marks(marks: NDArray[Any], count: int) -> None:
+    """Raise an error unless `marks` are the branches of `count` decisions."""
+    if marks.dtype != np.int64 or marks.shape != (count,):
+        raise invalid(f"state '{MARKS}'", f"int64 {(count,)}", f"{marks.dtype} {marks.shape}")
+    check_range(f"state '{MARKS}'", marks, _NO_MARK, len(BRANCHES) - 1)
 
 
 class FleetPending:
@@ -215,6 +261,7 @@ class FleetPending:
         self.rows: Ints = np.zeros(0, dtype=np.int64)
         self.arms: Ints = np.zeros(0, dtype=np.int64)
         self.features: Floats = np.zeros((0, dimension))
+        self.branches: Ints = np.zeros(0, dtype=np.int64)  # −1 for a decision without a mark
         self._free: Ints = np.zeros(0, dtype=np.int64)
         self.counts: Ints = np.zeros(streams, dtype=np.int64)  # decisions of each row
         self.oldest: Ints = np.zeros(streams, dtype=np.int64)  # no pending decision of the row has an earlier round
@@ -231,7 +278,7 @@ class FleetPending:
     def resize(self, streams: int) -> None:
         self.counts, self.oldest = resized(self.counts, streams), resized(self.oldest, streams)
 
-    def add(self, ids: Ints, rows: Ints, arms: Ints, features: Floats) -> None:
+    def add(self, ids: Ints, rows: Ints, arms: Ints, features: Floats, branches: Ints | None = None) -> None:
         """Add decisions. The decisions of one stream must be in the order of their rounds."""
         if len(ids) > len(self._free):
             old = len(self.ids)
@@ -243,6 +290,7 @@ class FleetPending:
         cut = len(self._free) - len(ids)
         indices, self._free = self._free[cut:], self._free[:cut]
         self.ids[indices], self.rows[indices], self.arms[indices], self.features[indices] = ids, rows, arms, features
+        self.branches[indices] = _NO_MARK if branches is None else branches
         self._index_of.update(zip(ids.tolist(), indices.tolist(), strict=True))
         np.add.at(self.counts, rows, 1)
         full = self.counts[rows] > self._max_pending
@@ -257,11 +305,23 @@ class FleetPending:
         dropped = []
         for row, first_id in first_ids.items():
             for _ in range(int(self.counts[row]) - self._max_pending):
-                while (index := self._index_of.pop(first_id | int(self.oldest[row]), None)) is None:
-                    self.oldest[row] += 1
-                self.oldest[row] += 1
+                index = self._take_oldest(row, first_id)
+                self.ids[index] = -1
                 dropped.append(index)
         self.free(np.array(dropped))
+
+    def _take_oldest(self, row: int, first_id: int) -> int:
+        """Remove the oldest decision of a row and return its index. It is usually among the next few rounds."""
+        start = int(self.oldest[row])
+        for round_ in range(start, start + _MAX_STEPS):
+            index = self._index_of.pop(first_id | round_, None)
+            if index is not None:
+                self.oldest[row] = round_ + 1
+                return index
+        index = int(self.indices_of_stream(first_id >> ROUND_BITS)[0])
+        self.oldest[row] = (int(self.ids[index]) & ROUND_MASK) + 1
+        del self._index_of[int(self.ids[index])]
+        return index
 
     def take(self, ids: Ints) -> Ints:
         """Remove decisions and return their indices, or −1 for decisions that are not pending.
@@ -285,6 +345,10 @@ class FleetPending:
         self.free(indices)
         self.oldest[rows] = 0
 
+    def unmark(self, streams: Mask) -> None:
+        """Remove the marks of all decisions of the rows in `streams`, a mask of all rows."""
+        self.branches[(self.ids >= 0) & streams[self.rows]] = _NO_MARK
+
     def indices_of_stream(self, number: int) -> Ints:
         """Return the indices of the decisions of one stream, oldest first."""
         indices = np.flatnonzero(self.ids >> ROUND_BITS == number)
@@ -295,5 +359,7 @@ class FleetPending:
         indices = np.flatnonzero(self.ids >= 0)
         return indices[np.argsort(self.ids[indices])]
 
-    def state(self, indices: Ints) -> dict[str, Any]:
-        return {f"pending.{name}": getattr(self, name)[indices] for name in ("ids", "arms", "features")}
+    def state(self, indices: Ints, *, marked: bool) -> dict[str, Any]:
+        """Return the decisions at `indices`, with their marks if `marked` is true."""
+        names = ("ids", "arms", "features", *(("branches",) if marked else ()))
+        return {f"pending.{name}": getattr(self, name)[indices] for name in names}

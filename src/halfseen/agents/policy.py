@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen import validation
-from halfseen.components import Choices, Chooser, Estimator, Learner, Mask, Payoffs, State, Stateful, StreamBatch
+from halfseen.agents.arms import Arms
+from halfseen.agents.guardrails import Guardrails, StreamGuardrails
+from halfseen.components import (
+    Choices,
+    Chooser,
+    Estimator,
+    IntegerBounds,
+    Learner,
+    Mask,
+    Payoffs,
+    State,
+    Stateful,
+    StreamBatch,
+    distinct_batches,
+)
 from halfseen.diagnostics.health import LONG_SILENCE
 from halfseen.errors import HalfseenError, InvalidInput, invalid
 from halfseen.kernels.checks import COMPLETE, EXCESSIVE, classify_values
@@ -34,6 +47,7 @@ class Policy(Stateful):
 
     def __init__(self, streams: StreamBatch, estimator: Estimator, learner: Learner, chooser: Chooser) -> None:
         self.streams, self.estimator, self.learner, self.chooser = streams, estimator, learner, chooser
+        self.guardrails: StreamGuardrails | None = None
         self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)
         self.all_rows: Ints = np.arange(streams.count)
         self.active: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)  # arms that are not retired
@@ -52,13 +66,15 @@ class Policy(Stateful):
         fused = type(learner).score_and_pick is not Learner.score_and_pick and not (
             learner.weighs_propensity or chooser.weighs_noise or chooser.weighs_reuse
         )
-        self._distribution = chooser.draw_distribution if fused else None  # None: score and pick in two steps
+        self._fused_distribution = chooser.draw_distribution if fused else None
+        self._distribution = self._fused_distribution  # None: score and pick in two steps
+        self.guarded = False  # whether guardrails are in force, which takes two steps
         # Features that do not depend on rewards can be computed for many rounds ahead.
         features_ignore_rewards = not (
             self._updates_from_rewards or self._refits or _overrides(estimator, "bind_learner")
         )
         self._plays_many_rounds = (
-            self._distribution is not None
+            self._fused_distribution is not None
             and features_ignore_rewards
             and type(learner).play_rounds is not Learner.play_rounds
         )
@@ -132,9 +148,14 @@ class Policy(Stateful):
                 rows, features, widths, self._distribution, keys, rounds, available, arms
             )
             # Calling `Choices(...)` would cost as much as allocating an array.
-            return tuple.__new__(Choices, (rounds, arms, features, means, variances, widths, available, None, None))
+            return tuple.__new__(
+                Choices, (rounds, arms, features, means, variances, widths, available, None, None, None, None)
+            )
         choices = self._scored(rows, rounds, features, arms, available)
         self.chooser.pick(choices, keys)
+        if self.guarded:
+            assert self.guardrails is not None
+            self.guardrails.draw(rows, keys, choices)
         if self.learner.weighs_propensity:
             self._record_propensity(choices)
         return choices
@@ -151,7 +172,9 @@ class Policy(Stateful):
         if an observation will be refused.
         """
         count, rounds = len(observations), self.rounds + 1
-        if not self._plays_many_rounds or (contexts is None and self.estimator.reveals_context):
+        if not self._plays_many_rounds or self._distribution is None:
+            return None
+        if contexts is None and self.estimator.reveals_context:
             return None
         found = classify_values(observations.reshape(-1, observations.shape[-1]))
         widths = self.chooser.widths_for_rounds(self.all_rows, rounds, count, self.learner)
@@ -165,7 +188,6 @@ class Policy(Stateful):
             for t, y in enumerate(observations):
                 features[:, t] = self.observe(y, contexts=None if contexts is None else contexts[t])[2]
         arms, rewards = np.empty(payoffs.noise.shape, _INT64), np.empty(payoffs.noise.shape)
-        assert self._distribution is not None
         self.learner.play_rounds(
             features, widths, self._distribution, self._keys, rounds, self.active, payoffs, arms, rewards
         )
@@ -179,6 +201,7 @@ class Policy(Stateful):
         *,
         contexts: Floats | None = None,
         propensities: Floats | None = None,
+        branches: Ints | None = None,
         scored: bool = True,
     ) -> Choices:
         """Process a round of all streams in which another policy chose the `arms` (n,).
@@ -186,7 +209,7 @@ class Policy(Stateful):
         Afterwards the state is the same as if `decide` had chosen these arms. The returned choices describe what this
         policy would have done. If `scored` is False, the choices contain only rounds, arms and features, which is
         faster. `propensities` (n,) are the probabilities with which the arms were chosen. If a learner needs them and
-        they are not given, the probabilities of this policy are used.
+        they are not given, the probabilities of this policy are used. `branches` (n,) are the marks of the decisions.
         """
         rows, rounds, features = self.observe(observations, contexts=contexts)
         if available is None:
@@ -199,6 +222,8 @@ class Policy(Stateful):
             choices = self._scored(rows, rounds, features, arms, available)
         else:
             choices = Choices(rounds, arms, features, _NOT_SCORED, _NOT_SCORED, _NOT_SCORED, available, None)
+        if self.guarded:
+            choices = choices._replace(branches=np.full(len(rows), -1) if branches is None else branches)
         if own:
             self._record_propensity(choices)
         elif self.learner.weighs_propensity:
@@ -211,7 +236,13 @@ class Policy(Stateful):
         widths = self.chooser.widths(rows, rounds, self.learner)
         noise_variances = self.learner.noise(rows, features) if self.chooser.weighs_noise else None
         reuse = self.learner.reuse(rows, features) if self.chooser.weighs_reuse else None
-        return Choices(rounds, arms, features, means, variances, widths, available, noise_variances, reuse)
+        reserved = branches = None
+        if self.guarded:
+            assert self.guardrails is not None
+            reserved, branches = self.guardrails.reserved(rows, available), np.empty(len(rows), dtype=np.int64)
+        return Choices(
+            rounds, arms, features, means, variances, widths, available, noise_variances, reuse, reserved, branches
+        )
 
     def _record_propensity(self, choices: Choices) -> None:
         """Store the probability of the arm played in the last feature, where `learn` finds it later."""
@@ -220,7 +251,11 @@ class Policy(Stateful):
 
     def propensities(self, choices: Choices) -> Floats:
         """Return the exact probability of choosing each arm, (n, K)."""
-        return self.chooser.probabilities(choices)
+        weights = self.chooser.probabilities(choices)
+        if choices.reserved is None:
+            return weights
+        remaining = np.maximum(1.0 - choices.reserved.sum(axis=1, keepdims=True), 0.0)
+        return np.asarray(choices.reserved + remaining * weights)
 
     def learn(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None) -> None:
         """Learn rewards (n,) of the arms (n,) played in `rounds` (n,) on features (n, p). The rewards may be late."""
@@ -241,25 +276,12 @@ class Policy(Stateful):
         touched = np.unique(rows) if self.learner.may_refuse(features) else None
         before = None if touched is None else self.state(touched)
         try:
-            for part in self._batches(rows):
+            for part in distinct_batches(rows) if self._updates_from_rewards else [slice(None)]:
                 self.learn(rounds[part], features[part], arms[part], rewards[part], rows=rows[part])
         except HalfseenError:
             if before is not None:
-                self._write(before, touched)
+                self.write(before, touched)
             raise
-
-    def _batches(self, rows: Ints) -> list[Any]:
-        """Split rewards into batches that can each be learnt in one call, and return the indices of each batch.
-
-        If the estimator updates its belief from rewards, a batch contains at most one reward per stream.
-        """
-        if not self._updates_from_rewards:
-            return [slice(None)]
-        order = np.argsort(rows, kind="stable")
-        starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
-        nth = np.empty(len(rows), dtype=np.int64)
-        nth[order] = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
-        return [np.flatnonzero(nth == n) for n in range(int(nth.max(initial=-1)) + 1)]
 
     def learn_provisional(
         self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None
@@ -298,9 +320,12 @@ class Policy(Stateful):
 
         The new arm starts from the prior. Some learners require `params`, the parameters of the arm.
         """
+        active = np.pad(self.active, ((0, 0), (0, 1)), constant_values=True)
+        if self.guardrails is not None:
+            self.guardrails.check_arms(active)
         self.learner.add_arm(params)
         self.streams = replace(self.streams, arms=self.streams.arms + 1)
-        self.active = np.pad(self.active, ((0, 0), (0, 1)), constant_values=True)
+        self.active = active
 
     def retire_arm(self, arm: int, *, rows: Ints | None = None) -> None:
         """Never choose an arm again.
@@ -312,6 +337,24 @@ class Policy(Stateful):
         if not active.any(axis=1).all():
             raise invalid("arm", "an arm that is not the only active one", f"{arm}, the last active arm")
         self.active = active
+
+    def set_guardrails(self, guardrails: Guardrails, arms: Arms, *, active: Mask | None = None) -> Mask:
+        """Change the guardrails of all streams.
+
+        `active` (n, K) are the arms that can be chosen, by default those of all streams. Returns the streams (B,) in
+        which the rewards of each branch are counted from now on.
+        """
+        control = 0 if guardrails.control is None else arms.index("control", guardrails.control[0])
+        guardrails.check_arms(control, self.active if active is None else active)
+        changed = StreamGuardrails(self.streams) if self.guardrails is None else self.guardrails
+        restarted = changed.set(guardrails, control)
+        self._use_guardrails(changed)
+        return restarted
+
+    def _use_guardrails(self, guardrails: StreamGuardrails | None) -> None:
+        self.guardrails = guardrails
+        self.guarded = guardrails is not None and guardrails.in_force
+        self._distribution = None if self.guarded else self._fused_distribution
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
         """Return the facts (by name) and the notes of all components about stream `row`."""
@@ -341,22 +384,42 @@ class Policy(Stateful):
 
     def state(self, rows: Ints | None = None) -> State:
         state = super().state(rows)
-        for prefix, part in (("estimator", self.estimator), ("learner", self.learner)):
+        for prefix, part in self.parts():
             state |= {f"{prefix}.{name}": array for name, array in part.state(rows).items()}
         return state
 
-    def restore(self, state: State, rows: Ints | None = None) -> None:
-        """Replace the state of all streams or of `rows`. Nothing changes if any part of `state` does not fit."""
-        count = self.streams.count if rows is None else len(rows)
-        self.check(state, count)
-        self.estimator.check(_part_of_state("estimator", state) | {"rounds": state["rounds"]}, count)
-        self.learner.check(_part_of_state("learner", state), count)
-        self._write(state, rows)
+    def parts(self) -> list[tuple[str, Stateful]]:
+        """Return everything that has a state, with the prefix of its arrays."""
+        parts: list[tuple[str, Stateful]] = [("estimator", self.estimator), ("learner", self.learner)]
+        return parts if self.guardrails is None else [*parts, ("guardrails", self.guardrails)]
 
-    def _write(self, state: State, rows: Ints | None) -> None:
+    def restore(self, state: State, rows: Ints | None = None) -> None:
+        """Replace the state of all streams or of `rows`. Nothing changes if any part of `state` is invalid."""
+        self.check(state, self.streams.count if rows is None else len(rows))
+        self.write(state, rows)
+
+    def check(self, state: State, count: int) -> None:
+        super().check(state, count)
+        for prefix, part in (("learner", self.learner), ("estimator", self.estimator)):
+            # The estimator may compare its state with that of the learner, whose arrays keep their prefix.
+            part.check(state | _part_of_state(prefix, state), count)
+        if guardrails := _part_of_state("guardrails", state):
+            own = {name: state[name] for name in ("rounds", "active")}
+            (self.guardrails or StreamGuardrails(self.streams)).check(own | guardrails, count)
+
+    def write(self, state: State, rows: Ints | None = None) -> None:
+        """Replace the state as `restore` does, but without checking it."""
         super().restore(state, rows)
-        self.estimator.restore(_part_of_state("estimator", state), rows)
-        self.learner.restore(_part_of_state("learner", state), rows)
+        if rows is None:  # a state of all streams also says whether there are guardrails
+            guarded = any(name.startswith("guardrails.") for name in state)
+            self.guardrails = (self.guardrails or StreamGuardrails(self.streams)) if guarded else None
+        for prefix, part in self.parts():
+            part.restore(_part_of_state(prefix, state), rows)
+        self._use_guardrails(self.guardrails)
+
+    def integer_bounds(self, state: State) -> IntegerBounds:
+        rounds = (0, np.asarray(state["rounds"])[:, None])
+        return {"missing_counts": rounds, "missing_streaks": rounds}
 
     def check_consistency(self, state: State) -> None:
         if not np.asarray(state["active"]).any(axis=1).all():
@@ -367,8 +430,8 @@ class Policy(Stateful):
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)
-        self.estimator.resize(streams)
-        self.learner.resize(streams)
+        for _, part in self.parts():
+            part.resize(streams)
         self.streams, self._keys, self.all_rows = streams, streams.keys, np.arange(streams.count)
 
 

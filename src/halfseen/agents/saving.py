@@ -2,12 +2,17 @@
 
 The arrays contain no pickled objects, so loading a file runs no code. A file is written under a temporary name, flushed
 to the disk and then renamed, so at any moment the target is either the old file or the complete new one.
+
+A file may come from anybody. Reading it takes memory in proportion to its size, whatever its archive and its arrays
+claim to contain, and any fault of the file is a SaveFileError.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -23,6 +28,15 @@ from halfseen.reports.files import write_atomically
 AGENT_KIND, FLEET_KIND, VERSION = "halfseen agent", "halfseen fleet", 2
 _HEADER = "header.json"
 _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
+# Bytes into which one byte of a file may expand. Files are written at the lowest level of compression, at which zeros
+# shrink to 1/229 of their size.
+_MAX_EXPANSION, _SMALL = 300, 1 << 20
+_ARRAY_KINDS = "biufUS"  # kinds of dtypes of the arrays that are saved
+# What zipfile, zlib, json and NumPy raise for files that are not what they claim to be.
+_FAULTS = (
+    zipfile.BadZipFile, zlib.error, struct.error, LookupError, ValueError, TypeError, EOFError, AttributeError,
+    RuntimeError, OSError, OverflowError, MemoryError,
+)  # fmt: skip
 
 
 def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any], *, kind: str = AGENT_KIND) -> None:
@@ -61,9 +75,9 @@ def _write_archive(
 def kind_of(path: Path) -> str | None:
     """Return the format named in the header of a file, such as AGENT_KIND, or None if the header cannot be read."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return str(json.loads(archive.read(_HEADER)).get("format"))
-    except (OSError, zipfile.BadZipFile, zlib.error, LookupError, ValueError, AttributeError, RuntimeError):
+        with path.open("rb") as file:
+            return str(_Archive(file).header().get("format"))
+    except _FAULTS:
         return None
 
 
@@ -92,35 +106,66 @@ def from_bytes(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Any
 
 def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        with zipfile.ZipFile(file) as archive:
-            header = json.loads(archive.read(_HEADER))
-            if header.get("format") != kind:
-                raise SaveFileError(
-                    f"file: expected a file of format {kind!r}, got '{path}' of format {header.get('format')!r}"
-                )
-            if header["version"] != VERSION:
-                raise SaveFileError(
-                    f"file: expected save version {VERSION}, got '{path}' of save version {header['version']!r}"
-                )
-
-            def array(name: str) -> Any:
-                return np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
-
-            return _from_json(header["recipe"], array), _from_json(header["state"], array)
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        LookupError,
-        ValueError,
-        TypeError,
-        EOFError,
-        AttributeError,
-        RuntimeError,
-        OSError,
-    ):
+        archive = _Archive(file)
+        header = archive.header()
+        if header.get("format") != kind:
+            raise SaveFileError(
+                f"file: expected a file of format {kind!r}, got '{path}' of format {header.get('format')!r:.60}"
+            )
+        if header["version"] != VERSION:
+            raise SaveFileError(
+                f"file: expected save version {VERSION}, got '{path}' of save version {header['version']!r:.60}"
+            )
+        recipe, state = (_from_json(header[name], archive.array) for name in ("recipe", "state"))
+        if not isinstance(recipe, dict) or not isinstance(state, dict):
+            raise TypeError("recipe and state must be objects")
+        return recipe, state
+    except _FAULTS:
         raise SaveFileError(
             f"file: expected a complete file of format {kind!r}, got '{path}', which is truncated or damaged"
         ) from None
+
+
+class _Archive:
+    """A zip archive whose members together expand to at most _MAX_EXPANSION times its size."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        size = file.seek(0, io.SEEK_END)
+        self._archive = zipfile.ZipFile(file)
+        self._bytes_left = _MAX_EXPANSION * size + _SMALL
+
+    def _content(self, name: str) -> bytes:
+        """Decompress a member. Whatever size it claims to have, no more than `_bytes_left` is ever decompressed."""
+        info = self._archive.getinfo(name)
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{name} is compressed by another method")
+        with self._archive.open(info) as member:
+            content = member.read(self._bytes_left + 1)
+        self._bytes_left -= len(content)
+        if self._bytes_left < 0:
+            raise ValueError("the archive expands to too many bytes")
+        return content
+
+    def header(self) -> dict[str, Any]:
+        header = json.loads(self._content(_HEADER))
+        if not isinstance(header, dict):
+            raise TypeError("the header must be an object")
+        return header
+
+    def array(self, name: str) -> Any:
+        """Return an array. Its shape is compared with the number of bytes before memory is allocated for it."""
+        content = self._content(name)
+        file = io.BytesIO(content)
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran_order, dtype = read(file)
+        count, start = math.prod(shape), file.tell()
+        if dtype.kind not in _ARRAY_KINDS or min(shape, default=0) < 0:
+            raise TypeError(f"{name} is not an array of numbers or strings")
+        if count * dtype.itemsize != len(content) - start:
+            raise ValueError(f"{name} is truncated")
+        flat = np.frombuffer(content, dtype, count, start) if count else np.empty(0, dtype)
+        return flat.reshape(shape, order="F" if fortran_order else "C").copy()
 
 
 def _to_json(value: Any, arrays: dict[str, Any]) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from halfseen.choosers.sampled import Sampled
 from halfseen.components import Choices, Learner, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import positive
+from halfseen.validation import Numbers, positive
 
 
 class FlooredGreedy(Sampled):
@@ -21,7 +23,7 @@ class FlooredGreedy(Sampled):
 
     Parameters
     ----------
-    floor : float or "decaying"
+    minimum_probability : float or "decaying"
         p, the smallest probability of an arm. "decaying" is t^(−1/3) in round t.
 
     References
@@ -29,10 +31,17 @@ class FlooredGreedy(Sampled):
     Guo, Xu & Murphy (2024). Online learning in bandits with predicted context. AISTATS.
     """
 
-    def __init__(self, streams: StreamBatch, dimension: int, *, floor: float | str = "decaying") -> None:
-        if isinstance(floor, str) and floor != "decaying":
-            raise invalid("floor", "a number or 'decaying'", repr(floor))
-        self._fixed = None if isinstance(floor, str) else positive("floor", floor)
+    def __init__(
+        self,
+        streams: StreamBatch,
+        dimension: int,
+        *,
+        minimum_probability: Annotated[float | str, Numbers(1e-100, 1.0)] = "decaying",
+    ) -> None:
+        if isinstance(minimum_probability, str) and minimum_probability != "decaying":
+            raise invalid("minimum_probability", "a number or 'decaying'", repr(minimum_probability))
+        decaying = isinstance(minimum_probability, str)
+        self._fixed = None if decaying else positive("minimum_probability", minimum_probability)
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         """Return p for every arm, (n, K), not yet limited to 1/K."""

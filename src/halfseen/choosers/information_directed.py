@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from halfseen.choosers.sampled import Sampled
 from halfseen.components import Choices, Learner, StreamBatch
 from halfseen.kernels.information_directed import minimise_information_ratio
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import positive
+from halfseen.validation import Numbers, positive
 
 
 class InformationDirected(Sampled):
@@ -34,7 +36,9 @@ class InformationDirected(Sampled):
 
     weighs_noise = True
 
-    def __init__(self, streams: StreamBatch, dimension: int, *, width: float = 1.25) -> None:
+    def __init__(
+        self, streams: StreamBatch, dimension: int, *, width: Annotated[float, Numbers(0.0, 1e100)] = 1.25
+    ) -> None:
         self._width = positive("width", width, zero_allowed=True)
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Annotated
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from halfseen.choosers.scored import Scored
 from halfseen.components import Choices, Learner, StreamBatch
 from halfseen.kernels.choice import HALF_NORMAL
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import positive
+from halfseen.validation import Numbers, positive
 
 MAX_GAP = 6.0  # the largest gap in the table of `break_even`, in standard deviations
 
@@ -43,7 +44,13 @@ class Optimistic(Scored):
     distribution = HALF_NORMAL
 
     def __init__(
-        self, streams: StreamBatch, dimension: int, *, width: float = 0.85, bonus: float = 0.0, foresight: float = 0.0
+        self,
+        streams: StreamBatch,
+        dimension: int,
+        *,
+        width: Annotated[float, Numbers(0.0, 1e100)] = 0.85,
+        bonus: Annotated[float, Numbers(0.0, 1e100)] = 0.0,
+        foresight: Annotated[float, Numbers(0.0, 1e100)] = 0.0,
     ) -> None:
         self._width = positive("width", width, zero_allowed=True)
         self._bonus = positive("bonus", bonus, zero_allowed=True)

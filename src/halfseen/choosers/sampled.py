@@ -12,3 +12,6 @@ class Sampled(Chooser):
 
     def pick(self, choices: Choices, keys: Keys) -> None:
         draw_arm(self.probabilities(choices), uniforms(keys, choices.rounds, Purpose.CHOICE, 1), choices.arms)
+        undrawn = choices.arms < 0  # no probability is positive, because predictions have overflowed
+        if undrawn.any():
+            choices.arms[undrawn] = choices.available[undrawn].argmax(axis=1)

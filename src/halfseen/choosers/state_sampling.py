@@ -41,4 +41,4 @@ class StateSampling(Sampled):
         state_rewards = np.where(choices.available[:, :, None], choices.widths, -np.inf)
         best = state_rewards == state_rewards.max(axis=1, keepdims=True)
         shares = choices.features[:, None] * best / best.sum(axis=1, keepdims=True)
-        return np.asarray(shares.sum(axis=2))
+        return np.asarray(np.minimum(shares.sum(axis=2), 1.0))  # the sum may exceed 1 by rounding

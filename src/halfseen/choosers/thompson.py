@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from halfseen.choosers.scored import Scored
@@ -9,7 +11,7 @@ from halfseen.components import Learner, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.choice import NORMAL
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import positive, probability
+from halfseen.validation import Numbers, positive, probability
 
 
 class Thompson(Scored):
@@ -41,9 +43,9 @@ class Thompson(Scored):
         streams: StreamBatch,
         dimension: int,
         *,
-        width: float | str = 1.0,
-        noise_std: float = 1.0,
-        delta: float = 0.1,
+        width: Annotated[float | str, Numbers(0.0, 1e100)] = 1.0,
+        noise_std: Annotated[float, Numbers(0.0, 1e100)] = 1.0,
+        delta: Annotated[float, Numbers(1e-100, 1.0)] = 0.1,
     ) -> None:
         self._dimension = dimension
         self._noise_std = positive("noise_std", noise_std, zero_allowed=True)

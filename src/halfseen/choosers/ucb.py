@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from halfseen.choosers.scored import Scored
@@ -9,7 +11,7 @@ from halfseen.components import Learner, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.choice import POINT
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import at_least, positive, probability
+from halfseen.validation import Integers, Numbers, at_least, positive, probability
 
 
 class Ucb(Scored):
@@ -45,11 +47,11 @@ class Ucb(Scored):
         streams: StreamBatch,
         dimension: int,
         *,
-        width: float | str = "horizon",
-        horizon: int = 10_000,
-        noise_std: float = 1.0,
-        delta: float = 0.1,
-        arm_norm: float = 1.0,
+        width: Annotated[float | str, Numbers(0.0, 1e100)] = "horizon",
+        horizon: Annotated[int, Integers(1, 1_000_000_000)] = 10_000,
+        noise_std: Annotated[float, Numbers(0.0, 1e100)] = 1.0,
+        delta: Annotated[float, Numbers(1e-100, 1.0)] = 0.1,
+        arm_norm: Annotated[float, Numbers(0.0, 1e100)] = 1.0,
     ) -> None:
         self._noise_std = positive("noise_std", noise_std, zero_allowed=True)
         self._delta = probability("delta", delta)

@@ -90,10 +90,13 @@ def split_list(given: Sequence[str]) -> list[str]:
 
 
 def split_specs(given: Sequence[str]) -> list[str]:
-    """Split comma-separated agents. A part that starts with `key=` is another option of the preceding agent."""
+    """Split comma-separated agents.
+
+    A part that starts with `key=` is another option of the preceding agent. A comma in brackets belongs to a value.
+    """
     specs: list[str] = []
     for part in split_list(given):
-        if specs and "=" in part.partition(":")[0]:
+        if specs and ("=" in part.partition(":")[0] or specs[-1].count("[") > specs[-1].count("]")):
             specs[-1] += f",{part}"
         else:
             specs.append(part)

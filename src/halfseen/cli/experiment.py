@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halfseen.cli import interruption
-from halfseen.cli.terminal import progress
+from halfseen.cli.terminal import progress, slice_progress
 from halfseen.errors import HalfseenError, invalid
 from halfseen.reports.tables import count
 
 if TYPE_CHECKING:
+    from halfseen.experiments.claim_map import ClaimMap, MapPlan
     from halfseen.experiments.plan import Experiment
     from halfseen.experiments.result import Result
     from halfseen.experiments.run import SavedSlices
+    from halfseen.experiments.slice_schedule import Progress
 
 
 def processes(jobs: int | None, cluster: str | None) -> int:
@@ -29,6 +31,29 @@ def processes(jobs: int | None, cluster: str | None) -> int:
 def describe_size(plan: Experiment) -> str:
     counts = {"agent": len(plan.agents), "world": len(plan.worlds), "seed": len(plan.seeds), "round": plan.rounds}
     return " × ".join(count(number, word) for word, number in counts.items())
+
+
+def play_map(plan: MapPlan, jobs: int | None, cluster: str | None, out: Path) -> ClaimMap:
+    """Play a map of the paper's claims and save its slices in `out`, from which an interrupted run continues."""
+    from halfseen.experiments import claim_map
+    from halfseen.experiments.cache import SliceStore
+    from halfseen.experiments.run import SLICES
+
+    cells = len(set().union(*plan.cells))
+    size = f"the map: {count(cells, 'cell')} × {count(plan.seeds, 'seed')} × {count(plan.rounds, 'round')}"
+    with slice_progress(size) as show:
+
+        def update(now: Progress) -> None:
+            if now.done:
+                command = "the same command with --resume"
+                interruption.written[0] = (
+                    f"{now.done} of {now.total} slices are saved in {out}. To continue, run {command}."
+                )
+            show(now._replace(others=0))  # the folder also contains the slices of the figure
+
+        return claim_map.play_map(
+            plan, jobs=processes(jobs, cluster), cluster=cluster, store=SliceStore(out / SLICES), progress=update
+        )
 
 
 def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | None, resume: bool) -> Result:

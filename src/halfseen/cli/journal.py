@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from halfseen.errors import invalid, missing_extra
+from halfseen.journal.address import is_new_file
 
 if TYPE_CHECKING:
     from halfseen.journal.journal import Journal
 
 Database = Annotated[
     str,
-    typer.Option(help="A SQLite file, or postgresql://user@host/name.", envvar="HALFSEEN_DATABASE", show_envvar=True),
+    typer.Option(
+        help="A SQLite file, also as sqlite:///path, or postgresql://user@host/name.",
+        envvar="HALFSEEN_DATABASE",
+        show_envvar=True,
+    ),
 ]
-
-
-def is_new_file(database: str) -> bool:
-    """Return whether the database is a SQLite file that does not exist yet."""
-    return "://" not in database and not Path(database).exists()
 
 
 def export_journal(
@@ -48,15 +48,18 @@ def import_journal(
     """Import all streams of a file into a database, or none if any of them exists there or has invalid events."""
     try:
         from halfseen.journal.transfer import import_streams, read_events
-        from halfseen.service.engine.loaded_stream import fold_imported_stream
+        from halfseen.service.engine.imported_stream import Importer
+        from halfseen.service.schemas import Limits
     except ImportError as error:
         raise missing_extra(error.name or "msgspec", "service", "the journal") from None
     events = iter(read_events(file))
     first = list(islice(events, 1))  # check the file before a database is created
     with opened_journal(database) as journal:
-        event_counts = import_streams(journal, chain(first, events), fold_imported_stream)
+        importer = Importer(Limits(), journal.count_streams())
+        event_counts = import_streams(journal, chain(first, events), importer.open_stream)
     for name, count in event_counts.items():
-        print(f"{name}: {count} events")
+        skipped = importer.skipped_models.get(name, 0)
+        print(f"{name}: {count} events" + (f", {skipped} models of another version skipped" if skipped else ""))
 
 
 @contextmanager

@@ -42,6 +42,7 @@ def leaderboard(
     """Compare every agent with kf-ts in every world. To continue an interrupted run, repeat the command."""
     from halfseen.experiments import leaderboard as boards
     from halfseen.experiments.plan import seed_range
+    from halfseen.experiments.slice_schedule import Progress
     from halfseen.reports.files import check_folder, write_atomically
     from halfseen.reports.tables import failure_lines
 
@@ -59,7 +60,7 @@ def leaderboard(
     plan = boards.leaderboard_plan(specs, world_specs, rounds, numbers)
     with slice_progress(describe_size(plan)) as show:
 
-        def update(now: boards.Progress) -> None:
+        def update(now: Progress) -> None:
             done = now.done - now.failed
             if done:
                 command = "the same command" + " without --fresh" * fresh

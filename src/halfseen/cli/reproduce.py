@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from halfseen.cli.arguments import AGENTS_HELP, Cluster, FirstSeed, Jobs, Resume, split_numbers, split_specs
-from halfseen.cli.experiment import play
-from halfseen.cli.terminal import print_claims, print_results, print_written
+from halfseen.cli.experiment import play, play_map
+from halfseen.cli.terminal import print_claims, print_map, print_results, print_written
+from halfseen.errors import invalid
+
+if TYPE_CHECKING:
+    from halfseen.experiments.claim_map import MapPlan
 
 
 def reproduce(
@@ -21,21 +25,36 @@ def reproduce(
     ] = None,
     first_seed: FirstSeed = 0,
     noise: Annotated[
-        list[str] | None, typer.Option(help="Noise levels ε, separated by commas.", show_default="0.01,0.1,1")
+        list[str] | None,
+        typer.Option(help="Noise levels ε of the figure, separated by commas.", show_default="0.01,0.1,1"),
     ] = None,
     agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="the paper's agents")] = None,
+    draw_map: Annotated[
+        bool, typer.Option("--map/--no-map", help="Test the claims in a grid of noise levels, the map.")
+    ] = True,
+    map_seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of replications of the map.", show_default="40, or 3 with --quick")
+    ] = None,
+    long: Annotated[
+        bool,
+        typer.Option("--long", help="Repeat the cells of the map in which a claim holds with six times the rounds."),
+    ] = False,
     jobs: Jobs = None,
     cluster: Cluster = None,
     out: Annotated[Path, typer.Option(help="Folder for the figure, the report and the data.")] = Path("results/paper"),
     resume: Resume = False,
     quick: Annotated[bool, typer.Option("--quick", help="Run a small version within seconds.")] = False,
 ) -> None:
-    """Run the paper's experiment, and write its figure, its data and a report with a verdict on every claim."""
+    """Run the paper's experiment, and write figures, data and a report that says where every claim holds."""
+    from halfseen.experiments.claim_map import MAP_SEEDS, QUICK_MAP_SEEDS, map_plan
     from halfseen.experiments.claims import evaluate_claims
+    from halfseen.experiments.plan import seed_range
     from halfseen.experiments.reproduce import AGENTS, NOISE, paper_experiment, save_reproduction
     from halfseen.reports.files import check_folder
 
     check_folder(out)
+    if long and not draw_map:
+        raise invalid("long", "the map, which --long repeats", "--no-map")
     plan = paper_experiment(
         rounds=rounds,
         seeds=seeds,
@@ -45,7 +64,26 @@ def reproduce(
         quick=quick,
     )
     result = play(plan, jobs, cluster, out, resume)
+    maps = []
+    if draw_map:
+        count = (QUICK_MAP_SEEDS if quick else MAP_SEEDS) if map_seeds is None else map_seeds
+        maps = play_maps(map_plan(plan.rounds, seed_range(count, first_seed)), long, jobs, cluster, out)
     claims = evaluate_claims(result)
     print_results(result)
     print_claims(claims)
-    print_written(save_reproduction(result, claims, out))
+    for one in maps:
+        print_map(one)
+    print_written(save_reproduction(result, claims, out, maps))
+
+
+def play_maps(plan: MapPlan, long: bool, jobs: int | None, cluster: str | None, out: Path) -> list[dict[str, Any]]:
+    """Play the map and, with `long`, its cells in which a claim holds with more rounds. Return their summaries."""
+    from halfseen.experiments.claim_map import LONGER, long_plan
+
+    first = play_map(plan, jobs, cluster, out)
+    maps = [first.summary()]
+    if long:
+        repeated = long_plan(first, LONGER * plan.rounds)
+        if repeated.slices():
+            maps.append(play_map(repeated, jobs, cluster, out).summary(before=first))
+    return maps

@@ -10,6 +10,7 @@ import typer
 
 from halfseen.cli.journal import Database
 from halfseen.errors import invalid, missing_extra, unknown
+from halfseen.journal.address import sqlite_path
 
 if TYPE_CHECKING:
     from halfseen.service.schemas import Limits
@@ -65,8 +66,9 @@ def serve(
 
 
 def _without_password(database: str) -> str:
-    if "://" not in database:
-        return database
+    path = sqlite_path(database)
+    if path is not None:
+        return str(path)
     parts = urlsplit(database)
     who = f"{parts.username}@" if parts.username else ""
     return f"{parts.scheme}://{who}{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from halfseen.evaluation.evaluate import Evaluation
     from halfseen.experiments.claims import Claim
     from halfseen.experiments.examine import Examination
-    from halfseen.experiments.leaderboard import Leaderboard, Progress
+    from halfseen.experiments.leaderboard import Leaderboard
     from halfseen.experiments.result import Result
+    from halfseen.experiments.slice_schedule import Progress
 
 _NAME_WIDTH = 20  # a longer name in the first column may wrap before a column is left out
 # Columns that are left out, in this order, if the terminal is too narrow.
@@ -157,33 +158,58 @@ def print_results(result: Result) -> None:
 
 
 def print_claims(claims: Sequence[Claim]) -> None:
+    """Print the verdicts, with one row per claim and world."""
     rows = [
-        {"claim": claim.title, "paper's worlds": claim.verdict, "other worlds": claim.verdict_elsewhere}
+        {"claim": "" if number else claim.title, "world": world, "verdict": str(verdict)}
         for claim in claims
+        for number, (world, verdict) in enumerate(claim.verdicts.items())
     ]
-    print_table(Table([{name: str(cell) for name, cell in row.items()} for row in rows]), "The paper's claims")
+    print_table(Table(rows), "The paper's claims")
+
+
+def print_map(summary: Mapping[str, Any]) -> None:
+    """Print where every claim holds, one sentence per claim and start."""
+    print(f"Where the claims hold at T = {summary['rounds']:,}\n")
+    titles: set[str] = set()
+    for panel in summary["panels"]:
+        if panel["title"] not in titles:
+            titles.add(panel["title"])
+            print(panel["title"])
+        _print_note(" ", panel["statement"])
+    print()
 
 
 def print_findings(examination: Examination) -> None:
-    """Print the table and then one sentence per finding, the worst findings first."""
+    """Print the answer, the table, one sentence per finding, the worst findings first, and the terms used."""
+    from halfseen.diagnostics.health import terms
+
+    _print_note("", examination.answer)
+    print()
     print_table(examination.table(), examination.title)
     order = list(reversed(type(examination.findings[0].verdict)))
     for finding in sorted(examination.findings, key=lambda one: order.index(one.verdict)):
-        _print_note({"fine": " ", "look": "?", "bad": "!"}[finding.verdict], finding.sentence)
+        _print_note({"fine": "  ", "look": "? ", "bad": "! "}[finding.verdict], finding.sentence)
+    print("\nTerms:")
+    for term, meaning in terms(examination.findings).items():
+        _print_note("  ", f"{term}: {meaning}", hang=2)
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
     """Print the table and then the warnings."""
     print_table(evaluation.table(), "Reward per round", optional=_OPTIONAL_POLICY_COLUMNS, numeric=True)
+    for lift in evaluation.lifts:
+        _print_note("- ", f"lift over {lift.baseline}: {lift.shown}, {lift.sentence}")
     for line in evaluation.warnings:
-        _print_note("!", line)
+        _print_note("! ", line)
 
 
-def _print_note(mark: str, text: str) -> None:
+def _print_note(mark: str, text: str, hang: int = 0) -> None:
     """Print a mark and a sentence, wrapped to the width of the terminal."""
     from rich.console import Console
 
-    print(textwrap.fill(text, Console().width, initial_indent=f"{mark} ", subsequent_indent="  "))
+    from halfseen.diagnostics.health import printed
+
+    print(printed(mark, text, Console().width, hang))
 
 
 def print_written(paths: Sequence[Path]) -> None:

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from halfseen.cli.arguments import Command, CommandGroup
-from halfseen.cli.journal import Database, is_new_file, opened_journal
+from halfseen.cli.journal import Database, opened_journal
 from halfseen.cli.terminal import print_table
 from halfseen.errors import unknown
+from halfseen.journal.address import is_new_file
 from halfseen.reports.tables import Table
 
 token_app = typer.Typer(

@@ -33,6 +33,7 @@ class Coverage(NamedTuple):
 
 
 class Calibration(NamedTuple):
+    standardised: Floats  # (N,) (r − predicted)/std, standard normal if predictions are correct
     transform: Floats  # (N,) probability integral transform Φ((r − predicted)/std), uniform if predictions are correct
     coverages: tuple[Coverage, ...]
 
@@ -48,8 +49,10 @@ def measure_calibration(contexts: Floats, observed: ObservedRewards, fit: ArmFit
     features = np.ascontiguousarray(with_intercept(contexts)[observed.rounds])
     rewards = observed.rewards - fit.origin
     means, variances = predict_sequentially(features, observed.arms, rewards, fit.noise, fit.prior, fit.baseline)
-    transform = normal_cdf((rewards - means) / np.sqrt(variances))
-    return Calibration(np.asarray(transform), tuple(coverage(transform, level, observed.rounds) for level in LEVELS))
+    standardised = (rewards - means) / np.sqrt(variances)
+    transform = np.asarray(normal_cdf(standardised))
+    coverages = tuple(coverage(transform, level, observed.rounds) for level in LEVELS)
+    return Calibration(standardised, transform, coverages)
 
 
 def coverage(transform: Floats, level: float, rounds: Ints) -> Coverage:
@@ -113,6 +116,7 @@ def predict_sequentially(
             means[t] = mean @ features[t]
             variances[t] = gain @ features[t] + noise[arm]
             if not np.isnan(rewards[t]):
-                mean += gain * ((rewards[t] - means[t]) / variances[t])
-                cov -= np.outer(gain, gain) / variances[t]
+                step = gain / variances[t]  # first, because gain² may overflow
+                mean += step * (rewards[t] - means[t])
+                cov -= np.outer(step, gain)
     return means, variances

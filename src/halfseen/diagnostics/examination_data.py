@@ -163,6 +163,7 @@ class ExaminationSubject:
     plain: bool = False  # whether the agent rejected the model and uses the raw observation
     alternatives: tuple[LinearGaussianModel, ...] = ()  # models of other dimensions for the same observations
     retired: frozenset[int] = frozenset()  # indices of retired arms
+    first_round: int = 1  # number of the first round of the data, counted from the start of the stream
 
 
 def subject_of_adaptive(
@@ -187,7 +188,15 @@ def subject_of_adaptive(
     if model is None:
         return None
     others = tuple(one for at, one in candidates.items() if at != candidate)
-    return ExaminationSubject(model, data, fitted=True, plain=plain, alternatives=others, retired=frozenset(retired))
+    return ExaminationSubject(
+        model,
+        data,
+        fitted=True,
+        plain=plain,
+        alternatives=others,
+        retired=frozenset(retired),
+        first_round=history_rounds(estimator, row).start + 1,
+    )
 
 
 def first_examined_round(estimator: Estimator, row: int) -> int | None:

@@ -27,6 +27,7 @@ from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.calibrated import ArmFit, fit_rewards
 from halfseen.models.identification.em import em_iterates
 from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.statistics.distributions import noncentral_f_cdf
 from halfseen.statistics.time_series import blocked_sum
 
 FOLDS = 10
@@ -34,6 +35,8 @@ LEAST_REWARDS = 30
 ITERATIONS = 20  # EM iterations for the model without hidden coordinates
 FITTED_ROUNDS_WITH_GAPS = 500  # EM uses only this many of the last rounds if entries are missing
 MUCH, SOME = 0.10, 0.03  # least improvement for each grade, as a share of the explained variance
+WORTHWHILE = 0.05  # a share of the reward variance below which an improvement is not worth looking for
+CONFIDENCE = 0.95  # of upper bounds
 FOLLOWS, PREDICTS = 0.5, 0.01  # least variance of a coordinate and of its predictions, as shares of the sensor's
 DESCRIPTIONS = ("seen", "filtered, nothing hidden", "filtered context")  # in simulations also the true context
 
@@ -130,6 +133,12 @@ class ExplainedRewards(NamedTuple):
     context: Improvement  # gain of the best of DESCRIPTIONS over the arms' means, about 0 if contexts are irrelevant
     filtering: Improvement  # gain of the best description without hidden coordinates over y itself
     hidden: Improvement  # gain of the filtered context over the best description without hidden coordinates
+    recovered: Improvement  # gain of the filtered context or, if it is better, of the filtered observation over y
+    beyond: Improvement | None  # gain of the true context over the best description, None if it is not known
+    context_at_most: float  # upper bound of the share that y and the filtered context together can explain
+    hidden_at_most: float  # upper bounds of the gains above
+    recovered_at_most: float
+    beyond_at_most: float | None
     predictions: dict[str, CrossValidation]
     arm_means: CrossValidation
 
@@ -140,6 +149,11 @@ class ExplainedRewards(NamedTuple):
         The bound is three standard errors, because the best of several descriptions was selected.
         """
         return self.context.value > 3.0 * self.context.error
+
+    @property
+    def context_is_irrelevant(self) -> bool:
+        """Whether the data exclude that contexts explain a worthwhile share."""
+        return not self.context_matters and self.context_at_most < WORTHWHILE
 
     @property
     def hidden_pays(self) -> str:
@@ -164,29 +178,98 @@ def explain_rewards(data: ExaminationData, contexts: Floats, predicted: Floats) 
     observed = data.observed_rewards()
     ys = data.observations
     plain = fill_with_means(ys)
-    arm_means = cross_validate(data, np.zeros((data.rounds, 0)), observed)
+    nothing = np.zeros((data.rounds, 0))
+    arm_means = cross_validate(data, nothing, observed)
     seen = cross_validate(data, plain, observed)
     filtered = cross_validate(data, contexts, observed)
-    nothing_hidden = [seen]
+    nothing_hidden = [(seen, plain)]
     block = observed_block(contexts[:, : predicted.shape[1]], predicted, ys)
     if not np.allclose(block, plain, rtol=1e-4, atol=1e-6 * np.abs(plain).max()):
-        nothing_hidden.append(cross_validate(data, block, observed))
+        nothing_hidden.append((cross_validate(data, block, observed), block))
     without = filter_without_hidden(ys)
     if without is not None:
-        nothing_hidden.append(cross_validate(data, observed_block(*without, ys), observed))
-    best_without = min(nothing_hidden, key=lambda one: one.loss)
-    best = min((seen, best_without, filtered), key=lambda one: one.loss)
+        block = observed_block(*without, ys)
+        nothing_hidden.append((cross_validate(data, block, observed), block))
+    best_without, without_features = min(nothing_hidden, key=lambda one: one[0].loss)
+    best_filtered = min((best_without, filtered), key=lambda one: one.loss)
+    best = min((seen, best_filtered), key=lambda one: one.loss)
     predictions = dict(zip(DESCRIPTIONS, (seen, best_without, filtered), strict=True))
+    beyond = beyond_at_most = None
+    described = np.column_stack([plain, contexts])
     if data.contexts is not None:
-        predictions[data.contexts_name] = cross_validate(data, data.contexts, observed)
+        truth = predictions[data.contexts_name] = cross_validate(data, data.contexts, observed)
+        beyond = improvement(best, truth, arm_means, observed.rounds)
+        beyond_at_most = upper_bound(beyond, observed, described, data.contexts)
+    context = improvement(arm_means, best, arm_means, observed.rounds)
+    hidden = improvement(best_without, filtered, arm_means, observed.rounds)
+    recovered = improvement(seen, best_filtered, arm_means, observed.rounds)
     return ExplainedRewards(
-        {name: share_explained(one, arm_means) for name, one in predictions.items()},
-        improvement(arm_means, best, arm_means, observed.rounds),
-        improvement(seen, best_without, arm_means, observed.rounds),
-        improvement(best_without, filtered, arm_means, observed.rounds),
-        predictions,
-        arm_means,
+        shares={name: share_explained(one, arm_means) for name, one in predictions.items()},
+        context=context,
+        filtering=improvement(seen, best_without, arm_means, observed.rounds),
+        hidden=hidden,
+        recovered=recovered,
+        beyond=beyond,
+        context_at_most=upper_bound(context, observed, nothing, described),
+        hidden_at_most=upper_bound(hidden, observed, without_features, contexts),
+        recovered_at_most=upper_bound(recovered, observed, plain, contexts),
+        beyond_at_most=beyond_at_most,
+        predictions=predictions,
+        arm_means=arm_means,
     )
+
+
+def upper_bound(gain: Improvement, observed: ObservedRewards, known: Floats, added: Floats) -> float:
+    """Return an upper bound of a gain: that of the cross-validated gain or, if it is larger, of `largest_gain`."""
+    return max(gain.value + 2.0 * gain.error, largest_gain(observed, known, added))
+
+
+def largest_gain(observed: ObservedRewards, known: Floats, added: Floats) -> float:
+    """Return an upper confidence bound of the share of the reward variance that `added` explains beyond `known`.
+
+    A regression that shrinks its coefficients explains nothing if there are few rewards, whatever the truth. So this
+    bound comes from least squares, one regression per arm: it is the largest noncentrality with which the F statistic
+    of `added` would be as small as it is, with probability 1 − CONFIDENCE. If there are several rewards per round, they
+    may have the same noise, so they count as one. Autocorrelated noise makes the bound larger.
+    """
+    rounds, arms, rewards = observed
+    explained, left, total, gained, free = 0.0, 0.0, 0.0, 0, 0
+    for arm in np.unique(arms):
+        chosen = arms == arm
+        r = rewards[chosen] - rewards[chosen].mean()
+        small, large = (with_intercept(part[rounds[chosen]]) for part in (known, np.column_stack([known, added])))
+        (rank, rss), (large_rank, large_rss) = _least_squares(small, r), _least_squares(large, r)
+        explained, left, total = explained + rss - large_rss, left + large_rss, total + float(r @ r)
+        gained, free = gained + large_rank - rank, free + len(r) - large_rank
+    if gained == 0 or total == 0.0:
+        return 0.0
+    if free <= 0 or left <= 0.0:
+        return 1.0
+    per_round = len(rounds) / len(np.unique(rounds))
+    dof, other_dof = gained / per_round, free / per_round
+    statistic = max(explained, 0.0) / gained / (left / free)
+    not_explained = (explained + left) / total
+    low, high = 0.0, 0.01  # of the share of what `known` does not explain
+    while not _excluded(high, statistic, dof, other_dof):
+        if high == 0.99:
+            return min(1.0, not_explained)
+        low, high = high, min(2.0 * high, 0.99)
+    for _ in range(10):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if _excluded(middle, statistic, dof, other_dof) else (middle, high)
+    return high * not_explained
+
+
+def _excluded(share: float, statistic: float, dof: float, other_dof: float) -> bool:
+    """Return whether the F statistic is too small for features that explain this share."""
+    noncentrality = (dof + other_dof) * share / (1.0 - share)
+    return bool(noncentral_f_cdf(statistic, dof, other_dof, noncentrality) <= 1.0 - CONFIDENCE)
+
+
+def _least_squares(features: Floats, rewards: Floats) -> tuple[int, float]:
+    """Return the rank of the features and the sum of squared residuals."""
+    slopes, _, rank, _ = np.linalg.lstsq(features, rewards, rcond=1e-8)
+    return int(rank), float(((rewards - features @ slopes) ** 2).sum())
 
 
 def fill_with_means(ys: Floats) -> Floats:

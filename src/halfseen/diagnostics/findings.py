@@ -1,12 +1,23 @@
-"""Derives findings from the measurements of an examination."""
+"""Derives findings, and the answer to the main question, from the measurements of an examination."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from halfseen.diagnostics.calibration import ArmUncertainty, Coverage
+from halfseen.diagnostics.data_quality import LEAST_OUTLIERS, RewardKind, TailTest, UnchangingRun
 from halfseen.diagnostics.examination_data import ExaminationSubject
-from halfseen.diagnostics.explained_rewards import DESCRIPTIONS, SOME, ExplainedRewards, Improvement, SensorValue, grade
+from halfseen.diagnostics.explained_rewards import (
+    DESCRIPTIONS,
+    LEAST_REWARDS,
+    MUCH,
+    SOME,
+    WORTHWHILE,
+    ExplainedRewards,
+    Improvement,
+    SensorValue,
+    grade,
+)
 from halfseen.diagnostics.health import Finding, Verdict
 from halfseen.diagnostics.innovations import SIGNIFICANCE
 from halfseen.diagnostics.measurements import Measurements, measure
@@ -19,6 +30,8 @@ SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # relative deviation of the mean square of inn
 BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, divided by its standard deviation
 MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the variance of innovations that earlier innovations explain
 BLOCK_LOOK, BLOCK_BAD = 1.5, 3.0  # mean square of innovations in the worst block, relative to the median
+TREND_LOOK = 2.0  # change over all rounds, divided by the standard deviation around the trend
+TAILS_LOOK = 0.002  # share of outliers, which is 0.00006 for normal values
 RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02  # excess of the spectral radius over 1; "look" above RADIUS_ROOM / rounds
 OBSERVABLE = 0.10  # mean share of the hidden variance that the history should explain
 COVERAGE_ROOM, COVERAGE_BAD = 0.03, 0.10  # deviation of the coverage of an interval from its level
@@ -26,19 +39,136 @@ USELESS = 0.01  # a sensor that explains less than this share of the explained v
 ANY = "–"  # the expected range of a number for which every value is acceptable
 
 
-def brief_findings(subject: ExaminationSubject | None) -> tuple[Finding, ...]:
-    """Return the findings of a brief examination. The list is empty without a subject or if the arithmetic fails."""
+def brief_findings(subject: ExaminationSubject | None) -> tuple[str, tuple[Finding, ...]]:
+    """Return the answer and the findings of a brief examination, or nothing if there is no subject.
+
+    There are no findings either if the arithmetic fails.
+    """
+    if subject is None:
+        return "", ()
     try:
-        return () if subject is None else findings(measure(subject, brief=True))
+        measured = measure(subject, brief=True)
     except np.linalg.LinAlgError:
-        return ()
+        return "", ()
+    made = findings(measured)
+    return answer(measured, made), made
 
 
 def findings(measured: Measurements) -> tuple[Finding, ...]:
-    """Return all findings that the data allow, first those about the model, then those about rewards."""
+    """Return all findings that the data allow: about the model, about the sensors, about rewards."""
     made = [_nis(measured), _nis_by_block(measured), _bias(measured), _whiteness(measured), _radius(measured)]
-    made += [_observability(measured), _dimension(measured), *reward_findings(measured)]
+    made += [_observability(measured), _dimension(measured), *_sensor_findings(measured), *reward_findings(measured)]
     return tuple(finding for finding in made if finding is not None)
+
+
+# ---------------------------------------------------------------------- the answer
+
+
+def answer(measured: Measurements, made: tuple[Finding, ...]) -> str:
+    """Return whether what is hidden matters for decisions and can be recovered: yes, no, or it cannot be told yet."""
+    explained = measured.explained
+    if explained is None:
+        return f"It cannot be told yet whether what is hidden matters for your decisions: {_too_few(measured)}."
+    shares, seeing = explained.shares, _worth_of_seeing(measured)
+    seen, whole, without = (percent(shares[name]) for name in ("seen", "filtered context", "filtered, nothing hidden"))
+    if explained.hidden_pays != "little":
+        unused = " The agent does not use this yet." if measured.subject.plain else ""
+        return f"Yes: filtering raises the explained share of rewards from {seen} to {whole}.{unused}{seeing}"
+    if explained.filtering_pays != "little":
+        return (
+            f"Yes: filtering raises the explained share of rewards from {seen} to {without}. A model without hidden "
+            f"coordinates is enough for this.{seeing}"
+        )
+    matters, doubt = _hidden_matters(measured), _doubt_about_model(measured, made)
+    if matters and doubt:
+        return (
+            "It cannot be told with this model whether what is hidden can be recovered from what you see: "
+            f"{doubt}. {matters}{seeing}"
+        )
+    if matters:
+        return f"No: what is hidden matters, but it cannot be recovered from what you see. {matters}{seeing}"
+    excluded = explained.beyond_at_most is not None and explained.beyond_at_most < WORTHWHILE
+    if doubt and not excluded:
+        return f"It cannot be told with this model whether what is hidden matters for your decisions: {doubt}.{seeing}"
+    if explained.context_is_irrelevant:
+        return (
+            "No: neither what you see nor what can be recovered from it predicts rewards. It explains at most "
+            f"{percent(explained.context_at_most, 1)} of them.{seeing}"
+        )
+    if not explained.context_matters:
+        return (
+            "It cannot be told yet whether the context predicts rewards: "
+            f"{measured.reward_count:,} rewards do not exclude that it explains {percent(explained.context_at_most)}. "
+            f"{_rewards_needed(measured.reward_count, explained.context_at_most)}{seeing}"
+        )
+    at_most = explained.recovered_at_most
+    if at_most >= WORTHWHILE:
+        return (
+            f"It cannot be told yet whether recovering what is hidden helps: what you see explains {seen} of the "
+            f"rewards, and filtering may add up to {percent(at_most)}. "
+            f"{_rewards_needed(measured.reward_count, at_most)}{seeing}"
+        )
+    return (
+        f"No: recovering what is hidden does not help to predict rewards. What you see explains {seen} of them, the "
+        f"filtered context {whole}.{seeing}"
+    )
+
+
+def _too_few(measured: Measurements) -> str:
+    if measured.reward_count == 0:
+        return "there are no rewards"
+    if measured.reward_count >= LEAST_REWARDS:
+        return "all rewards are equal"
+    return f"there are {measured.reward_count} rewards, and at least {LEAST_REWARDS} are needed"
+
+
+def _worth_of_seeing(measured: Measurements) -> str:
+    """Return a sentence about the recorded hidden feature that would add most, or nothing without such features."""
+    hidden = [one for one in measured.sensor_values or () if one.hidden]
+    if not hidden:
+        return ""
+    best = max(hidden, key=lambda one: one.share.value)
+    if best.share.significant:
+        return f" Seeing {best.name} directly would add {percent(best.share.value, 1)}."
+    names = best.name if len(hidden) == 1 else "a hidden feature"
+    return f" Seeing {names} directly would add nothing that can be distinguished from chance."
+
+
+def _hidden_matters(measured: Measurements) -> str:
+    """Return a sentence if the true context, or a recorded hidden feature, clearly explains more; otherwise nothing."""
+    explained = measured.explained
+    assert explained is not None
+    shares, name = explained.shares, measured.subject.data.contexts_name
+    gains = [one.share for one in measured.sensor_values or () if one.hidden]
+    known = explained.beyond is not None and explained.beyond.significant
+    if explained.beyond is not None:
+        gains.append(explained.beyond)
+    if not any(gain.significant and gain.value >= WORTHWHILE for gain in gains):
+        return ""
+    best = percent(max(shares[one] for one in DESCRIPTIONS))
+    truth = f", the {name} {percent(shares[name])}" if known else ""
+    return f"What you see and its past explain {best} of the rewards{truth}."
+
+
+def _doubt_about_model(measured: Measurements, made: tuple[Finding, ...]) -> str:
+    """Return why a better model might recover more, or nothing."""
+    verdicts = {finding.name: finding.verdict for finding in made}
+    if verdicts.get("dimension", Verdict.FINE) is not Verdict.FINE:
+        best = max(measured.scores, key=lambda d: measured.scores[d])
+        return f"{best} dimensions fit the observations better than its {measured.subject.model.latent}"
+    if verdicts.get("memory of surprises", Verdict.FINE) is not Verdict.FINE:
+        return "its prediction errors are autocorrelated, so a better model may recover more"
+    return ""
+
+
+def _rewards_needed(count: int, at_most: float) -> str:
+    """Return how many rewards would exclude a worthwhile share. Upper bounds shrink as 1/n if the truth is 0."""
+    needed = count * at_most / WORTHWHILE
+    digits = 10 ** int(np.log10(needed))
+    return f"About {int(np.ceil(needed / digits) * digits):,} rewards would be needed to exclude {percent(WORTHWHILE)}."
+
+
+# ---------------------------------------------------------------------- the model
 
 
 def _verdict(significant: bool, amount: float, look: float, bad: float) -> Verdict:
@@ -52,7 +182,8 @@ def _nis(measured: Measurements) -> Finding | None:
     if test is None:
         return None
     off = max(test.ratio - 1.0, 1.0 / max(test.ratio, 1e-300) - 1.0)
-    verdict = _verdict(test.p_value < SIGNIFICANCE, off, SIZE_LOOK, SIZE_BAD)
+    look = SIZE_BAD if _heavy_sensors(measured) else SIZE_LOOK  # outliers make the mean square uncertain
+    verdict = _verdict(test.p_value < SIGNIFICANCE, off, look, SIZE_BAD)
     if verdict is Verdict.FINE:
         sentence = "observations differ from their predictions by as much as the model expects"
     elif test.ratio > 1.0:
@@ -76,14 +207,17 @@ def _nis_by_block(measured: Measurements) -> Finding | None:
         return None
     relative = parts.ratios / np.median(parts.ratios)
     worst = int(np.argmax(relative))
-    amount, limit = float(relative[worst]), float(parts.high[worst])
-    verdict = _verdict(amount > limit, amount, BLOCK_LOOK, BLOCK_BAD)
-    start = int(parts.starts[worst]) + 1
-    sentence = "the size of prediction errors does not change over time"
+    amount, limit = float(relative[worst]), float(parts.limit[worst])
+    # Blocks of autocorrelated or heavy-tailed errors differ even if the dynamics are the same at all times.
+    autocorrelated = measured.whiteness is not None and measured.whiteness.predictable >= MEMORY_LOOK
+    look = BLOCK_BAD if autocorrelated or _heavy_sensors(measured) else BLOCK_LOOK
+    verdict = _verdict(amount > limit, amount, look, BLOCK_BAD)
+    start = int(parts.starts[worst]) + measured.subject.first_round
+    sentence = "the size of prediction errors does not change over time by more than chance"
     if verdict is not Verdict.FINE:
         sentence = (
-            f"in a block that begins in round {start} of the data, the mean square of prediction errors was "
-            f"{amount:.1f} times its median: the dynamics changed there, or sensors failed"
+            f"in a block that begins in round {start}, the mean square of prediction errors was {amount:.1f} times "
+            "its median: the dynamics changed there, or sensors failed"
         )
     return Finding("worst stretch of surprises", amount, f"{amount:.2f}", f"below {limit:.2f}", verdict, sentence)
 
@@ -187,13 +321,93 @@ def _dimension(measured: Measurements) -> Finding | None:
     return Finding("dimension", own, shown, f"at most {AICC_MARGIN:g} nats behind", verdict, sentence)
 
 
+# ---------------------------------------------------------------------- the sensors
+
+
+def _sensor_findings(measured: Measurements) -> list[Finding | None]:
+    return [_unchanging(measured), _trending(measured), _heavy_tailed_sensors(measured)]
+
+
+def _unchanging(measured: Measurements) -> Finding:
+    runs, subject = measured.unchanging, measured.subject
+    if not runs:
+        return Finding("unchanging sensors", 0, "0", "0", Verdict.FINE, "every sensor changes")
+    sensors = {run.sensor for run in runs}
+    sentence = _listed([_run_text(run, subject) for run in runs]) + ": these entries are left out of the other checks"
+    return Finding("unchanging sensors", len(sensors), str(len(sensors)), "0", Verdict.LOOK, sentence)
+
+
+def _run_text(run: UnchangingRun, subject: ExaminationSubject) -> str:
+    name = subject.data.sensors[run.sensor]
+    first, last = subject.first_round + run.start, subject.first_round + run.stop - 1
+    if run.always:
+        return f"{name} never changes"
+    if np.isnan(subject.data.observations[run.stop :, run.sensor]).all():
+        return f"{name} is stuck since round {first}"
+    return f"{name} was stuck from round {first} to round {last}"
+
+
+def _trending(measured: Measurements) -> Finding | None:
+    if not measured.trends:
+        return None
+    level = SIGNIFICANCE / len(measured.trends)
+    trending = [one for one in measured.trends if one.p_value < level and abs(one.change) >= TREND_LOOK]
+    largest = max(abs(one.change) for one in measured.trends)
+    if not trending:
+        sentence, verdict = "no sensor has a trend that is large and cannot be due to chance", Verdict.FINE
+    else:
+        names, verdict = measured.subject.data.sensors, Verdict.LOOK
+        texts = [f"{names[one.sensor]} {'rises' if one.change > 0 else 'falls'}" for one in trending]
+        sentence = f"{_listed(texts)} from the first to the last round: remove the trend, or use differences"
+    return Finding("trending sensors", largest, f"{largest:.1f} sd", f"below {TREND_LOOK:g} sd", verdict, sentence)
+
+
+def _heavy_tailed_sensors(measured: Measurements) -> Finding | None:
+    tails = measured.sensor_tails
+    if not tails:
+        return None
+    heavy = _heavy_sensors(measured)
+    largest = max(one.share for one in tails.values())
+    sentence, verdict = "prediction errors of sensors have few outliers, as normal errors do", Verdict.FINE
+    if heavy:
+        names, verdict = measured.subject.data.sensors, Verdict.LOOK
+        texts = [f"{names[i]} has heavy tails ({tails[i].outliers} outliers in {tails[i].size:,})" for i in heavy]
+        sentence = f"{_listed(texts)}: single values mislead the filter; limit them before you pass them on"
+    return Finding(
+        "heavy-tailed sensors", largest, percent(largest, 1), f"below {percent(TAILS_LOOK, 1)}", verdict, sentence
+    )
+
+
+def _heavy_sensors(measured: Measurements) -> list[int]:
+    tails = measured.sensor_tails
+    return [sensor for sensor, test in tails.items() if heavy_tailed(test, SIGNIFICANCE / len(tails))]
+
+
+def heavy_tailed(test: TailTest | None, level: float = SIGNIFICANCE) -> bool:
+    """Return whether there are more outliers than chance explains, and enough of them to matter."""
+    return test is not None and test.p_value < level and test.outliers >= max(LEAST_OUTLIERS, TAILS_LOOK * test.size)
+
+
+def _listed(texts: list[str]) -> str:
+    return "; ".join(texts[:5]) + (f"; and {len(texts) - 5} more" if len(texts) > 5 else "")
+
+
+# ---------------------------------------------------------------------- the rewards
+
+
 def reward_findings(measured: Measurements) -> list[Finding]:
     """Return the findings about rewards: how much contexts explain, calibration, starved arms and sensors."""
-    explained, made = measured.explained, []
+    explained, kind, made = measured.explained, measured.reward_kind, []
+    heavy = heavy_tailed(measured.reward_tails)
     if explained is not None:
-        made = [_explained(explained), _filtering(explained), _hidden(explained, measured.subject)]
-    if measured.calibration is not None:
-        made += [_coverage(one) for one in measured.calibration.coverages]
+        made = [_explained(explained, measured.reward_count), _filtering(explained)]
+        made.append(_hidden(explained, measured.subject))
+    if explained is not None and kind is not None:
+        made.append(_kind(kind))
+    if measured.reward_tails is not None:
+        made.append(_heavy_tailed_rewards(measured.reward_tails, heavy))
+    if measured.calibration is not None and kind is not None and kind.name == "continuous":
+        made += [_coverage(one, heavy) for one in measured.calibration.coverages]
     if measured.arms is not None:
         made.append(_starved(measured.arms, measured.subject))
     if explained is not None:
@@ -201,7 +415,7 @@ def reward_findings(measured: Measurements) -> list[Finding]:
     return made
 
 
-def _explained(explained: ExplainedRewards) -> Finding:
+def _explained(explained: ExplainedRewards, count: int) -> Finding:
     shares = explained.shares
     best = max(shares["filtered context"], shares["filtered, nothing hidden"], shares["seen"])
     sentence = (
@@ -212,8 +426,16 @@ def _explained(explained: ExplainedRewards) -> Finding:
     sentence += _zero_note(*(share for name, share in shares.items() if name != DESCRIPTIONS[1]))
     verdict = Verdict.FINE
     if not explained.context_matters:
-        verdict = Verdict.LOOK
-        sentence = "no description of the context predicts rewards: choose by the mean rewards of the arms"
+        sentence = (
+            f"it cannot be told yet whether the context predicts rewards ({count:,} rewards; it explains at most "
+            f"{percent(explained.context_at_most)})"
+        )
+        if explained.context_is_irrelevant:
+            verdict = Verdict.LOOK
+            sentence = (
+                "no description of the context predicts rewards (it explains at most "
+                f"{percent(explained.context_at_most, 1)}): choose by the mean rewards of the arms"
+            )
     return Finding("rewards explained", best, percent(best, 1), "above 0 %", verdict, sentence)
 
 
@@ -246,12 +468,15 @@ def _hidden(explained: ExplainedRewards, subject: ExaminationSubject) -> Finding
     verdict = Verdict.FINE
     if pays == "little":
         sentence = f"the hidden block does not help here: {detail}"
-        if explained.hidden.value >= SOME * max(whole, 0.0) > 0.0:
+        if explained.filtering_pays != "little":
+            sentence = f"the hidden block adds nothing to filtering: {detail}"
+        if explained.hidden.value >= SOME * max(whole, 0.0) > 0.0 or explained.hidden_at_most >= WORTHWHILE:
             sentence = f"the data do not show yet whether the hidden block helps: {detail}"
         if subject.model.latent == subject.model.observed:
             sentence = f"the model has no hidden coordinates: {detail}"
-        beyond_chance = explained.context_matters and explained.hidden.value < -2.0 * explained.hidden.error
-        if in_use and beyond_chance and without - whole >= SOME * without > 0.0:
+        # Three standard errors, because the hidden block is compared with the best of several descriptions.
+        beyond_chance = explained.context_matters and explained.hidden.value < -3.0 * explained.hidden.error
+        if in_use and beyond_chance and without - whole >= MUCH * without > 0.0:
             verdict, sentence = Verdict.LOOK, f"the hidden block makes predictions worse: {detail}"
     else:
         sentence = f"the hidden block helps{' a little' if pays == 'some' else ''}: {detail}"
@@ -266,12 +491,42 @@ def _gain(name: str, added: Improvement, pays: str, sentence: str, verdict: Verd
     return Finding(name, added.value, shown, ANY, verdict, sentence)
 
 
-def _coverage(one: Coverage) -> Finding:
+def _kind(kind: RewardKind) -> Finding:
+    shown, sentence = kind.name, "the rewards are numbers on a continuous scale"
+    if kind.name == "binary":
+        shown = f"binary, {percent(kind.share_of_highest)} are {kind.highest:g}"
+        sentence = (
+            f"the rewards are binary ({kind.lowest:g} or {kind.highest:g}): much of their variance is chance, so that "
+            "even the true context explains only part of it; normal prediction intervals are not tested"
+        )
+    elif kind.name == "discrete":
+        shown = f"discrete, {percent(kind.share)} are {kind.most_frequent:g}"
+        sentence = (
+            f"the rewards are discrete ({kind.distinct:,} distinct values): normal prediction intervals are not tested"
+        )
+    return Finding("kind of rewards", kind.distinct, shown, ANY, Verdict.FINE, sentence)
+
+
+def _heavy_tailed_rewards(test: TailTest, heavy: bool) -> Finding:
+    verdict = Verdict.LOOK if heavy else Verdict.FINE
+    sentence = "prediction errors of rewards have few outliers, as normal errors do"
+    if heavy:
+        sentence = (
+            f"the rewards have heavy tails ({test.outliers} outliers in {test.size:,}): single rewards have much "
+            "influence on the means of arms; limit them, or collect more rewards"
+        )
+    expected = f"below {percent(TAILS_LOOK, 1)}"
+    return Finding("heavy-tailed rewards", test.share, percent(test.share, 1), expected, verdict, sentence)
+
+
+def _coverage(one: Coverage, heavy: bool) -> Finding:
     off = one.share - one.level
     room = max(COVERAGE_ROOM, 2.6 * one.error)
     verdict = Verdict.FINE
     sentence = f"{percent(one.share)} of rewards were inside their {percent(one.level)} prediction intervals"
-    if abs(off) > room:
+    if off > room and heavy:  # the outliers widen the intervals of all rewards
+        sentence += ", more than expected because the rewards have heavy tails"
+    elif abs(off) > room:
         verdict = Verdict.BAD if abs(off) > max(COVERAGE_BAD, room) else Verdict.LOOK
         sentence += (
             ": predictions are overconfident, and arms are abandoned too early"
@@ -304,6 +559,8 @@ def _sensor(one: SensorValue, explained: ExplainedRewards) -> Finding:
     size = grade(one.share, total)
     part = one.share.value / total if total > 0.0 and (one.hidden or explained.context_matters) else 0.0
     clear, matters = one.share.significant, one.share.significant and part >= USELESS
+    undecided = not explained.context_matters and not explained.context_is_irrelevant
+    unclear = part >= SOME or undecided or one.share.value + 2.0 * one.share.error >= WORTHWHILE
     gain = (
         ""
         if one.greedy_reward is None
@@ -322,11 +579,11 @@ def _sensor(one: SensorValue, explained: ExplainedRewards) -> Finding:
         )
         if one.greedy_reward is not None:
             sentence += f", and the greedy choice would lose {one.greedy_reward:.3g} per round"
-    elif part >= SOME:
+    elif unclear:
         sentence = f"the data do not show yet how much {one.name} matters"
     else:
         sentence = f"{one.name} could be removed: it does not predict rewards, or other sensors tell as much"
-    word = size if matters else "little" if clear else "unclear" if part >= SOME else "none"
+    word = size if matters else "little" if clear else "unclear" if unclear else "none"
     shown = f"{word}: {_points(one.share)}"
     kind = "worth of seeing" if one.hidden else "worth of"
     return Finding(f"{kind} {one.name}", one.share.value, shown, ANY, Verdict.FINE, sentence)

@@ -1,7 +1,9 @@
-"""The health of an agent: facts, findings about its model, and notes about what needs attention."""
+"""The health of an agent: an answer, facts, findings about its model, and notes about what needs attention."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -10,6 +12,31 @@ from halfseen.reports.tables import Table
 
 LONG_SILENCE = 100  # a note is added after this many rounds without a reward, or without one entry of y
 ENOUGH_ROUNDS = 50  # a model is examined if the history has at least this many rounds
+WIDTH = 80  # printed text wraps at this column
+
+# Terms in the order of their explanations. A term is explained if one of its findings or sentences contains the text.
+_TERMS = (
+    ("surprise", "surprise", "difference between an observation and its prediction, divided by its expected size"),
+    ("hidden block", "hidden", "coordinates of the context that no sensor measures directly"),
+    ("filtered context", "filtered", "estimate of the whole context from the current and all past observations"),
+    (
+        "explained share",
+        "explain",
+        "share of the variance of rewards around each arm's mean that is predicted in rounds left out of the fit",
+    ),
+    ("spectral radius", "spectral radius", "factor per round by which the context can grow; below 1 it stays bounded"),
+    ("nats", "nats", "unit of AICc, which is the log-likelihood minus a penalty for the number of parameters"),
+    ("heavy tails", "heavy", "more outliers (more than 4 robust sd from the median) than a normal distribution has"),
+    ("sd", " sd", "standard deviation"),
+    ("prediction interval", "interval", "range that contains a reward with the stated probability"),
+    ("starved arm", "starved", "arm that may be the best but has too few rewards to tell"),
+    (
+        "lift",
+        "lift over",
+        "mean reward of the chooser's decisions minus that of the control arm or of uniform decisions",
+    ),
+    ("worth", "worth of", "explained share that is lost without a sensor, or gained by seeing a hidden feature"),
+)
 
 
 class Verdict(StrEnum):
@@ -61,6 +88,23 @@ class Finding:
         return f"{self.name}: {self.shown}, {self.verdict}: {self.sentence}"
 
 
+def terms(findings: Sequence[Finding]) -> dict[str, str]:
+    """Return the terms that the findings use, with their explanations."""
+    text = "\n".join(f"{finding.name}\n{finding.shown}\n{finding.sentence}" for finding in findings)
+    return {term: meaning for term, used, meaning in _TERMS if used in text}
+
+
+def printed(mark: str, text: str, width: int = WIDTH, hang: int = 0) -> str:
+    """Return a text that wraps at `width` columns, with `mark` before its first line.
+
+    The other lines are indented by `hang` columns more than the mark. A number and its percent sign stay together.
+    """
+    indent = " " * (len(mark) + hang)
+    joined = text.replace(" %", "\N{NO-BREAK SPACE}%")
+    wrapped = textwrap.fill(joined, width, initial_indent=mark, subsequent_indent=indent, break_on_hyphens=False)
+    return wrapped.replace("\N{NO-BREAK SPACE}%", " %")
+
+
 def findings_table(findings: tuple[Finding, ...]) -> Table:
     """Return a table with one row per finding, without their sentences."""
     return Table(
@@ -72,7 +116,7 @@ def findings_table(findings: tuple[Finding, ...]) -> Table:
 class Health:
     """The result of `Agent.health` and `Fleet.health`.
 
-    `print` shows the notes, then the findings, then the facts.
+    `print` shows the answer, the notes, the findings, an explanation of terms and the facts.
 
     Parameters
     ----------
@@ -81,7 +125,11 @@ class Health:
     facts : dict
         Facts about the agent by name, numbers or strings, such as "rounds" and "rewards".
     findings : tuple of Finding
-        Results of the examination of the model. Only agents with a history and a model (`adaptive`) have findings.
+        Results of the examination of the model, for agents with a history and a model (`adaptive`), and lifts over
+        guardrails.
+    answer : str
+        Whether what is hidden matters for the decisions, and whether it can be recovered from what is observed. The
+        answer begins with "Yes", "No" or "It cannot be told". It is empty if there are no findings.
 
     Examples
     --------
@@ -97,6 +145,7 @@ class Health:
     notes: tuple[str, ...]
     facts: dict[str, object]
     findings: tuple[Finding, ...] = ()
+    answer: str = ""
 
     @property
     def ok(self) -> bool:
@@ -129,13 +178,22 @@ class Health:
         return findings_table(self.findings)
 
     def __str__(self) -> str:
-        notes = [f"* {note}" for note in self.notes]
-        findings = [f"- {finding}" for finding in self.findings]
-        facts = [f"  {name}: {_text(fact)}" for name, fact in self.facts.items()]
-        return "\n".join([self.heading, *notes, *findings, *facts])
+        lines = [printed("", self.answer)] if self.answer else []
+        lines += [printed("", self.heading), *(printed("* ", note) for note in self.notes)]
+        lines += [printed("- ", str(finding)) for finding in self.findings]
+        lines += printed_terms(self.findings)
+        lines += ["facts:"] * bool(self.findings)
+        lines += [printed("  ", f"{name}: {_text(fact)}", hang=2) for name, fact in self.facts.items()]
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def printed_terms(findings: Sequence[Finding]) -> list[str]:
+    """Return one printed text per term, after a heading, or nothing without findings."""
+    lines = [printed("  ", f"{term}: {meaning}", hang=2) for term, meaning in terms(findings).items()]
+    return ["terms:", *lines] if lines else []
 
 
 def _text(fact: object) -> str:

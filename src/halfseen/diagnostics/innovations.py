@@ -11,8 +11,12 @@ from halfseen.kernels.kalman import NOISE_FLOOR, ROUNDING
 from halfseen.kernels.random import Floats, Ints
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.statistics.distributions import chi2_cdf, chi2_quantile, chi2_sf
+from halfseen.statistics.time_series import hac_mean
 
-SIGNIFICANCE = 0.01  # significance level of the tests
+SIGNIFICANCE = 0.001  # of one test, so that a report of about ten tests rarely has a false alarm
+OUTLIER = 4.0  # an outlier is this many robust standard deviations from the median
+IQR_OF_NORMAL, MAD_OF_NORMAL = 1.349, 0.6745  # interquartile range and median absolute deviation of N(0, 1)
+BLOCK_SPREADS = 4.0  # least distance of an unusual block from the median, in standard deviations of log ratios
 
 
 class Innovations(NamedTuple):
@@ -25,20 +29,24 @@ class Innovations(NamedTuple):
     end_cov: Floats  # (d, d) P after the last round
 
 
-def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
-    """Compute w_t = L_t⁻¹ e_t with e_t = y_t − A x⁻_t and L_tL_tᵀ = S_t, over the observed entries."""
+def innovations(model: LinearGaussianModel, ys: Floats, tested: Floats | None = None) -> Innovations:
+    """Compute w_t = L_t⁻¹ e_t with e_t = y_t − A x⁻_t and L_tL_tᵀ = S_t, over the observed entries.
+
+    The filter uses all of `ys`. Entries that are NaN in `tested` are left out of the innovations.
+    """
     p = model.canonical().model.arrays()
     D, R = p.D, p.R
     k = len(R)
     x, _, rows, P_filt, P_pred, _ = filter_series(*p, ys[None])
     predicted = (x[0, :-1] @ D.T)[:, :k]
     errors = ys - predicted
-    distinct, where = np.unique(rows[0, 1:], return_inverse=True)
-    first = np.full(len(distinct), len(ys))
-    np.minimum.at(first, where, np.arange(len(ys)))
-    present = ~np.isnan(ys)
-    pattern = present[first]  # rounds that share a covariance also share the pattern of observed entries
-    S = P_pred[distinct][:, :k, :k] + R
+    present = ~np.isnan(ys if tested is None else tested)
+    # Rounds with the same covariance and the same pattern of tested entries share a Cholesky factor.
+    keys = np.column_stack([rows[0, 1:], present])
+    _, first, where = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    where = where.ravel()  # NumPy 2.0 returns a column
+    pattern = present[first]
+    S = P_pred[rows[0, 1:][first]][:, :k, :k] + R
     variances = np.diagonal(S, axis1=1, axis2=2)
     lift = np.where(np.diag(R) == 0.0, NOISE_FLOOR, ROUNDING) * variances
     # A missing entry gets variance 1 and no correlation, so it does not change the Cholesky factor of the others.
@@ -47,14 +55,16 @@ def innovations(model: LinearGaussianModel, ys: Floats) -> Innovations:
     factors = np.linalg.cholesky(S)
     white = np.linalg.solve(factors[where], np.where(present, errors, 0.0)[:, :, None])[:, :, 0]
     white[~present] = np.nan
-    alone = errors / np.sqrt(variances + lift)[where]
+    alone = np.where(present, errors / np.sqrt(variances + lift)[where], np.nan)
     return Innovations(np.asarray(white, dtype=np.float64), alone, x[0, 1:], predicted, P_filt[rows[0, -1]])
 
 
 class NisTest(NamedTuple):
     """Test of the normalised innovation squared (NIS).
 
-    Σ wᵀw has a χ² distribution with as many degrees of freedom as there are observed entries.
+    If the model is correct, Σ wᵀw has a χ² distribution with as many degrees of freedom as there are observed entries.
+    With heavy tails or autocorrelation its variance is larger, and the degrees of freedom are those of the χ²
+    distribution with the same variance (`nis_degrees_of_freedom`).
     """
 
     ratio: float  # mean square of w, 1 if the model is correct
@@ -64,11 +74,23 @@ class NisTest(NamedTuple):
 
 
 def nis_test(white: Floats) -> NisTest:
-    count = int((~np.isnan(white)).sum())
-    total = float(np.nansum(white**2))
-    low, high = chi2_quantile([0.025, 0.975], count) / count
-    tail = min(chi2_cdf(total, count), chi2_sf(total, count))
-    return NisTest(total / count, float(low), float(high), float(min(1.0, 2 * tail)))
+    dof = nis_degrees_of_freedom(white)
+    ratio = float(np.nanmean(white**2))
+    low, high = chi2_quantile([0.025, 0.975], dof) / dof
+    tail = min(chi2_cdf(ratio * dof, dof), chi2_sf(ratio * dof, dof))
+    return NisTest(ratio, float(low), float(high), float(min(1.0, 2 * tail)))
+
+
+def nis_degrees_of_freedom(white: Floats) -> float:
+    """Return 2 E[N]²/Var N for N = Σ wᵀw (Satterthwaite 1946), at most the number of entries.
+
+    The variance is that of a sum of autocorrelated values (Newey and West 1987).
+    """
+    squares, counts = np.nansum(white**2, axis=1), (~np.isnan(white)).sum(axis=1)
+    total, entries = float(squares.sum()), int(counts.sum())
+    deviations = squares - total / entries * counts
+    variance = (len(deviations) * hac_mean(deviations).standard_error) ** 2
+    return min(float(entries), 2.0 * total**2 / variance) if variance > 0.0 else float(entries)
 
 
 class BiasTest(NamedTuple):
@@ -131,7 +153,7 @@ def whiteness_test(white: Floats, lags: int, fitted_parameters: int = 0) -> Whit
     if not present.all():
         C0 = np.diag(np.diag(C0))
     values, vectors = np.linalg.eigh(0.5 * (C0 + C0.T))
-    root = (vectors / np.sqrt(np.maximum(values, 1e-12 * values[-1]))) @ vectors.T  # C_0^(−1/2)
+    root = (vectors / np.sqrt(np.maximum(values, max(1e-12 * values[-1], 1e-300)))) @ vectors.T  # C_0^(−1/2)
     total, sizes, counts = 0.0, np.empty(lags), np.empty(lags)
     for lag in range(1, lags + 1):
         pairs = np.maximum(present[lag:].T @ present[:-lag], 1.0)
@@ -147,19 +169,29 @@ def whiteness_test(white: Floats, lags: int, fitted_parameters: int = 0) -> Whit
 
 
 class NisByBlock(NamedTuple):
-    """Normalised innovation squared in blocks of rounds, divided by the number of observed entries of the block."""
+    """Normalised innovation squared in blocks of rounds, divided by the number of observed entries of the block.
+
+    Innovations more than OUTLIER robust standard deviations from 0 are limited to this distance, so that a single
+    outlier does not look like a change of the dynamics.
+    """
 
     starts: Ints
     ratios: Floats
     low: Floats  # ends of the intervals that contain all ratios with probability 0.95 if the model is correct
     high: Floats
+    limit: Floats  # upper bounds of the ratios relative to their median
 
 
 def nis_by_block(white: Floats) -> NisByBlock:
     """Compute the NIS of at most 30 blocks of about equal length, with at least 20 rounds each.
 
-    Blocks without an observed entry are left out.
+    Blocks without an observed entry are left out. If the model is correct, a ratio exceeds its `limit` with probability
+    SIGNIFICANCE. If the model is wrong at all times, ratios differ more. So log(limit) is at least BLOCK_SPREADS
+    times the standard deviation of the log ratios, which is estimated from their median absolute deviation.
     """
+    low_quartile, high_quartile = np.nanquantile(white, [0.25, 0.75])
+    farthest = OUTLIER * (high_quartile - low_quartile) / IQR_OF_NORMAL
+    white = np.clip(white, -farthest, farthest) if farthest > 0.0 else white
     n = len(white)
     edges = np.linspace(0, n, max(1, min(30, n // 20)) + 1).astype(np.int64)
     squares, numbers = np.nansum(white**2, axis=1), (~np.isnan(white)).sum(axis=1)
@@ -169,4 +201,9 @@ def nis_by_block(white: Floats) -> NisByBlock:
     total, dof = total[some], dof[some]
     tail = 0.025 / max(1, len(dof))
     low, high = chi2_quantile(tail, dof) / dof, chi2_quantile(1 - tail, dof) / dof
-    return NisByBlock(edges[:-1][some], total / dof, low, high)
+    ratios = total / dof
+    quantile = chi2_quantile(1 - SIGNIFICANCE / max(1, len(dof)), dof) / dof
+    limit = 1.0 + (quantile - 1.0) * np.sqrt(1.0 + np.pi / (2 * max(1, len(dof))))  # the median varies, too
+    spread = np.median(np.abs(np.log(ratios / np.median(ratios)))) / MAD_OF_NORMAL if ratios.all() else 0.0
+    limit = np.maximum(limit, np.exp(BLOCK_SPREADS * spread))
+    return NisByBlock(edges[:-1][some], ratios, low, high, limit)

@@ -8,6 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from halfseen.diagnostics.calibration import ArmUncertainty, Calibration, arm_uncertainty, measure_calibration
+from halfseen.diagnostics.data_quality import (
+    RewardKind,
+    TailTest,
+    TrendTest,
+    UnchangingRun,
+    changing_entries,
+    reward_kind,
+    sensor_tail_test,
+    tail_test,
+    trend_test,
+    unchanging_runs,
+    varying_arms,
+)
 from halfseen.diagnostics.examination_data import ExaminationSubject
 from halfseen.diagnostics.explained_rewards import (
     LEAST_REWARDS,
@@ -50,6 +63,9 @@ class Measurements:
     """The numbers of an examination. A field is None if the data are not sufficient for it."""
 
     subject: ExaminationSubject
+    unchanging: tuple[UnchangingRun, ...]  # these entries are left out of all tests of the innovations
+    trends: tuple[TrendTest, ...]  # one per sensor that can be tested
+    sensor_tails: dict[int, TailTest]  # by sensor
     spectral_radius: float
     hidden_variance_explained: Floats  # (d − k,) share of each hidden direction's variance that the history explains
     nis: NisTest | None
@@ -57,6 +73,9 @@ class Measurements:
     whiteness: WhitenessTest | None
     nis_by_block: NisByBlock | None
     scores: dict[int, float]  # AICc by dimension, including the dimension of the model
+    reward_count: int
+    reward_kind: RewardKind | None  # None without rewards, or if every arm always has the same reward
+    reward_tails: TailTest | None  # of the prediction errors of rewards, None if the rewards are not continuous
     explained: ExplainedRewards | None
     calibration: Calibration | None
     arms: ArmUncertainty | None
@@ -67,14 +86,18 @@ def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements
     """Compute all measurements. A `brief` examination is fast: it omits sensors and models of distant dimensions."""
     model, data = subject.model, subject.data
     ys = data.observations
-    errors = innovations(model, ys)
-    entries = int((~np.isnan(ys)).sum())
-    white = errors.standardised[~np.isnan(ys)]
+    unchanging = unchanging_runs(ys)
+    changing = changing_entries(ys, unchanging)
+    errors = innovations(model, ys, changing)
+    white = errors.standardised[~np.isnan(changing)]
+    entries = len(white)
     enough = entries >= LEAST_ENTRIES and bool(np.isfinite(white).all() and white.any())
     fitted_parameters = 2 * model.observed * model.latent if subject.fitted else 0
     reliable = enough and entries >= ENTRIES_PER_PARAMETER * fitted_parameters
     observed = data.observed_rewards()
-    explained = calibration = arms = sensors = None
+    explained = calibration = arms = sensors = reward_tails = None
+    varying = observed.rewards[varying_arms(observed)]
+    kind = reward_kind(varying) if len(varying) else None
     if len(observed.rewards) >= LEAST_REWARDS and np.ptp(observed.rewards) > 0.0:
         explained = explain_rewards(data, errors.contexts, errors.predicted)
         used = fill_with_means(ys) if subject.plain else errors.contexts
@@ -85,10 +108,19 @@ def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements
         if len(played.rewards) >= LEAST_REWARDS:
             calibration = measure_calibration(used, played, fit)
             arms = arm_uncertainty(used, played, fit, subject.retired)
+            if kind is not None and kind.name == "continuous":
+                reward_tails = tail_test(calibration.standardised[varying_arms(played)])
         if not brief:
             sensors = sensor_values(data, model, errors.contexts, explained)
     return Measurements(
         subject=subject,
+        unchanging=unchanging,
+        trends=tuple(trend for i in range(model.observed) if (trend := trend_test(changing, i)) is not None),
+        sensor_tails={
+            i: tails
+            for i in range(model.observed)
+            if (tails := sensor_tail_test(errors.by_sensor[:, i], changing[:, i])) is not None
+        },
         spectral_radius=model.spectral_radius,
         hidden_variance_explained=hidden_variance_explained(model, errors.end_cov, data.rounds),
         nis=nis_test(errors.standardised) if enough else None,
@@ -96,6 +128,9 @@ def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements
         whiteness=whiteness_test(errors.standardised, whiteness_lags(model), fitted_parameters) if reliable else None,
         nis_by_block=nis_by_block(errors.standardised) if enough else None,
         scores=_scores(subject, brief),
+        reward_count=len(observed.rewards),
+        reward_kind=kind,
+        reward_tails=reward_tails,
         explained=explained,
         calibration=calibration,
         arms=arms,

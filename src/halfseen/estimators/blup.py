@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Estimator, Mask, StreamBatch
+from halfseen.components import Estimator, IntegerBounds, Mask, State, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import covariances, stack_for_streams
+from halfseen.validation import Arrays, covariances, stack_for_streams
 
 SINGULAR = 1e-12  # relative eigenvalue below which a direction is treated as having no variance
 
@@ -43,9 +45,9 @@ class Blup(Estimator):
         self,
         streams: StreamBatch,
         *,
-        context_cov: ArrayLike = "running",
-        observation_cov: ArrayLike = 0.0,
-        observation: ArrayLike | None = None,
+        context_cov: Annotated[ArrayLike, Arrays(1_000)] = "running",
+        observation_cov: Annotated[ArrayLike, Arrays(1_000)] = 0.0,
+        observation: Annotated[ArrayLike | None, Arrays(1_000)] = None,
     ) -> None:
         count, k = streams.count, streams.observed
         self._observation_cov = covariances("observation_cov", observation_cov, count, k)
@@ -69,6 +71,9 @@ class Blup(Estimator):
         # The sum of yyᵀ and the number of its terms, per pair of entries, over the rounds in which both were observed.
         self.outer_sum = np.zeros(pairs)
         self.pair_counts = np.zeros(pairs, dtype=np.int64)
+
+    def integer_bounds(self, state: State) -> IntegerBounds:
+        return {"pair_counts": (0, state["rounds"][:, None, None])}
 
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None

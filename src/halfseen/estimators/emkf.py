@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Estimator, StreamBatch
+from halfseen.components import Estimator, IntegerBounds, State, StreamBatch
 from halfseen.estimators.windowed_em import enough_seen, initial_filters, window_length
 from halfseen.kernels.emkf import add_pairs, add_pairs_ahead, maximise
 from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import Arrays, Integers, Numbers
 
 
 class Emkf(Estimator):
@@ -43,11 +46,11 @@ class Emkf(Estimator):
         self,
         streams: StreamBatch,
         *,
-        latent: int,
-        observation_cov: ArrayLike = 0.0,
-        window: int | None = None,
-        initial_transition: ArrayLike = "stochastic",
-        initial_process_var: float = 1.0,
+        latent: Annotated[int, Integers(1, 1_000)],
+        observation_cov: Annotated[ArrayLike, Arrays(1_000)] = 0.0,
+        window: Annotated[int | None, Integers(1, 100_000)] = None,
+        initial_transition: Annotated[ArrayLike, Arrays(1_000)] = "stochastic",
+        initial_process_var: Annotated[float, Numbers(1e-100, 1e100)] = 1.0,
     ) -> None:
         self._bank = initial_filters(streams, latent, observation_cov, initial_transition, initial_process_var)
         self._window = window_length(window, latent)
@@ -57,6 +60,9 @@ class Emkf(Estimator):
         self.outer_sum = np.zeros((streams.count, latent, latent))
         self.lagged_outer_sum = np.zeros((streams.count, latent, latent))
         self.rounds_seen = np.zeros(streams.count, dtype=np.int64)  # rounds of the window with an observed entry
+
+    def integer_bounds(self, state: State) -> IntegerBounds:
+        return {"rounds_seen": (0, np.minimum(self._window, state["rounds"]))}
 
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None

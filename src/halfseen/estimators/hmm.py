@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from halfseen.errors import invalid
 from halfseen.kernels.hidden_markov import filter_and_learn, fit_start, log_likelihood
 from halfseen.kernels.random import Floats, Ints, Purpose, uniforms
 from halfseen.statistics.k_means import k_means
-from halfseen.validation import at_least, positive
+from halfseen.validation import Integers, Numbers, at_least, positive
 
 STARTS, STEPS = 10, 30  # starts and iterations of k-means
 PASSES = 10  # iterations of EM after k-means
@@ -68,21 +68,22 @@ class Hmm(Estimator):
     """
 
     coordinates = "none"
+    recorded = ("first_observations",)
     state_names = ("first_observations", *Chain._fields)
 
     def __init__(
         self,
         streams: StreamBatch,
         *,
-        states: int = 5,
-        warm_up: int | None = None,
-        restarts: int = 3,
-        forgetting: float = 0.6,
-        variance_floor: float = 1e-3,
+        states: Annotated[int, Integers(1, 200)] = 5,
+        warm_up: Annotated[int | None, Integers(1, 100_000)] = None,
+        restarts: Annotated[int, Integers(0, 10)] = 3,
+        forgetting: Annotated[float, Numbers(0.5, 1.0)] = 0.6,
+        variance_floor: Annotated[float, Numbers(1e-100, 1e100)] = 1e-3,
     ) -> None:
         M = self.dimension = at_least("states", states, 1)
         self._warm_up = max(50, 10 * M) if warm_up is None else at_least("warm_up", warm_up, M)
-        self._restart_rounds = {self._warm_up << i for i in range(at_least("restarts", restarts, 0) + 1)}
+        self._restart_rounds = {self._warm_up << i for i in range(at_least("restarts", restarts, 0, 30) + 1)}
         self._forgetting = positive("forgetting", forgetting)
         if not 0.5 < self._forgetting <= 1.0:
             raise invalid("forgetting", "a number above 0.5 and at most 1", repr(forgetting))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from halfseen.errors import invalid
 from halfseen.estimators.filter_bank import FilterBank
 from halfseen.kernels.random import Floats, Ints
 from halfseen.models.linear_gaussian import LinearGaussianModel
+from halfseen.validation import LIMIT, MAX_DIMENSIONS, Models
 
 
 class Kalman(Estimator):
@@ -28,7 +30,12 @@ class Kalman(Estimator):
     coordinates = "context"
     nested = ("_bank",)
 
-    def __init__(self, streams: StreamBatch, *, model: LinearGaussianModel | Sequence[LinearGaussianModel]) -> None:
+    def __init__(
+        self,
+        streams: StreamBatch,
+        *,
+        model: Annotated[LinearGaussianModel | Sequence[LinearGaussianModel], Models(MAX_DIMENSIONS)],
+    ) -> None:
         models = list(model) if isinstance(model, Sequence) else [model]
         if all(one is models[0] for one in models):
             models = models[:1]  # so that the streams share the gain of the model
@@ -64,7 +71,7 @@ class Kalman(Estimator):
         if self._to_original is None:
             return means
         maps = self._to_original if len(self._to_original) == 1 else self._to_original[rows]
-        return np.ascontiguousarray((maps @ means[:, :, None])[:, :, 0])
+        return np.clip((maps @ means[:, :, None])[:, :, 0], -LIMIT, LIMIT)
 
     def observe_rounds(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
         if self._to_original is None:

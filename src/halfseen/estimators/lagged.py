@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from halfseen.components import Estimator, StreamBatch
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import at_least
+from halfseen.validation import Integers, at_least
 
 
 class Lagged(Estimator):
@@ -24,7 +26,7 @@ class Lagged(Estimator):
     coordinates = "none"
     state_names = ("recent_observations",)
 
-    def __init__(self, streams: StreamBatch, *, lags: int = 2) -> None:
+    def __init__(self, streams: StreamBatch, *, lags: Annotated[int, Integers(0, 1_000)] = 2) -> None:
         blocks = at_least("lags", lags, 0) + 1
         self.dimension = streams.observed * blocks
         self.recent_observations = np.zeros((streams.count, blocks, streams.observed))

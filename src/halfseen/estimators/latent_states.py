@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import MAX_COUNT, Estimator, IntegerBounds, Learner, State, StreamBatch
+from halfseen.components import Estimator, IntegerBounds, Learner, State, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.known import Known
-from halfseen.validation import at_least, stack_for_streams
+from halfseen.validation import Arrays, Integers, at_least, stack_for_streams
 
 MIN_PROBABILITY = 1e-300  # so that every logarithm is finite
 
@@ -51,10 +53,10 @@ class LatentStates(Estimator):
         self,
         streams: StreamBatch,
         *,
-        state_transition: ArrayLike,
-        state_std: ArrayLike = 1.0,
-        state_prior: ArrayLike | None = None,
-        memory: int = 200,
+        state_transition: Annotated[ArrayLike, Arrays(1_000)],
+        state_std: Annotated[ArrayLike, Arrays(1, axes=0)] = 1.0,
+        state_prior: Annotated[ArrayLike | None, Arrays(1_000, axes=1)] = None,
+        memory: Annotated[int, Integers(1, 1_000_000)] = 200,
     ) -> None:
         count, S = streams.count, np.shape(state_transition)[-1] if np.ndim(state_transition) >= 2 else 0
         if S == 0:
@@ -73,8 +75,7 @@ class LatentStates(Estimator):
         self.discarded_rewards = np.zeros(count, dtype=np.int64)
 
     def integer_bounds(self, state: State) -> IntegerBounds:
-        rounds = state.get("rounds")
-        return {"last_round": (0, MAX_COUNT) if rounds is None else (rounds, rounds)}
+        return {"last_round": (state["rounds"], state["rounds"]), "discarded_rewards": (0, state["rounds"])}
 
     def bind_learner(self, learner: Learner) -> None:
         if not isinstance(learner, Known):

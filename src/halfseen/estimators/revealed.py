@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from halfseen.components import Estimator, StreamBatch
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import at_least
+from halfseen.validation import Integers, at_least
 
 
 class Revealed(Estimator):
@@ -19,7 +21,7 @@ class Revealed(Estimator):
     coordinates = "context"
     reveals_context = True
 
-    def __init__(self, streams: StreamBatch, *, latent: int) -> None:
+    def __init__(self, streams: StreamBatch, *, latent: Annotated[int, Integers(1, 1_000)]) -> None:
         self.dimension = at_least("latent", latent, 1)
 
     def observe(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.components import Estimator, StreamBatch
 from halfseen.estimators.windowed_em import enough_seen, initial_filters, window_length
+from halfseen.kernels.kalman import MAX_VARIANCE
 from halfseen.kernels.random import Floats, Ints
 from halfseen.models.identification.em import FIXED, em_windows
-from halfseen.validation import at_least
+from halfseen.validation import LIMIT, Arrays, Integers, Numbers, at_least
 
 
 class SmoothedEm(Estimator):
@@ -41,22 +44,23 @@ class SmoothedEm(Estimator):
 
     coordinates = "canonical"
     nested = ("_bank",)
+    recorded = ("window_observations",)
     state_names = ("window_observations", "window_start_mean", "window_start_cov")
 
     def __init__(
         self,
         streams: StreamBatch,
         *,
-        latent: int,
-        observation_cov: ArrayLike = 0.0,
-        window: int | None = None,
-        iterations: int = 5,
-        initial_transition: ArrayLike = "stochastic",
-        initial_process_var: float = 1.0,
+        latent: Annotated[int, Integers(1, 1_000)],
+        observation_cov: Annotated[ArrayLike, Arrays(1_000)] = 0.0,
+        window: Annotated[int | None, Integers(1, 100_000)] = None,
+        iterations: Annotated[int, Integers(1, 1_000)] = 5,
+        initial_transition: Annotated[ArrayLike, Arrays(1_000)] = "stochastic",
+        initial_process_var: Annotated[float, Numbers(1e-100, 1e100)] = 1.0,
     ) -> None:
         self._bank = initial_filters(streams, latent, observation_cov, initial_transition, initial_process_var)
         self._window = window_length(window, latent)
-        self._iterations = at_least("iterations", iterations, 1)
+        self._iterations = at_least("iterations", iterations, 1, 10_000)
         self.dimension = latent
         self.window_observations = np.zeros((streams.count, self._window, streams.observed))
         self.window_start_mean, self.window_start_cov = self._bank.mean.copy(), self._bank.cov.copy()
@@ -87,5 +91,9 @@ class SmoothedEm(Estimator):
             update_R=FIXED,
             update_initial=False,
         )
-        bank.replace_model(ended, transition, process_cov)
-        bank.mean[ended], bank.cov[ended] = mean, cov
+        # Unstable dynamics can overflow within a window. Such a window does not change the model.
+        finite = np.isfinite(transition).all(axis=(1, 2)) & np.isfinite(process_cov).all(axis=(1, 2))
+        finite &= (np.abs(mean) <= LIMIT).all(axis=1) & (np.abs(cov) <= MAX_VARIANCE).all(axis=(1, 2))
+        rows = ended[finite]
+        bank.replace_model(rows, transition[finite], process_cov[finite])
+        bank.mean[rows], bank.cov[rows] = mean[finite], cov[finite]

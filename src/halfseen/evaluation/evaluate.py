@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from halfseen.agents.arms import Arm
 from halfseen.agents.catalogue import AgentSpec, agent_spec
+from halfseen.agents.guardrails import BRANCHES, CHOOSER, CONTROL, HOLDBACK
 from halfseen.errors import invalid
 from halfseen.evaluation import policies
 from halfseen.evaluation.estimators import (
@@ -30,6 +32,7 @@ from halfseen.reports.figures import evaluation_figure, render_figure
 from halfseen.reports.files import save_figure, staged, write_atomically, write_figure, write_json
 from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, count, logged_arms_table, policy_table
+from halfseen.statistics.lift import Lift, RewardMoments
 from halfseen.validation import positive, seed_number
 
 if TYPE_CHECKING:
@@ -56,6 +59,8 @@ class Evaluation:
         The method for confidence intervals, "hac" or "bootstrap".
     notes : tuple of str
         Remarks about the log. Each policy has its own notes.
+    lifts : tuple of Lift
+        The lift of the chooser's decisions over control and holdback, if the log has the marks of guardrails.
 
     Examples
     --------
@@ -73,6 +78,7 @@ class Evaluation:
     missing: float | None
     intervals: str
     notes: tuple[str, ...]
+    lifts: tuple[Lift, ...] = ()
 
     @property
     def warnings(self) -> list[str]:
@@ -96,6 +102,7 @@ class Evaluation:
             "propensities_of_all_arms": self.log.propensities is not None,
             "intervals": self.intervals,
             "notes": list(self.notes),
+            "lift": {lift.baseline: lift.as_dict() for lift in self.lifts},
             "policies": {
                 label: {
                     **{name: one.values[name].as_dict() for name in ESTIMATORS},
@@ -143,6 +150,7 @@ class Evaluation:
                 "evaluation.html",
                 summary=summary,
                 warnings=self.warnings,
+                lifts=self.lifts,
                 arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
                 enough=ENOUGH,
                 negligible_propensity=NEGLIGIBLE_PROPENSITY,
@@ -154,7 +162,8 @@ class Evaluation:
         return [Path(folder) / name for name in FILES]
 
     def __str__(self) -> str:
-        return "\n".join([str(self.table()), *(f"note: {line}" for line in self.warnings)])
+        lifts = [f"lift over {lift.baseline}: {lift.shown}, {lift.sentence}" for lift in self.lifts]
+        return "\n".join([str(self.table()), *lifts, *(f"note: {line}" for line in self.warnings)])
 
     def __repr__(self) -> str:
         return str(self)
@@ -166,7 +175,7 @@ def evaluate(
     *,
     stream: str | None = None,
     observed: Sequence[str] | None = None,
-    arms: int | Sequence[str] | None = None,
+    arms: int | Sequence[Arm] | None = None,
     missing: float | None = None,
     intervals: str = "hac",
     regularisation: float = 1.0,
@@ -189,8 +198,9 @@ def evaluate(
         The stream to evaluate, if the log contains several.
     observed : sequence of str, optional
         The observed columns of a table. The default is all columns whose names begin with "observation".
-    arms : int or sequence of str, optional
-        The number of arms or their names in order, if the log does not contain them.
+    arms : int or sequence of str or int, optional
+        The number of arms, or their names or integers in the order of the propensities, if the log does not contain
+        them.
     missing : float, optional
         The reward that is assumed for decisions without a reward. By default these decisions are left out.
     intervals : {"hac", "bootstrap"}, optional
@@ -263,7 +273,16 @@ def evaluate(
         values[label] = policy_value(
             label, rounds, probabilities, is_logged=is_logged, intervals=intervals, seed=number
         )
-    return Evaluation(decisions, values, value, intervals, _notes(decisions, value))
+    return Evaluation(decisions, values, value, intervals, _notes(decisions, value), _lifts(decisions, rewards))
+
+
+def _lifts(log: Log, rewards: Floats) -> tuple[Lift, ...]:
+    """Return the lift over control and over holdback, as far as the log has marked decisions with rewards."""
+    if log.branches is None:
+        return ()
+    moments = [RewardMoments.of(rewards[(log.branches == branch) & ~np.isnan(rewards)]) for branch in range(4)]
+    lifts = (Lift(BRANCHES[branch], moments[CHOOSER], moments[branch]) for branch in (CONTROL, HOLDBACK))
+    return tuple(lift for lift in lifts if lift.chooser.count and lift.other.count)
 
 
 def _policies_by_label(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rule]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halfseen.agents.arms import Arm
+from halfseen.agents.guardrails import BRANCHES
 from halfseen.components import Mask
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
@@ -52,6 +53,7 @@ class Log:
     rewards: Floats  # (n,), NaN if there is no reward
     defaults: int  # number of rewards that are the default reward of the stream
     steps: tuple[LogStep, ...]  # decisions, rewards and changes of arms, in order of time
+    branches: Ints | None = None  # (n,) marks of guardrails, −1 for none and for decisions before the last change
 
     @property
     def rounds(self) -> int:
@@ -80,6 +82,7 @@ class _LoggedDecision:
     propensity: float
     propensities: list[float] | None
     possible: list[int]
+    branch: int
     reward: float = math.nan
     is_default: bool = False
     learnt_at: int | None = None  # index of the step at which its reward was learnt
@@ -113,6 +116,7 @@ class LogBuilder:
         propensity: Any,
         propensities: Any = None,
         available: Any = None,
+        branch: Any = None,
     ) -> int:
         """Add a decision and return its row."""
         entries = self._check_observation(where, observation)
@@ -129,8 +133,11 @@ class LogBuilder:
             possible = [at for one in available if self._active[at := self.index(where, one)]]
         if played not in possible:
             raise invalid(where, "an arm that is available and not retired", f"arm {arm!r}")
+        if branch is not None and branch not in BRANCHES:
+            raise invalid(f"{where}, branch", f"one of {', '.join(BRANCHES)}", repr(branch))
+        mark = -1 if branch is None else BRANCHES.index(branch)
         row = len(self._decisions)
-        self._decisions.append(_LoggedDecision(entries, played, min(logged, 1.0), listed, possible))
+        self._decisions.append(_LoggedDecision(entries, played, min(logged, 1.0), listed, possible, mark))
         self._steps.append(LogStep(StepKind.DECIDED, row))
         return row
 
@@ -168,6 +175,11 @@ class LogBuilder:
         self._active[index] = False
         self._steps.append(LogStep(StepKind.ARM_RETIRED, index))
 
+    def shares_changed(self) -> None:
+        """Forget the marks so far, because later decisions have other shares of holdback and control."""
+        for decision in self._decisions:
+            decision.branch = -1
+
     def finish(self) -> Log:
         """Return the log. Raise an error if it has no decision or no reward."""
         n, K = len(self._decisions), len(self.arms)
@@ -177,6 +189,7 @@ class LogBuilder:
         observations = np.array([one.observation for one in self._decisions], dtype=np.float64)
         if np.isnan(rewards).all():
             raise invalid(self.source, "rewards for at least some decisions", f"{n:,} decisions without a reward")
+        branches = np.array([one.branch for one in self._decisions])
         possible = np.zeros((n, K), dtype=np.bool_)
         propensities = np.zeros((n, K))
         for row, one in enumerate(self._decisions):
@@ -196,6 +209,7 @@ class LogBuilder:
             rewards=rewards,
             defaults=sum(one.is_default for one in self._decisions),
             steps=tuple(self._steps),
+            branches=branches if (branches >= 0).any() else None,
         )
 
     def _check_observation(self, where: str, observation: Any) -> list[float]:

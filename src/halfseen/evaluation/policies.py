@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from halfseen.agents.agent import Agent
-from halfseen.agents.arms import Arm
 from halfseen.agents.catalogue import CATALOG, make
 from halfseen.errors import HalfseenError, InvalidInput, invalid, unknown
 from halfseen.evaluation.log import ROUNDING, Log, StepKind
@@ -72,7 +71,6 @@ def by_agent(
     )
     probabilities = np.zeros((log.rounds, len(log.arms)))
     for step in log.steps:
-        arm: Arm = log.arms[step.at] if step.kind in (StepKind.ARM_ADDED, StepKind.ARM_RETIRED) else 0
         try:
             if step.kind is StepKind.DECIDED:
                 probabilities[step.at, : len(agent.arms)] = _replay(agent, log, step.at)
@@ -80,9 +78,10 @@ def by_agent(
             elif step.kind is StepKind.REWARDED:
                 agent.learn(step.at + 1, step.value, provisional=step.provisional)
             elif step.kind is StepKind.ARM_ADDED:
+                arm = log.arms[step.at]
                 agent.add_arm(arm if isinstance(arm, str) else None)
             else:
-                agent.retire_arm(arm)
+                agent.retire_arm(agent.arms[step.at])
         except HalfseenError as error:
             raise InvalidInput(f"policy '{name}', decision {min(agent.rounds + 1, log.rounds)}: {error}") from None
     return probabilities, agent
@@ -93,7 +92,7 @@ def _replay(agent: Agent, log: Log, row: int) -> Floats:
     available = None if possible.all() else [arm for arm, able in zip(agent.arms, possible, strict=True) if able]
     decision = agent.replay(
         log.observations[row],
-        log.arms[log.played[row]],
+        agent.arms[log.played[row]],  # the agent numbers its arms from 0, the log may use other integers
         available=available,
         propensity=float(log.propensity[row]),
     )

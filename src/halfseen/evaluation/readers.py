@@ -19,7 +19,7 @@ from halfseen.components import Mask
 from halfseen.errors import HalfseenError, InvalidInput, invalid, missing_extra, unknown
 from halfseen.evaluation.log import ROUNDING, Log, LogBuilder, check_propensity
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import at_least
+from halfseen.validation import at_least, is_missing
 from halfseen.worlds.columns import FILE_ENDINGS as TABLE_ENDINGS
 from halfseen.worlds.columns import Columns, read_columns
 
@@ -39,10 +39,9 @@ def read_log(
     *,
     stream: str | None = None,
     observed: Sequence[str] | None = None,
-    arms: int | Sequence[str] | None = None,
+    arms: int | Sequence[Arm] | None = None,
 ) -> Log:
     """Read a log from a file, whose format is given by the ending of its name, or from a table."""
-    named = list(arms) if isinstance(arms, Sequence) and not isinstance(arms, str) else arms
     if isinstance(log, str | Path):
         path = Path(log)
         ending = path.suffix.lower()
@@ -53,21 +52,27 @@ def read_log(
         if ending in JOURNAL_ENDINGS:
             if observed is not None:
                 raise invalid("observed", "nothing, because a journal contains observations", "names of columns")
-            return _read_stream(str(path), _ndjson_events(path), stream, named)
+            return _read_stream(str(path), _ndjson_events(path), stream, arms)
         if path.stat().st_size == 0:
             raise invalid(str(path), f"a table with {_TABLE_COLUMNS}", "an empty file")
         if observed is None and ending in PARQUET_ENDINGS and _is_export(path):
-            return _read_stream(str(path), iter(_parquet_events(path)), stream, named)
-    return _read_table(read_columns(log), observed, stream, named)
+            return _read_stream(str(path), iter(_parquet_events(path)), stream, arms)
+    return _read_table(read_columns(log), observed, stream, arms)
 
 
-def _arm_names(arms: Any) -> list[int | str]:
-    """Return the arms of a stream, which are given as a number or as names."""
-    if isinstance(arms, list | tuple):
-        if not arms or not all(isinstance(arm, str) and arm for arm in arms) or len(set(arms)) < len(arms):
-            raise invalid("arms", "distinct names", repr(arms))
-        return list(arms)
-    return list(range(at_least("arms", arms, 1)))
+def _arm_names(arms: Any) -> list[Arm]:
+    """Return the arms of a stream, which are given as a number of arms, as names or as integers."""
+    if not isinstance(arms, Iterable) or isinstance(arms, str):
+        return list(range(at_least("arms", arms, 1)))
+    listed: list[Arm] = [int(arm) if isinstance(arm, np.integer) else arm for arm in arms]
+    named = all(isinstance(arm, str) and arm for arm in listed)
+    if not listed or not (named or _all_integers(listed)) or len(set(listed)) < len(listed):
+        raise invalid("arms", "distinct names or distinct integers", repr(arms))
+    return listed
+
+
+def _all_integers(arms: Iterable[Any]) -> bool:
+    return all(isinstance(arm, int) and not isinstance(arm, bool) for arm in arms)
 
 
 # ---------------------------------------------------------------------- exported journals
@@ -184,6 +189,7 @@ class _StreamReader:
         self._builder = None if arms is None else LogBuilder(source, _arm_names(arms))
         self._rows: dict[str, int] = {}  # rows of the log by the id of the decision
         self._last_seq = -1
+        self._shares: tuple[Any, Any] = (0.0, None)  # holdback and control of the guardrails
 
     def read(self, where: str, event: dict[str, Any]) -> None:
         seq = event.get("seq")
@@ -196,8 +202,10 @@ class _StreamReader:
             self._create(where, event.get("spec"))
         elif kind in _IGNORED:
             pass
-        elif kind not in ("decided", "rewarded", "arm_added", "arm_retired"):
-            known = "created, decided, rewarded, expired, arm_added, arm_retired, model_accepted, retired"
+        elif kind not in ("decided", "rewarded", "arm_added", "arm_retired", "guardrails_set"):
+            known = (
+                "created, decided, rewarded, expired, arm_added, arm_retired, guardrails_set, model_accepted, retired"
+            )
             raise invalid(where, f"an event of one of the kinds {known}", f"'{kind}'")
         elif self._builder is None:
             raise InvalidInput(
@@ -210,6 +218,8 @@ class _StreamReader:
             self._reward(where, event, self._builder)
         elif kind == "arm_added":
             self._builder.arm_added(where, event.get("arm"))
+        elif kind == "guardrails_set":
+            self._set_guardrails(event, self._builder)
         else:
             self._builder.arm_retired(where, event.get("arm"))
 
@@ -223,12 +233,20 @@ class _StreamReader:
             raise invalid(where, f"one event 'created' of stream '{self.stream}'", "another one")
         if not isinstance(spec, dict):
             raise invalid(where, "the spec of a stream", repr(spec))
+        if isinstance(guardrails := spec.get("guardrails"), dict):
+            self._shares = guardrails.get("holdback") or 0.0, guardrails.get("control")
         observed = spec.get("observed")
         try:
             count = len(observed) if isinstance(observed, list) else at_least("observed", observed, 1)
             self._builder = LogBuilder(self.source, _arm_names(spec.get("arms")), count)
         except HalfseenError as error:
             raise InvalidInput(f"{where}: {error}") from None
+
+    def _set_guardrails(self, guardrails: dict[str, Any], builder: LogBuilder) -> None:
+        shares = guardrails.get("holdback") or 0.0, guardrails.get("control")
+        if shares != self._shares:
+            builder.shares_changed()
+        self._shares = shares
 
     def _decide(self, where: str, event: dict[str, Any], builder: LogBuilder) -> None:
         for field in ("id", "observation", "arm", "propensity"):
@@ -244,6 +262,7 @@ class _StreamReader:
             propensity=event["propensity"],
             propensities=event.get("propensities"),
             available=event.get("available"),
+            branch=event.get("branch"),
         )
 
     def _reward(self, where: str, event: dict[str, Any], builder: LogBuilder) -> None:
@@ -268,8 +287,8 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
     Required are the columns `arm`, `propensity` and `reward` (empty if there is no reward), and the columns named in
     `observed` (by default all whose names begin with "observation"). Optional are `propensities` (one list per row in
     the order of the arms, as JSON text in a CSV file), `available` (one list of available arms per row), `stream`,
-    `how`, `folded` (false if a reward arrived too late to be learnt), `time` and `reward_time`. Without times, every
-    reward arrived directly after its decision.
+    `how`, `folded` (false if a reward arrived too late to be learnt), `branch` (what made the decision, if there were
+    guardrails), `time` and `reward_time`. Without times, every reward arrived directly after its decision.
     """
     source = columns.source
     for name in ("arm", "propensity", "reward"):
@@ -285,7 +304,7 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
         check_propensity(where[at], None if math.isnan(value) else value)
     ordered = _arms_in_order(source, played, propensity, propensities, arms)
     builder = LogBuilder(source, ordered, observations.shape[1])
-    how, folded = _cells(columns, "how", rows), _cells(columns, "folded", rows)
+    how, folded, marks = (_cells(columns, name, rows) for name in ("how", "folded", "branch"))
     arrivals = _rewarded_after(columns, rows)
     rewarded_rows: dict[int, list[int]] = {}  # rows by the decision after which their rewards arrived
     for at, reward in enumerate(rewards):
@@ -299,6 +318,7 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
             propensity=propensity[at],
             propensities=propensities and propensities[at],
             available=available and available[at] and [_plain(arm) for arm in available[at]],
+            branch=None if marks is None or _is_empty(marks[at]) else marks[at],
         )
         for row in rewarded_rows.get(at, ()):
             is_default = how is not None and how[row] == "default"
@@ -363,10 +383,12 @@ def _arms_in_order(
     index of an arm is the only position at which the lists contain its propensity in all rows in which it was played.
     """
     if arms is not None:
-        return _arm_names(arms)
+        given = _arm_names(arms)
+        written_as_text = all(isinstance(arm, str) and arm.isdecimal() for arm in given)  # as on a command line
+        return [int(arm) for arm in given] if written_as_text and _all_integers(played) else given
     longest = max((len(one) for one in propensities or () if isinstance(one, list)), default=0)
     names = list(dict.fromkeys(played))
-    if all(isinstance(arm, int) and not isinstance(arm, bool) for arm in names):
+    if _all_integers(names):
         return list(range(max([*names, longest - 1], default=0) + 1))
     if not all(isinstance(arm, str) for arm in names):
         odd = next(row for row, arm in enumerate(played, 1) if not isinstance(arm, str))
@@ -430,6 +452,10 @@ def _cells(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
         return None
     given = columns.as_given(name)
     return [_plain(given[row]) for row in rows]
+
+
+def _is_empty(cell: Any) -> bool:
+    return is_missing(cell) or cell == "" or cell != cell
 
 
 def _plain(cell: Any) -> Any:

@@ -18,8 +18,16 @@ from halfseen.diagnostics.examination_data import (
     first_examined_round,
     history_rounds,
 )
-from halfseen.diagnostics.findings import findings
-from halfseen.diagnostics.health import ENOUGH_ROUNDS, Finding, Verdict, findings_table
+from halfseen.diagnostics.findings import answer, findings
+from halfseen.diagnostics.health import (
+    ENOUGH_ROUNDS,
+    Finding,
+    Verdict,
+    findings_table,
+    printed,
+    printed_terms,
+    terms,
+)
 from halfseen.diagnostics.measurements import Measurements, measure
 from halfseen.errors import HalfseenError, invalid
 from halfseen.models.linear_gaussian import LinearGaussianModel
@@ -38,10 +46,13 @@ WHOLE_RECORD = "whole record"  # name of a recorded world's context, which may n
 
 @dataclass(frozen=True, repr=False)
 class Examination:
-    """The result of `hs.examine`. It prints as one line per finding.
+    """The result of `hs.examine`. It prints as the answer, one text per finding and an explanation of terms.
 
     Attributes
     ----------
+    answer : str
+        Whether what is hidden matters for decisions, and whether it can be recovered from the observations. The answer
+        begins with "Yes", "No" or "It cannot be told".
     findings : tuple of Finding
         The findings, each with a name, a verdict and a sentence.
     measured : Measurements
@@ -57,10 +68,13 @@ class Examination:
     >>> examination = hs.examine(model=model, observations=np.random.default_rng(0).normal(size=(200, 1)))
     >>> examination.ok
     False
+    >>> examination.answer
+    'It cannot be told yet whether what is hidden matters for your decisions: there are no rewards.'
     >>> examination.hidden_pays is None
     True
     """
 
+    answer: str
     findings: tuple[Finding, ...]
     measured: Measurements
     title: str = "Model health"
@@ -118,6 +132,7 @@ class Examination:
         explained = self.measured.explained
         return {
             "title": self.title,
+            "answer": self.answer,
             "rounds": self.measured.subject.data.rounds,
             "hidden_pays": self.hidden_pays,
             "filtering_pays": self.filtering_pays,
@@ -144,6 +159,8 @@ class Examination:
             page = render(
                 "health.html",
                 title=self.title,
+                answer=self.answer,
+                terms=terms(self.findings),
                 findings=summary["findings"],
                 findings_table=self.table(),
                 measured=measured,
@@ -155,7 +172,8 @@ class Examination:
         return [Path(folder) / name for name in FILES]
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.findings))
+        texts = [printed("", self.answer), *(printed("- ", str(finding)) for finding in self.findings)]
+        return "\n".join([*texts, *printed_terms(self.findings)])
 
     def __repr__(self) -> str:
         return str(self)
@@ -284,7 +302,8 @@ def examine(
                 raise invalid("alternatives", f"models of {model.observed} observed features", repr(other))
         subject = ExaminationSubject(model, data, fitted=fitted, alternatives=tuple(alternatives))
     measured = measure(subject)
-    return Examination(findings(measured), measured, title)
+    made = findings(measured)
+    return Examination(answer(measured, made), made, measured, title)
 
 
 def _subject_with_tables(

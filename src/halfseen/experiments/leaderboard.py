@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from halfseen.agents.catalogue import CATALOG, AgentSpec, agent_spec
 from halfseen.experiments.cache import SliceStore, source_hash, versions
 from halfseen.experiments.engines import choose_executor
-from halfseen.experiments.engines.executor import ParallelExecutor
-from halfseen.experiments.engines.local import SerialExecutor
-from halfseen.experiments.leaderboard_summary import (
-    BASELINE,
-    SEEDS_PER_SLICE,
-    SliceSummary,
-    one_agent_slices,
-    overall_ratio,
-    play_and_summarise,
-    summarise_worlds,
-    world_and_agent,
-)
+from halfseen.experiments.leaderboard_summary import BASELINE, overall_ratio, summarise_worlds
 from halfseen.experiments.plan import Experiment, Slice, experiment
 from halfseen.experiments.report import agent_settings, facts_from_worlds, world_settings
+from halfseen.experiments.slice_schedule import Progress, play_slices
+from halfseen.experiments.slice_summary import SEEDS_PER_SLICE, SliceSummary, one_agent_slices, world_and_agent
 from halfseen.reports.commands import rerun_command
 from halfseen.reports.figures import ratio_figure, render_figure
 from halfseen.reports.files import check_folder, staged, write_atomically, write_json
@@ -48,17 +39,6 @@ ROUNDS, SEEDS = 3_000, 50
 FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.md")
 Agents = Sequence[str | AgentSpec] | str | None
 Worlds = Sequence[str | World] | str | World | None
-
-
-class Progress(NamedTuple):
-    """The progress of a leaderboard, counted in slices."""
-
-    done: int  # including the slices of an earlier run
-    total: int
-    resumed: int  # slices of an earlier run
-    failed: int  # slices whose agent raised an exception
-    others: int  # unusable slices in the folder, which come from other settings or other code
-    seconds_left: float | None  # None while there is no estimate
 
 
 @dataclass(frozen=True, repr=False)
@@ -237,7 +217,7 @@ def leaderboard(
     with executor:
         if fresh and store is not None:
             store.discard()
-        results, resumed = _play_slices(slices, executor, store, progress or (lambda _: None))
+        results, resumed = play_slices(slices, executor, store, progress or (lambda _: None))
     board = Leaderboard(
         plan,
         {
@@ -264,100 +244,6 @@ def leaderboard_plan(agents: Agents, worlds: Worlds, rounds: int, seeds: int | I
     if given and BASELINE not in [agent_spec(agent).label for agent in given]:
         given = [BASELINE, *given]
     return experiment(given, list(WORLDS) if worlds is None else worlds, rounds, seeds)
-
-
-class Schedule:
-    """The slices to play. The slowest slice comes first, so that no worker plays it alone at the end.
-
-    The duration of a slice is estimated from finished slices of the same agent in the same world, or else from finished
-    slices of the same agent in other worlds. For each agent without a finished slice, one of its slices
-    comes before all these.
-    """
-
-    def __init__(self, slices: Iterable[Slice]) -> None:
-        self._unstarted = list(slices)
-        self._running: dict[int, Slice] = {}  # by `id`, because slices with arrays as options cannot be compared
-        self._started_agents: set[str] = set()
-        self._spent: dict[str | tuple[str, str], tuple[float, int]] = {}  # seconds and stream-rounds
-
-    def __iter__(self) -> Iterator[Slice]:
-        """Yield the slices. The next slice is chosen only when it is requested."""
-        while self._unstarted:
-            task = self._unstarted.pop(
-                max(range(len(self._unstarted)), key=lambda index: self._priority(self._unstarted[index]))
-            )
-            self._running[id(task)] = task
-            self._started_agents.add(task.agents[0].label)
-            yield task
-
-    def finished(self, task: Slice, seconds: float) -> None:
-        """Record the duration of a finished slice of this run or of an earlier run."""
-        self._running.pop(id(task), None)
-        self._started_agents.add(task.agents[0].label)
-        for key in (world_and_agent(task), task.agents[0].label):
-            spent, size = self._spent.get(key, (0.0, 0))
-            self._spent[key] = spent + seconds, size + task.size
-
-    def seconds_left(self) -> float | None:
-        """Return the remaining time, summed over workers, or None while some agent has no finished slice."""
-        expected = [self._expected_seconds(task) for task in [*self._unstarted, *self._running.values()]]
-        known = [seconds for seconds in expected if seconds is not None]
-        return sum(known) if len(known) == len(expected) else None
-
-    def _priority(self, task: Slice) -> float:
-        is_first = task.agents[0].label not in self._started_agents
-        return float("inf") if is_first else self._expected_seconds(task) or 0.0
-
-    def _expected_seconds(self, task: Slice) -> float | None:
-        for key in (world_and_agent(task), task.agents[0].label):
-            if key in self._spent:
-                seconds, size = self._spent[key]
-                return seconds * task.size / size
-        return None
-
-
-def _play_slices(
-    slices: Sequence[Slice],
-    executor: SerialExecutor | ParallelExecutor,
-    store: SliceStore | None,
-    progress: Callable[[Progress], None],
-) -> tuple[list[SliceSummary], int]:
-    """Return the summary of every slice in the given order, and the number of summaries read from the store."""
-    results: dict[int, SliceSummary] = {}  # by `id` of the slice
-    if store is not None:
-        results = {id(task): saved for task in slices if (saved := _read_summary(store, task)) is not None}
-    todo = [task for task in slices if id(task) not in results]
-    resumed, others = len(results), 0 if store is None else len(store.others(slices))
-    schedule = Schedule(todo)
-    for task in slices:
-        if id(task) in results:
-            schedule.finished(task, results[id(task)].wall_seconds)
-    workers = max(1, min(executor.workers, len(todo)))
-
-    def report() -> None:
-        left = schedule.seconds_left()
-        failed = sum(result.error is not None for result in results.values())
-        left_per_worker = None if left is None else left / workers
-        progress(Progress(len(results), len(slices), resumed, failed, others, left_per_worker))
-
-    report()
-    if todo:
-        executor.prepare(list({task.agents[0].label: task for task in todo}.values()))
-        for task, result in executor.run(play_and_summarise, schedule, lambda _: None):
-            if store is not None and result.error is None:
-                store.write(task, asdict(result))
-            results[id(task)] = result
-            schedule.finished(task, result.wall_seconds)
-            report()
-    return [results[id(task)] for task in slices], resumed
-
-
-def _read_summary(store: SliceStore, task: Slice) -> SliceSummary | None:
-    outcome = store.read(task)
-    try:
-        return None if outcome is None else SliceSummary(**outcome)
-    except TypeError:  # a slice that was saved by `run`
-        return None
 
 
 def _summarise(plan: Experiment, slices: Sequence[Slice], results: Sequence[SliceSummary]) -> dict[str, Any]:

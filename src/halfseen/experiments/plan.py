@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ class Defaults(NamedTuple):
 SIMULATED_DEFAULTS = Defaults(("oracle-ts", "kf-ts", "adaptive", "emkf-ts", "ts-pco", "random"), 20, 10_000)
 RECORDED_DEFAULTS = Defaults(("oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"), 10, None)
 CHUNK = 200  # rounds simulated at once. It is not an option because the random draws depend on it.
+BYTES_PER_ROUND = 68  # of one stream: four numbers of 8 bytes and an arm of 2 bytes, twice while slices are joined
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,20 @@ def world_spec(world: str | World) -> World:
         raise invalid("world", "the name of a world, or a world", repr(world))
     name, options = split_spec(world)
     return named(name, **options)
+
+
+def check_memory(size: int, rounds: int) -> None:
+    """Raise if `size` stream-rounds of an experiment with this many rounds do not fit into the machine's memory."""
+    if not hasattr(os, "sysconf"):  # Windows does not tell
+        return
+    needed, memory = size * BYTES_PER_ROUND, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        gigabytes = 1e9
+        raise invalid(
+            "rounds",
+            f"few enough rounds and seeds for {memory / gigabytes:.0f} GB of memory",
+            f"{rounds:,} rounds, which need {needed / gigabytes:,.0f} GB",
+        )
 
 
 def _as_list(given: Any) -> list[Any]:

@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfseen.agents.catalogue import CATALOG, AgentSpec
-from halfseen.experiments.claims import LINEAR, Claim, is_paper_world
+from halfseen.experiments.claims import LINEAR, Claim
 from halfseen.experiments.plan import Experiment
 from halfseen.experiments.play import takes_fact
 from halfseen.experiments.result import Result
 from halfseen.experiments.theory import BOUND_DELTA
 from halfseen.reports.commands import rerun_command
-from halfseen.reports.figures import arms_figure, regret_figure, render_figure, reward_figure, theory_figure
+from halfseen.reports.figures import (
+    arms_figure,
+    cell_figure,
+    regret_figure,
+    render_figure,
+    reward_figure,
+    theory_figure,
+)
 from halfseen.reports.files import write_atomically, write_figure
 from halfseen.reports.pages import render
-from halfseen.reports.tables import Table, rewards_markdown
+from halfseen.reports.tables import Table, map_cells, rewards_markdown
 from halfseen.worlds.named import RECORDED
 from halfseen.worlds.recorded import SCALE_ON, RecordedWorld
 
@@ -44,31 +51,40 @@ def _by_world(result: Result, field: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def reproduction_report(result: Result, claims: Sequence[Claim], regret_svg: bytes) -> str:
-    """Render the report of the paper's experiment."""
-    rows = [_claim_row(claim) for claim in claims]
-    columns = {"claim": "title", "in the paper's worlds": "verdict", "in other worlds": "verdict_elsewhere"}
+def reproduction_report(
+    result: Result,
+    claims: Sequence[Claim],
+    regret_svg: bytes,
+    maps: Sequence[dict[str, Any]] = (),
+    map_svgs: Sequence[bytes] = (),
+) -> str:
+    """Render the report of the paper's experiment, with the summaries and figures of claim maps."""
     return render(
         "reproduction.html",
         summary=result.summary,
-        claims=rows,
-        overview=Table([{name: claim[key] for name, key in columns.items()} for claim in rows]),
+        claims=[_claim_row(claim) for claim in claims],
+        overview=Table([{"claim": claim.title} | claim.verdicts for claim in claims]),
         linear=LINEAR,
         delta=BOUND_DELTA,
         worlds=world_settings(result.plan),
         agents=agent_settings(result.plan),
-        command=reproduce_command(result.plan),
+        command=reproduce_command(result.plan, maps),
         regret_svg=regret_svg,
+        maps=[
+            {
+                "summary": one,
+                "svg": svg,
+                "panels": [map_cells(one, panel) for panel in one["panels"]],
+                "curves": [render_figure(cell_figure(cell), "svg") for cell in one["cells"]],
+            }
+            for one, svg in zip(maps, map_svgs, strict=True)
+        ],
         theory_svg=render_figure(theory_figure(result.summary), "svg"),
     )
 
 
 def _claim_row(claim: Claim) -> dict[str, Any]:
-    """Return the claim for the page.
-
-    It has one verdict for the paper's worlds and one for other worlds, or None if no such world was part of the run.
-    """
-    is_own = [is_paper_world(finding.world) for finding in claim.findings]
+    """Return the claim for the page."""
     findings = [
         {
             "world": finding.world,
@@ -83,8 +99,6 @@ def _claim_row(claim: Claim) -> dict[str, Any]:
         "paper": claim.paper,
         "test": claim.test,
         "findings": Table(findings),
-        "verdict": claim.verdict if any(is_own) else None,
-        "verdict_elsewhere": None if all(is_own) else claim.verdict_elsewhere,
     }
 
 
@@ -118,14 +132,16 @@ def write_recorded(result: Result, folder: Path) -> None:
     write_atomically(folder / "table.md", rewards_markdown(result.summary, command, caveats).encode())
 
 
-def reproduce_command(plan: Experiment) -> str | None:
+def reproduce_command(plan: Experiment, maps: Sequence[dict[str, Any]] = ()) -> str | None:
     """Return the `halfseen reproduce` command that repeats the paper's experiment."""
-    noise = [f"{world.settings()['process_var']:g}" for world in plan.worlds if is_paper_world(world.name)]
+    papers = [world for world in plan.worlds if world.name.startswith("paper ")]
+    noise = [f"{own['process_var']:g}" for own in (w.settings() for w in papers) if own["observation_var"] == 0.0]
+    map_seeds = str(len(maps[0]["seeds"])) if maps else None
     return rerun_command(
-        ["reproduce"],
+        ["reproduce", *([] if maps else ["--no-map"]), *(["--long"] if len(maps) > 1 else [])],
         rounds=plan.rounds,
         seeds=plan.seeds,
-        options={"--noise": ",".join(noise) or None, "--agents": _labels(plan)},
+        options={"--noise": ",".join(noise) or None, "--agents": _labels(plan), "--map-seeds": map_seeds},
     )
 
 

@@ -19,7 +19,7 @@ from halfseen.experiments.theory import theorem_quantities
 from halfseen.kernels.random import Floats
 from halfseen.reports.files import make_folder, save_figure, write_atomically, write_figure, write_json
 from halfseen.reports.tables import Table, count, regret_table, rewards_table
-from halfseen.statistics.confidence_intervals import standard_error
+from halfseen.statistics.confidence_intervals import Estimate, standard_error
 from halfseen.statistics.growth import growth_exponent, log_grid
 from halfseen.worlds.recorded import RecordedWorld
 from halfseen.worlds.world import World
@@ -104,6 +104,23 @@ class Result:
             raise unknown("agent", agent, self.agents)
         return np.asarray(self.tracks[world, agent].regret.sum(axis=1))
 
+    def growth_exponent(self, world: str, agent: str) -> Estimate:
+        """Estimate the exponent β with which the regret grows late in the run, as R(t) ∝ t^β.
+
+        Parameters
+        ----------
+        world : str
+            Name of the world.
+        agent : str
+            Label of the agent.
+
+        Returns
+        -------
+        Estimate
+            β with its 95 % interval.
+        """
+        return growth_exponent(self.tracks[world, agent].regret)
+
     def microseconds_per_round(self, world: str, agent: str) -> Floats:
         """Return the processor time to decide and learn, per stream and round, in every chunk of 200 rounds.
 
@@ -159,7 +176,7 @@ class Result:
             "regret_median": float(np.median(total)),
             "regret_standard_error": standard_error(total),
             "regret_by_seed": total.tolist(),
-            "growth_exponent": growth_exponent(track.regret).as_dict(),
+            "growth_exponent": self.growth_exponent(world, agent).as_dict(),
             "mean_estimation_error": float(track.error.mean()),
             "microseconds_per_round": micros,
             "rounds_per_second": 1e6 / micros,

@@ -11,7 +11,7 @@ from halfseen.agents.catalogue import AgentSpec
 from halfseen.errors import invalid
 from halfseen.experiments.cache import SliceStore
 from halfseen.experiments.engines import choose_executor
-from halfseen.experiments.plan import Experiment, Slice, experiment
+from halfseen.experiments.plan import Experiment, Slice, check_memory, experiment
 from halfseen.experiments.play import Trajectories, play
 from halfseen.experiments.result import Result
 from halfseen.reports.files import check_folder, staged
@@ -117,6 +117,7 @@ def run_experiment(
         raise invalid("resume", "out, the folder of the interrupted run", "no folder")
     store = None if out is None else SliceStore(Path(out) / SLICES)
     total = sum(plan.slice_of(world).size for world in plan.worlds)
+    check_memory(total, plan.rounds)
     executor = choose_executor(jobs, cluster, most=len(plan.seeds) * len(plan.worlds))
     began = time.perf_counter()
     finished = _FinishedSlices(plan)

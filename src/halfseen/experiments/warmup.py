@@ -160,9 +160,9 @@ def _filter() -> None:
 
 
 def _fit() -> None:
-    from halfseen.models.identification.em import fit
+    from halfseen.models.identification.maximum_likelihood import fit
 
-    fit(_observations(), latent=_LATENT, observation_cov="full", max_iterations=2)
+    fit(_observations(), latent=_LATENT, observation_cov="full", max_iterations=32)
 
 
 def _experiment() -> None:

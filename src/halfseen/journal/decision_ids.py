@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 
+DECISION_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _COUNTER_BITS, _RANDOM_BITS = 12, 62
 _VERSION, _VARIANT = 7, 2
 _LOW = _VARIANT << _RANDOM_BITS

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from halfseen.agents.guardrails import Branch
 from halfseen.errors import HalfseenError
 
 Arm = int | str
@@ -50,6 +51,14 @@ class ArmRetired(Struct, frozen=True):
     arm: Arm
 
 
+class GuardrailsSet(Struct, frozen=True):
+    """The guardrails were changed. They hold for all later decisions, until the next event of this kind."""
+
+    floor: float
+    holdback: float
+    control: tuple[Arm, float] | None
+
+
 class Retired(Struct, frozen=True):
     """The stream was retired."""
 
@@ -69,6 +78,7 @@ class Decided(Struct, frozen=True, omit_defaults=True):
     available: list[Arm] | None = None
     key: str | None = None
     clock: int | None = None  # the time that the clock showed, if it was well before the time of the event
+    branch: Branch | None = None  # what made the decision, None without guardrails
 
 
 class Rewarded(Struct, frozen=True):
@@ -101,12 +111,13 @@ class ModelAccepted(Struct, frozen=True):
     seen: int
 
 
-Content = Created | ArmAdded | ArmRetired | Retired | Decided | Rewarded | Expired | ModelAccepted
+Content = Created | ArmAdded | ArmRetired | GuardrailsSet | Retired | Decided | Rewarded | Expired | ModelAccepted
 
 KINDS: dict[str, type[Content]] = {
     "created": Created,
     "arm_added": ArmAdded,
     "arm_retired": ArmRetired,
+    "guardrails_set": GuardrailsSet,
     "retired": Retired,
     "decided": Decided,
     "rewarded": Rewarded,
@@ -176,17 +187,47 @@ def to_line(stream: str, event: Event, extent: ExportExtent | None = None) -> by
     return _ENCODER.encode(line)
 
 
+class _Line(Struct, frozen=True):
+    """The fields of a line that all kinds of events have."""
+
+    stream: str
+    seq: int
+    time: str
+    kind: str
+    id: str | None = None
+    blob: bytes | None = None  # base64
+    exported: ExportExtent | None = None
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
 def from_line(text: bytes) -> tuple[str, Event, ExportExtent | None]:
     """Decode a line into the name of the stream, the event and, if present, the size of the export."""
     try:
-        line = msgspec.json.decode(text)
-        kind = line["kind"]
-        moment = datetime.fromisoformat(line["time"])
-        blob = base64.b64decode(line["blob"], validate=True) if line.get("blob") is not None else None
-        time = (moment - _EPOCH) // timedelta(microseconds=1)
-        content = msgspec.convert(line, KINDS[kind])
-        extent = msgspec.convert(line.get("exported"), ExportExtent | None)
-        return str(line["stream"]), Event(int(line["seq"]), time, line.get("id"), content, blob), extent
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        line = _LINE.decode(text)
+        if line.kind not in KINDS:
+            raise JournalError(f"kind: expected one of: {', '.join(KINDS)}, got {line.kind[:60]!r}")
+        content = _DECODERS[line.kind].decode(text)
+        return line.stream, Event(line.seq, _microseconds(line.time), line.id, content, line.blob), line.exported
+    except msgspec.ValidationError as error:
+        raise JournalError(explain(error)) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         start = text[:60].decode(errors="replace")
-        raise JournalError(f"line: expected an event from `halfseen export`, got {start!r} ({error})") from None
+        raise JournalError(f"expected an event from `halfseen export`, got {start!r} ({error})") from None
+
+
+def _microseconds(text: str) -> int:
+    try:
+        return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
+    except (ValueError, TypeError, OverflowError):
+        raise JournalError(f"time: expected a time with a time zone in ISO 8601, got {text[:60]!r}") from None
+
+
+def explain(error: msgspec.ValidationError) -> str:
+    """Return an error of msgspec as "field: expected ..., got ..."."""
+    reason, _, path = str(error).replace("`", "'").partition(" - at '$")
+    field = path.rstrip("'").lstrip(".") or "event"
+    if reason.startswith("Object missing required field "):
+        return f"{reason.removeprefix('Object missing required field ').strip(chr(39))}: expected a value, got none"
+    return f"{field}: {reason[:1].lower()}{reason[1:]}"

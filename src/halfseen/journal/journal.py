@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from halfseen.errors import invalid, missing_extra
+from halfseen.journal.address import is_postgres, sqlite_path
 from halfseen.journal.events import Arm, Event, decode, encode
 
 PAGE = 5_000  # events per query
@@ -162,10 +163,11 @@ class Journal(ABC):
     def claim_identification(self, stream_id: int, now: int, until: int) -> bool:
         """Claim the identification of the model of a stream until the time `until`.
 
-        Returns False if the claim of another process has not ended yet.
+        Returns False if the claim of another process has not ended yet. A claim that ends after `until` was made while
+        the clock was ahead, and is void.
         """
-        sql = "UPDATE streams SET identifying = ? WHERE id = ? AND identifying <= ? RETURNING id"
-        return bool(self._rows(sql, (until, stream_id, now)))
+        sql = "UPDATE streams SET identifying = ? WHERE id = ? AND (identifying <= ? OR identifying > ?) RETURNING id"
+        return bool(self._rows(sql, (until, stream_id, now, until)))
 
     # ------------------------------------------------------------------ events
 
@@ -252,20 +254,21 @@ class Journal(ABC):
 
 
 def open_journal(url: str | Path, *, lock_seconds: float = LOCK_SECONDS) -> Journal:
-    """Open the journal at `url`, the path of an SQLite file or postgresql://..., and create or migrate its tables."""
+    """Open the journal at `url`, a name as in address.py, and create or migrate its tables."""
     address = str(url)
-    if address.startswith(("postgresql://", "postgres://")):
+    if is_postgres(address):
         try:
             from halfseen.journal.postgres import PostgresJournal
         except ImportError as error:
             raise missing_extra(error.name or "psycopg", "postgres", "A journal in PostgreSQL") from None
         return PostgresJournal(address, lock_seconds=lock_seconds)
-    if "://" in address:
+    path = sqlite_path(address)
+    if path is None:
         scheme = address.partition("://")[0]  # the other parts may contain a password
         raise invalid("database", "the path of a file or postgresql://user@host/name", f"'{scheme}://…'")
     from halfseen.journal.sqlite import SqliteJournal
 
-    return SqliteJournal(Path(address), lock_seconds=lock_seconds)
+    return SqliteJournal(path, lock_seconds=lock_seconds)
 
 
 def _json(value: object) -> str:

@@ -1,10 +1,17 @@
-"""The journal in an SQLite file. Every commit is synced to the disk, so a power failure loses no commit."""
+"""The journal in an SQLite file. Every commit is synced to the disk, so a power failure loses no commit.
+
+SQLite goes on working on its open files after they have been moved, deleted or replaced. What it writes then is lost at
+the next start. So the device and inode of the files are compared with those at their paths whenever they are used, and
+no connection creates a file that was there before.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import itertools
+import os
 import random
 import sqlite3
 import time
@@ -20,6 +27,8 @@ _TYPES = {"serial": "INTEGER PRIMARY KEY", "integer": "INTEGER", "bytes": "BLOB"
 _MAX_PARAMETERS = 30_000  # SQLite allows 32,766
 _MAX_ROWS = 256  # per INSERT
 _CHECKPOINT_PAGES = 4_000  # size of the write-ahead log, 16 MB, at which a commit copies it into the file
+_SUFFIXES = ("-wal", "-shm")  # of the write-ahead log and its index
+_FileId = tuple[int, int]  # device and inode
 
 
 @functools.cache
@@ -28,16 +37,29 @@ def _insert_statement(rows: int) -> str:
 
 
 class SqliteJournal(Journal):
-    """A journal in the file `path`, which is created if it does not exist."""
+    """A journal in the file `path`, which is created if it does not exist.
 
-    def __init__(self, path: Path, *, lock_seconds: float) -> None:
+    With `files`, the journal is opened only if the database and the files beside it are these.
+    """
+
+    def __init__(self, path: Path, *, lock_seconds: float, files: Sequence[_FileId | None] | None = None) -> None:
         self._path, self._lock_seconds = path, lock_seconds
+        absolute, target = path.absolute(), os.path.realpath(path)  # SQLite keeps the other files beside the target
+        self._names = [str(absolute), *(target + suffix for suffix in _SUFFIXES)]
+        if files is None:
+            self._create(target)
+            files = [_file_id(self._names[0])]
         try:
             self._connection = sqlite3.connect(
-                path, timeout=0.0, isolation_level=None, check_same_thread=False, cached_statements=64
+                f"{absolute.as_uri()}?mode=rw",  # SQLite must not create the file, if it was deleted just now
+                uri=True,
+                timeout=0.0,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=64,
             )
         except sqlite3.Error as error:
-            raise JournalUnavailable(f"Cannot open the database '{path}': {error}") from None
+            raise self._cannot_open(str(error)) from None
         try:
             with self._translated_errors():
                 for pragma in (
@@ -51,18 +73,49 @@ class SqliteJournal(Journal):
         except BaseException:
             self._connection.close()
             raise
+        # SQLite keeps all three files open from now on, and another process deletes none of them as long as it does.
+        self._open_files = [_file_id(name) for name in self._names]
+        if self._open_files[: len(files)] != list(files):
+            self.close()
+            raise self._files_changed()
+
+    def _create(self, path: str) -> None:
+        """Create the file if it does not exist. Only its owner may read it, as SQLite arranges for the other two."""
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            pass  # the file must not be opened here: closing it would release the locks of other connections
+        except OSError as error:
+            raise self._cannot_open(error.strerror or str(error)) from None
+
+    def _cannot_open(self, reason: str) -> JournalUnavailable:
+        return JournalUnavailable(f"Cannot open the database '{self._path}': {reason}")
+
+    def _files_changed(self) -> JournalUnavailable:
+        return JournalUnavailable(
+            f"database: '{self._path}' was moved, deleted or replaced while in use. Put its files back, or restart."
+        )
+
+    def _files_are_open_ones(self) -> bool:
+        return [_file_id(name) for name in self._names] == self._open_files
+
+    def _check_files(self) -> None:
+        if not self._files_are_open_ones():
+            raise self._files_changed()
 
     def _migrate(self) -> None:
-        if self._version() == len(MIGRATIONS):
-            return
-        with self.transaction():
+        with self._translated_errors():
+            if self._version() == len(MIGRATIONS):
+                return
+            self._execute("BEGIN IMMEDIATE")
             for migration in pending_migrations(self._version()):
                 for statement in migration:
-                    self._rows(statement.format(**_TYPES))
-            self._rows(f"PRAGMA user_version = {len(MIGRATIONS)}")
+                    self._execute(statement.format(**_TYPES))
+            self._execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            self._execute("COMMIT")
 
     def _version(self) -> int:
-        return int(self._rows("PRAGMA user_version")[0][0])
+        return int(self._execute("PRAGMA user_version")[0][0])
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -93,6 +146,8 @@ class SqliteJournal(Journal):
             time.sleep(random.uniform(0.0002, 0.002))
 
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        if not self._connection.in_transaction:  # a transaction checks the files when it begins and ends
+            self._check_files()
         with self._translated_errors():
             return self._execute(sql, parameters)
 
@@ -101,6 +156,7 @@ class SqliteJournal(Journal):
 
     def commit(self) -> None:
         self._rows("COMMIT")
+        self._check_files()
 
     def rollback(self) -> None:
         if self._connection.in_transaction:
@@ -137,15 +193,29 @@ class SqliteJournal(Journal):
 
     def ping(self) -> None:
         with self.transaction():  # on a full disk, reading and locking work, but committing does not
-            self._rows(f"PRAGMA user_version = {self._version()}")
+            self._rows(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the file, so that commits of other connections need not do it."""
         self._rows("PRAGMA wal_checkpoint(PASSIVE)")
 
     def new_connection(self) -> SqliteJournal:
-        return SqliteJournal(self._path, lock_seconds=self._lock_seconds)
+        self._check_files()
+        return SqliteJournal(self._path, lock_seconds=self._lock_seconds, files=self._open_files)
 
     def close(self) -> None:
         self.rollback()
-        self._connection.close()
+        if self._files_are_open_ones():
+            self._connection.close()
+        else:
+            # Closing would delete the files "-wal" and "-shm" at the path, which may belong to another database or
+            # contain commits that are nowhere else. So the connection stays open until the process ends.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+
+
+def _file_id(name: str) -> _FileId | None:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -6,13 +6,16 @@ NDJSON. So any program that reads tables can read the file, and the file can be 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
+from msgspec import Struct
 
-from halfseen.errors import SaveFileError, invalid, missing_extra
+from halfseen.errors import HalfseenError, SaveFileError, invalid, missing_extra
 from halfseen.journal import events
 from halfseen.journal.events import (
     STREAM_NAME,
@@ -20,7 +23,9 @@ from halfseen.journal.events import (
     Event,
     ExportExtent,
     JournalError,
+    JournalUnavailable,
     StreamExists,
+    explain,
     from_line,
     to_line,
 )
@@ -29,7 +34,20 @@ from halfseen.reports.files import write_atomically
 
 ENDINGS = (".ndjson", ".jsonl", ".parquet")
 _OTHER_EVENTS = b"halfseen.events"  # key in the metadata of a Parquet file
-_ROWS = 20_000  # rows of a Parquet file that are in memory at a time
+_ROWS = 20_000  # rows of a Parquet file that are in memory at a time during an export
+_IMPORTED_ROWS = 1_000  # rows that are in memory at a time during an import
+_TIMES = ("time", "reward_time", "clock")
+_TEXTS = ("stream", "id", "key", "how", "arm", "available", "branch")
+_NEW_COLUMNS = {"clock", "branch"}  # which files of earlier versions may not have
+_COLUMNS = {
+    "seq", "round", "observation", "propensity", "propensities", "expected", "reward", "reward_seq", "folded",
+    *_TIMES, *_TEXTS,
+}  # fmt: skip
+_SLICE_BYTES = 1 << 20  # of the rows that are converted to Python at a time
+_MAX_TEXT = 1_000  # characters of one cell
+_MAX_LINE = 1 << 26  # bytes of one event in NDJSON
+MAX_IMPORT_BYTES = 1 << 30  # after decompression
+MAX_TIME = 253_402_214_400_000_000  # microseconds until the last day of the year 9999
 
 
 # ---------------------------------------------------------------------- export
@@ -93,7 +111,7 @@ def _write_parquet(journal: Journal, rows: Sequence[StreamRow], file: IO[bytes])
         "stream": text, "seq": pa.int64(), "id": text, "round": pa.int64(), "time": moment, "observation": numbers,
         "available": pa.list_(arm), "arm": arm, "propensity": pa.float64(), "propensities": numbers,
         "expected": numbers, "key": text, "reward": pa.float64(), "reward_time": moment, "reward_seq": pa.int64(),
-        "how": text, "folded": pa.bool_(), "clock": moment,
+        "how": text, "folded": pa.bool_(), "clock": moment, "branch": text,
     }  # fmt: skip
     rewards: dict[int, dict[str, Event]] = {}  # the last reward, by stream and decision
     others: list[bytes] = []
@@ -137,26 +155,47 @@ def _parquet_row(
 # ---------------------------------------------------------------------- import
 
 
-def read_events(path: Path) -> Iterator[tuple[str, Event]]:
-    """Yield the events of a file that `export` wrote, each with the name of its stream.
+class ImportedEvent(NamedTuple):
+    """An event of a file. `place` is where it is in the file, such as "line 3", for error messages."""
+
+    place: str
+    stream: str
+    event: Event
+
+
+class StreamChecks(Protocol):
+    """Checks the events of one imported stream, which the journal itself does not understand."""
+
+    def check(self, event: Event) -> None:
+        """Raise a HalfseenError unless `event` can follow the events that were checked before."""
+
+    def finish(self, journal: Journal, row: StreamRow) -> None:
+        """Save what follows from the events, which are all written."""
+
+
+def read_events(path: Path, max_bytes: int = MAX_IMPORT_BYTES) -> Iterator[ImportedEvent]:
+    """Yield the events of a file that `export` wrote.
 
     The events of a stream are in order. A truncated file is refused when its end is reached, unless the file does not
-    state its size.
+    state its size. A file whose decompressed content is larger than `max_bytes` is refused.
     """
     _check_ending(path)
     if path.suffix == ".parquet":
-        yield from _read_parquet(path)
+        yield from _read_parquet(path, max_bytes)
         return
     extents: dict[str, ExportExtent] = {}
     reached: dict[str, int] = {}
     with path.open("rb") as file:
-        for line in file:
+        for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE + 1), b""), 1):
+            if len(line) > _MAX_LINE:
+                raise JournalError(f"line {number}: expected at most {_MAX_LINE} bytes, got more")
             if line.strip():
-                name, event, extent = from_line(line)
+                with _at(f"line {number}"):
+                    name, event, extent = from_line(line)
                 reached[name] = event.seq
                 if extent is not None:
                     extents[name] = extent
-                yield name, event
+                yield ImportedEvent(f"line {number}", name, event)
     for name, extent in extents.items():
         if reached[name] < extent.events:
             raise JournalError(
@@ -169,75 +208,219 @@ def read_events(path: Path) -> Iterator[tuple[str, Event]]:
             )
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[str, Event]]:
-    pa, parquet = _pyarrow()
-    try:
-        table = parquet.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise SaveFileError(f"Cannot read '{path}': {str(error).splitlines()[0]}") from None
-    metadata = table.schema.metadata or {}
+class _ParquetRow(Struct, frozen=True):
+    """The columns of a row that are not fields of the decision."""
+
+    stream: str
+    seq: int
+    time: int
+    id: str
+    reward: float | None = None
+    reward_time: int | None = None
+    reward_seq: int | None = None
+    how: str | None = None
+    folded: bool | None = None
+
+
+def _read_parquet(path: Path, max_bytes: int) -> Iterator[ImportedEvent]:
+    """Yield the events of a Parquet file, in which rows have the order of the streams and of their decisions."""
+    streams = _events_in_metadata(path)
+    numbered = {stream: _has_numbered_arms(entries) for stream, entries in streams.items()}
+    order = iter(streams)
+    current: str | None = None
+    waiting: list[tuple[int, int, ImportedEvent]] = []  # events of the current stream that are not decisions, by number
+    for number, row in enumerate(_parquet_rows(path, max_bytes), 1):
+        place = f"row {number}"
+        with _at(place):
+            decided, rewarded = _events_of_row(row, numbered)
+        while current != row["stream"]:
+            yield from (entry for _, _, entry in sorted(waiting))
+            current = next(order, None)
+            if current is None:
+                raise JournalError(f"{place}: stream: expected the order of the streams in the metadata")
+            waiting = [(entry.event.seq, index, entry) for index, entry in enumerate(streams[current])]
+            heapq.heapify(waiting)
+        while waiting and waiting[0][0] < decided.seq:
+            yield heapq.heappop(waiting)[2]
+        yield ImportedEvent(place, row["stream"], decided)
+        if rewarded is not None:
+            heapq.heappush(waiting, (rewarded.seq, -number, ImportedEvent(place, row["stream"], rewarded)))
+    yield from (entry for _, _, entry in sorted(waiting))
+    for stream in order:
+        yield from sorted(streams[stream], key=lambda entry: entry.event.seq)
+
+
+def _events_in_metadata(path: Path) -> dict[str, list[ImportedEvent]]:
+    """Return the events that are not decisions or last rewards, by stream."""
+    with _opened_parquet(path) as file:
+        metadata = file.schema_arrow.metadata or {}
     if _OTHER_EVENTS not in metadata:
         raise JournalError(f"file: expected a file written by `halfseen export`, got '{path}', which has other columns")
-    streams: dict[str, list[Event]] = {}
-    numbered: dict[str, bool] = {}
-    for line in metadata[_OTHER_EVENTS].splitlines():
-        stream, event, _ = from_line(line)
-        streams.setdefault(stream, []).append(event)
-        if isinstance(event.content, events.Created):
-            numbered[stream] = isinstance(event.content.spec.get("arms"), int)
-    for column in {"time", "reward_time", "clock"}.intersection(table.column_names):
-        index = table.schema.get_field_index(column)
-        table = table.set_column(index, column, table[column].cast(pa.int64()))
-    for batch in table.to_batches(_ROWS):
-        for row in batch.to_pylist():
-            stream_events = streams.setdefault(row["stream"], [])
-            to_arm = int if numbered.get(row["stream"]) else str
-            row["arm"] = to_arm(row["arm"])
-            row["available"] = row["available"] and [to_arm(arm) for arm in row["available"]]
-            try:
-                decided = msgspec.convert(row, events.Decided)
-            except msgspec.ValidationError as error:
-                raise JournalError(f"Cannot read decision '{row['id']}' of '{path}': {error}") from None
-            stream_events.append(Event(row["seq"], row["time"], row["id"], decided))
-            if row["reward_seq"] is not None:
-                content = events.Rewarded(row["id"], row["round"], row["reward"], row["how"], row["folded"])
-                stream_events.append(Event(row["reward_seq"], row["reward_time"], row["id"], content))
-    for stream, stream_events in streams.items():
-        yield from ((stream, event) for event in sorted(stream_events, key=lambda event: event.seq))
+    streams: dict[str, list[ImportedEvent]] = {}
+    for number, line in enumerate(metadata[_OTHER_EVENTS].splitlines(), 1):
+        place = f"line {number} of the metadata"
+        with _at(place):
+            stream, event, _ = from_line(line)
+        streams.setdefault(stream, []).append(ImportedEvent(place, stream, event))
+    return streams
+
+
+def _has_numbered_arms(entries: Sequence[ImportedEvent]) -> bool:
+    created = entries[0].event.content
+    return isinstance(created, events.Created) and isinstance(created.spec.get("arms"), int)
+
+
+def _events_of_row(row: dict[str, Any], numbered: dict[str, bool]) -> tuple[Event, Event | None]:
+    """Return the decision of a row and its last reward."""
+    if row.get("stream") not in numbered:
+        raise JournalError(f"stream: expected a stream of the metadata, got {str(row.get('stream'))[:100]!r}")
+    if numbered[row["stream"]]:
+        row["arm"] = _arm_number("arm", row["arm"])
+        row["available"] = row["available"] and [_arm_number("available", arm) for arm in row["available"]]
+    try:
+        cells, content = msgspec.convert(row, _ParquetRow), msgspec.convert(row, events.Decided)
+        decided = Event(cells.seq, cells.time, cells.id, content)
+        if cells.reward_seq is None:
+            return decided, None
+        reward = {"decision": cells.id, "round": content.round, "value": cells.reward, "how": cells.how}
+        rewarded = msgspec.convert(reward | {"folded": cells.folded}, events.Rewarded)
+    except msgspec.ValidationError as error:
+        raise JournalError(explain(error)) from None
+    if cells.reward_time is None:
+        raise JournalError("reward_time: expected a time, got none")
+    return decided, Event(cells.reward_seq, cells.reward_time, cells.id, rewarded)
+
+
+def _arm_number(field: str, arm: object) -> int:
+    """Return the number of an arm. In a file that also has streams with named arms, numbers are written as text."""
+    if isinstance(arm, int):
+        return arm
+    if isinstance(arm, str) and arm.isascii() and arm.isdigit() and len(arm) < 10:
+        return int(arm)
+    raise JournalError(f"{field}: expected the number of an arm, got {str(arm)[:60]!r}")
+
+
+@contextmanager
+def _opened_parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file. Errors of pyarrow in the body become errors of the journal."""
+    pa, parquet = _pyarrow()
+    try:
+        schema = parquet.read_metadata(path).schema
+        leaves = [schema.column(index) for index in range(len(schema.names))]
+        # Strings are read as dictionaries, because a long string that is stored once may occur in every row.
+        texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+        with parquet.ParquetFile(path, read_dictionary=texts) as file:
+            yield file
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise SaveFileError(f"Cannot read '{path}': {reason[:200]}") from None
+
+
+def _parquet_rows(path: Path, max_bytes: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file, with times in microseconds."""
+    pa, _ = _pyarrow()
+    left = max_bytes
+    with _opened_parquet(path) as file:
+        types = {name: file.schema_arrow.field(name).type for name in file.schema_arrow.names}
+        if len(types) < len(file.schema_arrow.names):
+            raise JournalError("file: expected columns with different names, got a name more than once")
+        for name in sorted(_COLUMNS - types.keys() - _NEW_COLUMNS):
+            raise JournalError(f"file: expected a column '{name}', got none")
+        _check_parquet_size(file.metadata, max_bytes)
+        for batch in file.iter_batches(_IMPORTED_ROWS, columns=sorted(_COLUMNS & types.keys())):
+            left -= batch.nbytes
+            if left < 0:
+                raise JournalError(f"file: expected at most {max_bytes} bytes after decompression, got more")
+            table = pa.Table.from_batches([batch])
+            for name in types.keys() & set(_TIMES):
+                if not pa.types.is_timestamp(types[name]):
+                    raise JournalError(f"{name}: expected a column of timestamps, got {types[name]}")
+                cast = table[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+                table = table.set_column(table.schema.get_field_index(name), name, cast)
+            for name in types.keys() & set(_TEXTS):
+                _check_texts(name, table[name])
+            step = 1 + len(batch) * _SLICE_BYTES // max(batch.nbytes, 1)  # so that an invalid row is found soon
+            for start in range(0, len(batch), step):
+                yield from table.slice(start, step).to_pylist()
+
+
+def _check_parquet_size(metadata: Any, max_bytes: int) -> None:
+    """Refuse a file that states a content of more than `max_bytes`, before anything is decompressed.
+
+    Runs of equal values take no space in a file, so the values are counted too.
+    """
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    chunks = [group.column(index) for group in groups for index in range(group.num_columns)]
+    size = sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks)
+    if size > max_bytes:
+        raise JournalError(f"file: expected at most {max_bytes} bytes after decompression, got {size}")
+
+
+def _check_texts(name: str, column: Any) -> None:
+    """Refuse long strings before they are copied into every row."""
+    pa, _ = _pyarrow()
+    for chunk in column.chunks:
+        values = chunk.values if pa.types.is_list(chunk.type) else chunk
+        if not pa.types.is_dictionary(values.type):
+            continue
+        for text in values.dictionary:
+            if len(text.as_py() or "") > _MAX_TEXT:
+                raise JournalError(f"{name}: expected texts of at most {_MAX_TEXT} characters, got a longer one")
+
+
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Begin the messages of errors in the body with the place of the event in the file."""
+    try:
+        yield
+    except (JournalUnavailable, StreamExists):
+        raise
+    except HalfseenError as error:
+        raise JournalError(f"{place}: {error}") from None
 
 
 def import_streams(
-    journal: Journal, source: Iterable[tuple[str, Event]], verify: Callable[[Journal, StreamRow], None]
+    journal: Journal, source: Iterable[ImportedEvent], open_stream: Callable[[str, events.Created], StreamChecks]
 ) -> dict[str, int]:
     """Add the streams of an export to the journal and return the number of events of each.
 
-    `verify` is called for each stream before the commit and raises an error if the stream is invalid. Either all
-    streams are added or, if one is invalid or exists already, none.
+    `open_stream` is called with the name and the first event of each stream, and returns an object that checks the
+    events. Either all streams are added or, if an event is invalid or a stream exists already, none. The events of a
+    stream must not be mixed with those of other streams.
     """
-    imports: dict[str, _StreamImport] = {}
+    versions: dict[str, int] = {}
+    current: _StreamImport | None = None
     with journal.transaction():
-        for name, event in source:
-            if name not in imports:
-                imports[name] = _StreamImport(journal, name, event)
-            imports[name].add(event)
-        for one in imports.values():
-            one.write()
-            verify(journal, one.row)
-    return {name: one.row.version for name, one in imports.items()}
+        for place, name, event in source:
+            with _at(place):
+                if current is None or name != current.row.name:
+                    if current is not None:
+                        versions[current.row.name] = current.finish()
+                    if name in versions:
+                        raise JournalError(f"stream: expected the events of stream '{name}' one after the other")
+                    current = _StreamImport(journal, name, event, open_stream)
+                current.add(event)
+        if current is not None:
+            versions[current.row.name] = current.finish()
+    return versions
 
 
 class _StreamImport:
     """A stream that is being imported, with the events that are not written yet."""
 
-    def __init__(self, journal: Journal, name: str, first: Event) -> None:
+    def __init__(
+        self, journal: Journal, name: str, first: Event, open_stream: Callable[[str, events.Created], StreamChecks]
+    ) -> None:
         self._journal = journal
         self._events: list[Event] = []
         if not STREAM_NAME.fullmatch(name):
             raise JournalError(f"stream: expected the name of a stream, got {name[:100]!r}")
         if not isinstance(first.content, events.Created):
-            raise JournalError(f"stream '{name}': expected 'created' as the first event, got '{first.kind}'")
+            raise JournalError(f"kind: expected 'created' as the first event of stream '{name}', got '{first.kind}'")
+        _check_time(first.time)
+        self._checks = open_stream(name, first.content)
         spec = first.content.spec
-        arms = spec.get("arms", 0)
+        arms = spec["arms"]
         names: list[Arm] = list(range(arms)) if isinstance(arms, int) else list(arms)
         text = msgspec.json.encode(spec | {"name": name}).decode()
         self.row = StreamRow(0, name, text, [(arm, True) for arm in names], 0, 0, 0, first.time, first.time)
@@ -249,11 +432,14 @@ class _StreamImport:
 
     def add(self, event: Event) -> None:
         row, content = self.row, event.content
-        if event.seq != row.version + 1 or event.time < row.updated:
+        if event.seq != row.version + 1:
             raise JournalError(
-                f"stream '{row.name}': expected events in the order of their numbers and times, got event "
-                f"{event.seq} after event {row.version}"
+                f"seq: expected {row.version + 1}, the next number of stream '{row.name}', got {event.seq}"
             )
+        _check_time(event.time)
+        if event.time < row.updated:
+            raise JournalError("time: expected a time that is not before that of the previous event")
+        self._checks.check(event)
         row.version, row.updated = event.seq, event.time
         if isinstance(content, events.Decided):
             row.decisions += 1
@@ -267,11 +453,22 @@ class _StreamImport:
             row.retired = True
         self._events.append(event)
         if len(self._events) >= PAGE:
-            self.write()
+            self._write()
 
-    def write(self) -> None:
+    def _write(self) -> None:
         self._journal.append([self.row], [(self.row.id, event) for event in self._events])
         self._events = []
+
+    def finish(self) -> int:
+        """Write the remaining events and return the number of all events."""
+        self._write()
+        self._checks.finish(self._journal, self.row)
+        return self.row.version
+
+
+def _check_time(time: int) -> None:
+    if not 0 <= time <= MAX_TIME:
+        raise JournalError("time: expected a time between the years 1970 and 9999, got another one")
 
 
 def _check_ending(path: Path) -> None:

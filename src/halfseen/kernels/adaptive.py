@@ -15,9 +15,15 @@ import math
 import numpy as np
 
 from halfseen.kernels.compiling import kernel
-from halfseen.kernels.kalman import covariance_step
+from halfseen.kernels.kalman import covariance_step, within_limit
+from halfseen.kernels.linalg import copy_into, raise_pivots
+from halfseen.kernels.regression import MAX_REDUCTION, SAFE_REDUCTION
 
 OUTLIER = 20.0  # the largest contribution of one round to the mean surprise, whose expected value is 1
+# The largest absolute value of a context, which is scaled. With rewards within ±1e100 all variances are then finite.
+MAX_CONTEXT = 1e50
+MAX_GAIN = 1e150  # of a reward for the context; the square of a larger one overflows
+MAX_SQUARED = 1e100  # a variance above which its square, with moments of contexts, may overflow
 LEAST_NOISE = 0.1  # the least share of the noise of an arm that is not explained by the uncertainty of the context
 
 
@@ -26,25 +32,32 @@ def _features(b, d, x, shift, features):  # type: ignore[no-untyped-def]
     """Write c = (1, x + shift) of stream b to features, with 0 after the first d + 1 entries."""
     features[0] = 1.0
     for i in range(features.shape[0] - 1):
-        features[i + 1] = x[b, i] + shift[b, i] if i < d else 0.0
+        features[i + 1] = min(max(x[b, i] + shift[b, i], -MAX_CONTEXT), MAX_CONTEXT) if i < d else 0.0
 
 
 @kernel()
 def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
-    """Update x and P of stream b with dimension d by y (k,), and return the mean squared standardised innovation."""
+    """Update x and P of stream b with dimension d by y (k,), and return the mean squared standardised innovation.
+
+    If a variance exceeds MAX_CONTEXT², because unstable dynamics have not been observed for long, P does not change and
+    x is predicted.
+    """
     k = y.shape[0]
     seen, error, white = np.empty(k, np.bool_), np.empty(k), np.empty(k)
     transition = D[b, : d * d].reshape((d, d))
     state = x[b, :d]
     cov = P[b, : d * d].reshape((d, d))
-    pred, gain, whitened = np.empty((d, d)), np.empty((d, k)), np.empty((k, k))
+    pred, filtered, gain, whitened = np.empty((d, d)), np.empty((d, d)), np.empty((d, k)), np.empty((k, k))
     for i in range(k):
         seen[i] = not math.isnan(y[i])
     noise = R[b, : k * k].reshape((k, k))
     covariance_step(
-        transition, Q[b, : d * d].reshape((d, d)), noise, cov, seen, pred, cov, gain, whitened,
+        transition, Q[b, : d * d].reshape((d, d)), noise, cov, seen, pred, filtered, gain, whitened,
         np.empty((d, d)), np.empty((2, d, k)), np.empty((3, k, k)),
     )  # fmt: skip
+    limited = within_limit(filtered, MAX_CONTEXT * MAX_CONTEXT)
+    if limited:
+        copy_into(cov, filtered)
     moved = np.empty(d)
     for i in range(d):
         total = 0.0
@@ -53,7 +66,7 @@ def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
         moved[i] = total
     count = 0
     for i in range(k):
-        error[i] = y[i] - moved[i] if seen[i] else 0.0
+        error[i] = y[i] - moved[i] if seen[i] and limited else 0.0
         count += seen[i]
     squared = 0.0
     for i in range(k):
@@ -63,10 +76,10 @@ def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
         squared += white[i] * white[i]
     for i in range(d):
         total = moved[i]
-        for j in range(k):
+        for j in range(k if limited else 0):
             total += gain[i, j] * error[j]
-        state[i] = total
-    return squared / count if count > 0 else 1.0
+        state[i] = min(max(total, -MAX_CONTEXT), MAX_CONTEXT)
+    return squared / count if count > 0 and limited else 1.0
 
 
 @kernel()
@@ -88,6 +101,8 @@ def filter_round(  # type: ignore[no-untyped-def]
         for i in range(k):
             ys[b, count[b], i] = observations[s, i]
             y[i] = (observations[s, i] - centre[b, i]) / scale[b, i]
+            if abs(y[i]) > MAX_CONTEXT:
+                y[i] = math.copysign(MAX_CONTEXT, y[i])
         reward[b, count[b]] = np.nan
         innovation = kalman_step(b, sizes[b], D, Q, R, x, P, y)
         surprise[b] += (min(innovation, OUTLIER) - surprise[b]) / memory
@@ -136,6 +151,10 @@ def reuse_packed(rows, sizes, cov, moment, features, reuse):  # type: ignore[no-
                     total += cov[b, at + j] * features[s, j]
                 image[i] = total
                 here += total * features[s, i]
+            if here > MAX_SQUARED:
+                for i in range(p):
+                    image[i] /= here
+                here = 1.0
             for i in range(p):
                 total = 0.0
                 for j in range(p):
@@ -183,7 +202,8 @@ def noise_of_played(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):
 def update_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  # type: ignore[no-untyped-def]
     """Update the posteriors of the arms played (n,) with rewards (n,) of noise variances (n,), row by row.
 
-    A reward whose features are NaN is ignored, because its round is no longer in the history.
+    A reward whose features are NaN is ignored, because its round is no longer in the history. So is a reward on
+    features so large that no digit of cᵀCc is right (see `learn_rewards`): only the next fit learns from it.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
@@ -193,14 +213,17 @@ def update_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  
         m = mean[b, a * p : (a + 1) * p]
         C = cov[b, a * p * p : (a + 1) * p * p].reshape((p, p))
         gain = np.empty(p)
-        quadratic, error = 0.0, rewards[s]
+        quadratic, reach, error = 0.0, 0.0, rewards[s]
         for i in range(p):
             total = 0.0
             for j in range(p):
                 total += C[i, j] * features[s, j]
             gain[i] = total
             quadratic += total * features[s, i]
+            reach += C[i, i] * features[s, i] * features[s, i]
             error -= m[i] * features[s, i]
+        if not reach <= MAX_REDUCTION * (variances[s] + max(quadratic, 0.0)):
+            continue
         root = 1.0 / math.sqrt(variances[s] + max(quadratic, 0.0))
         for i in range(p):
             gain[i] *= root
@@ -208,6 +231,11 @@ def update_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  
             m[i] += gain[i] * error * root
             for j in range(p):
                 C[i, j] -= gain[i] * gain[j]
+        if not (quadratic >= 0.0 and reach <= SAFE_REDUCTION * variances[s]):
+            scale = np.empty(p)
+            for i in range(p):
+                scale[i] = C[i, i] + gain[i] * gain[i]
+            raise_pivots(C, scale)
 
 
 @kernel()
@@ -259,15 +287,23 @@ def update_context(  # type: ignore[no-untyped-def]
         if not quadratic < v:  # then the arm cannot have learnt from this reward yet
             continue
         gain = np.empty(d)
-        spread = 0.0
+        spread, largest = 0.0, 0.0
         for i in range(d):
             total = 0.0
             for j in range(d):
                 total += P[b, i * d + j] * slopes[b, a * d + j]
             gain[i] = total
+            largest += abs(total)
             spread += total * slopes[b, a * d + i]
+        if not largest <= MAX_GAIN:
+            continue
         share = min((v - quadratic) / (v * v), 1.0 / max(spread, 1e-300))
         for i in range(d):
-            x[b, i] += gain[i] * error / v
+            x[b, i] = min(max(x[b, i] + gain[i] * error / v, -MAX_CONTEXT), MAX_CONTEXT)
             for j in range(d):
                 P[b, i * d + j] -= gain[i] * gain[j] * share
+        if not spread * share <= 1.0 - 1.0 / SAFE_REDUCTION:
+            scale = np.empty(d)
+            for i in range(d):
+                scale[i] = P[b, i * d + i] + gain[i] * gain[i] * share
+            raise_pivots(P[b, : d * d].reshape((d, d)), scale)

@@ -22,6 +22,7 @@ _REACH = 8.5  # standard deviations beyond which the tail of a normal distributi
 _PANEL = 2.5  # width of a quadrature panel in units of the smallest standard deviation in it
 _MANY, _MANY_HALVES = 50, 10  # with more normal or half-normal arms, the integrand is steep and panels are half as wide
 _NEGLIGIBLE_STD = 1e-13  # a standard deviation below this share of the largest counts as 0
+_TINY, _LARGE = 1e-250, 2.0**600  # if all standard deviations are tiny, scores are multiplied by a large number
 _NEGLIGIBLE_PROBABILITY = 1e-30  # a panel is skipped if all scores are below its end with less than this probability
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
@@ -139,27 +140,30 @@ def _integrate(means, stds, distribution, random, low, high, share, probabilitie
 
 
 @kernel(AS_WRITTEN)
-def _win_probabilities(scores, stds, distribution, available, probabilities):  # type: ignore[no-untyped-def]
+def _win_probabilities(scores, spreads, distribution, available, probabilities):  # type: ignore[no-untyped-def]
     """Add the probability that arm a has the highest of the independent scores m_a + s_a ζ_a to `probabilities` (K,).
 
     Arms whose s is 0 or negligible compared with the largest are point masses. The best of them is a floor below which
     no other arm wins. If no other score exceeds the floor, one of the point masses wins. The loop therefore repeats for
     them with their own scale and the probability of this case. Half-normal scores are never below their means, so the
-    largest mean is a floor as well. Scores are relative to the best, so that their differences are accurate.
+    largest mean is a floor as well. Scores are relative to the best, so that their differences are accurate. Tiny
+    standard deviations are scaled by a power of 2, because the density of a subnormal one would not be finite.
     """
     arms = scores.shape[0]
     begin = 0.0 if distribution == HALF_NORMAL else -_REACH
-    means, random, remaining = np.empty(arms), np.empty(arms, dtype=np.bool_), available.copy()
+    means, stds, random = np.empty(arms), np.empty(arms), np.empty(arms, dtype=np.bool_)
+    remaining = available.copy()
     share = 1.0  # the probability that one of the remaining arms wins
     while share > 0.0:
         best, widest = -np.inf, 0.0
         for a in range(arms):
             if remaining[a]:
-                best, widest = max(best, scores[a]), max(widest, stds[a])
+                best, widest = max(best, scores[a]), max(widest, spreads[a])
+        scale = _LARGE if 0.0 < widest < _TINY else 1.0
         floor, low, high = -np.inf, -np.inf, -np.inf
         for a in range(arms):
-            means[a] = scores[a] - best
-            random[a] = remaining[a] and stds[a] > _NEGLIGIBLE_STD * widest
+            means[a], stds[a] = (scores[a] - best) * scale, spreads[a] * scale
+            random[a] = remaining[a] and stds[a] > _NEGLIGIBLE_STD * (widest * scale)
             remaining[a] = remaining[a] and not random[a]
             if remaining[a]:
                 floor = max(floor, means[a])

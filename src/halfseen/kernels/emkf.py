@@ -10,6 +10,7 @@ import numpy as np
 
 from halfseen.kernels.arrays import Index, Matrix, Stack, Vector
 from halfseen.kernels.compiling import FUSED, kernel
+from halfseen.kernels.linalg import raise_pivots
 
 
 @kernel(FUSED)
@@ -100,7 +101,8 @@ def maximise(X: Stack, Psi: Stack, opening: Matrix, closing: Matrix, pairs: int)
     """Return D̂ and Q̂ (B, d, d) of B windows from their X and Ψ (B, d, d) and their first and last x̂ (B, d).
 
     D̂ = Ψ(X + λI)⁻¹ with λ = 1e-6 tr(X)/d, and Q̂ = (Y − D̂Ψᵀ − ΨD̂ᵀ + D̂XD̂ᵀ)/n + 1e-9 I with n = `pairs`. Y = Σ x̂_t
-    x̂_tᵀ equals X without the first mean of the window and with the last. X must not be 0.
+    x̂_tᵀ equals X without the first mean of the window and with the last. X must not be 0. Q̂ is a small difference of
+    large matrices, so it is kept positive definite up to their rounding errors.
     """
     d = X.shape[-1]
     identity = np.eye(d)
@@ -110,4 +112,6 @@ def maximise(X: Stack, Psi: Stack, opening: Matrix, closing: Matrix, pairs: int)
     DPsi = D @ Psi.swapaxes(-1, -2)
     Q = (Y - DPsi - DPsi.swapaxes(-1, -2) + D @ X @ D.swapaxes(-1, -2)) / pairs
     Q = 0.5 * (Q + Q.swapaxes(-1, -2)) + 1e-9 * identity
+    for process_cov, second_moment in zip(Q, Y, strict=True):
+        raise_pivots(process_cov, np.diag(second_moment) / pairs)
     return np.ascontiguousarray(D), Q

@@ -9,11 +9,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfseen.kernels.arrays import Flags, Index, Matrix, Stack, Vector
+from halfseen.kernels.arrays import Flags, Float, Index, Matrix, Stack, Vector
 from halfseen.kernels.compiling import kernel
-from halfseen.kernels.linalg import FREEZE, copy_into, dot, dot_transposed, nearly_equal, symmetrise, whitener
+from halfseen.kernels.linalg import (
+    FREEZE,
+    copy_into,
+    dot,
+    dot_transposed,
+    nearly_equal,
+    raise_pivots,
+    symmetrise,
+    whitener,
+)
+from halfseen.validation import LIMIT
 
 NOISE_FLOOR = 1e-9  # a Σ_ii of 0 is replaced by this share of S_ii
+MAX_VARIANCE = LIMIT * LIMIT  # of a context; beyond it, unstable dynamics would overflow
 ROUNDING = 1e-13  # a positive Σ_ii is used unchanged if it is at least this share of S_ii
 
 
@@ -48,7 +59,8 @@ def covariance_step(
     """Compute the covariances and the gain of one Kalman step, with the observed entries only.
 
     P⁻ = DPDᵀ + Q, S = AP⁻Aᵀ + Σ, G = P⁻AᵀS⁻¹ and P = (I−GA)P⁻(I−GA)ᵀ + GΣGᵀ. A Σ_ii of 0 is replaced by 1e-9 S_ii, a
-    share that does not depend on the units of y. A positive Σ_ii is raised to 1e-13 S_ii if it is smaller.
+    share that does not depend on the units of y. A positive Σ_ii is raised to 1e-13 S_ii if it is smaller. The rounding
+    error of P is relative to P⁻, so P is kept positive definite up to it.
     """
     d = D.shape[0]
     k = R.shape[0]
@@ -88,6 +100,7 @@ def covariance_step(
         for j in range(d):
             P_filt[i, j] = work_dd[i, j] - P_filt[i, j]
     symmetrise(P_filt)
+    raise_pivots(P_filt, np.diag(P_pred))
 
 
 @kernel()
@@ -96,6 +109,15 @@ def _all_seen(seen: Flags) -> bool:
     for value in seen:
         count += value
     return bool(count == seen.shape[0])
+
+
+@kernel()
+def within_limit(P: Matrix, limit: Float) -> bool:
+    """Return whether all variances of P (d, d) are at most `limit`, and none of them is NaN."""
+    count = 0
+    for i in range(P.shape[0]):
+        count += P[i, i] <= limit
+    return bool(count == P.shape[0])
 
 
 @kernel()
@@ -113,7 +135,7 @@ def advance_gain(
 
     A group is frozen once P has converged (see `nearly_equal`) in a round without missing entries. Frozen groups are
     skipped until an entry is missing. The caller sets `frozen` to False when it replaces the model or covariance of a
-    group.
+    group. A variance never exceeds MAX_VARIANCE, however long a context with unstable dynamics is not observed.
     """
     d = D.shape[1]
     k = R.shape[1]
@@ -138,12 +160,16 @@ def advance_gain(
         model = m if D.shape[0] > 1 else 0
         covariance_step(D[model], Q[model], R[model], P[m], seen[s], P_pred, P_new, G[m], W, work_dd, work_dk, work_kk)
         frozen[m] = complete and nearly_equal(P_new, P[m], P_pred, FREEZE)
-        copy_into(P[m], P_new)
+        if within_limit(P_new, MAX_VARIANCE):
+            copy_into(P[m], P_new)
 
 
 @kernel()
 def _mean_step(x: Vector, D: Matrix, G: Matrix, y: Vector, pred: Vector, error: Vector) -> None:
-    """Compute x ← Dx + G(y − ADx) without the missing entries of y. `pred` (d,) and `error` (k,) are scratch."""
+    """Compute x ← Dx + G(y − ADx), within ±LIMIT, without the missing entries of y.
+
+    `pred` (d,) and `error` (k,) are scratch.
+    """
     d, k = x.shape[0], y.shape[0]
     for i in range(d):
         total, row = 0.0, D[i]
@@ -156,7 +182,7 @@ def _mean_step(x: Vector, D: Matrix, G: Matrix, y: Vector, pred: Vector, error: 
         total, row = 0.0, G[i]
         for j in range(k):
             total += row[j] * error[j]
-        x[i] = pred[i] + total
+        x[i] = min(max(pred[i] + total, -LIMIT), LIMIT)
 
 
 @kernel()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from halfseen.kernels.arrays import Flags, Float, Matrix, Stack, Vector
-from halfseen.kernels.compiling import kernel
+from halfseen.kernels.compiling import AS_WRITTEN, kernel
 
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error
 FREEZE = 1e-12  # a covariance whose relative change is below this has converged
-CANCELLATION = 1e-14  # rounding error of a filtered covariance relative to the predicted one it is computed from
+CANCELLATION = 1e-14  # rounding error of a covariance relative to a larger one from which another is subtracted
 
 
 @kernel()
@@ -101,6 +101,31 @@ def symmetrise(P: Matrix) -> None:
             mean = 0.5 * (P[i, j] + P[j, i])
             P[i, j] = mean
             P[j, i] = mean
+
+
+@kernel(AS_WRITTEN)
+def raise_pivots(C: Matrix, scale: Vector) -> None:
+    """Raise diagonal entries of C (n, n), so that rounding errors leave it positive definite.
+
+    The errors of row i are relative to `scale` (n,), the diagonal of the matrix from which C was computed. A pivot of
+    the Cholesky factorisation below this rounding error is raised to it. If no pivot is, C does not change.
+    """
+    n = C.shape[0]
+    U = np.zeros((n, n))
+    for i in range(n):
+        pivot = C[i, i]
+        for r in range(i):
+            pivot -= U[r, i] * U[r, i]
+        least = CANCELLATION * abs(scale[i])
+        if pivot < least:
+            C[i, i] += least - pivot
+            pivot = least
+        if pivot > 0.0:
+            for j in range(i + 1, n):
+                total = C[i, j]
+                for r in range(i):
+                    total -= U[r, i] * U[r, j]
+                U[i, j] = total / np.sqrt(pivot)
 
 
 @kernel()

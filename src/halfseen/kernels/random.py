@@ -39,6 +39,7 @@ class Purpose(IntEnum):
     CLUSTERS = 10  # the start of k-means
     HIDDEN_STATE = 11  # the states of a Markov chain
     QUANTISATION = 12  # the states of a quantised linear-Gaussian world
+    GUARDRAILS = 13  # whether the chooser decides, and the arm if it does not
 
 
 def stream_keys(seeds: ArrayLike, streams: ArrayLike = 0) -> Keys:

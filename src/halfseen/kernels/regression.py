@@ -13,8 +13,10 @@ import math
 import numpy as np
 
 from halfseen.kernels.compiling import FUSED, kernel
+from halfseen.kernels.linalg import raise_pivots
 
 MAX_REDUCTION = 1e12  # the largest factor by which one reward may reduce the variance along c
+SAFE_REDUCTION = 1e3  # a factor below which rounding errors leave C positive definite
 
 
 @kernel()
@@ -130,6 +132,33 @@ def _covariance_times_feature(C, feature, gain):  # type: ignore[no-untyped-def]
         row += p - j - 1
 
 
+@kernel(FUSED)
+def _variance_without_correlation(C, feature):  # type: ignore[no-untyped-def]
+    """Return Σ_j C_jj c_j², to which the rounding error of cᵀCc is relative, for a packed C."""
+    p, at, total = feature.shape[0], 0, 0.0
+    for j in range(p):
+        total += C[at] * feature[j] * feature[j]
+        at += p - j
+    return total
+
+
+@kernel(FUSED)
+def _keep_definite(C, change):  # type: ignore[no-untyped-def]
+    """Call `raise_pivots` for a packed C, from which the outer product of `change` (p,) was subtracted."""
+    p = change.shape[0]
+    full, scale, at = np.zeros((p, p)), np.empty(p), 0
+    for j in range(p):
+        scale[j] = C[at] + change[j] * change[j]
+        for q in range(j, p):
+            full[j, q] = C[at + q - j]
+        at += p - j
+    raise_pivots(full, scale)
+    at = 0
+    for j in range(p):
+        C[at] = full[j, j]
+        at += p - j
+
+
 @kernel()
 def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-untyped-def]
     """Update arm a of stream b with one reward on features[i], as in `learn_rewards`. `gain` (p,) is scratch.
@@ -143,7 +172,8 @@ def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-un
     for q in range(gain.shape[0]):
         predicted += m[q] * feature[q]
         quadratic += gain[q] * feature[q]
-    if not quadratic <= MAX_REDUCTION:
+    reach = _variance_without_correlation(C, feature)
+    if not (quadratic <= MAX_REDUCTION and reach <= MAX_REDUCTION * (1.0 + max(quadratic, 0.0))):
         return -1.0
     denominator = 1.0 + max(quadratic, 0.0)
     step = (reward - predicted) / denominator
@@ -157,6 +187,8 @@ def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-un
         for q in range(row.shape[0]):
             row[q] -= first * rest[q]
         at += p - j
+    if not (quadratic >= 0.0 and reach <= SAFE_REDUCTION):
+        _keep_definite(C, gain)
     return math.log(denominator)
 
 
@@ -179,7 +211,8 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
     C −= Cc(Cc)ᵀ/(1 + q), m += Cc(r − cᵀm)/(1 + q) and log|B_a| += log(1 + q).
 
     A reward that would reduce the variance along c by a factor of more than MAX_REDUCTION is refused, because the
-    result would have hardly a correct digit. Returns the first row refused, or −1.
+    result would have hardly a correct digit. So is one whose q has hardly a correct digit, because c is large and C is
+    nearly singular. Returns the first row refused, or −1.
     """
     gain = np.empty(mean.shape[2])
     refused = -1

@@ -163,7 +163,8 @@ class Calibrated(Learner):
             self.noise_var[b], self.pooled_noise_var[b], self.fitted[b] = 1.0, 1.0, False
 
     def integer_bounds(self, state: State) -> IntegerBounds:
-        return {"latent_dims": (self._observed, self._width - 1)}
+        rounds, dimensions = np.asarray(state["rounds"]), (self._observed, self._width - 1)
+        return {"latent_dims": dimensions, "reward_counts": (0, rounds[:, None]), "rewards_at_fit": (0, rounds)}
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         shape = (len(rows), self.arms)

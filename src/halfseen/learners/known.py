@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,7 +11,7 @@ from halfseen.components import Learner, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.kernels.regression import score_known
-from halfseen.validation import stack_for_streams
+from halfseen.validation import Arrays, stack_for_streams
 
 
 class Known(Learner):
@@ -28,7 +28,9 @@ class Known(Learner):
     per_stream = ("arm_params",)
     option: ClassVar[str] = "arm_params"  # the name of the option in error messages
 
-    def __init__(self, streams: StreamBatch, dimension: int, *, arm_params: ArrayLike) -> None:
+    def __init__(
+        self, streams: StreamBatch, dimension: int, *, arm_params: Annotated[ArrayLike, Arrays(100_000)]
+    ) -> None:
         self.arms = streams.arms
         self.arm_params = stack_for_streams(self.option, arm_params, streams.count, (streams.arms, dimension))
 
@@ -75,5 +77,7 @@ class KnownByState(Known):
 
     option = "state_rewards"
 
-    def __init__(self, streams: StreamBatch, dimension: int, *, state_rewards: ArrayLike) -> None:
+    def __init__(
+        self, streams: StreamBatch, dimension: int, *, state_rewards: Annotated[ArrayLike, Arrays(100_000)]
+    ) -> None:
         super().__init__(streams, dimension, arm_params=state_rewards)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Learner, StreamBatch, resized
+from halfseen.components import IntegerBounds, Learner, State, StreamBatch, resized
 from halfseen.errors import invalid
 from halfseen.kernels.measurement_error import estimate_arms, score_observed, update_corrected
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import at_least, covariances, positive, probability
+from halfseen.validation import Arrays, Integers, Numbers, at_least, covariances, positive, probability
 
 
 class MeasurementError(Learner):
@@ -51,10 +53,10 @@ class MeasurementError(Learner):
         streams: StreamBatch,
         dimension: int,
         *,
-        observation_cov: ArrayLike = 0.0,
-        regularisation: float = 1.0,
-        burn_in: int = 100,
-        safety: float = 0.1,
+        observation_cov: Annotated[ArrayLike, Arrays(1_000)] = 0.0,
+        regularisation: Annotated[float, Numbers(1e-100, 1e100)] = 1.0,
+        burn_in: Annotated[int, Integers(1, 1_000_000_000)] = 100,
+        safety: Annotated[float, Numbers(1e-100, 1.0)] = 0.1,
     ) -> None:
         self.prior_precision = positive("regularisation", regularisation)
         self._burn_in = at_least("burn_in", burn_in, 1)
@@ -69,6 +71,9 @@ class MeasurementError(Learner):
         square = (count, arms, self._size, self._size)
         V = np.array(np.broadcast_to(self.prior_precision * np.eye(self._size), square), order="C")
         return V, np.zeros(square), np.zeros(square[:-1])
+
+    def integer_bounds(self, state: State) -> IntegerBounds:
+        return {"reward_count": (0, state["rounds"])}
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         means = np.empty((len(rows), self.arms))

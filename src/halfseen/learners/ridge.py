@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -10,7 +12,7 @@ from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.random import Floats, Ints, Keys, Purpose
 from halfseen.kernels.regression import MAX_REDUCTION, learn_rewards, replace_rewards, score_arms
 from halfseen.kernels.rounds import play_rounds, score_and_pick
-from halfseen.validation import positive
+from halfseen.validation import Numbers, positive
 
 _CHOICE = int(Purpose.CHOICE)
 _empty = np.empty
@@ -32,7 +34,9 @@ class Ridge(Learner):
 
     state_names = ("mean", "cov_packed", "log_det")
 
-    def __init__(self, streams: StreamBatch, dimension: int, *, regularisation: float = 1.0) -> None:
+    def __init__(
+        self, streams: StreamBatch, dimension: int, *, regularisation: Annotated[float, Numbers(1e-100, 1e100)] = 1.0
+    ) -> None:
         self.prior_precision = positive("regularisation", regularisation)
         self.arms = streams.arms
         self._triangle = np.triu_indices(dimension)

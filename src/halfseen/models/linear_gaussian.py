@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from halfseen.errors import invalid
 from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.filter import filter_series
+from halfseen.kernels.kalman import MAX_VARIANCE
 from halfseen.kernels.smoother import smooth_series
 from halfseen.models.results import Array, FilterResult, SmootherResult
 from halfseen.models.tracker import Tracker
@@ -26,6 +27,10 @@ def _finite(argument: str, value: ArrayLike) -> Array:
     if not np.isfinite(array).all():
         bad = np.argwhere(~np.isfinite(array))
         raise invalid(argument, "finite numbers", f"{array[tuple(bad[0])]} at {bad[0].tolist()}")
+    if (np.abs(array) > MAX_VARIANCE).any():
+        bad = np.argwhere(np.abs(array) > MAX_VARIANCE)
+        got = f"{array[tuple(bad[0])]:g} at {bad[0].tolist()}"
+        raise invalid(argument, f"numbers within ±{MAX_VARIANCE:g}", got)
     return array
 
 
@@ -41,8 +46,11 @@ def _covariance(argument: str, value: ArrayLike, size: int) -> Array:
     largest = np.abs(array).max()
     if np.abs(array - array.T).max() > RELATIVE_TOLERANCE * largest:
         raise invalid(argument, "a symmetric matrix", "a matrix that is not symmetric")
-    array = 0.5 * (array + array.T)
-    lowest = np.linalg.eigvalsh(array)[0]
+    array = 0.5 * array + 0.5 * array.T
+    try:
+        lowest = np.linalg.eigvalsh(array)[0]
+    except np.linalg.LinAlgError:
+        raise invalid(argument, "smaller numbers", f"{largest:.3g}") from None
     if lowest < -RELATIVE_TOLERANCE * largest:
         raise invalid(argument, "a positive semi-definite matrix", f"an eigenvalue of {lowest:.3g}")
     return array

@@ -13,7 +13,7 @@ import numpy as np
 
 from halfseen.errors import missing_extra
 from halfseen.kernels.random import Floats, Ints
-from halfseen.reports.tables import Summary, differs, percent, ranked_agents
+from halfseen.reports.tables import Summary, differs, is_ratio, map_cell_text, percent, ranked_agents
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "path",
 }
 _POINTS = 300  # points per curve, few enough for a small SVG
-_MOST_PER_ROW = 4  # panels side by side
+_MOST_PER_ROW = 5  # panels side by side
 _COLUMN, _PAGE = 3.5, 7.2  # width in inches of one column and of the text on a two-column page
 _DOTS_PER_INCH = 200
 
@@ -231,9 +231,10 @@ def _panels_by_world(
     scale: str,
     note: str,
 ) -> Figure:
-    """Return a figure with one column of panels per world, and with at most four worlds side by side."""
-    per_row = min(len(worlds), _MOST_PER_ROW)
-    panel_rows = _row_count(len(worlds), per_row) * len(panels)
+    """Return a figure with one column of panels per world, and with at most five worlds side by side."""
+    blocks = _row_count(len(worlds), _MOST_PER_ROW)
+    per_row = _row_count(len(worlds), blocks)  # all blocks but the last have the same width
+    panel_rows = blocks * len(panels)
     width = _COLUMN if per_row == 1 else _PAGE
     columns = _legend_columns(styles, width)
     note = textwrap.fill(note, int(width / 0.053))
@@ -302,6 +303,111 @@ def _log_axes(axes: Axes, rounds: int) -> None:
         low, high = np.floor(np.log10(drawn.min())), np.ceil(np.log10(drawn.max()))
         axes.set_ylim(10.0**low, 10.0 ** max(high, low + 1))
     axes.minorticks_off()
+
+
+# The map of the paper's claims
+
+_CELL_COLOURS = "YlGnBu"  # suitable for colour-blind readers, and monotone in brightness
+_LARGEST_RATIO, _EXPONENTS = 6.0, (0.2, 1.2)  # the ends of the colour scale
+
+
+def map_figure(summary: Summary) -> Figure:
+    """Plot every panel of a claim map as a grid of noise levels, with figures and verdicts in the cells."""
+    panels = [*summary["panels"], _known_model_panel(summary)]
+    rows: list[list[Summary]] = [[]]
+    for panel in panels:  # the two starts of a claim side by side
+        if len(rows[-1]) == 2:
+            rows.append([])
+        rows[-1].append(panel)
+    seeds = f"{len(summary['seeds'])} seeds, T = {summary['rounds']:,}"
+    note = (
+        f"{seeds}. Two numbers in a cell belong to EMKF-TS and EMKF-UCB. The claim holds in a cell, which then has a "
+        "frame, if it holds for both. Colours show the larger number: darker means more regret."
+    )
+    if summary["rounds_before"] is not None:
+        note += f" Empty cells: the claim did not hold at T = {summary['rounds_before']:,}, so it was not repeated."
+    note = textwrap.fill(note, int(_PAGE / 0.053))
+    with _new_figure(_PAGE, 1.55 * len(rows) + 0.15 * (2 + note.count("\n"))) as figure:
+        grid = figure.subplots(len(rows), 2, squeeze=False)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            _draw_map(axes, panel, summary)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        figure.supxlabel(note, fontsize=6.5)
+    return figure
+
+
+def _known_model_panel(summary: Summary) -> Summary:
+    return {
+        "title": "For comparison, no claim: kf-ts, which is given the true model",
+        "measure": "R(T) relative to oracle-ts",
+        "start": None,
+        "cells": summary["known_model"],
+    }
+
+
+def _draw_map(axes: Axes, panel: Summary, summary: Summary) -> None:
+    from matplotlib import colormaps
+    from matplotlib.patches import Rectangle
+
+    noise, sensor_noise = summary["noise"], summary["sensor_noise"]
+    for cell in panel["cells"]:
+        x, y, verdict = noise.index(cell["noise"]), sensor_noise.index(cell["sensor_noise"]), cell["verdict"]
+        red, green, blue, _ = colour = colormaps[_CELL_COLOURS](_depth(panel, cell))
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=0.8))
+        if verdict == "holds":
+            axes.add_patch(Rectangle((x - 0.47, y - 0.44), 0.94, 0.88, fill=False, edgecolor="black", linewidth=1.1))
+        ink = "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
+        font: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5.6, "color": ink}
+        axes.text(x, y + (0.16 if verdict else 0.0), map_cell_text(panel, cell), **font)
+        if verdict:
+            axes.text(x, y - 0.2, verdict, **font, weight="bold" if verdict == "holds" else "normal")
+    axes.set_xlim(-0.5, len(noise) - 0.5)
+    axes.set_ylim(-0.5, len(sensor_noise) - 0.5)
+    axes.set_xticks(range(len(noise)), [f"{value:g}" for value in noise])
+    axes.set_yticks(range(len(sensor_noise)), [f"{value:g}" for value in sensor_noise])
+    axes.tick_params(width=0.5, length=2)
+    axes.set_xlabel("ε, where Q = εI", labelpad=1)
+    axes.set_ylabel("s, where Σ = sI", labelpad=1)
+    start = f", {panel['start']}" if panel["start"] else ""
+    axes.set_title(f"{panel['title']}\n{panel['measure']}{start}", fontsize=6.5, parse_math=False)
+
+
+def _depth(panel: Summary, cell: Summary) -> float:
+    """Return the position of a cell on the colour scale, from 0 to 1."""
+    largest = max(figure["value"] for figure in cell["figures"].values())
+    if not np.isfinite(largest):
+        return 0.0
+    low, high = _EXPONENTS
+    if is_ratio(panel):  # ratios below 1 have the same room as ratios above 1
+        largest, high = np.log(max(1.0 + largest, 1e-9)), np.log(_LARGEST_RATIO)
+        low = -high
+    return float(np.clip((largest - low) / (high - low), 0.0, 1.0))
+
+
+def cell_figure(cell: Summary) -> Figure:
+    """Plot the cumulative regret of all agents in one cell of a claim map."""
+    agents = list(cell["agents"])
+    styles = {}
+    for agent in agents:  # agents that differ only in their start have the same colour
+        name, _, start = agent.partition(", ")
+        colour, dashes = _FIXED_STYLES[name]
+        first = next(other for other in agents if other.partition(", ")[0] == name)
+        styles[agent] = (colour, dashes if not start or agent == first else _DOTTED)
+    rounds = cell["agents"][agents[0]]["curve"]["rounds"][-1]
+
+    def draw(axes: Axes, _: str) -> None:
+        for agent, style in styles.items():
+            curve = cell["agents"][agent]["curve"]
+            at, mean, error = (np.array(curve[name]) for name in ("rounds", "mean", "standard_error"))
+            if np.isfinite(error).all():
+                axes.fill_between(at, mean - error, mean + error, color=style[0], alpha=0.16, linewidth=0)
+            _line(axes, at, mean, style)
+
+    panels = [("cumulative regret R(t)", draw)]
+    return _panels_by_world(
+        [cell["world"]], styles, rounds, panels, "linear", "mean over seeds, band ± 1 standard error"
+    )
 
 
 # Shares of the arms

@@ -191,6 +191,40 @@ def theory_table(summary: Summary) -> dict[str, Any]:
     return {"columns": ["world", "agent", "A3: T·‖B⁻¹(T)‖", "its growth", "Σ‖ε‖", "its growth"], "cells": cells}
 
 
+def is_ratio(panel: Summary) -> bool:
+    """Return whether a panel of a claim map shows regret relative to another agent, and not growth exponents."""
+    return "relative to" in panel["measure"]
+
+
+def map_cell_text(panel: Summary, cell: Summary) -> str:
+    """Format the figures of one cell of a claim map, one per agent. Differences of regret become ratios."""
+    values = [figure["value"] for figure in cell["figures"].values()]
+    if is_ratio(panel):
+        return " / ".join(ratio(None if value is None else 1.0 + value) for value in values)
+    return " / ".join(number(value, 2) for value in values)
+
+
+def map_cells(summary: Summary, panel: Summary) -> dict[str, Any]:
+    """Return a panel of a claim map as columns and cells. Cells have `text`, `verdict`, `style` and the `cell` shown.
+
+    The rows are the observation noises in descending order, and the columns the process noises.
+    """
+    by_place = {(cell["noise"], cell["sensor_noise"]): cell for cell in panel["cells"]}
+    numbers = {(cell["noise"], cell["sensor_noise"]): index for index, cell in enumerate(summary["cells"])}
+    rows: list[list[Any]] = []
+    for sensor_noise in reversed(summary["sensor_noise"]):
+        row: list[Any] = [f"Σ = {sensor_noise:g} I" if sensor_noise else "Σ = 0"]
+        for noise in summary["noise"]:
+            cell = by_place.get((noise, sensor_noise))
+            if cell is None:
+                row.append({"text": "", "verdict": None, "style": "", "cell": None})
+            else:
+                text, verdict = map_cell_text(panel, cell), cell["verdict"]
+                row.append({"text": text, "verdict": verdict, "style": "", "cell": numbers[noise, sensor_noise]})
+        rows.append(row)
+    return {"columns": ["", *(f"ε = {noise:g}" for noise in summary["noise"])], "cells": rows}
+
+
 def agent_entries(summary: Summary) -> list[tuple[str, str, dict[str, Any]]]:
     """Return a list of (world, agent, entry)."""
     return [

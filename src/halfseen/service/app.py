@@ -13,15 +13,16 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from halfseen.service.asgi import NO_STORE, error_response
+from halfseen.service.asgi import NO_STORE, body_cut_off, error_response
 from halfseen.service.auth import Authorizer
 from halfseen.service.dashboard.routes import CONTENT_SECURITY_POLICY, dashboard_routes
 from halfseen.service.engine.engine import Engine
 from halfseen.service.engine.wait_for_database import ShutdownRequested, wait_for_database
-from halfseen.service.errors import ServiceError, internal_error, refusal
+from halfseen.service.errors import ServiceError, internal_error, refusal, shutting_down
 from halfseen.service.metrics import Metrics
 from halfseen.service.openapi import describe
 from halfseen.service.routes.decisions import decision_app
@@ -58,6 +59,7 @@ def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> ASGIApp
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # the redirect would lead to whatever host the request names
     )
     routers = [
         stream_routes(engine, authorizer, limits),
@@ -80,8 +82,12 @@ def _count_replies(app: ASGIApp, metrics: Metrics, routes: Sequence[Route]) -> A
     names: dict[object, str] = {route.endpoint: f"{min(route.methods or {'GET'})} {route.path}" for route in routes}
 
     async def counting_app(scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
         async def counting_send(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 status = message["status"]
                 route = "other" if status == 405 else names.get(scope.get("endpoint"), "other")
                 metrics.requests(route, status).inc()
@@ -90,7 +96,11 @@ def _count_replies(app: ASGIApp, metrics: Metrics, routes: Sequence[Route]) -> A
                     message = {**message, "headers": [*headers, NO_STORE]}
             await send(message)
 
-        await app(scope, receive, counting_send)
+        try:
+            await app(scope, receive, counting_send)
+        except asyncio.CancelledError:  # the server cancels requests that are unfinished when it ends
+            if not started:
+                await error_response(shutting_down())(scope, receive, counting_send)
 
     return counting_app
 
@@ -108,6 +118,10 @@ def _handle_errors(app: FastAPI, routes: Sequence[Route]) -> None:
     @app.exception_handler(ServiceError)
     async def refused(_: Request, error: ServiceError) -> Response:
         return error_response(error)
+
+    @app.exception_handler(ClientDisconnect)
+    async def disconnected(_: Request, __: ClientDisconnect) -> Response:
+        return error_response(body_cut_off())
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
@@ -144,7 +158,7 @@ async def running_app(options: ServeOptions, *, wait: bool = False) -> AsyncIter
         async def start() -> tuple[Engine, Authorizer]:
             nonlocal engine
             if engine is None:  # the engine may be open from an earlier attempt that could not read the tokens
-                engine = await Engine.open(options.database, replace(options.settings, max_streams=limits.streams))
+                engine = await Engine.open(options.database, replace(options.settings, limits=limits))
                 stack.push_async_callback(engine.close)
             authorizer = Authorizer(
                 engine.tokens, open_at_first=options.loopback, always_open=options.no_auth, rate=limits.rate
@@ -182,7 +196,7 @@ def create_app(options: ServeOptions) -> Router:
                 yield
         except ShutdownRequested:
             # uvicorn has received the signal too and will end. Failing here instead would end all workers.
-            router.default = error_response(refusal("unavailable", "The service is shutting down. Try again later."))
+            router.default = error_response(shutting_down())
             yield
 
     router = Router(lifespan=lifespan, redirect_slashes=False)

@@ -19,8 +19,13 @@ _ERROR_HEADERS = {
 
 
 async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
-    """Read the body. Raise 413 as soon as the body is known to be longer than `max_bytes`."""
+    """Read the body. Raise 413 as soon as the body is known to be longer than `max_bytes`.
+
+    Raise 400 if the connection ends before the body, because the part that has arrived may be valid JSON.
+    """
     message = await receive()
+    if message["type"] == "http.disconnect":
+        raise body_cut_off()
     body: bytes = message.get("body", b"")
     if len(body) > max_bytes:
         raise body_too_large(max_bytes)
@@ -32,12 +37,18 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
     parts, length = [body], len(body)
     while message.get("more_body", False):
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise body_cut_off()
         part: bytes = message.get("body", b"")
         length += len(part)
         if length > max_bytes:
             raise body_too_large(max_bytes)
         parts.append(part)
     return b"".join(parts)
+
+
+def body_cut_off() -> ServiceError:
+    return refusal("malformed", "body: expected a complete body, got the end of the connection before its end")
 
 
 def body_too_large(max_bytes: int) -> ServiceError:

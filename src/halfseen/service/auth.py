@@ -28,7 +28,6 @@ _GRANTED_BY = {scope: frozenset({scope, "admin"}) for scope in SCOPES} | {DESCRI
 _PREFIX = "halfseen"
 _REFRESH_SECONDS = 2.0  # between two reads of all tokens; a token revoked meanwhile is accepted until the next read
 _LOOKUP_SECONDS = 0.5  # the shortest time between two reads of the database for unknown tokens
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def is_live(token: Token, now: float) -> bool:
@@ -191,7 +190,7 @@ class Authorizer:
                 host = value
             elif name == b"origin":
                 origin = value
-        if host and _hostname(b"//" + host) not in _LOOPBACK:
+        if host and not _is_loopback_header(host):
             raise refusal("forbidden", "host: expected localhost, got another name")
         if origin and origin.partition(b"://")[2] != host:
             raise refusal("forbidden", "origin: expected a page of this service, got a page of another site")
@@ -205,11 +204,12 @@ _NO_DIGEST = _digest(secrets.token_urlsafe(32))
 
 
 @lru_cache(256)
-def _hostname(url: bytes) -> str | None:
+def _is_loopback_header(host: bytes) -> bool:
+    """Return whether a header `Host` names this machine: localhost or a loopback address, with or without a port."""
     try:
-        return urlsplit(url.decode("latin-1")).hostname
+        return is_loopback(urlsplit("//" + host.decode("latin-1")).hostname or "")
     except ValueError:
-        return None
+        return False
 
 
 def is_loopback(host: str) -> bool:

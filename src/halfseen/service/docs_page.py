@@ -53,7 +53,7 @@ def _order(route: dict[str, Any]) -> tuple[int, str, int]:
         group = 3
     else:
         group = 1 if route["operation"].get("tags") == ["decisions"] else 2
-    return group, path, ("get", "post", "delete").index(method)
+    return group, path, ("get", "post", "put", "delete").index(method)
 
 
 def _curl(address: str, path: str, method: str, operation: dict[str, Any], *, tokens: bool) -> str:

@@ -14,6 +14,7 @@ STATUSES = {
     "too_large": 413,
     "invalid": 422,
     "too_many": 429,
+    "headers_too_large": 431,
     "internal": 500,
     "busy": 503,
     "unavailable": 503,
@@ -46,6 +47,10 @@ def as_service_error(error: Exception, code: str | None = None) -> ServiceError:
     if isinstance(error, ServiceError):
         return error
     return refusal(code, str(error)) if code else refusal("internal", f"service: {type(error).__name__}: {error}")
+
+
+def shutting_down() -> ServiceError:
+    return refusal("unavailable", "The service is shutting down. Try again later.")
 
 
 def internal_error() -> ServiceError:

@@ -13,6 +13,7 @@ from halfseen.service.schemas import (
     DecisionReply,
     DecisionRequest,
     ErrorReply,
+    GuardrailSettings,
     RewardReply,
     RewardRequest,
     StreamList,
@@ -23,7 +24,7 @@ from halfseen.service.schemas import (
 _REF = "#/components/schemas/{name}"
 _TYPES = (
     *(DecisionRequest, RewardRequest, DecisionReply, RewardReply),
-    *(StreamSpec, StreamView, StreamList, ArmRequest, ErrorReply),
+    *(StreamSpec, StreamView, StreamList, ArmRequest, GuardrailSettings, ErrorReply),
 )
 _ERRORS = {
     "400": "The body is not JSON.",
@@ -112,6 +113,7 @@ def _results(row: type) -> dict[str, Any]:
 # All examples use the same stream, so that the curl commands at /docs work one after the other.
 EXAMPLE_STREAM = {"name": "demo", "observed": 2, "arms": ["a", "b"]}
 EXAMPLE_ARM = {"arm": "c"}
+EXAMPLE_GUARDRAILS = {"floor": 0.05, "holdback": 0.1, "control": ["a", 0.05]}
 _DECISION_EXAMPLE = {"observation": [0.3, None]}
 _REWARD_EXAMPLE = {"decision": "ID", "value": 1.5}
 _DECISION_PATHS = {

@@ -27,6 +27,18 @@ _MAX_MICROSECONDS = 2**62  # the sum of this and the current time still fits int
 # ---------------------------------------------------------------------- requests and replies
 
 
+class GuardrailSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The guardrails of a stream.
+
+    `floor` is the smallest propensity of an available arm. Of the other decisions, the share `holdback` is made
+    uniformly at random, and `control` is a pair of an arm and the share that plays this arm.
+    """
+
+    floor: float = 0.0
+    holdback: float = 0.0
+    control: tuple[Arm, float] | None = None
+
+
 class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The specification of a stream.
 
@@ -35,6 +47,8 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     If a decision has no reward after `reward_wait` seconds, it gets `default_reward`. If `default_reward` is null, the
     decision expires without a reward. A reward that is sent later is recorded. With late_rewards="fold" the agent also
     learns from this reward, which replaces the default reward.
+
+    `guardrails` are those that the stream begins with.
     """
 
     name: str
@@ -46,6 +60,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reward_wait: float | None = None  # seconds
     default_reward: float | None = None
     late_rewards: Literal["record", "fold"] = "record"
+    guardrails: GuardrailSettings | None = None
 
     @property
     def features(self) -> tuple[str, ...] | None:
@@ -116,7 +131,8 @@ class DecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """A request for a decision.
 
     In the observation, null stands for a missing value. `available` lists the arms that may be chosen; null stands for
-    all arms. `key` is an idempotency key.
+    all arms. `key` is an idempotency key: repeating a request with the same key gets the same decision, and using the
+    key for another request is a conflict.
     """
 
     observation: Observation
@@ -128,7 +144,8 @@ class DecisionReply(Struct, frozen=True):
     """A decision that is on disk.
 
     The lists have one entry per arm, in the order of the stream's `arms`. `expected` has the expected rewards, null
-    where there is no finite number. `repeated` is true if an earlier request with this key made the decision.
+    where there is no finite number. `repeated` is true if an earlier request with this key made the decision. `branch`
+    says what made the decision, "chooser", "floor", "holdback" or "control"; it is there if guardrails are in force.
     """
 
     id: str
@@ -137,6 +154,7 @@ class DecisionReply(Struct, frozen=True):
     propensities: list[float]
     expected: list[float | None]
     repeated: bool = False
+    branch: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class RewardRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -208,6 +226,9 @@ class Limits:
     streams: int = 10_000
     observed: int = 1_000  # numbers of one observation
     arms: int = 1_000  # arms of one stream, including retired arms
+    stream_bytes: int = 1 << 30  # estimated memory of one stream after many rounds
+    decision_operations: int = 5_000_000_000  # estimated operations of the most expensive decision of a stream
+    identification_operations: int = 1_000_000_000_000  # estimated operations of one identification of a model
     page: int = 1_000  # streams in one reply
     rate: float = 0.0  # requests per second and token; 0 means no limit
 
@@ -228,8 +249,9 @@ class EngineSettings:
     max_loaded_bytes: int = 1 << 30  # memory of the loaded streams; beyond it, streams not used recently are unloaded
     # The number of events between two snapshots of a stream, unless half the number of its open decisions is larger.
     snapshot_every: int = 5_000
-    max_streams: int = 100_000
+    limits: Limits = Limits()
     identify: bool = True  # whether models are identified, in a separate process
+    identify_seconds: float = 1_800.0  # after this time the identification of a model is ended
     sweep_seconds: float = 1.0  # between searches for decisions whose reward wait has ended
     lock_seconds: float = 10.0  # the longest wait for a database to which another process writes
     stall_seconds: float = 30.0  # after this time the requests of an unfinished batch get 503, as do new requests
@@ -244,6 +266,7 @@ decode_decisions = msgspec.json.Decoder(DecisionBatch).decode
 decode_rewards = msgspec.json.Decoder(RewardBatch).decode
 decode_spec = msgspec.json.Decoder(StreamSpec).decode
 decode_arm = msgspec.json.Decoder(ArmRequest).decode
+decode_guardrails = msgspec.json.Decoder(GuardrailSettings).decode
 
 
 def parse(decode: Callable[[bytes], T], body: bytes | memoryview) -> T:

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import functools
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,35 +20,37 @@ from typing import Any
 
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
+from starlette.types import ASGIApp
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
 
 from halfseen.errors import HalfseenError, invalid
+from halfseen.journal.address import is_new_file, is_postgres, sqlite_path
 from halfseen.journal.journal import Token, open_journal
 from halfseen.service.app import HEADERS, ServeOptions, create_app, running_app
 from halfseen.service.auth import is_live, is_loopback
-from halfseen.service.http_protocol import UpgradeDecliningProtocol
+from halfseen.service.engine.identification import exit_reason
+from halfseen.service.http_protocol import HttpProtocol
 from halfseen.service.metrics import FOLDER_VARIABLE
 
 Announce = Callable[[str, bool], None]  # called with the address, and whether tokens are required
 _BACKLOG = 2048
 _LOG = logging.getLogger("halfseen.service")
 _SHUTDOWN_SECONDS = 10  # for requests in progress
-
-
-def _is_postgres(database: str) -> bool:
-    return database.startswith(("postgresql://", "postgres://"))
+_START_SECONDS = 120.0  # for a worker, which may have to compile kernels
 
 
 def serve(
     options: ServeOptions, *, host: str, port: int, workers: int = 1, access_log: bool = False, announce: Announce
 ) -> None:
     """Serve until SIGTERM or SIGINT. Raise an error before listening if the settings are unsafe."""
-    if workers > 1 and not _is_postgres(options.database):
+    if workers > 1 and not is_postgres(options.database):
         raise invalid("workers", "1, because only a PostgreSQL database can be shared by several workers", workers)
     loopback = is_loopback(host)
     if options.no_auth and not loopback:
         raise invalid("host", "a loopback address such as 127.0.0.1, which no-auth requires", host)
-    if not loopback and _is_new_file(options.database):
+    if not loopback and is_new_file(options.database):
         raise _token_required(host)
     with _bind(host, port) as listening:  # binding comes first, so that no database is created if the port is in use
         tokens = _read_tokens(options.database)
@@ -67,11 +71,6 @@ def _token_required(host: str) -> HalfseenError:
     return invalid("host", expected, f"{host} and no valid token")
 
 
-def _is_new_file(database: str) -> bool:
-    """Return whether the database is a file that does not exist. Opening such a database would create the file."""
-    return "://" not in database and not os.path.exists(database)
-
-
 def _read_tokens(database: str) -> list[Token]:
     """Open the journal and read the tokens. Opening it creates or migrates the tables, once for all workers."""
     with contextlib.closing(open_journal(database)) as journal:
@@ -87,7 +86,7 @@ def server_settings(access_log: bool = False, workers: int = 1) -> dict[str, Any
         "server_header": False,
         "headers": HEADERS,
         "ws": "none",
-        "http": UpgradeDecliningProtocol,
+        "http": HttpProtocol,
         "proxy_headers": False,  # the address of the caller is not used
         "timeout_graceful_shutdown": _SHUTDOWN_SECONDS,
         "backlog": _BACKLOG,
@@ -167,9 +166,29 @@ def _serve_one(
 def _serve_many(
     config: dict[str, Any], options: ServeOptions, listening: socket.socket, ready: Callable[[], None]
 ) -> None:
-    app = functools.partial(create_app, options)
-    settings = uvicorn.Config(app, factory=True, lifespan="on", **config)
+    settings = uvicorn.Config(functools.partial(_create_worker_app, options), factory=True, lifespan="on", **config)
     Workers(settings, listening, ready).run()
+
+
+def _create_worker_app(options: ServeOptions) -> ASGIApp:
+    end_with_supervisor()
+    return create_app(options)
+
+
+def end_with_supervisor() -> None:
+    """Make this worker end as at SIGTERM when its supervisor ends, even by SIGKILL.
+
+    Otherwise it would keep the port, and nobody could stop it or start it again.
+    """
+    supervisor = multiprocessing.parent_process()
+    assert supervisor is not None
+
+    def wait() -> None:
+        supervisor.join()  # waits for the end of a pipe that only the supervisor holds open
+        _LOG.error("Worker %d: The supervisor has ended, so this worker ends too.", os.getpid())
+        signal.raise_signal(signal.SIGTERM)
+
+    threading.Thread(target=wait, name="halfseen-supervisor", daemon=True).start()
 
 
 class Workers(Multiprocess):
@@ -182,10 +201,14 @@ class Workers(Multiprocess):
         super().__init__(config, [listening])
         self._ready = ready
         self._pids: set[int | None] = set()
+        self._started: dict[int | None, float] = {}  # when each worker was first seen, by process id
+        self._answered: set[int | None] = set()  # the workers that have answered since they were started
         self._start_failed = False
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT. Raise an error if a worker cannot be started again."""
+        # Python would look for modules in the working directory before the worker gets the path of this process.
+        os.environ["PYTHONSAFEPATH"] = "1"
         with _shared_metrics():
             super().run()
         if self._start_failed:
@@ -206,20 +229,40 @@ class Workers(Multiprocess):
         self._ready()
 
     def keep_subprocess_alive(self) -> None:
+        """Replace the workers that have ended, have not started in time or do not answer any more."""
         if self.should_exit.is_set():
             return
-        before = list(self.processes)
-        super().keep_subprocess_alive()
+        for index, old in enumerate(self.processes):
+            if self._is_alive(old):
+                continue
+            old.kill()
+            old.join()
+            if old.exitcode == STARTUP_FAILURE:  # it would fail in the same way again
+                self._start_failed = True
+                self.should_exit.set()
+                return
+            new = Process(self.config, self.sockets)
+            new.start()
+            self.processes[index] = new
+            _LOG.error("Worker %s ended with %s. Worker %s was started.", old.pid, exit_reason(old.exitcode), new.pid)
         pids = {process.pid for process in self.processes}
         for pid in self._pids - pids:  # including workers that were ended by a signal
             mark_process_dead(pid)
+            self._started.pop(pid, None)
+            self._answered.discard(pid)
         self._pids = pids
-        self._start_failed = self.should_exit.is_set()  # set if the base class could not start a worker
-        for old, new in zip(before, self.processes, strict=True):
-            if new is not old:
-                _LOG.error(
-                    "Worker %s ended with %s. Worker %s was started.", old.pid, _exit_reason(old.exitcode), new.pid
-                )
+
+    def _is_alive(self, worker: Process) -> bool:
+        """Return whether a worker answers, or has been starting for less than `_START_SECONDS`.
+
+        The base class gives a new worker five seconds. On a busy machine it would kill one worker after another.
+        """
+        if worker.pid in self._answered:
+            return worker.is_alive(timeout=self.config.timeout_worker_healthcheck)
+        began = self._started.setdefault(worker.pid, time.monotonic())
+        if worker.is_alive(timeout=0):
+            self._answered.add(worker.pid)
+        return worker.exitcode is None and time.monotonic() - began < _START_SECONDS
 
 
 @contextlib.contextmanager
@@ -238,16 +281,8 @@ def _shared_metrics() -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _exit_reason(code: int | None) -> str:
-    if code is None or code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
-
-
 def stopped_message(options: ServeOptions) -> str:
     """Return the message to print at the end. It does not contain the URL, which may contain a password."""
-    database = "PostgreSQL" if _is_postgres(options.database) else os.path.abspath(options.database)
+    path = sqlite_path(options.database)
+    database = "PostgreSQL" if path is None else os.path.abspath(path)
     return f"Stopped. All answered requests are recorded in {database}."

@@ -57,7 +57,7 @@ def mean_estimate(values: Floats) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def student_interval(value: float, standard_error: float, degrees_of_freedom: int) -> Estimate:
+def student_interval(value: float, standard_error: float, degrees_of_freedom: float) -> Estimate:
     """Return the value with Student's interval, computed from its standard error."""
     half = float(student_quantile(0.5 + CONFIDENCE / 2, degrees_of_freedom) * standard_error)
     return Estimate(value, value - half, value + half)

@@ -41,5 +41,9 @@ def chi2_quantile(probability: ArrayLike, dof: ArrayLike) -> Any:
     return 2.0 * special.gammaincinv(_positive(dof) / 2.0, probability)
 
 
+def noncentral_f_cdf(x: ArrayLike, dof: ArrayLike, other_dof: ArrayLike, noncentrality: ArrayLike) -> Any:
+    return special.ncfdtr(dof, other_dof, noncentrality, x)
+
+
 def _positive(dof: ArrayLike) -> Any:
     return np.where(np.asarray(dof) > 0, dof, np.nan)

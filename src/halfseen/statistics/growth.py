@@ -37,6 +37,22 @@ def power_exponents(at: Ints, curves: Floats) -> Floats:
         return np.asarray((logs - logs.mean(axis=1, keepdims=True)) @ x / (x @ x))
 
 
+def block_edges(rounds: int) -> Ints:
+    """Return T/16, T/8, T/4, T/2 and T, the edges of the blocks of rounds from which growth is estimated."""
+    return np.asarray(rounds // np.array([16, 8, 4, 2, 1]))
+
+
+def block_means(per_round: Floats) -> Floats:
+    """Return the means (S, 4) of the terms (S, T) of a sum over the blocks between `block_edges(T)`.
+
+    The means are NaN if T is below 16.
+    """
+    edges = block_edges(per_round.shape[1])
+    if edges[0] < 1:
+        return np.full((len(per_round), len(edges) - 1), np.nan)
+    return np.stack([per_round[:, a:b].mean(axis=1) for a, b in itertools.pairwise(edges)], axis=1)
+
+
 def growth_exponent(per_round: Floats) -> Estimate:
     """Estimate the exponent β of a sum that grows as t^β late in a run, from the terms (S, T) of the sum.
 
@@ -45,11 +61,14 @@ def growth_exponent(per_round: Floats) -> Estimate:
     rounds, so its slope would be too small. The mean over replications is taken before the logarithm. The interval is a
     jackknife over replications.
     """
-    replications, rounds = per_round.shape
-    edges = rounds // np.array([16, 8, 4, 2, 1])
+    return growth_from_blocks(block_means(per_round), per_round.shape[1])
+
+
+def growth_from_blocks(blocks: Floats, rounds: int) -> Estimate:
+    """Return `growth_exponent` of a run of T = `rounds` rounds, given its `block_means` (S, 4)."""
+    replications, edges = len(blocks), block_edges(rounds)
     if edges[0] < 1:
         return NO_ESTIMATE
-    blocks = np.stack([per_round[:, a:b].mean(axis=1) for a, b in itertools.pairwise(edges)], axis=1)
     log_middles = np.log((edges[1:] + edges[:-1]) / 2)
     x = log_middles - log_middles.mean()
 

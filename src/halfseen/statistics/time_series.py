@@ -28,6 +28,14 @@ class SeriesMean:
         return asdict(self)
 
 
+def power_of_two(values: Floats) -> float:
+    """Return the power of 2 above the largest absolute value, or 1 if all values are 0.
+
+    Dividing by it changes no digit, and keeps sums of squares from overflowing.
+    """
+    return float(np.ldexp(1.0, np.frexp(np.abs(values).max(initial=0.0))[1]))
+
+
 def autocovariances(series: Floats, lags: int) -> Floats:
     """Return the sample autocovariances γ_0 … γ_lags of a series. Each sum is divided by n."""
     centred = series - series.mean()
@@ -56,16 +64,17 @@ def hac_mean(series: Floats, lags: int | None = None) -> SeriesMean:
 
     The p-value comes from Student's t distribution with n − 1 degrees of freedom.
     """
-    n = len(series)
+    n, unit = len(series), power_of_two(series)
+    series = series / unit
     lags = automatic_lags(series) if lags is None else lags
     gammas = autocovariances(series, lags)
     weights = 1.0 - np.arange(1, lags + 1) / (lags + 1.0)
     error = float(np.sqrt((gammas[0] + 2.0 * weights @ gammas[1:]) / n))
     value = float(series.mean())
     if n < 2 or error <= 1e-12 * abs(value):  # a constant series
-        return SeriesMean(value, 0.0, np.nan, 1.0 if value == 0 or n < 2 else 0.0, lags)
+        return SeriesMean(unit * value, 0.0, np.nan, 1.0 if value == 0 or n < 2 else 0.0, lags)
     t = value / error
-    return SeriesMean(value, error, t, float(2.0 * student_sf(abs(t), n - 1)), lags)
+    return SeriesMean(unit * value, unit * error, t, float(2.0 * student_sf(abs(t), n - 1)), lags)
 
 
 def conservative_error(series: Floats) -> float:
@@ -75,7 +84,8 @@ def conservative_error(series: Floats) -> float:
     selects its order, at most 10 log₁₀ n. Then n·var = σ_e² / (1 − Σφ_j)². Newey & West use too few lags for a short
     series with strong autocorrelation.
     """
-    n = len(series)
+    n, unit = len(series), power_of_two(series)
+    series = series / unit
     hac_error = hac_mean(series).standard_error
     gammas = autocovariances(series, int(min(n // 4, 10.0 * np.log10(n))))
     if hac_error == 0.0:
@@ -89,7 +99,7 @@ def conservative_error(series: Floats) -> float:
         aic = n * np.log(noise_var / gammas[0]) + 2 * order
         if aic < lowest:
             lowest, variance = aic, noise_var / (1.0 - phi.sum()) ** 2
-    return max(hac_error, float(np.sqrt(variance / n)))
+    return unit * max(hac_error, float(np.sqrt(variance / n)))
 
 
 def block_length(series: Floats) -> int:
@@ -103,7 +113,7 @@ def block_length(series: Floats) -> int:
     most = int(np.ceil(min(3.0 * np.sqrt(n), n / 3.0)))
     run = max(5, int(np.log10(n)))
     largest = min(int(np.ceil(np.sqrt(n))) + run, n - 1)
-    gammas = autocovariances(series, largest)
+    gammas = autocovariances(series / power_of_two(series), largest)
     if gammas[0] == 0:
         return 1
     small = np.abs(gammas[1:] / gammas[0]) < 2.0 * np.sqrt(np.log10(n) / n)
@@ -142,4 +152,5 @@ def blocked_sum(values: Floats, times: Ints) -> tuple[float, float]:
     """
     block = (times - times.min()) * SUM_BLOCKS // (int(np.ptp(times)) + 1)
     sums = np.bincount(block, weights=values, minlength=SUM_BLOCKS)
-    return float(sums.sum()), float(np.sqrt(SUM_BLOCKS * sums.var(ddof=1)))
+    unit = power_of_two(np.asarray(sums, dtype=np.float64))
+    return float(sums.sum()), float(unit * np.sqrt(SUM_BLOCKS * (sums / unit).var(ddof=1)))

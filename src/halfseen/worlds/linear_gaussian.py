@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,7 +24,7 @@ from halfseen.kernels.random import (
 )
 from halfseen.kernels.simulation import move_contexts
 from halfseen.models.linear_gaussian import LinearGaussianModel
-from halfseen.validation import LIMIT, at_least, positive, real_numbers, stack_for_streams
+from halfseen.validation import LIMIT, at_least, covariances, positive, real_numbers, stack_for_streams
 from halfseen.worlds.quantised import Quantised, covariance_root, quantise
 from halfseen.worlds.world import Episodes, Rounds, World
 
@@ -146,12 +146,23 @@ def _scale_noise(noise: Floats, roots: Floats) -> Floats:
     return np.asarray(noise @ roots.swapaxes(1, 2))
 
 
+ObservationNoise: TypeAlias = float | tuple[tuple[float, ...], ...]  # the variance of every sensor, or the matrix Σ
+
+
+def observation_noise(argument: str, value: ArrayLike, observed: int) -> ObservationNoise:
+    """Check a variance of at least 0 or a covariance matrix, and return it as numbers that can be compared."""
+    if np.ndim(value) == 0:
+        return positive(argument, value, zero_allowed=True)
+    matrix = covariances(argument, value, 1, observed)[0]
+    return tuple(tuple(row) for row in matrix.tolist())
+
+
 @dataclass(frozen=True)
 class RandomWorld(World):
     """A linear-Gaussian world whose parameters are drawn at random for every seed.
 
-    The covariances are Q = `process_var` I and Σ = `observation_var` I. The initial context x_0 and the arm parameters
-    μ_a are standard normal.
+    The covariances are Q = `process_var` I and Σ = `observation_var` I, unless `observation_var` is a matrix. The
+    initial context x_0 and the arm parameters μ_a are standard normal.
 
     Parameters
     ----------
@@ -162,10 +173,12 @@ class RandomWorld(World):
     dynamics : {"stochastic", "orthogonal"}
         How the transition D is drawn: uniform entries with rows scaled to sum to 1, or 0.98 times a random orthogonal
         matrix.
-    process_var, observation_var : float
-        The variances of the process noise and of the observation noise.
+    process_var : float
+        The variance of the process noise.
     reward_std : float
         The standard deviation of the reward noise.
+    observation_var : float or array_like of shape (k, k), optional
+        The variance of the observation noise, or its covariance matrix Σ.
     changes_after : int, optional
         The round after which another random D of the same kind replaces the first one.
 
@@ -186,8 +199,18 @@ class RandomWorld(World):
     dynamics: str
     process_var: float
     reward_std: float
-    observation_var: float = 0.0
+    observation_var: ObservationNoise = 0.0
     changes_after: int | None = None
+
+    def __post_init__(self) -> None:
+        for size in ("latent", "observed", "arms"):
+            object.__setattr__(self, size, at_least(size, getattr(self, size), 1))
+        if self.observed > self.latent:
+            raise invalid("observed", f"at most {self.latent}, the dimension of the context", self.observed)
+        if self.dynamics not in ("stochastic", "orthogonal"):
+            raise invalid("dynamics", "'stochastic' or 'orthogonal'", repr(self.dynamics))
+        noise = observation_noise("observation_var", self.observation_var, self.observed)
+        object.__setattr__(self, "observation_var", noise)
 
     def begin(self, seeds: Sequence[int]) -> LinearGaussianEpisodes:
         keys, d, k = checked_keys(seeds), self.latent, self.observed
@@ -195,11 +218,12 @@ class RandomWorld(World):
         changes = []
         if self.changes_after is not None:
             changes.append(Change(self.changes_after + 1, self._transitions(keys, Purpose.SECOND_TRANSITION)))
+        observation_cov = np.array(self.observation_var)
+        if observation_cov.ndim == 0:
+            observation_cov = observation_cov * np.eye(k)
         models = [
             LinearGaussianModel(
-                transition=one,
-                process_cov=self.process_var * np.eye(d),
-                observation_cov=self.observation_var * np.eye(k),
+                transition=one, process_cov=self.process_var * np.eye(d), observation_cov=observation_cov
             )
             for one in self._transitions(keys, Purpose.TRANSITION)
         ]

@@ -2,63 +2,85 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from halfseen.errors import unknown
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.tables import Table
 from halfseen.validation import at_least, positive
-from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld
+from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld, observation_noise
 from halfseen.worlds.markets import power, returns, voltrade
 from halfseen.worlds.markov_chain import ChainWorld, MarkovChain
 from halfseen.worlds.world import World
 
 
-def paper(*, noise: float = 0.1) -> RandomWorld:
-    """The experiment of the paper (section 4). Option `noise` is ε in Q = εI."""
+def paper(
+    *, noise: float = 0.1, sensor_noise: ArrayLike = 0.0, latent: int = 20, observed: int = 10, arms: int = 15
+) -> RandomWorld:
+    """The experiment of the paper (section 4). Option `noise` is ε in Q = εI, and `sensor_noise` is s in Σ = sI."""
     process_var = positive("noise", noise)
+    observation_var = observation_noise("sensor_noise", sensor_noise, observed)
+    name = f"paper ε={process_var:g}"
+    if observation_var != 0.0:
+        name += f" Σ={observation_var:g}" if isinstance(observation_var, float) else " Σ=matrix"
     return RandomWorld(
-        name=f"paper ε={process_var:g}",
-        latent=20,
-        observed=10,
-        arms=15,
+        name=name,
+        latent=latent,
+        observed=observed,
+        arms=arms,
         dynamics="stochastic",
         process_var=process_var,
+        reward_std=1.0,
+        observation_var=observation_var,
+    )
+
+
+def orbit(*, latent: int = 20, observed: int = 10, arms: int = 15) -> RandomWorld:
+    """Slow hidden modes and little noise. Hidden coordinates can be inferred from the motion of the observed ones."""
+    return RandomWorld(
+        name="orbit",
+        latent=latent,
+        observed=observed,
+        arms=arms,
+        dynamics="orthogonal",
+        process_var=0.01,
+        reward_std=0.1,
+    )
+
+
+def keyhole(*, latent: int = 8, observed: int = 3, arms: int = 6) -> RandomWorld:
+    """Three of eight coordinates are observed."""
+    return RandomWorld(
+        name="keyhole",
+        latent=latent,
+        observed=observed,
+        arms=arms,
+        dynamics="orthogonal",
+        process_var=0.1,
         reward_std=1.0,
     )
 
 
-def orbit() -> RandomWorld:
-    """Slow hidden modes and little noise. Hidden coordinates can be inferred from the motion of the observed ones."""
-    return RandomWorld(
-        name="orbit", latent=20, observed=10, arms=15, dynamics="orthogonal", process_var=0.01, reward_std=0.1
-    )
-
-
-def keyhole() -> RandomWorld:
-    """Three of eight coordinates are observed."""
-    return RandomWorld(
-        name="keyhole", latent=8, observed=3, arms=6, dynamics="orthogonal", process_var=0.1, reward_std=1.0
-    )
-
-
-def foggy_keyhole() -> RandomWorld:
+def foggy_keyhole(*, latent: int = 8, observed: int = 3, arms: int = 6) -> RandomWorld:
     """`keyhole` with noisy sensors, Σ = ½ I."""
-    return dataclasses.replace(keyhole(), name="foggy-keyhole", observation_var=0.5)
+    world = keyhole(latent=latent, observed=observed, arms=arms)
+    return dataclasses.replace(world, name="foggy-keyhole", observation_var=0.5)
 
 
-def fog() -> RandomWorld:
+def fog(*, latent: int = 10, observed: int = 5, arms: int = 8) -> RandomWorld:
     """The dynamics of the paper with sensors that are much noisier than the process, Σ = I."""
     return RandomWorld(
         name="fog",
-        latent=10,
-        observed=5,
-        arms=8,
+        latent=latent,
+        observed=observed,
+        arms=arms,
         dynamics="stochastic",
         process_var=0.01,
         reward_std=1.0,
@@ -66,27 +88,30 @@ def fog() -> RandomWorld:
     )
 
 
-def switch(*, at: int = 1500) -> RandomWorld:
+def switch(*, at: int = 1500, latent: int = 20, observed: int = 10, arms: int = 15) -> RandomWorld:
     """`orbit` with a change of D after round `at`, about which agents are not informed."""
     last = at_least("at", at, 1)
     name = "switch" if last == 1500 else f"switch at={last}"
-    return dataclasses.replace(orbit(), name=name, changes_after=last)
+    return dataclasses.replace(orbit(latent=latent, observed=observed, arms=arms), name=name, changes_after=last)
 
 
-def regimes() -> ChainWorld:
+def regimes(*, latent: int = 3, observed: int = 2, arms: int = 5) -> ChainWorld:
     """Three persistent hidden states with noisy observations. The rewards of the arms depend on the state."""
-    angles = 2.0 * np.pi * np.arange(3) / 3
-    chain = MarkovChain(
-        transition=np.array([[0.95, 0.04, 0.01], [0.02, 0.95, 0.03], [0.03, 0.03, 0.94]]),
-        means=1.5 * np.stack([np.cos(angles), np.sin(angles)], axis=1),
-        noise_var=1.0,
-    )
-    return ChainWorld(name="regimes", chain=chain, arms=5, reward_std=1.0)
+    states, features = at_least("latent", latent, 2), at_least("observed", observed, 1)
+    transition = np.array([[0.95, 0.04, 0.01], [0.02, 0.95, 0.03], [0.03, 0.03, 0.94]])
+    if states != 3:
+        transition = np.where(np.eye(states) == 1.0, 0.95, 0.05 / (states - 1))
+    # Feature 2j is the cosine and feature 2j + 1 the sine of j + 1 times an angle that identifies the state.
+    angles = np.outer(2.0 * np.pi * np.arange(states) / states, 1 + np.arange(features) // 2)
+    means = 1.5 * np.where(np.arange(features) % 2 == 0, np.cos(angles), np.sin(angles))
+    chain = MarkovChain(transition=transition, means=means, noise_var=1.0)
+    return ChainWorld(name="regimes", chain=chain, arms=at_least("arms", arms, 1), reward_std=1.0)
 
 
-def blurred(*, noise: float = 1.0, common: float = 5.0) -> FixedWorld:
+def blurred(*, noise: float = 1.0, common: float = 5.0, observed: int = 5, arms: int = 2) -> FixedWorld:
     """Independent contexts, completely observed with noise, and two arms with similar rewards."""
-    d, var, shared = 5, positive("noise", noise, zero_allowed=True), positive("common", common, zero_allowed=True)
+    d, count = at_least("observed", observed, 2), at_least("arms", arms, 1)
+    var, shared = positive("noise", noise, zero_allowed=True), positive("common", common, zero_allowed=True)
     # x ~ N(1, I), independent in every round. The last coordinate is always 1 and provides the mean.
     transition, process_cov, initial_cov = np.zeros((3, d + 1, d + 1))
     transition[:, d] = 1.0
@@ -98,10 +123,12 @@ def blurred(*, noise: float = 1.0, common: float = 5.0) -> FixedWorld:
         initial_mean=np.ones(d + 1),
         initial_cov=initial_cov,
     )
-    arms = np.zeros((2, d + 1))
-    arms[:, :d] = shared + np.array([[1.0, 0.0, 0.0, 0.0, 0.0], [0.0, 1.0, -1.0, 1.0, -1.0]])
+    alternating = np.append(0.0, (-1.0) ** np.arange(d - 1))  # 0, 1, −1, 1, −1, ...
+    own = [np.eye(d)[0], *(np.roll(alternating, arm) for arm in range(count - 1))]
+    arm_params = np.zeros((count, d + 1))
+    arm_params[:, :d] = shared + np.stack(own)
     name = "blurred" if (var, shared) == (1.0, 5.0) else f"blurred noise={var:g} common={shared:g}"
-    return FixedWorld(name, model, arms, 1.0)
+    return FixedWorld(name, model, arm_params, 1.0)
 
 
 NAMED: dict[str, Callable[..., World]] = {
@@ -117,6 +144,7 @@ NAMED: dict[str, Callable[..., World]] = {
 RECORDED = {"voltrade": voltrade, "power": power, "returns": returns}  # they need the packages of the extra `data`
 _RECORDED_SIZES = {"voltrade": (8, 5, 5), "power": (9, 5, 5), "returns": (8, 5, 5)}  # d, k and K
 _ALL: dict[str, Callable[..., World]] = {**NAMED, **RECORDED}
+_SIZES = {"latent": "d", "observed": "k", "arms": "K"}  # the options for sizes, and their letters in names
 
 
 def named(name: str, **options: Any) -> World:
@@ -127,7 +155,9 @@ def named(name: str, **options: Any) -> World:
     name : str
         One of `hs.worlds.NAMED` (simulated) or `hs.worlds.RECORDED` (recorded data, which need the extra `data`).
     **options
-        Options of the world: `noise` for "paper", `at` for "switch", `noise` and `common` for "blurred".
+        Options of the world: `noise` and `sensor_noise` for "paper", `at` for "switch", `noise` and `common` for
+        "blurred". All simulated worlds have the sizes `latent`, `observed` and `arms` as options, except that the
+        context of "blurred" is observed completely and so has no option `latent`.
 
     Returns
     -------
@@ -144,6 +174,8 @@ def named(name: str, **options: Any) -> World:
     >>> import halfseen as hs
     >>> hs.worlds.named("paper", noise=0.01).name
     'paper ε=0.01'
+    >>> hs.worlds.named("keyhole", latent=6, arms=4).name
+    'keyhole d=6 K=4'
     """
     if name not in _ALL:
         raise unknown("world", name, _ALL)
@@ -152,7 +184,16 @@ def named(name: str, **options: Any) -> World:
     for option in options:
         if option not in allowed:
             raise unknown("option", option, allowed, f"World '{name}'")
-    return make(**options)
+    world = make(**options)
+    changed = [
+        f" {letter}={options[size]}"
+        for size, letter in _SIZES.items()
+        if size in options and options[size] != allowed[size].default
+    ]
+    if changed:
+        world = copy.copy(world)
+        object.__setattr__(world, "name", world.name + "".join(changed))
+    return world
 
 
 def world_table() -> Table:
@@ -160,7 +201,7 @@ def world_table() -> Table:
     rows = []
     for name, make in _ALL.items():
         d, k, K = _RECORDED_SIZES.get(name) or ((world := make()).latent, world.observed, world.arms)
-        options = inspect.signature(make).parameters.values()
+        options = [one for one in inspect.signature(make).parameters.values() if one.name not in _SIZES]
         rows.append(
             {
                 "world": name,

@@ -13,6 +13,7 @@ from browser import browser_errors
 from playwright.sync_api import expect
 from service.dashboard_app import served
 
+from halfseen.diagnostics.health import Finding, Health, Verdict
 from halfseen.journal.journal import Token
 from halfseen.service.dashboard import queries, routes
 from halfseen.service.schemas import DecisionRequest, RewardRequest, StreamSpec
@@ -124,6 +125,19 @@ def test_tables_contain_the_numbers_of_the_charts(service, page):
     assert by_title["Share of each arm"][0] == len(series["arms"]["round"]) + 1
     assert by_title["Waiting for rewards"][0] == 7 + 20
     assert all(rows == row_headings > 0 for rows, row_headings in by_title.values())
+
+
+def test_a_note_says_that_the_service_is_degraded(service, page, monkeypatch):
+    create(service, "degraded")
+    play(service, "degraded", 20)
+    for path in ("", "#/streams/degraded"):
+        page.goto(service.url + "/" + path)
+        note = page.locator(".note[role=status]")
+        expect(note).to_be_hidden()
+        monkeypatch.setattr(service.engine, "degraded", "The last 3 identifications of a model failed.")
+        expect(note).to_have_text("The last 3 identifications of a model failed.", timeout=15_000)
+        monkeypatch.setattr(service.engine, "degraded", None)
+        expect(note).to_be_hidden(timeout=15_000)
 
 
 def test_a_coordinate_of_the_context_can_be_chosen(service, page):
@@ -437,5 +451,13 @@ def test_health_is_the_health_of_the_agent(service):
     reply = get(service, "/v1/streams/healthy/health").json()
     health = service.call(service.engine.health("healthy"))
     assert reply["notes"] == list(health.notes)
+    assert (reply["answer"], reply["terms"]) == ("", {})  # there is no model yet
     assert not reply["ok"]
     assert reply["facts"]["arms"] == 3
+
+
+def test_health_begins_with_the_answer_and_explains_terms():
+    finding = Finding("spectral radius", 0.9, "0.9", "at most 1", Verdict.FINE, "the context stays bounded")
+    view = queries._health_view(Health((), {}, (finding,), "Yes: filtering helps."))
+    assert view.answer == "Yes: filtering helps."
+    assert list(view.terms) == ["spectral radius"]

@@ -7,6 +7,7 @@ import threading
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 from engine_tools import (
     assert_matches_journal,
@@ -31,8 +32,9 @@ from halfseen.agents import saving
 from halfseen.journal import events
 from halfseen.service.engine import engine as engine_module
 from halfseen.service.engine.loaded_stream import pack_model
+from halfseen.service.engine.stream_limits import check_stream
 from halfseen.service.engine.transaction import Operation, StreamTransaction
-from halfseen.service.schemas import DecisionRequest, RewardRequest, StreamSpec
+from halfseen.service.schemas import DecisionRequest, GuardrailSettings, Limits, RewardRequest, StreamSpec
 
 
 @on_engine()
@@ -59,7 +61,7 @@ async def test_the_engine_decides_like_its_agent(engine, database):
 @pytest.mark.parametrize("name", [name for name, entry in hs.catalog().items() if not entry.reveals_context])
 @on_engine()
 async def test_folding_the_journal_gives_the_live_stream_bit_for_bit(engine, url, name):
-    """For every agent, with missing values, missing rewards, added and retired arms, and unavailable arms."""
+    """For every agent, with missing values, missing rewards, guardrails, added and retired arms, unavailable arms."""
     options = {key: to_json_value(value) for key, value in small_options(name).items()}
     await engine.create_stream(spec(agent=name, observed=OBSERVED, arms=4, options=options))
     waiting = []
@@ -70,6 +72,8 @@ async def test_folding_the_journal_gives_the_live_stream_bit_for_bit(engine, url
             for decision_id in reversed(waiting[:-1]):
                 await reward(engine, decision_id, reward_from_id(decision_id))
             del waiting[:]
+        if t in (15, 60):
+            await engine.set_guardrails("one", GuardrailSettings(0.02, 0.1, (2, 0.001 * t)))
         if t == 40:
             await engine.retire_arm("one", 1)
         if t == 50 and name not in ("bayes", "mts"):
@@ -116,12 +120,12 @@ async def test_models_of_an_older_save_version_are_skipped(engine, url, monkeypa
 async def test_a_repeated_key_gives_the_same_decision(engine, database):
     await engine.create_stream(spec())
     first = await decide(engine, 1, key="order 17")
-    again = await decide(engine, 2, key="order 17")
+    again = await decide(engine, 1, key="order 17")
     assert again.repeated
     assert again.id == first.id
     assert (again.arm, again.propensities, again.expected) == (first.arm, first.propensities, first.expected)
     batch = await engine.decide_all(
-        "one", [DecisionRequest(observation(3), key=key) for key in ("x", "y", "x", "order 17")]
+        "one", [DecisionRequest(observation(1), key=key) for key in ("x", "y", "x", "order 17")]
     )
     assert batch[0].id == batch[2].id != batch[1].id
     assert [one.repeated for one in batch] == [False, False, True, True]
@@ -129,7 +133,38 @@ async def test_a_repeated_key_gives_the_same_decision(engine, database):
     for key in ("", "k" * 201, "nul\x00", "new\nline"):
         await expect_error(decide(engine, 1, key=key), "invalid", 422)
     async with restart_engine(engine, database) as engine:
-        assert (await decide(engine, 4, key="order 17")).id == first.id
+        assert (await decide(engine, 1, key="order 17")).id == first.id
+
+
+@on_engine()
+async def test_a_key_that_is_reused_for_another_request_is_a_conflict(engine, database):
+    await engine.create_stream(spec(observed=["x", "y", "z"]))
+    first = await decide(engine, [0.1, None, -3], ["a", "b"], "k")
+    plain = await decide(engine, [0.1, None, -3], None, "all arms")
+
+    async def repeat(engine):
+        for same in ([0.1, None, -3.0], {"x": 0.1, "z": -3}):
+            for available in (["a", "b"], ["b", "a", "b"]):
+                assert (await decide(engine, same, available, "k")).id == first.id
+            assert (await decide(engine, same, None, "all arms")).id == plain.id
+        for other in ([0.1, None, -2], [0.1, 0, -3], [0.1, None, None], [None, None, -3]):
+            message = await expect_error(decide(engine, other, ["a", "b"], "k"), "conflict", 409)
+            assert message == "key: expected a new key, got 'k', which was used with another observation"
+        for available, key in ((None, "k"), (["a"], "k"), (["a", "b", "c"], "k"), (["a", "b", "c"], "all arms")):
+            message = await expect_error(decide(engine, [0.1, None, -3], available, key), "conflict", 409)
+            assert message == f"key: expected a new key, got '{key}', which was used with other available arms"
+        assert (await engine.stream("one")).decisions == 2
+
+    await repeat(engine)
+    rows = [DecisionRequest([value, 1, 1], key="same batch") for value in (1, 1, 2)]
+    one, two, three = await engine.decide_all("one", rows)
+    assert (two.id, two.repeated, three.code) == (one.id, True, "conflict")
+    async with restart_engine(engine, database) as engine:
+        assert (await decide(engine, [1, 1, 1], key="same batch")).id == one.id
+        await expect_error(decide(engine, [2, 1, 1], key="same batch"), "conflict", 409)
+        assert (await decide(engine, [0.1, None, -3], ["b", "a"], "k")).id == first.id
+        await expect_error(decide(engine, [0.1, 0, -3], ["b", "a"], "k"), "conflict", 409)
+        await expect_error(decide(engine, [0.1, None, -3], None, "k"), "conflict", 409)
 
 
 @on_engine()
@@ -216,7 +251,8 @@ async def test_extreme_numbers_do_not_damage_the_journal(engine, url, agent, clo
     await decide(engine, [1.0, 1.0, 1.0])
     assert (await reward(engine, last, 0.25)).how == "late"
     assert_matches_journal(engine, url)
-    assert (await decide(engine, 1, key="0.0")).repeated
+    for value in (1e100, -1e100, 1e-300, 0.0):
+        assert (await decide(engine, [value, -value, None], key=str(value))).repeated
 
 
 @on_engine()
@@ -414,7 +450,7 @@ async def test_streams_with_too_long_reward_waits_in_old_databases(engine, datab
         assert_matches_journal(engine, database, name)
 
 
-@on_engine(max_streams=2)
+@on_engine(limits=Limits(streams=2))
 async def test_the_number_of_streams_is_limited(engine, database):
     await asyncio.gather(engine.create_stream(spec("a")), engine.create_stream(spec("b")))
     await expect_error(engine.create_stream(spec("c")), "too_large", 413)
@@ -450,6 +486,73 @@ async def test_adding_and_retiring_arms_and_retiring_a_stream(engine, database):
     await expect_error(engine.add_arm("one", "e"), "conflict", 409)
     assert (await reward(engine, decision, 1.0)).folded
     assert_matches_journal(engine, database)
+
+
+@on_engine(limits=Limits(arms=4))
+async def test_concurrent_requests_do_not_exceed_the_limit_of_arms(engine, database):
+    await engine.create_stream(spec())
+    added = await asyncio.gather(*[engine.add_arm("one", name) for name in "def"], return_exceptions=True)
+    assert [getattr(one, "code", "ok") for one in added] == ["ok", "too_large", "too_large"]
+    assert str(added[1]) == "arms: expected at most 4, got 5"
+    assert (await engine.add_arm("one", "d")).arms == ["a", "b", "c", "d"]  # it exists already
+    assert_matches_journal(engine, database)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"agent": "hmm-ts", "options": {"restarts": 10**15}}, "restarts: expected an integer between 0 and 10, got"),
+        (
+            {"agent": "em-rts-ts", "options": {"latent": 3, "iterations": 10**12}},
+            "iterations: expected an integer between 1 and 1000, got 1000000000000",
+        ),
+        ({"agent": "emkf-ts", "options": {"latent": 10_000}}, "latent: expected an integer between 1 and 1000, got"),
+        ({"observed": 1_000, "arms": 1_000}, "stream_bytes: expected at most 1.07e+09, got an estimate of 4.9"),
+        ({"options": {"max_pending": 10**8}}, "stream_bytes: expected at most 1.07e+09, got an estimate of 8.24e+10"),
+        ({"agent": "lag-ts", "observed": 100, "options": {"lags": 1_000}}, "stream_bytes: expected"),
+        ({"agent": "hmm-ts", "options": {"warm_up": 100_000, "restarts": 10}}, "stream_bytes: expected"),
+        ({"agent": "mts", "options": {"memory": 10**6, "state_transition": np.eye(3).tolist(),
+                                      "state_rewards": np.ones((3, 3)).tolist()}}, "decision_operations: expected"),
+        ({"agent": "em-rts-ts", "options": {"latent": 300}}, "decision_operations: expected at most 5e+09, got"),
+        ({"agent": "hmm-ts", "options": {"states": 200, "restarts": 0}}, "decision_operations: expected"),
+        ({"agent": "blup-ts", "observed": 900}, "decision_operations: expected"),
+        ({"agent": "adaptive", "observed": 100, "arms": 250}, "identification_operations: expected"),
+        ({"agent": "adaptive", "observed": 400}, "decision_operations: expected"),
+        ({"agent": "kf-ts", "options": {"model": {"transition": [[0.0] * 1001] * 1001, "process_cov": 1.0,
+                                                  "observation_cov": 1.0}}},
+         "options.model.transition: expected at most 1000 rows and columns"),
+    ],
+)  # fmt: skip
+@on_engine()
+async def test_a_stream_that_needs_too_much_is_refused_before_it_is_made(engine, url, changes, message):
+    began = time.monotonic()
+    assert message in await expect_error(engine.create_stream(spec(**changes)), "invalid", 422)
+    assert time.monotonic() - began < 5.0
+    await engine.create_stream(spec("small"))  # the engine goes on
+
+
+@on_engine(limits=Limits(stream_bytes=600_000))
+async def test_added_arms_count_in_the_memory_of_a_stream(engine, database):
+    await engine.create_stream(spec(observed=40, arms=10, options={"max_pending": 100}))
+    added = await asyncio.gather(*[engine.add_arm("one") for _ in range(100)], return_exceptions=True)
+    assert "stream_bytes: expected at most 6e+05, got an estimate of" in str(added[-1])
+    arms = (await engine.stream("one")).arms
+    assert 40 < len(arms) < 80
+    assert len((await decide(engine, [1.0] * 40)).propensities) == len(arms)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in hs.catalog().items() if not entry.reveals_context])
+def test_streams_of_usual_size_are_within_the_limits(name):
+    for observed, arms in ((1, 2), (20, 15), (50, 100)):
+        required = {
+            "model": {"transition": np.eye(observed).tolist(), "process_cov": 1.0, "observation_cov": [1.0] * observed},
+            "latent": observed,
+            "arm_params": np.ones((arms, observed)).tolist(),
+            "state_rewards": np.ones((arms, 5)).tolist(),
+            "state_transition": np.eye(5).tolist(),
+        }
+        options = {option: required[option] for option in hs.catalog()[name].required}
+        check_stream(spec(agent=name, observed=observed, arms=arms, options=options), Limits())
 
 
 @on_engine(queue_rows=8)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import httpx
 import numpy as np
+import pytest
 from engine_tools import (
     assert_matches_journal,
     decide,
@@ -24,7 +27,11 @@ from engine_tools import (
     wait_until,
 )
 
-from halfseen.service.engine.identification import IdentificationProcess
+import halfseen as hs
+from halfseen.service.app import build_app
+from halfseen.service.auth import Authorizer
+from halfseen.service.engine.identification import IdentificationFailed, IdentificationProcess
+from halfseen.service.schemas import Limits
 
 ADAPTIVE = {"agent": "adaptive", "observed": 2, "options": {"latent": 2, "history": 300}}
 
@@ -101,13 +108,13 @@ async def test_an_idle_process_that_dies_is_started_again(engine):
 async def test_a_task_whose_process_dies_is_repeated_without_new_requests(engine, monkeypatch):
     died = []
 
-    def identify(self, agent):
+    def identify(self, agent, seconds):
         if not died:
             self._ensure_running()
             died.append(self._process.pid)
             self._end()  # before the process can reply
-            return None
-        return real(self, agent)
+            raise IdentificationFailed("The identification process ended.", process_ended=True)
+        return real(self, agent, seconds)
 
     real = IdentificationProcess.identify
     monkeypatch.setattr(IdentificationProcess, "identify", identify)
@@ -116,6 +123,62 @@ async def test_a_task_whose_process_dies_is_repeated_without_new_requests(engine
     await wait_until(lambda: loaded_stream(engine).model_seq > 0, seconds=50.0)  # a claim lasts longer
     assert metric(engine, "identifications_failed_total") == 1
     assert died
+
+
+@on_engine(identify=True)
+async def test_repeated_failures_degrade_the_service_until_a_model_is_identified(engine, monkeypatch, caplog):
+    def identify(self, agent, seconds):
+        raise IdentificationFailed("The identification process ended with exit code 1.", process_ended=True)
+
+    real = IdentificationProcess.identify
+    monkeypatch.setattr(IdentificationProcess, "identify", identify)
+    monkeypatch.setattr("halfseen.service.engine.engine._RESTART_SECONDS", 0.05)
+    await engine.create_stream(spec(**ADAPTIVE))
+    await play(engine, "one", 9)
+    await wait_until(lambda: metric(engine, "identifications_failed_total") == 2)
+    assert engine.degraded is None
+    await wait_until(lambda: engine.degraded is not None)
+    assert re.fullmatch(r"The last \d identifications of a model failed, .* ended with exit code 1.", engine.degraded)
+    app = build_app(engine, Authorizer(engine.tokens, open_at_first=True, always_open=True), Limits())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
+        reply = await client.get("/readyz")
+        assert (reply.status_code, reply.json()["status"]) == (200, "degraded")
+        assert reply.json()["reason"].startswith("The last ")
+    assert (await decide(engine, [0.0, 0.0])).arm in ("a", "b", "c")
+    monkeypatch.setattr(IdentificationProcess, "identify", real)
+    await wait_until(lambda: engine.degraded is None)
+    await wait_until(lambda: loaded_stream(engine).model_seq > 0)
+    logged = [record.message for record in caplog.records if record.message.startswith("Worker")]
+    assert len(logged) == 2, logged
+    assert "3 identifications in a row failed" in logged[0]
+    assert "identified again" in logged[1]
+
+
+def test_a_failure_has_a_reason():
+    identification = IdentificationProcess()
+    try:
+        with pytest.raises(IdentificationFailed, match="SaveFileError: ") as failed:
+            identification.identify(b"not an agent", 60.0)
+        assert not failed.value.process_ended
+        os.kill(identification._process.pid, signal.SIGSTOP)
+        os.kill(identification._process.pid, signal.SIGKILL)
+        with pytest.raises(IdentificationFailed, match="ended with SIGKILL") as failed:
+            identification.identify(b"not an agent", 60.0)
+        assert failed.value.process_ended
+    finally:
+        identification.close()
+
+
+def test_files_in_the_working_directory_are_not_imported(tmp_path, monkeypatch):
+    for module in ("token", "queue", "numpy"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    identification = IdentificationProcess()
+    try:
+        with pytest.raises(IdentificationFailed, match="SaveFileError"):  # the process has started and replied
+            identification.identify(b"not an agent", 60.0)
+    finally:
+        identification.close()
 
 
 @on_engine(identify=True)
@@ -133,6 +196,23 @@ async def test_two_engines_do_not_identify_the_same_model(engine, url):
         kinds = [event.kind for event in await one.events("one")]
         assert kinds.count("model_accepted") >= accepted > 0
     assert fold_from_journal(url, "one").version >= 2 * 64
+
+
+@on_engine()
+async def test_a_claim_made_while_the_clock_was_ahead_is_void(engine, url, monkeypatch):
+    """A process that claimed a stream and died would otherwise block it for as long as the clock was ahead."""
+    await engine.create_stream(spec(**ADAPTIVE))
+    await play(engine, "one", 9)
+    store = engine._store
+    now = time.time_ns() // 1000
+    for ahead in (3600, 0):
+        monkeypatch.setattr("halfseen.service.engine.store._now", lambda ahead=ahead: now + ahead * 1_000_000)
+        await decide(engine, [0.0, 0.0])
+        task = await engine._on_store_thread(store.claim_identification)
+        assert task is not None
+        assert task.name == "one"
+    await decide(engine, [0.0, 0.0])
+    assert await engine._on_store_thread(store.claim_identification) is None  # the claim is valid
 
 
 def test_an_interrupt_from_the_terminal_does_not_reach_the_process():
@@ -180,3 +260,16 @@ asyncio.run(main())
     while is_alive(child):
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_an_identification_is_ended_at_its_deadline():
+    agent = hs.make("adaptive", observed=2, arms=2, seed=0, refit="manual")
+    for y in np.random.default_rng(0).normal(size=(30, 2)):
+        agent.learn(agent.decide(y), float(y[0]))
+    process = IdentificationProcess()
+    try:
+        with pytest.raises(IdentificationFailed, match=r"took more than 0\.05 seconds"):  # not even started by then
+            process.identify(agent.packed(small=False), 0.05)
+        assert process.identify(agent.packed(small=False), 120.0)  # a new process was started
+    finally:
+        process.close()

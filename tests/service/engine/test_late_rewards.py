@@ -36,7 +36,7 @@ from halfseen.journal import events
 from halfseen.learners.ridge import Ridge
 from halfseen.service.dashboard.window import DecisionWindow
 from halfseen.service.engine import store
-from halfseen.service.schemas import RewardRequest
+from halfseen.service.schemas import GuardrailSettings, RewardRequest
 
 FOLD = {"reward_wait": 60.0, "default_reward": -0.5, "late_rewards": "fold"}
 MINUTE = 61_000_000_000  # nanoseconds; a little more than the reward wait
@@ -157,6 +157,8 @@ async def test_folding_the_journal_gives_the_live_stream_bit_for_bit(engine, url
         if t % 10 == 9:
             for decision_id in (late.pop(0), late.pop(1)):
                 assert (await reward(engine, decision_id, reward_from_id(decision_id))).how in ("given", "late")
+        if t in (10, 50):
+            await engine.set_guardrails("one", GuardrailSettings(0.05, 0.005 * t))
         if t == 30:
             await engine.retire_arm("one", 1)
             await engine.snapshot("one")

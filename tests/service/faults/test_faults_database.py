@@ -1,4 +1,4 @@
-"""Database servers that stop, stall and start again, and damaged snapshots."""
+"""Database servers that stop, stall and start again, database files that are deleted, and damaged snapshots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import signal
 import time
 import zlib
 from contextlib import closing
+from pathlib import Path
 
+import httpx
 import pytest
 from engine_tools import (
     assert_matches_journal,
@@ -22,6 +24,7 @@ from engine_tools import (
     spec,
     wait_until,
 )
+from service.served import serving, until
 
 from halfseen.agents import saving
 from halfseen.journal import postgres
@@ -107,7 +110,7 @@ async def test_requests_fail_soon_if_the_server_stalls(engine, url, server):
     await wait_until(engine.ready)
     assert (await decide(engine, 1, key="first")).id == first.id
     second = await decide(engine, 2, key="second")
-    assert (await decide(engine, 3, key="second")).id == second.id
+    assert (await decide(engine, 2, key="second")).id == second.id
     assert (await engine.stream("one")).decisions == 2
     assert_matches_journal(engine, url)
 
@@ -128,8 +131,8 @@ async def test_a_commit_that_stalls_is_done_once(engine, url, server, monkeypatc
 
     monkeypatch.setattr(journal, "commit", stalling_commit)
     try:
-        for t in range(2):
-            await expect_error(asyncio.wait_for(decide(engine, t, key="first"), 30), "unavailable", 503)
+        for _ in range(2):
+            await expect_error(asyncio.wait_for(decide(engine, 1, key="first"), 30), "unavailable", 503)
         assert (await decide(engine, 1, name="two")).arm in ("a", "b", "c")
         assert (await engine.stream("one")).decisions == 0
     finally:
@@ -150,6 +153,46 @@ async def eventually(request, seconds: float = 30.0):
             if time.monotonic() > end:
                 raise
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_requests_are_refused_while_the_database_file_is_deleted_or_replaced(tmp_path, replaced):
+    database, kept = tmp_path / "j.db", tmp_path / "kept"
+    files = [Path(f"{database}{suffix}") for suffix in ("", "-wal", "-shm")]
+    stream = {"name": "one", "observed": 2, "arms": ["a", "b"], "agent": "ts-pco"}
+    with (
+        serving(tmp_path, "--database", str(database)) as service,
+        httpx.Client(base_url=service.url, timeout=30) as client,
+    ):
+
+        def ask() -> int:
+            reply = client.post("/v1/streams/one/decisions", json={"observation": [1, 2]})
+            answered[reply.status_code] = answered.get(reply.status_code, 0) + 1
+            return reply.status_code
+
+        answered: dict[int, int] = {}
+        client.post("/v1/streams", json=stream).raise_for_status()
+        assert ask() == 200
+        kept.mkdir()
+        for file in files:  # a hard link keeps the file, so that it can come back
+            (kept / file.name).hardlink_to(file)
+            file.unlink()
+        if replaced:
+            open_journal(database).close()
+        until(lambda: client.get("/readyz").status_code == 503)  # although there was no request
+        assert [ask() for _ in range(5)] == [503] * 5
+        assert client.get("/v1/journal").status_code == 503
+        assert client.get("/v1/streams").status_code == 503
+        assert [file.exists() for file in files] == [replaced, False, False]
+        for file in files:
+            (kept / file.name).rename(file)
+        until(lambda: client.get("/readyz").status_code == 200)
+        assert ask() == 200
+        assert client.get("/v1/journal").text.count('"kind":"decided"') == answered[200] == 2
+        assert service.stop() == 0
+        assert "was moved, deleted or replaced while in use" in service.text
+    with closing(open_journal(database)) as journal:
+        assert journal.stream("one").decisions == 2
 
 
 def flip_bit(state: bytes) -> bytes:

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from engine_tools import observation, open_engine, reward_from_id, spec
 
 from halfseen.service.errors import ServiceError
-from halfseen.service.schemas import DecisionRequest, RewardRequest
+from halfseen.service.schemas import DecisionRequest, Limits, RewardRequest
 
 CALLERS = 6
 STREAMS = {
@@ -82,7 +82,7 @@ def main() -> None:
         from halfseen.service.engine.transaction import StreamCreation
 
         for name, changes in STREAMS.items():
-            StreamCreation.prepare(spec(name, **changes))
+            StreamCreation.prepare(spec(name, **changes), Limits())
 
     asyncio.run(load())
     print("loaded", flush=True)

@@ -6,12 +6,13 @@ import json
 import math
 import re
 import socket
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from service.served import metrics, serving
+from service.served import Served, metrics, serving
 
 
 def make(http: httpx.Client, name: str, **spec: object) -> dict[str, object]:
@@ -185,7 +186,7 @@ def test_error_messages_say_what_was_expected(http: httpx.Client) -> None:
             "",
             spec | {"reward_wiat": 3},
             "body: there is no field 'reward_wiat'. Did you mean 'reward_wait'? The fields are: name, observed, arms, "
-            "agent, options, seed, reward_wait, default_reward, late_rewards",
+            "agent, options, seed, reward_wait, default_reward, late_rewards, guardrails",
         ),
         (
             "/wanted/decisions",
@@ -355,6 +356,41 @@ def test_a_client_that_disconnects_during_a_request_does_no_harm(http: httpx.Cli
     assert http.post("/v1/streams/left/decisions", json={"observation": [1, 2]}).status_code == 200
 
 
+@pytest.mark.parametrize("half_closed", [False, True])
+def test_a_body_that_is_cut_off_is_not_executed(http: httpx.Client, service: Served, half_closed: bool) -> None:
+    """What has arrived is valid JSON, but the announced length is larger, or the last chunk is missing."""
+    name = f"cut-{half_closed}".lower()
+    make(http, name)
+    url, body = urlsplit(str(http.base_url)), b'{"observation": [1, 2]}'
+    new = b'{"name": "cut-new", "observed": 1, "arms": 2, "agent": "random"}'
+    for path, content in ((f"/v1/streams/{name}/decisions", body), (f"/v1/streams/{name}/arms", b'{"arm": "x"}'),
+                          ("/v1/streams", new), ("/v1/journal", b"x")):  # fmt: skip
+        for framing, sent in (
+            (f"Content-Length: {len(content) + 1}", content),
+            ("Transfer-Encoding: chunked", b"%x\r\n%s\r\n" % (len(content), content)),
+        ):
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n".encode()
+            for wait in (0.0, 0.05):  # the end comes with the body, or while the service waits for more
+                with socket.create_connection((url.hostname, url.port)) as connection:
+                    connection.sendall(head + sent)
+                    time.sleep(wait)
+                    if half_closed:
+                        connection.shutdown(socket.SHUT_WR)
+                        connection.settimeout(10)
+                        assert connection.recv(1000) == b""
+    view = http.get(f"/v1/streams/{name}").json()
+    assert (view["decisions"], view["arms"]) == (0, ["low", "high"])
+    assert_refused(http.get("/v1/streams/cut-new"), 404, "not_found")
+    assert "Traceback" not in service.text
+
+
+def test_a_trailing_slash_is_not_redirected_to_the_host_of_the_request(http: httpx.Client) -> None:
+    for path in ("/v1/streams/", "/healthz/", "/docs/"):
+        answer = http.get(path, headers={"host": "evil.example"})
+        assert_refused(answer, 404, "not_found", path)
+        assert "evil" not in answer.text + str(answer.headers)
+
+
 def test_numbers_are_recorded_exactly(http: httpx.Client) -> None:
     """A float is the same, bit for bit, in the request, the journal and the reply."""
     make(http, "exact")
@@ -400,3 +436,84 @@ def test_invalid_imports_are_refused(http: httpx.Client, body: bytes) -> None:
     answer = http.post("/v1/journal", content=body)
     assert 400 <= answer.status_code < 500, answer.text
     assert http.get("/v1/streams", params={"limit": 1000}).json() == before
+
+
+def test_guardrails_are_set_shown_and_marked_on_decisions(http: httpx.Client) -> None:
+    path = "/v1/streams/guarded"
+    make(http, "guarded", guardrails={"control": ["low", 1.0]})
+    made = http.post(f"{path}/decisions", json={"observation": [0.1, 0.2], "key": "k"}).json()
+    assert (made["arm"], made["branch"], made["propensities"]) == ("low", "control", [1.0, 0.0])
+    assert http.get(f"{path}/guardrails").json() == {"floor": 0.0, "holdback": 0.0, "control": ["low", 1.0]}
+    settings = {"floor": 0.25, "holdback": 1.0, "control": None}
+    for _ in range(2):  # the second request changes nothing
+        assert http.put(f"{path}/guardrails", json=settings).json() == settings
+    assert http.get(path).json()["version"] == 3
+    reply = http.post(f"{path}/decisions", json={"observation": [0.1, 0.2]}).json()
+    assert reply["branch"] in ("floor", "holdback")
+    assert reply["propensities"] == [0.5, 0.5]
+    again = http.post(f"{path}/decisions", json={"observation": [0.1, 0.2], "key": "k"}).json()
+    assert (again["repeated"], again["branch"]) == (True, "control")
+    assert http.put(f"{path}/guardrails", json={}).json() == {"floor": 0.0, "holdback": 0.0, "control": None}
+    assert "branch" not in http.post(f"{path}/decisions", json={"observation": [0.1, 0.2]}).json()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"floor": 0.6}, "floor: expected at most 1/2, because 2 arms can be chosen, got 0.6"),
+        ({"floor": -0.1}, "floor: expected a number from 0 to 1, got -0.1"),
+        ({"holdback": 0.6, "control": ["low", 0.6]}, "holdback and control: expected shares that sum to at most 1"),
+        ({"control": ["lwo", 0.1]}, "There is no arm 'lwo'. Did you mean 'low'?"),
+        ({"control": ["low"]}, "control: expected"),
+        ({"control": "low"}, "control: expected"),
+        ({"flor": 0.1}, "Did you mean 'floor'?"),
+        ({"floor": "high"}, "floor: expected"),
+    ],
+)
+def test_bad_guardrails_are_refused_and_change_nothing(http: httpx.Client, settings: object, words: str) -> None:
+    make(http, "guardrails-refused", guardrails={"floor": 0.1})
+    before = http.get("/v1/streams/guardrails-refused").json()
+    assert_refused(http.put("/v1/streams/guardrails-refused/guardrails", json=settings), 422, "invalid", words)
+    body = {"name": "never", "observed": 2, "arms": ["low", "high"], "guardrails": settings}
+    assert_refused(http.post("/v1/streams", json=body), 422, "invalid")
+    assert http.get("/v1/streams/guardrails-refused").json() == before
+    assert http.get("/v1/streams/guardrails-refused/guardrails").json()["floor"] == 0.1
+
+
+def test_arms_that_contradict_the_guardrails_are_refused(http: httpx.Client) -> None:
+    make(http, "contradicted", guardrails={"floor": 0.5, "control": ["low", 0.5]})
+    path = "/v1/streams/contradicted"
+    assert_refused(http.post(f"{path}/arms", json={"arm": "new"}), 422, "invalid", "floor: expected at most 1/3")
+    assert_refused(http.delete(f"{path}/arms/low"), 422, "invalid", "not the control arm")
+    request = {"observation": [0.1, 0.2], "available": ["high"]}
+    assert_refused(http.post(f"{path}/decisions", json=request), 422, "invalid", "the control arm 'low'")
+    options = {"name": "never", "observed": 2, "arms": 2, "agent": "ts-pco", "options": {"floor": 0.1}}
+    assert_refused(http.post("/v1/streams", json=options), 422, "invalid", "'floor', which belongs to guardrails")
+    assert http.get(path).json()["version"] == 1
+    assert_refused(http.put("/v1/streams/nobody/guardrails", json={}), 404, "not_found")
+    assert_refused(http.get("/v1/streams/nobody/guardrails"), 404, "not_found")
+
+
+def test_a_stream_of_meb_from_before_guardrails_keeps_its_option(http: httpx.Client) -> None:
+    """In version 0.2.0 `floor` was an option of the agent."""
+    make(http, "old-meb", agent="meb", options={"floor": 0.2, "observation_cov": 0.1})
+    assert "branch" not in http.post("/v1/streams/old-meb/decisions", json={"observation": [0.1, 0.2]}).json()
+    assert http.get("/v1/streams/old-meb/guardrails").json()["floor"] == 0.0
+
+
+def test_lift_is_in_the_health_report_and_survives_an_export(http: httpx.Client, tmp_path: Path) -> None:
+    from halfseen.evaluation.evaluate import evaluate
+
+    make(http, "lifted", guardrails={"control": ["low", 0.5]})
+    path = "/v1/streams/lifted"
+    rows = [{"observation": [0.1 * t, 0.2]} for t in range(80)]
+    made = http.post(f"{path}/decisions/batch", json={"decisions": rows}).json()["results"]
+    rewards = [{"decision": one["id"], "value": t % 3 + 2.0 * (one["arm"] == "high")} for t, one in enumerate(made)]
+    http.post(f"{path}/rewards/batch", json={"rewards": rewards})
+    health = http.get(f"{path}/health").json()
+    shown = health["facts"]["lift over control, low, high"]
+    assert [one["name"] for one in health["findings"]] == ["lift over control"]
+    for form in ("ndjson", "parquet"):
+        (tmp_path / f"log.{form}").write_bytes(http.get(f"{path}/journal", params={"format": form}).content)
+        (lift,) = evaluate(tmp_path / f"log.{form}").lifts
+        assert [lift.difference.value, lift.difference.low, lift.difference.high] == pytest.approx(shown, rel=1e-9)

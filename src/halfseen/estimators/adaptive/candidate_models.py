@@ -105,7 +105,7 @@ class CandidateModels(Stateful):
         """Return the last model of a candidate, converted to units of `scale`."""
         d, k = self.dimensions[candidate], self._streams.observed
         unit = np.ones(d)
-        unit[:k] = self.candidate_scale[row, candidate] / scale
+        unit[:k] = np.clip(self.candidate_scale[row, candidate] / scale, 1e-50, 1e50)  # squares must not overflow
         D = self.candidate_transition[row, candidate, : d * d].reshape(d, d) * unit[:, None] / unit
         Q = self.candidate_process_cov[row, candidate, : d * d].reshape(d, d) * np.outer(unit, unit)
         R = np.diag(self.candidate_observation_var[row, candidate] * unit[:k] ** 2)

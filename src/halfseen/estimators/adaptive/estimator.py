@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,7 @@ from halfseen.components import MAX_COUNT, Estimator, IntegerBounds, Learner, Ma
 from halfseen.errors import invalid
 from halfseen.estimators.adaptive.candidate_models import CandidateModels
 from halfseen.estimators.adaptive.history import History
-from halfseen.kernels.adaptive import filter_round, kalman_step, update_context
+from halfseen.kernels.adaptive import MAX_CONTEXT, filter_round, kalman_step, update_context
 from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, RewardHistory
@@ -22,7 +24,7 @@ from halfseen.models.identification.selection import (
     rebuild_model,
     select_model,
 )
-from halfseen.validation import at_least, check_range
+from halfseen.validation import Integers, Words, at_least, check_finite, check_range
 
 FIRST_ROUNDS_PER_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
 FIRST_ARM_FIT = 8  # rewards before the first fit of the arms
@@ -75,7 +77,12 @@ class Adaptive(Estimator):
     nested = ("candidates", "history")
 
     def __init__(
-        self, streams: StreamBatch, *, latent: int | str = "auto", history: int = 9000, refit: str = "inline"
+        self,
+        streams: StreamBatch,
+        *,
+        latent: Annotated[int | str, Integers(1, 1_000)] = "auto",
+        history: Annotated[int, Integers(1, 1_000_000)] = 9000,
+        refit: Annotated[str, Words(("inline", "manual"))] = "inline",
     ) -> None:
         count, k = streams.count, streams.observed
         if isinstance(latent, str) and latent != "auto":
@@ -118,11 +125,17 @@ class Adaptive(Estimator):
             self._use_raw_observation(row)
 
     def integer_bounds(self, state: State) -> IntegerBounds:
-        rounds = state["rounds"] if "rounds" in state else state["dropped_rounds"] + state["stored_rounds"]
-        return {"latent_dims": (self._streams.observed, self.candidates.max_dimension), "regime_start": (0, rounds)}
+        rounds = np.asarray(state["rounds"])
+        return {
+            "latent_dims": (self._streams.observed, self.candidates.max_dimension),
+            "regime_start": (0, np.maximum(rounds - 1, 0)),
+            "regime_rewards": (0, rounds),
+            "discarded_rewards": (0, rounds),
+        }
 
     def check_consistency(self, state: State) -> None:
         check_range("state 'arms'", state["arms"], 0, self._learner.arms - 1)
+        check_range("state 'learner.latent_dims'", state["learner.latent_dims"], *2 * (state["latent_dims"],))
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)
@@ -357,7 +370,7 @@ class Adaptive(Estimator):
         except np.linalg.LinAlgError:
             chosen = None
         self.identifications[row] += 1
-        if chosen is None:
+        if chosen is None or not _is_bounded(chosen):
             self.centre[row], self.scale[row] = before
             self.failed_identifications[row] += 1
             return False
@@ -440,10 +453,13 @@ class Adaptive(Estimator):
         for key, mine in self.model(row).items():
             if given[key].dtype != mine.dtype or given[key].shape != mine.shape:
                 raise invalid(f"model '{key}'", f"{mine.dtype} {mine.shape}", f"{given[key].dtype} {given[key].shape}")
-        bounds = {name: getattr(self.history, name)[row : row + 1] for name in ("dropped_rounds", "stored_rounds")}
+        rounds = {"rounds": self.history.dropped_rounds[[row]] + self.history.stored_rounds[[row]]}
         for key, (owner, name) in self._model_arrays().items():
             if given[key].dtype.kind == "i":
-                check_range(f"model '{key}'", given[key], *owner.integer_bounds(bounds).get(name, (0, MAX_COUNT)))
+                check_range(f"model '{key}'", given[key], *owner.integer_bounds(rounds).get(name, (0, MAX_COUNT)))
+            elif given[key].dtype.kind == "f":
+                check_finite(f"model '{key}'", given[key])
+        check_range("model 'learner.latent_dims'", given["learner.latent_dims"], *2 * (given["latent_dims"],))
         restarted = int(given["regime_start"]) > int(self.regime_start[row])
         if restarted:
             self.history.drop_oldest(row, max(0, int(given["regime_start"]) - int(self.history.dropped_rounds[row])))
@@ -526,3 +542,13 @@ class Adaptive(Estimator):
             "surprise (1 is as expected)": float(self.surprise[row]),
             "changes of the dynamics noticed": int(self.detected_changes[row]),
         }
+
+
+def _is_bounded(found: IdentifiedModel) -> bool:
+    """Return whether contexts and covariances under the model stay within limits, so that no variance overflows."""
+    covs = (found.model.Q, found.recent_cov, found.end_cov, found.smooth_cov)
+    return bool(
+        all((np.abs(cov) <= MAX_CONTEXT * MAX_CONTEXT).all() for cov in covs)
+        and (np.abs(found.filtered) <= MAX_CONTEXT).all()
+        and (np.abs(found.features) <= MAX_CONTEXT).all()
+    )

@@ -25,6 +25,7 @@ class History(Stateful):
     """
 
     state_names = ("observations", "arms", "rewards", "features", "stored_rounds", "dropped_rounds")
+    recorded = ("observations", "rewards")
     # The arrays with one position per round, and what they contain at positions that are not in use.
     fill_values: ClassVar[Mapping[str, float]] = {"observations": np.nan, "arms": 0, "rewards": np.nan, "features": 0.0}
 
@@ -81,11 +82,8 @@ class History(Stateful):
         return (count, *capacity, *mine.shape[2:])
 
     def integer_bounds(self, state: State) -> IntegerBounds:
-        stored = (0, state["arms"].shape[1] if "arms" in state else self._max_capacity)
-        if "rounds" not in state:
-            return {"stored_rounds": stored}
         dropped = np.asarray(state["rounds"]) - np.asarray(state["stored_rounds"])
-        return {"stored_rounds": stored, "dropped_rounds": (dropped, dropped)}
+        return {"stored_rounds": (0, state["arms"].shape[1]), "dropped_rounds": (dropped, dropped)}
 
     def check_consistency(self, state: State) -> None:
         lengths = [state[name].shape[1] for name in self.fill_values]

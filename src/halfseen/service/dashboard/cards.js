@@ -63,12 +63,15 @@ export class ChartCard {
 // The health report of the agent.
 export class HealthCard {
   constructor() {
+    this.answer = make("p", { class: "answer", hidden: true });
     this.summary = make("p", { class: "about" }, "Loading…");
     this.notes = make("ul", { class: "notes" });
     this.findings = make("ul", { class: "findings" });
+    this.terms = make("dl");
+    this.termDetails = make("details", { hidden: true }, make("summary", {}, "Terms"), this.terms);
     this.facts = make("table", {}, make("caption", {}, "Facts"), make("tbody"));
     const details = make("details", {}, make("summary", {}, "Facts"), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Model health: facts" }, this.facts));
-    this.element = make("section", { class: "card wide", "aria-labelledby": "health" }, make("div", { class: "head" }, make("h2", { id: "health" }, "Model health")), this.summary, this.notes, this.findings, details);
+    this.element = make("section", { class: "card wide", "aria-labelledby": "health" }, make("div", { class: "head" }, make("h2", { id: "health" }, "Model health")), this.answer, this.summary, this.notes, this.findings, this.termDetails, details);
     this.shown = "";
   }
 
@@ -76,10 +79,15 @@ export class HealthCard {
     const text = JSON.stringify(health);
     if (text === this.shown) return;
     this.shown = text;
+    setText(this.answer, health.answer);
+    this.answer.hidden = health.answer === "";
     const later = health.facts.findings ? `; findings ${health.facts.findings}` : "";
     setText(this.summary, health.heading[0].toUpperCase() + health.heading.slice(1) + later + ".");
     this.notes.replaceChildren(...health.notes.map((note) => make("li", {}, note)));
     this.findings.replaceChildren(...health.findings.map(findingItem));
+    const terms = Object.entries(health.terms);
+    this.terms.replaceChildren(...terms.flatMap(([term, meaning]) => [make("dt", {}, term), make("dd", {}, meaning)]));
+    this.termDetails.hidden = terms.length === 0;
     const line = ([name, value]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", { class: "number" }, factText(value)));
     this.facts.querySelector("tbody").replaceChildren(...Object.entries(health.facts).map(line));
   }

@@ -55,3 +55,13 @@ export function fillTable(table, headings, rows) {
   const caption = table.querySelector("caption");
   table.replaceChildren(...(caption ? [caption] : []), head, body);
 }
+
+// A line that is shown only while there is something to say.
+export function makeNote() {
+  return make("p", { class: "note", role: "status", hidden: true });
+}
+
+export function setNote(element, text) {
+  element.hidden = text === null;
+  setText(element, text ?? "");
+}

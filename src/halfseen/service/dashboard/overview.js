@@ -1,13 +1,14 @@
 // The list of all streams.
 
 import { getJson } from "./requests.js";
-import { ago, count, duration, make, number, percent, setText } from "./dom.js";
+import { ago, count, duration, make, makeNote, number, percent, setNote, setText } from "./dom.js";
 
 const LIMIT = 100;
 const HEADINGS = ["Stream", "Agent", "Arms", "Decisions", "Per second", "Rewards", "Last event"];
 
 export function overviewPage() {
   const lead = make("p", { class: "lead" }, "Loading…");
+  const degraded = makeNote();
   const body = make("tbody");
   const table = make(
     "table",
@@ -45,6 +46,7 @@ export function overviewPage() {
       setText(row.last, stream.retired ? "retired" : ago(overview.now - stream.updated));
     });
     before = overview;
+    setNote(degraded, overview.service.degraded);
     const decide = overview.service.latencies.decide;
     const speed = decide?.count ? ` The median latency of a decision is ${duration(decide.p50)}, the 99th percentile ${duration(decide.p99)}.` : "";
     const onPage = following === null && after === "" ? "" : " on this page";
@@ -60,7 +62,7 @@ export function overviewPage() {
   next.addEventListener("click", () => showAfter(following).catch(() => {}));
   first.addEventListener("click", () => showAfter("").catch(() => {}));
 
-  return { elements: [make("h1", {}, "Streams"), lead, empty, table, make("p", { class: "pages" }, first, next)], update };
+  return { elements: [make("h1", {}, "Streams"), degraded, lead, empty, table, make("p", { class: "pages" }, first, next)], update };
 }
 
 function newRow(stream) {

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from halfseen.diagnostics.health import Health
+from halfseen.diagnostics.health import Health, terms
 from halfseen.journal.events import Event
 from halfseen.service.dashboard.context import ContextFilter, context_filter
 from halfseen.service.dashboard.series import StreamSeries, stream_series
@@ -60,12 +60,14 @@ class FindingView(Struct, frozen=True):
 
 
 class HealthView(Struct, frozen=True):
-    """The result of `agent.health()`: notes on what needs attention, findings about the model, and facts."""
+    """The result of `agent.health()`: the answer, notes, findings about the model, explained terms, and facts."""
 
+    answer: str
     ok: bool
     heading: str
     notes: list[str]
     findings: list[FindingView]
+    terms: dict[str, str]
     facts: dict[str, Any]
 
 
@@ -159,9 +161,9 @@ class DashboardQueries:
         return Overview(time.time(), streams, streams[-1].name if len(streams) == limit else None, self.service())
 
     def service(self) -> dict[str, Any]:
-        """Return whether this worker is ready, and its latencies."""
+        """Return whether this worker is ready, the reason if it is degraded, and its latencies."""
         latencies = {name: latency.summary() for name, latency in self._engine.metrics.latencies.items()}
-        return {"ready": self._engine.ready(), "latencies": latencies}
+        return {"ready": self._engine.ready(), "degraded": self._engine.degraded, "latencies": latencies}
 
     async def _if_exists(self, name: str) -> StreamView | None:
         try:
@@ -193,7 +195,9 @@ def _health_view(health: Health) -> HealthView:
         for finding in health.findings
     ]
     facts = {name: _as_json(fact) for name, fact in health.facts.items()}
-    return HealthView(health.ok, health.heading, list(health.notes), findings, facts)
+    return HealthView(
+        health.answer, health.ok, health.heading, list(health.notes), findings, terms(health.findings), facts
+    )
 
 
 def _as_json(fact: object) -> Any:

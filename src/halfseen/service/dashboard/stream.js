@@ -3,7 +3,7 @@
 import { getJson } from "./requests.js";
 import { ChartCard, HealthCard } from "./cards.js";
 import { areaTrace, bandTraces, barTrace, lineTrace, rangeWithoutStart, theme } from "./charts.js";
-import { ago, count, dateTime, duration, make, number, percent, setText } from "./dom.js";
+import { ago, count, dateTime, duration, make, makeNote, number, percent, setNote, setText } from "./dom.js";
 
 const POINTS = 300;
 const MAX_SAMPLES = 300;
@@ -11,6 +11,7 @@ const MAX_SAMPLES = 300;
 export function streamPage(name) {
   const path = `/v1/streams/${encodeURIComponent(name)}`;
   const lead = make("p", { class: "lead" }, "Loading…");
+  const degraded = makeNote();
   const tiles = new Tiles(["Decisions shown", "Mean reward", "Uniform policy", "Waiting for rewards", "Latency (p99)"]);
   const select = make("select", { id: "coordinate" });
   const choice = make("div", { class: "choice", hidden: true }, make("label", { for: "coordinate" }, "Coordinate"), select);
@@ -31,6 +32,7 @@ export function streamPage(name) {
     });
     [tiles.element.hidden, cards.hidden] = [false, false];
     showLead(lead, series.shown, series.now);
+    setNote(degraded, series.service.degraded);
     tiles.show(series);
     addSample(samples, series);
     await Promise.all([
@@ -55,6 +57,7 @@ export function streamPage(name) {
     elements: [
       make("p", {}, make("a", { href: "#/" }, "All streams")),
       make("h1", {}, name),
+      degraded,
       lead,
       tiles.element,
       cards,

@@ -14,7 +14,7 @@ from halfseen.errors import HalfseenError
 from halfseen.journal.events import JournalUnavailable
 from halfseen.service.engine.store import StreamStore
 from halfseen.service.engine.transaction import Operation
-from halfseen.service.errors import ServiceError, as_service_error, refusal
+from halfseen.service.errors import ServiceError, as_service_error, refusal, shutting_down
 from halfseen.service.metrics import Metrics
 from halfseen.service.schemas import EngineSettings
 
@@ -45,7 +45,7 @@ class CommitQueue:
     def submit(self, operation: Operation) -> asyncio.Future[list[Any]]:
         """Queue an operation. Its future gets a reply or an error per row. Raise an error if the queue is full."""
         if self.closing:
-            raise refusal("unavailable", "The service is shutting down. Try again later.")
+            raise shutting_down()
         if self.stalled:
             raise self.stall_error()
         size, most = operation.size, self._settings.queue_rows

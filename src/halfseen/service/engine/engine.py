@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from halfseen.agents.agent import Agent
 from halfseen.agents.loading import from_bytes
@@ -23,8 +26,9 @@ from halfseen.journal import transfer
 from halfseen.journal.events import Event, JournalUnavailable, StreamExists
 from halfseen.journal.journal import Journal, StreamRow, Token, open_journal
 from halfseen.service.engine.commit_queue import CommitQueue
-from halfseen.service.engine.identification import IdentificationProcess
-from halfseen.service.engine.loaded_stream import compress_snapshot, fold_imported_stream, read_spec
+from halfseen.service.engine.identification import IdentificationFailed, IdentificationProcess
+from halfseen.service.engine.imported_stream import Importer
+from halfseen.service.engine.loaded_stream import compress_snapshot, read_spec
 from halfseen.service.engine.store import StreamStore, find_row
 from halfseen.service.engine.transaction import Operation, StreamCreation, StreamTransaction
 from halfseen.service.errors import ServiceError, refusal
@@ -34,6 +38,8 @@ from halfseen.service.schemas import (
     DecisionReply,
     DecisionRequest,
     EngineSettings,
+    GuardrailSettings,
+    Limits,
     RewardReply,
     RewardRequest,
     StreamSpec,
@@ -44,7 +50,8 @@ T = TypeVar("T")
 _SWEEP_STREAMS = 200  # streams with overdue decisions that share one transaction
 _TIDY_SECONDS = 0.25
 _GAUGE_SECONDS = 0.25
-_RESTART_SECONDS = 1.0  # between the death of the identification process and the start of a new one
+_RESTART_SECONDS = 1.0  # between the end of the identification process and a new one; doubles with every failure
+_FAILURES_TO_DEGRADE = 3  # failed identifications in a row after which the service says that it is degraded
 _LOG = logging.getLogger("halfseen.service")
 
 
@@ -55,8 +62,11 @@ class Engine:
         self._store, self._reader, self._settings, self.metrics = store, reader, settings, metrics
         self._store_thread = ThreadPoolExecutor(1, "halfseen-store")
         self._reader_thread = ThreadPoolExecutor(1, "halfseen-reader")
+        self._build_thread = ThreadPoolExecutor(1, "halfseen-build")  # one, so that the memory for trials is limited
         self._queue = CommitQueue(store, self._store_thread, settings, metrics)
         self._identification = IdentificationProcess() if settings.identify else None
+        self._identification_failures = 0  # since the last success
+        self.degraded: str | None = None  # what does not work, if the service makes decisions but does not learn models
         self._tasks = [asyncio.create_task(task) for task in (self._queue.run(), self._sweep(), self._tidy())]
         if self._identification is not None:
             self._tasks.append(asyncio.create_task(self._identify(self._identification)))
@@ -104,7 +114,8 @@ class Engine:
 
     async def create_stream(self, spec: StreamSpec) -> StreamView:
         """Create a stream, or return it if it exists already. Raise 409 if it exists with another specification."""
-        creation = await asyncio.to_thread(StreamCreation.prepare, spec)
+        loop = asyncio.get_running_loop()
+        creation = await loop.run_in_executor(self._build_thread, StreamCreation.prepare, spec, self._settings.limits)
         return await self._change(spec.name, creation.check, creates=creation)
 
     async def retire_stream(self, name: str) -> StreamView:
@@ -113,11 +124,20 @@ class Engine:
 
     async def add_arm(self, name: str, arm: Arm | None = None) -> StreamView:
         """Add an arm with a new name, or with the next number if arms are numbers. Adding it twice changes nothing."""
-        return await self._change(name, partial(StreamTransaction.add_arm, arm=arm))
+        return await self._change(name, partial(StreamTransaction.add_arm, arm=arm, limits=self._settings.limits))
 
     async def retire_arm(self, name: str, arm: Arm) -> StreamView:
         """Retire an arm, so that it is never chosen again."""
         return await self._change(name, partial(StreamTransaction.retire_arm, arm=arm))
+
+    async def set_guardrails(self, name: str, settings: GuardrailSettings) -> GuardrailSettings:
+        """Replace the guardrails of a stream. Setting the guardrails that are in force changes nothing."""
+        await self._change(name, partial(StreamTransaction.set_guardrails, settings=settings))
+        return settings
+
+    async def guardrails(self, name: str) -> GuardrailSettings:
+        """Return the guardrails that are in force."""
+        return msgspec.convert((await self.agent(name)).guardrails, GuardrailSettings, from_attributes=True)
 
     async def _change(
         self, name: str, act: Callable[[StreamTransaction], None], creates: StreamCreation | None = None
@@ -161,15 +181,22 @@ class Engine:
         """Write the named streams, or all streams, to a .ndjson or .parquet file. Return the number of streams."""
         return await self._on_own_connection(lambda journal: transfer.export(journal, path, names))
 
-    async def import_streams(self, path: Path) -> dict[str, int]:
+    async def import_streams(self, path: Path, limits: Limits | None = None) -> dict[str, int]:
         """Add either all streams of an exported file or none. Return the number of events per stream.
 
         Decisions have to wait meanwhile.
         """
+        limits = limits or Limits()
 
         def add(journal: Journal) -> dict[str, int]:
+            importer = Importer(limits, journal.count_streams())
             try:
-                return transfer.import_streams(journal, transfer.read_events(path), fold_imported_stream)
+                events = transfer.read_events(path, limits.import_bytes)
+                imported = transfer.import_streams(journal, events, importer.open_stream)
+                for name, count in importer.skipped_models.items():
+                    self.metrics.models_skipped.inc(count)
+                    _LOG.warning("Stream '%s': skipped %d models of another save version.", name, count)
+                return imported
             except JournalUnavailable:
                 raise
             except StreamExists as error:
@@ -216,6 +243,7 @@ class Engine:
             await loop.run_in_executor(self._store_thread, self._store.save_all_snapshots)
         await loop.run_in_executor(self._store_thread, self._store.close)
         await loop.run_in_executor(self._reader_thread, self._reader.close)
+        self._build_thread.shutdown()
         self._store_thread.shutdown()
         self._reader_thread.shutdown()
 
@@ -267,18 +295,35 @@ class Engine:
             try:
                 await asyncio.to_thread(process.start)
                 while (task := await self._on_store_thread(self._store.claim_identification)) is not None:
-                    model = await asyncio.to_thread(process.identify, task.agent)
-                    if not model:
-                        self.metrics.identifications_failed.inc()
-                        if model is None:  # the process died; without new events the stream would not ask again
-                            await asyncio.sleep(_RESTART_SECONDS)
+                    try:
+                        model = await asyncio.to_thread(process.identify, task.agent, self._settings.identify_seconds)
+                    except IdentificationFailed as failure:
+                        self._note_failed_identification(task.name, failure)
+                        if failure.process_ended:  # without new events the stream would not ask again
+                            await asyncio.sleep(_RESTART_SECONDS * 2 ** min(self._identification_failures - 1, 5))
                             await self._on_store_thread(partial(self._store.release_claim, task.name))
                         continue
+                    self._note_identification()
                     accept = partial(StreamTransaction.accept_model, model=model, seen=task.seen, after=task.after)
                     (accepted,) = await self._queue.submit(Operation.single(task.name, accept, _future(), size=0))
                     self.metrics.models_accepted.inc(accepted is True)
             except Exception as error:
                 self._report("identification", error)
+
+    def _note_failed_identification(self, name: str, failure: IdentificationFailed) -> None:
+        self.metrics.identifications_failed.inc()
+        self._identification_failures += 1
+        _LOG.warning("Stream '%s': No model was identified. %s", name, failure)
+        if self._identification_failures >= _FAILURES_TO_DEGRADE:
+            times = self._identification_failures
+            if self.degraded is None:
+                _LOG.error("Worker %d: %d identifications in a row failed. Models are not updated.", os.getpid(), times)
+            self.degraded = f"The last {times} identifications of a model failed, so models are not updated. {failure}"
+
+    def _note_identification(self) -> None:
+        if self.degraded is not None:
+            _LOG.warning("Worker %d: Models are identified again.", os.getpid())
+        self._identification_failures, self.degraded = 0, None
 
     def _report(self, task: str, error: Exception) -> None:
         """Count an error of a background task, and log it if it is unexpected. The task will try again."""

@@ -1,8 +1,8 @@
 """Identify models in a separate process, which is started once and ends with its parent.
 
-The parent writes agents to the standard input of the process and reads models from its standard output. Each message is
-eight bytes with the length, followed by the agent or model as bytes. An empty message means that no model could be
-identified.
+The parent writes agents to the standard input of the process and reads replies from its standard output. Each message
+is eight bytes with the length, followed by the content. A reply is one byte that says whether a model was identified,
+followed by the model or by the reason why there is none.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import signal
 import struct
 import subprocess
 import sys
@@ -17,6 +18,16 @@ import threading
 from typing import IO
 
 _LENGTH = struct.Struct(">Q")
+_MODEL, _FAILURE = b"+", b"-"
+_EXIT_SECONDS = 1.0  # how long to wait for the exit code of a process that has closed its output
+
+
+class IdentificationFailed(Exception):
+    """No model was identified, for the reason in the message."""
+
+    def __init__(self, reason: str, *, process_ended: bool = False) -> None:
+        super().__init__(reason)
+        self.process_ended = process_ended
 
 
 class IdentificationProcess:
@@ -26,17 +37,42 @@ class IdentificationProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    def identify(self, agent: bytes) -> bytes | None:
-        """Return the model of an agent as bytes, empty bytes if it has none, or None if the process died."""
+    def identify(self, agent: bytes, seconds: float) -> bytes:
+        """Return the model of an agent as bytes. Raise IdentificationFailed if there is none within `seconds`."""
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
         try:
             process = self._ensure_running()
             assert process.stdin is not None
             assert process.stdout is not None
+            timer.start()
             _write(process.stdin, agent)
-            return _read(process.stdout)
-        except (OSError, EOFError, AssertionError):
+            reply = _read(process.stdout)
+        except (OSError, EOFError, AssertionError) as error:
+            ended = self._exit_reason()
             self._end()
+            if late.is_set():
+                raise IdentificationFailed(f"The identification took more than {seconds:g} seconds.") from None
+            what = f"ended with {ended}." if ended else f"cannot be started: {error}"
+            raise IdentificationFailed(f"The identification process {what}", process_ended=True) from None
+        finally:
+            timer.cancel()
+        if reply[:1] == _FAILURE:
+            raise IdentificationFailed(reply[1:].decode(errors="replace"))
+        return reply[1:]
+
+    def _exit_reason(self) -> str | None:
+        if self._process is None:
             return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_SECONDS)
+        return exit_reason(self._process.returncode)
 
     def start(self) -> None:
         """Start the process early, because a stream decides at random until its first model is identified."""
@@ -49,7 +85,8 @@ class IdentificationProcess:
         if self._process is None or self._process.poll() is not None:
             self._end()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "halfseen.service.engine.identification"],
+                # -P: a file in the working directory must not take the place of a module.
+                [sys.executable, "-P", "-m", "halfseen.service.engine.identification"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,  # so that Ctrl-C interrupts only the parent, which then ends this process
@@ -71,6 +108,16 @@ class IdentificationProcess:
         """End the process, even in the middle of a task."""
         self._closed = True
         self._end()
+
+
+def exit_reason(code: int | None) -> str:
+    """Return how a process ended: "exit code 1" or the name of a signal."""
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
 
 
 def _write(pipe: IO[bytes], content: bytes) -> None:
@@ -131,11 +178,10 @@ def main() -> None:
     while True:
         task = tasks.get()
         try:
-            model = _identify(task)
+            reply = _MODEL + _identify(task)
         except Exception as error:
-            print(f"The identification of a model failed: {type(error).__name__}: {error}", file=sys.stderr)
-            model = b""
-        _write(replies, model)
+            reply = _FAILURE + f"{type(error).__name__}: {error}".encode()
+        _write(replies, reply)
 
 
 if __name__ == "__main__":

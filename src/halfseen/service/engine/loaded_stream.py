@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from halfseen.agents import saving
+from halfseen.agents import guardrails, saving
 from halfseen.agents.agent import Agent
-from halfseen.agents.catalogue import CATALOG, make
+from halfseen.agents.catalogue import CATALOG, DEFAULT_MAX_PENDING, MAX_PENDING, make
 from halfseen.agents.loading import from_bytes
 from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid, unknown
 from halfseen.journal import events
@@ -24,6 +24,7 @@ from halfseen.journal.events import Event
 from halfseen.journal.journal import Journal, StreamRow
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.service.schemas import Arm, StreamSpec
+from halfseen.validation import MAX_DIMENSIONS, Arrays
 
 _DECISION_BYTES = 700  # approximate memory of an open decision without its features
 _AGENT_BYTES = 20_000  # approximate memory of an agent without its arrays
@@ -39,8 +40,11 @@ class OpenDecision(NamedTuple):
     waiting_since: int  # microseconds since 1970; never decreases from one open decision to the next
 
 
-def make_agent(spec: StreamSpec) -> Agent:
-    """Make the agent of a new stream. It never identifies a model during a decision, because the engine does that."""
+def agent_options(spec: StreamSpec) -> dict[str, Any]:
+    """Return the options of the agent of a stream, with the model as an object. They are within their bounds.
+
+    The agent never identifies a model during a decision, because the engine does that.
+    """
     entry = CATALOG[spec.agent]
     if entry.reveals_context:
         raise invalid("agent", "an agent that does not need the true context", f"'{spec.agent}'")
@@ -48,18 +52,38 @@ def make_agent(spec: StreamSpec) -> Agent:
     for reserved in _RESERVED:
         if reserved in options:
             raise invalid("options", "options such as latent or window", f"'{reserved}', which is not an option")
+    if spec.agent == "meb" and "floor" in options:  # the name of the option in version 0.2.0
+        options["minimum_probability"] = options.pop("floor")
     known = {*entry.options, "max_pending"} - set(_RESERVED)
     for name in options:
+        if name in guardrails.OPTIONS:
+            raise invalid("options", "options such as latent or window", f"'{name}', which belongs to guardrails")
         if name not in known:
             raise unknown("option", name, known, f"'{spec.agent}'")
     if "refit" in entry.options:
         options["refit"] = "manual"
     if isinstance(options.get("model"), Mapping):
+        for name, matrix in options["model"].items():
+            Arrays(MAX_DIMENSIONS).check(f"options.model.{name}", matrix)
         try:
             options["model"] = LinearGaussianModel(**options["model"])
         except TypeError:
             expected = "transition, process_cov, observation_cov and optionally other matrices of a model"
             raise invalid("options.model", expected, ", ".join(map(str, options["model"]))) from None
+    MAX_PENDING.check("max_pending", options.get("max_pending"))
+    entry.check_bounds(options)
+    return options
+
+
+def max_pending(options: Mapping[str, Any]) -> int:
+    """Return how many decisions of a stream with these options can wait for their rewards."""
+    given = options.get("max_pending")
+    return given if isinstance(given, int) else DEFAULT_MAX_PENDING
+
+
+def make_agent(spec: StreamSpec) -> Agent:
+    """Make the agent of a new stream."""
+    options = agent_options(spec)
     observed = spec.observed if isinstance(spec.observed, int) else len(spec.observed)
     try:
         agent = make(spec.agent, observed=observed, arms=spec.arms, seed=spec.seed or 0, **options)
@@ -67,6 +91,8 @@ def make_agent(spec: StreamSpec) -> Agent:
         if isinstance(error, HalfseenError):
             raise
         raise invalid("options", f"valid options of '{spec.agent}' ({error})", repr(spec.options)) from None
+    if spec.guardrails is not None:
+        agent.set_guardrails(**msgspec.structs.asdict(spec.guardrails))
     if spec.replaces_defaults and not agent.takes_provisional:
         expected = f"'record' or no default_reward, because '{spec.agent}' cannot replace a reward that it has learnt"
         raise invalid("late_rewards", expected, "'fold' with a default_reward")
@@ -90,7 +116,7 @@ class LoadedStream:
         self.snapshot_version = 0
         # With a reward wait every open decision has to be expired, even if the agent no longer remembers it.
         no_wait = spec.reward_wait is None
-        self._max_open = int(spec.options.get("max_pending", 100_000)) if no_wait else math.inf
+        self._max_open = max_pending(spec.options) if no_wait else math.inf
         self._array_bytes, self._size_stale_at = 0, 0  # the size is computed again from version `_size_stale_at` on
 
     @property
@@ -127,7 +153,8 @@ class LoadedStream:
         content, agent = event.content, self.agent
         if isinstance(content, events.Decided):
             y = np.array(content.observation, dtype=np.float64)
-            agent.replay(y, content.arm, propensity=content.propensity or None)  # a propensity of 0 has underflowed
+            propensity = content.propensity or None  # a propensity of 0 has underflowed
+            agent.replay(y, content.arm, propensity=propensity, branch=content.branch)
         elif isinstance(content, events.Rewarded):
             if content.folded:
                 self.learn(content.round, content.value, content.how)
@@ -135,6 +162,8 @@ class LoadedStream:
             agent.add_arm(content.arm if isinstance(content.arm, str) else None, params=content.params)
         elif isinstance(content, events.ArmRetired):
             agent.retire_arm(content.arm)
+        elif isinstance(content, events.GuardrailsSet):
+            agent.set_guardrails(**msgspec.structs.asdict(content))
         elif isinstance(content, events.ModelAccepted):
             try:
                 agent.accept(unpack_model(event.blob or b""))
@@ -246,15 +275,6 @@ def fold_stream(journal: Journal, row: StreamRow) -> LoadedStream:
     stream = LoadedStream(read_spec(row))
     stream.fold(journal.all_events(row.id))
     return stream
-
-
-def fold_imported_stream(journal: Journal, row: StreamRow) -> None:
-    """Fold an imported stream, to check that its events can be replayed, and save a snapshot of it."""
-    try:
-        stream = fold_stream(journal, row)
-    except HalfseenError as error:
-        raise events.JournalError(f"Cannot replay the events of stream '{row.name}': {error}") from None
-    journal.save_snapshot(row.id, stream.version, compress_snapshot(stream.to_bytes()))
 
 
 def pack_model(model: Mapping[str, Any]) -> bytes:

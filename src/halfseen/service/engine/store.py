@@ -101,7 +101,7 @@ class StreamStore:
         """Add the requested streams that do not exist yet, and return their initial states."""
         creations = {operation.name: operation.creates for operation in batch if operation.creates is not None}
         created: dict[str, LoadedStream] = {}
-        allowed = self._settings.max_streams - self._journal.count_streams() if creations else 0
+        allowed = self._settings.limits.streams - self._journal.count_streams() if creations else 0
         for name, creation in sorted(creations.items()):
             if len(created) < allowed:
                 spec = msgspec.json.encode(creation.spec).decode()
@@ -120,7 +120,7 @@ class StreamStore:
     ) -> list[Any]:
         """Run the operations on one locked stream and return their results."""
         if row is None:
-            maximum = self._settings.max_streams
+            maximum = self._settings.limits.streams
             full = refusal("too_large", f"streams: expected at most {maximum}, got {maximum + 1}")
             missing = _stream_not_found(name)
             return [[full if operation.creates else missing] * max(1, operation.size) for operation in operations]
@@ -189,8 +189,10 @@ class StreamStore:
         self.nbytes += stream.nbytes - self._sizes.get(name, 0)
         self._sizes[name] = stream.nbytes
         self.has_refitting_stream = self.has_refitting_stream or stream.agent.policy.can_refit
-        if stream.agent.refit_due and not stream.retired and self._claimed_until.get(name, 0) <= _now():
-            self.refit_due.setdefault(name)
+        if stream.agent.refit_due and not stream.retired:
+            now = _now()
+            if not now < self._claimed_until.get(name, 0) <= now + _CLAIM_CHECK:
+                self.refit_due.setdefault(name)
 
     def _unload(self, name: str) -> None:
         if self.loaded.pop(name, None) is not None:
@@ -273,7 +275,7 @@ class StreamStore:
             name = self.refit_due.popitem(last=False)[0]
             row, stream = self._find(name)
             now, task = _now(), None
-            if row.identifying > now:
+            if now < row.identifying <= now + _CLAIM:  # a later time was written while the clock was ahead
                 self._claimed_until[name] = min(row.identifying, now + _CLAIM_CHECK)
             elif stream.agent.refit_due and not stream.retired:
                 self._claimed_until.pop(name, None)

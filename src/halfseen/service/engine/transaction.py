@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
@@ -23,12 +23,15 @@ from halfseen.journal.events import Event
 from halfseen.journal.journal import Journal, StreamRow
 from halfseen.kernels.random import Floats
 from halfseen.service.engine.loaded_stream import LoadedStream, OpenDecision, make_agent, unpack_model
+from halfseen.service.engine.stream_limits import check_stream
 from halfseen.service.errors import as_service_error, refusal
 from halfseen.service.schemas import (
     MAX_KEY_LENGTH,
     Arm,
     DecisionReply,
     DecisionRequest,
+    GuardrailSettings,
+    Limits,
     RewardReply,
     RewardRequest,
     StreamSpec,
@@ -85,7 +88,7 @@ class StreamTransaction:
 
     def find_decisions(self, keys: Iterable[str | None], decision_ids: Iterable[str]) -> None:
         """Read the decisions with these idempotency keys, and the outcomes of these decisions if they are not open."""
-        valid = [key for key in keys if key is not None and _is_valid_key(key)]
+        valid = [key for key in keys if key is not None and is_valid_key(key)]
         for event in self._journal.decisions_with_keys(self.row.id, valid):
             if isinstance(event.content, events.Decided) and event.key is not None and event.id is not None:
                 self._by_key[event.key] = (event.id, event.content)
@@ -138,7 +141,7 @@ class StreamTransaction:
     def decide(self, request: DecisionRequest) -> DecisionReply | UnrecordedDecision:
         """Make a decision. The reply to a new decision is filled in when the decision is recorded."""
         if request.key is not None:
-            if not _is_valid_key(request.key):
+            if not is_valid_key(request.key):
                 expected = f"1 to {MAX_KEY_LENGTH} printable characters"
                 raise refusal("invalid", f"key: expected {expected}, got {request.key[:40]!r}")
             if request.key in self._unrecorded_keys:
@@ -146,9 +149,11 @@ class StreamTransaction:
             known = self._by_key.get(request.key)
             if known is not None:
                 decision_id, made = known
+                self._check_same_request(request, made)
                 return DecisionReply(
-                    decision_id, made.arm, made.propensity, made.propensities, made.expected, repeated=True
-                )
+                    decision_id, made.arm, made.propensity, made.propensities, made.expected,
+                    repeated=True, branch=made.branch or msgspec.UNSET,
+                )  # fmt: skip
         self._check_not_retired()
         y = self._observation(request.observation)
         try:
@@ -161,6 +166,18 @@ class StreamTransaction:
         if request.key is not None:
             self._unrecorded_keys.add(request.key)
         return unrecorded
+
+    def _check_same_request(self, request: DecisionRequest, made: events.Decided) -> None:
+        """Raise a conflict unless the request is the one that made the decision. The order of arms does not matter."""
+        recorded = np.array(made.observation, dtype=np.float64)  # None becomes NaN
+        if not np.array_equal(self._observation(request.observation), recorded, equal_nan=True):
+            other = "another observation"
+        elif _as_set(request.available) != _as_set(made.available):
+            other = "other available arms"
+        else:
+            return
+        key = str(request.key)[:40]
+        raise refusal("conflict", f"key: expected a new key, got {key!r}, which was used with {other}")
 
     def _record_decisions(self) -> None:
         """Compute the propensities of the unrecorded decisions, append their events and fill in their replies."""
@@ -175,15 +192,17 @@ class StreamTransaction:
         for decision_id, one, y, (index, propensities, expected) in zip(
             ids, unrecorded, observations, weights, strict=True
         ):
-            request, arm, propensity = one.request, arms[index], propensities[index]
+            request, arm, propensity, branch = one.request, arms[index], propensities[index], one.decision.branch
             content = events.Decided(
                 one.decision.id, y, arm, propensity, propensities, expected,
-                request.available, request.key, self._recorded_clock,
+                request.available, request.key, self._recorded_clock, branch,
             )  # fmt: skip
             self._append(content, decision_id)
             if request.key is not None:
                 self._by_key[request.key] = (decision_id, content)
-            one.reply = DecisionReply(decision_id, arm, propensity, propensities, expected)
+            one.reply = DecisionReply(
+                decision_id, arm, propensity, propensities, expected, branch=branch or msgspec.UNSET
+            )
 
     def _observation(self, given: Any) -> Floats:
         """Return the observation as an array, with NaN for missing values."""
@@ -280,7 +299,7 @@ class StreamTransaction:
         """Append the first event of the stream."""
         self._append(events.Created(msgspec.to_builtins(self.stream.spec)))
 
-    def add_arm(self, arm: Arm | None) -> None:
+    def add_arm(self, arm: Arm | None, limits: Limits) -> None:
         agent = self.stream.agent
         if arm in agent.arms:
             if arm not in agent.active_arms:
@@ -293,6 +312,7 @@ class StreamTransaction:
         name = None if numbered else arm
         if name is not None and not isinstance(name, str):
             raise refusal("invalid", f"arm: expected a name, because the other arms have names, got {arm!r}")
+        check_stream(self.stream.spec, limits, len(agent.arms) + 1)
         self._append(events.ArmAdded(agent.add_arm(name)))
 
     def retire_arm(self, arm: Arm) -> None:
@@ -304,6 +324,14 @@ class StreamTransaction:
         self._check_not_retired()
         agent.retire_arm(arm)
         self._append(events.ArmRetired(arm))
+
+    def set_guardrails(self, settings: GuardrailSettings) -> None:
+        agent = self.stream.agent
+        self._check_not_retired()
+        before = agent.guardrails
+        agent.set_guardrails(**msgspec.structs.asdict(settings))
+        if agent.guardrails != before:
+            self._append(events.GuardrailsSet(**asdict(agent.guardrails)))
 
     def retire(self) -> None:
         if not self.stream.retired:
@@ -326,7 +354,11 @@ class StreamTransaction:
         return True
 
 
-def _is_valid_key(key: str) -> bool:
+def _as_set(arms: Sequence[Arm] | None) -> frozenset[Arm] | None:
+    return None if arms is None else frozenset(arms)
+
+
+def is_valid_key(key: str) -> bool:
     """Return whether databases can store and find the key. A key must not have NUL characters or lone surrogates."""
     return 0 < len(key) <= MAX_KEY_LENGTH and key.isprintable()
 
@@ -389,13 +421,14 @@ class StreamCreation:
     seed_given: bool
 
     @classmethod
-    def prepare(cls, spec: StreamSpec) -> StreamCreation:
+    def prepare(cls, spec: StreamSpec, limits: Limits) -> StreamCreation:
         """Check the specification and make the agent.
 
         A second agent makes a trial decision. This checks that the agent works, and loads its kernels.
         """
         try:
             spec.check()
+            check_stream(spec, limits)
             seed_given = spec.seed is not None
             if not seed_given:
                 # Some JSON parsers read numbers as float64, which represents integers of up to 53 bits exactly.
@@ -405,9 +438,10 @@ class StreamCreation:
             decision = trial.decide(np.zeros(trial.policy.streams.observed))
             decision.propensities.sum()
             trial.learn(decision.id, 0.0)
+            del trial, decision  # before the other agent needs as much memory
             return cls(spec, LoadedStream(spec), seed_given)
         except HalfseenError as error:
-            raise refusal("invalid", str(error)) from None
+            raise as_service_error(error, "invalid") from None
         except (TypeError, ValueError, OverflowError, MemoryError, np.linalg.LinAlgError) as error:
             raise refusal("invalid", f"The specification of the stream is invalid: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from halfseen.service.asgi import error_response, read_body, send_json
 from halfseen.service.auth import Authorizer
 from halfseen.service.engine.engine import Engine
-from halfseen.service.errors import ServiceError, internal_error, refusal
+from halfseen.service.errors import ServiceError, internal_error, refusal, shutting_down
 from halfseen.service.schemas import (
     DecisionRequest,
     ErrorReply,
@@ -67,6 +68,8 @@ def decision_app(engine: Engine, authorizer: Authorizer, limits: Limits, other_r
             body = encode(await handlers[route](stream, await read_body(scope, receive, limits.body_bytes)))
         except ServiceError as refused:
             error = refused
+        except asyncio.CancelledError:  # the server cancels requests that are unfinished when it ends
+            error = shutting_down()
         except Exception:
             _LOG.exception("A request to %s failed.", route)  # with the traceback, but without data of the request
             error = internal_error()

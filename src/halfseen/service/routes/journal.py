@@ -68,7 +68,7 @@ def journal_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> AP
         await authorizer.authorize(request.scope["headers"], "admin", ALL_STREAMS)
         with tempfile.TemporaryDirectory() as folder:
             path = await _save_body(request, Path(folder), limits.import_bytes)
-            return json_response({"streams": await engine.import_streams(path)}, 201)
+            return json_response({"streams": await engine.import_streams(path, limits)}, 201)
 
     async def file_response(names: list[str], form: str) -> Response:
         folder = tempfile.TemporaryDirectory()

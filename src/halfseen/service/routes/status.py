@@ -29,9 +29,14 @@ def service_routes(engine: Engine, authorizer: Authorizer, describe: Callable[[]
 
     @router.get("/readyz", responses=error_responses())
     async def ready() -> dict[str, str]:
-        """Check that the process is running and its database answers."""
+        """Check that the process is running and its database answers.
+
+        The status is "degraded" and there is a reason if decisions and rewards work but no models can be identified.
+        """
         if not engine.ready():
             raise refusal("unavailable", "The database does not answer.")
+        if engine.degraded is not None:
+            return {"status": "degraded", "reason": engine.degraded}
         return {"status": "ready"}
 
     @router.get(

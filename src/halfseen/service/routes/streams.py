@@ -12,22 +12,31 @@ from halfseen.journal.journal import Token
 from halfseen.service.asgi import json_response, read_body
 from halfseen.service.auth import DESCRIBE, Authorizer
 from halfseen.service.engine.engine import Engine
-from halfseen.service.errors import refusal
-from halfseen.service.openapi import EXAMPLE_ARM, EXAMPLE_STREAM, error_responses, ref, request_body, responses
+from halfseen.service.engine.stream_limits import check_name
+from halfseen.service.openapi import (
+    EXAMPLE_ARM,
+    EXAMPLE_GUARDRAILS,
+    EXAMPLE_STREAM,
+    error_responses,
+    ref,
+    request_body,
+    responses,
+)
 from halfseen.service.schemas import (
     Arm,
     ArmRequest,
+    GuardrailSettings,
     Limits,
     StreamList,
     StreamSpec,
     StreamView,
     decode_arm,
+    decode_guardrails,
     decode_spec,
     parse,
 )
 
 ALL_STREAMS = "*"  # no stream can have this name, so a token that is limited to some streams does not allow it
-_MAX_NAME_LENGTH = 100  # of an arm or a feature
 After = Annotated[str, Query(max_length=200, description="The last name on the previous page.")]
 
 
@@ -63,8 +72,6 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
         await authorizer.authorize(headers, "admin")
         spec = parse(decode_spec, await read_body(request.scope, request.receive, limits.body_bytes))
         await authorizer.authorize(headers, "admin", spec.name)  # the token may be limited to some streams
-        _check_size("observed", spec.observed, limits.observed)
-        _check_size("arms", spec.arms, limits.arms)
         return json_response(await engine.create_stream(spec), 201)
 
     @router.get("/v1/streams", responses=responses(StreamList))
@@ -101,10 +108,7 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
         """Add an arm. Send a new name, or null if the arms of the stream are numbers."""
         arm = parse(decode_arm, await read_body(request.scope, request.receive, limits.body_bytes)).arm
         if arm is not None:
-            _check_name("arm", arm)
-        view = await engine.stream(name)
-        if len(view.arms) >= limits.arms:
-            raise refusal("too_large", f"arms: expected at most {limits.arms}, got {len(view.arms) + 1}")
+            check_name("arm", arm)
         return json_response(await engine.add_arm(name, arm), 201)
 
     @router.delete("/v1/streams/{name}/arms/{arm:path}", responses=responses(StreamView), dependencies=[admin])
@@ -113,6 +117,22 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
         view = await engine.stream(name)
         return json_response(await engine.retire_arm(name, _find_arm(arm, view)))
 
+    @router.get("/v1/streams/{name}/guardrails", responses=responses(GuardrailSettings), dependencies=[read])
+    async def show_guardrails(name: str) -> Response:
+        """Show the guardrails that are in force."""
+        return json_response(await engine.guardrails(name))
+
+    @router.put(
+        "/v1/streams/{name}/guardrails",
+        responses=responses(GuardrailSettings),
+        openapi_extra=request_body(ref(GuardrailSettings), EXAMPLE_GUARDRAILS),
+        dependencies=[admin],
+    )
+    async def set_guardrails(name: str, request: Request) -> Response:
+        """Replace the guardrails of a stream. They hold from the next decision on. A share that is not given is 0."""
+        body = await read_body(request.scope, request.receive, limits.body_bytes)
+        return json_response(await engine.set_guardrails(name, parse(decode_guardrails, body)))
+
     @router.post("/v1/streams/{name}/snapshot", responses=error_responses(), dependencies=[admin], status_code=204)
     async def snapshot(name: str) -> Response:
         """Save the current state of a stream, so that loading it later need not replay its earlier events."""
@@ -120,21 +140,6 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
         return Response(status_code=204)
 
     return router
-
-
-def _check_size(argument: str, given: int | list[str], maximum: int) -> None:
-    size = given if isinstance(given, int) else len(given)
-    if size > maximum:
-        raise refusal("too_large", f"{argument}: expected at most {maximum}, got {size}")
-    for name in () if isinstance(given, int) else given:
-        _check_name(argument, name)
-
-
-def _check_name(argument: str, name: str) -> None:
-    """Check a name that will appear in URLs and on pages. PostgreSQL does not accept NUL characters."""
-    if not name.isprintable() or not 0 < len(name) <= _MAX_NAME_LENGTH:
-        expected = f"1 to {_MAX_NAME_LENGTH} printable characters"
-        raise refusal("invalid", f"{argument}: expected {expected}, got {name[:60]!a}")
 
 
 def _find_arm(text: str, view: StreamView) -> Arm:
