@@ -239,8 +239,8 @@ def update_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  
 
 
 @kernel()
-def replace_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
-    """Add C_a c·change to m_a, where changes (n,) are changes of earlier rewards divided by their noise variances."""
+def replace_packed(rows, sizes, mean, cov, features, arms, changes, precisions):  # type: ignore[no-untyped-def]
+    """Add C_a c·change/variance to m_a, for changes (n,) of earlier rewards with noise of the given precisions (n,)."""
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
             continue
@@ -251,7 +251,7 @@ def replace_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ig
             at = (a * p + i) * p
             for j in range(p):
                 image += cov[b, at + j] * features[s, j]
-            mean[b, a * p + i] += image * changes[s]
+            mean[b, a * p + i] += image * precisions[s] * changes[s]
 
 
 @kernel()

@@ -42,6 +42,10 @@ class ArmFit(NamedTuple):
     evidence: float  # log p(rewards | features)
     moment: Floats  # (p, p) mean of ccᵀ over the rewards
 
+    def is_finite(self) -> bool:
+        """Return whether all numbers are finite. Extreme features and rewards can make a fit impossible."""
+        return all(bool(np.isfinite(value).all()) for value in self)
+
 
 def fit_rewards(
     features: Floats,
@@ -62,6 +66,9 @@ def fit_rewards(
     rewarded = np.flatnonzero(~np.isnan(rewards))
     origin = float(rewards[rewarded[0]]) if len(rewarded) else 0.0
     rewards = rewards - origin
+    # Products of extreme rewards would overflow. Dividing by a power of two does not change any digit.
+    unit = float(np.ldexp(1.0, int(np.frexp(np.nanmax(np.abs(rewards), initial=0.0))[1])))
+    rewards = rewards / unit
     G, h = np.zeros((count, p, p)), np.zeros((count, p))
     squares, counts = np.zeros(count), np.zeros(count)
     arm_sums(np.ascontiguousarray(features), arms, rewards, G, h, squares, counts)
@@ -69,15 +76,18 @@ def fit_rewards(
         noise, prior = np.empty(count), np.empty((p, p))
         baseline = first_hyperparameters(G, h, squares, counts, noise, prior)
     else:
-        noise, prior = start.noise.copy(), start.prior.copy()
-        baseline = start.baseline + (start.origin - origin)
+        noise, prior = start.noise / unit**2, start.prior / unit**2
+        baseline = (start.baseline + (start.origin - origin)) / unit
     mean, cov = np.empty((count, p)), np.empty((count, p, p))
     iterations = COLD_ITERATIONS if start is None else 0 if fixed_hyperparameters else WARM_ITERATIONS
     evidence, baseline, pooled = fit_arms(
         G, h, squares, counts, noise, prior, baseline, mean, cov, iterations, TOLERANCE
     )
     moment = G.sum(axis=0) / max(1, len(rewarded))
-    return ArmFit(mean, cov, noise, prior, baseline, pooled, origin, evidence, moment)
+    evidence -= len(rewarded) * np.log(unit)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, cov, noise, prior = mean * unit, cov * unit**2, noise * unit**2, prior * unit**2
+    return ArmFit(mean, cov, noise, prior, baseline * unit, pooled * unit**2, origin, evidence, moment)
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,8 @@ class RewardHistory:
 
     def evidence(self, features: Floats) -> float:
         """Return log p(rewards | features) for features (n, p)."""
-        return fit_rewards(features, self.arms, self.rewards, self.arm_count).evidence
+        found = fit_rewards(features, self.arms, self.rewards, self.arm_count)
+        return found.evidence if found.is_finite() else -np.inf
 
     def leave_one_out_error(self, features: Floats, query: Floats) -> float:
         """Return the mean squared error of predicting each reward from all other rewards.
@@ -225,7 +236,7 @@ class Calibrated(Learner):
         # A fit uses the same noise variance for all rewards of an arm that were learnt before the fit.
         in_fit = np.where(self.fitted[rows], self.noise_var[rows, arms], np.inf)
         variances = np.where(replacement_data[:, 1] > self.rewards_at_fit[rows], replacement_data[:, 0], in_fit)
-        replace_packed(rows, self.latent_dims, self.mean, self.cov, features, arms, changes / variances)
+        replace_packed(rows, self.latent_dims, self.mean, self.cov, features, arms, changes, 1.0 / variances)
 
     def fit(
         self,
@@ -237,7 +248,9 @@ class Calibrated(Learner):
         warm: bool,
         fixed_hyperparameters: bool = False,
     ) -> ArmFit | None:
-        """Fit the arms of stream `row` to a history with features (n, p). Returns None if there is no reward.
+        """Fit the arms of stream `row` to a history with features (n, p).
+
+        Returns None if there is no reward, or if the numbers are so extreme that the result is not finite.
 
         If `warm` is true, the estimation starts from the current hyperparameters. If `fixed_hyperparameters` is also
         true, the current hyperparameters are not changed.
@@ -252,7 +265,9 @@ class Calibrated(Learner):
             baseline, origin = float(self.baseline[row]), float(self.reward_origin[row])
             start = ArmFit(empty, empty, self.noise_var[row], prior, baseline, 0.0, origin, 0.0, empty)
         found = fit_rewards(features, arms, rewards, self.arms, start, fixed_hyperparameters=fixed_hyperparameters)
-        return found._replace(pooled=float(self.pooled_noise_var[row])) if fixed_hyperparameters else found
+        if fixed_hyperparameters:
+            found = found._replace(pooled=float(self.pooled_noise_var[row]))
+        return found if found.is_finite() else None
 
     def use_fit(self, row: int, latent: int, found: ArmFit | None) -> None:
         """Replace the arms of stream `row` by a fit for `latent` dimensions, or by the prior if the fit is None."""

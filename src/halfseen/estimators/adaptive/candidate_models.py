@@ -78,6 +78,7 @@ class CandidateModels(Stateful):
                 keys, d = self._streams.keys[row : row + 1], self.dimensions[candidate]
                 start = orthogonal_matrices(keys, Purpose.INITIAL_MODEL, d)[0]
                 fit = fit_from_scratch(y, d, start, noisy=self.is_noisy(candidate))
+            self.candidate_fitted[row, candidate] = fit is not None
             if fit is not None:
                 fits[candidate] = fit
                 self._store_model(row, candidate, fit.model, scale)
@@ -99,14 +100,14 @@ class CandidateModels(Stateful):
         self.candidate_transition[row, candidate, : d * d] = model.D.ravel()
         self.candidate_process_cov[row, candidate, : d * d] = model.Q.ravel()
         self.candidate_observation_var[row, candidate], self.candidate_scale[row, candidate] = np.diag(model.R), scale
-        self.candidate_fitted[row, candidate] = True
 
     def warm_start(self, row: int, candidate: int, scale: Floats) -> Parameters:
         """Return the last model of a candidate, converted to units of `scale`."""
         d, k = self.dimensions[candidate], self._streams.observed
         unit = np.ones(d)
         unit[:k] = np.clip(self.candidate_scale[row, candidate] / scale, 1e-50, 1e50)  # squares must not overflow
-        D = self.candidate_transition[row, candidate, : d * d].reshape(d, d) * unit[:, None] / unit
-        Q = self.candidate_process_cov[row, candidate, : d * d].reshape(d, d) * np.outer(unit, unit)
-        R = np.diag(self.candidate_observation_var[row, candidate] * unit[:k] ** 2)
+        with np.errstate(over="ignore"):  # EM refuses a start that is not finite
+            D = self.candidate_transition[row, candidate, : d * d].reshape(d, d) * unit[:, None] / unit
+            Q = self.candidate_process_cov[row, candidate, : d * d].reshape(d, d) * np.outer(unit, unit)
+            R = np.diag(self.candidate_observation_var[row, candidate] * unit[:k] ** 2)
         return Parameters(np.ascontiguousarray(D), np.ascontiguousarray(Q), R, np.zeros(d), np.eye(d))
