@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.random import Floats, Ints, Keys
-from halfseen.validation import check_finite, check_range
+from halfseen.validation import ANY_REWARD, RewardRange, check_finite, check_range
 
 State = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
@@ -272,10 +272,19 @@ class Learner(Stateful, ABC):
     prior_precision: float = 1.0  # λ, if the prior of the arm parameters is N(0, I/λ)
     weighs_propensity: ClassVar[bool] = False  # whether the last feature must be the propensity of the arm played
     arms: int  # K; `add_arm` increases it
+    reward_range: RewardRange = ANY_REWARD  # the rewards that can be learnt
 
     @abstractmethod
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
-        """Predict the reward of every arm. Returns the predictions and their variances, both (n, K)."""
+        """Predict the reward of every arm. Returns the predictions and their variances, both (n, K).
+
+        The predictions may be on another scale than the rewards, if it has the same order. `expected_rewards` converts
+        them.
+        """
+
+    def expected_rewards(self, means: Floats, variances: Floats) -> Floats:
+        """Return the expected rewards (n, K) for the results of `score`."""
+        return means
 
     def score_and_pick(
         self,
@@ -386,7 +395,7 @@ class Choices(NamedTuple):
     rounds: Ints  # (n,) from 1
     arms: Ints  # (n,) the chosen arms
     features: Floats  # (n, p) on which the arms were chosen
-    means: Floats  # (n, K) predicted rewards
+    means: Floats  # (n, K) predicted rewards, on the scale of `Learner.score`
     variances: Floats  # (n, K) of the predictions
     widths: Floats  # the result of `Chooser.widths`
     available: Mask  # (n, K) at least one arm per row

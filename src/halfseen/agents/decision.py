@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,8 +39,9 @@ def decision_rows(decisions: Sequence[Decision]) -> list[tuple[int, list[float],
         parts = zip(*(decisions[position]._choices for position in positions), strict=True)
         fields: list[Any] = [None if part[0] is None else np.concatenate(part) for part in parts]
         choices = Choices(*fields)
-        propensities = decisions[positions[0]]._agent.policy.propensities(choices)
-        columns = choices.arms.tolist(), propensities.tolist(), choices.means.tolist()
+        policy = decisions[positions[0]]._agent.policy
+        expected = policy.learner.expected_rewards(choices.means, choices.variances)
+        columns = choices.arms.tolist(), policy.propensities(choices).tolist(), expected.tolist()
         for position, row in zip(positions, zip(*columns, strict=True), strict=True):
             rows[position] = row
     return rows
@@ -89,8 +90,12 @@ class Decision:
 
     @property
     def expected(self) -> Floats:
-        """The predicted reward of every arm, in the order of `Agent.arms` when the decision was made."""
-        return np.array(self._choices.means[0])
+        """The expected reward of every arm, in the order of `Agent.arms` when the decision was made.
+
+        With the reward family "binary", these are probabilities.
+        """
+        choices = self._choices
+        return np.array(self._agent.policy.learner.expected_rewards(choices.means, choices.variances)[0])
 
     @property
     def context(self) -> Floats:
@@ -151,12 +156,12 @@ class Decisions:
         streams: Ints,
         arms: Sequence[Arm],
         parts: list[Choices],
-        probabilities: Callable[[Choices], Floats],
+        policy: Policy,
         fleet: object,
     ) -> None:
         self.ids, self.streams = ids, streams
         self.indices: Ints = _concatenated([part.arms for part in parts], (0,), np.int64)
-        self._arms, self._parts, self._probabilities, self._fleet = arms, parts, probabilities, fleet
+        self._arms, self._parts, self._policy, self._fleet = arms, parts, policy, fleet
         self._propensities: Floats | None = None
 
     def ids_for(self, fleet: object) -> Ints:
@@ -175,8 +180,9 @@ class Decisions:
 
     @property
     def expected(self) -> Floats:
-        """The predicted reward of every arm, (n, K)."""
-        return _concatenated([part.means for part in self._parts], (0, len(self._arms)))
+        """The expected reward of every arm, (n, K)."""
+        expected = [self._policy.learner.expected_rewards(part.means, part.variances) for part in self._parts]
+        return _concatenated(expected, (0, len(self._arms)))
 
     @property
     def contexts(self) -> Floats:
@@ -187,7 +193,7 @@ class Decisions:
     def propensities(self) -> Floats:
         """The exact probability of choosing each arm, (n, K), computed when it is first read."""
         if self._propensities is None:
-            parts = [self._probabilities(part) for part in self._parts]
+            parts = [self._policy.propensities(part) for part in self._parts]
             self._propensities = _concatenated(parts, (0, len(self._arms)))
             self._propensities.setflags(write=False)
         return self._propensities

@@ -397,7 +397,7 @@ class Fleet:
         ids = (numbers << ROUND_BITS) | self._policy.rounds[rows]
         for part, chosen in zip(_slices(len(rows)), choices, strict=True):
             self._pending.add(ids[part], rows[part], chosen.arms, chosen.features, chosen.branches)
-        return Decisions(ids, numbers, self.arms, choices, self._policy.propensities, self)
+        return Decisions(ids, numbers, self.arms, choices, self._policy, self)
 
     def learn(self, ids: Decisions | ArrayLike, rewards: ArrayLike) -> None:
         """Learn the rewards of decisions, which may belong to different streams.
@@ -416,7 +416,8 @@ class Fleet:
         DecisionError
             If a decision is unknown, already rewarded, too old or named twice.
         HalfseenError
-            If a reward is not a finite number, or if the agent cannot learn from it.
+            If a reward is not a finite number or outside of the range of its family, or if the agent cannot learn from
+            it.
 
         Examples
         --------
@@ -429,7 +430,7 @@ class Fleet:
         1
         """
         decision_ids = ids.ids_for(self) if isinstance(ids, Decisions) else _ids(ids)
-        values = validation.rewards_of_decisions(rewards, len(decision_ids))
+        values = validation.rewards_of_decisions(rewards, len(decision_ids), self._policy.learner.reward_range)
         pending = self._pending
         indices = pending.take(decision_ids)
         try:

@@ -152,7 +152,7 @@ def _record(
     comparable = coordinates == "context" or (coordinates == "canonical" and canonical)
     trajectories.error[:, start:stop] = _distances(chunk.contexts, features) if comparable else np.nan
     at = np.flatnonzero(trajectories.checkpoints == stop)
-    if len(at) and isinstance(policy.learner, Ridge):
+    if len(at) and type(policy.learner) is Ridge:
         learner = policy.learner
         most = 1.0 / learner.prior_precision
         trajectories.gram[:, at[0]] = stop * largest_eigenvalues(learner.cov_packed, learner.mean.shape[-1], most)

@@ -1,0 +1,195 @@
+"""Bayesian regression for rewards that are numbers, clicks or counts (docs/mathematics.md, "Reward families").
+
+The reward of an arm depends on the linear predictor η = cᵀθ_a through the inverse link μ(η): η itself (GAUSSIAN), the
+logistic function (BINARY) or exp (COUNT). The posterior of θ_a is approximated by N(m_a, C_a), which is stored as in
+`kernels.regression`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from halfseen.kernels.compiling import kernel
+from halfseen.kernels.regression import (
+    MAX_REDUCTION,
+    SAFE_REDUCTION,
+    covariance_times_feature,
+    keep_definite,
+    variance_without_correlation,
+)
+from halfseen.validation import LIMIT
+
+GAUSSIAN, BINARY, COUNT = 0, 1, 2
+MAX_EXPONENT = math.log(LIMIT)  # no expected count is above LIMIT
+MAX_STEPS = 200  # of the search for a mode; bisection alone would need fewer
+PRECISION = 1e-13  # of a mode, relative
+FIRST_CHECKED = 10  # rewards of an arm before its predictions are compared with its rewards
+
+
+@kernel()
+def inverse_link(family, predictor):  # type: ignore[no-untyped-def]
+    """Return the expected reward μ(η)."""
+    if family == BINARY:
+        if predictor >= 0.0:
+            return 1.0 / (1.0 + math.exp(-min(predictor, MAX_EXPONENT)))
+        ratio = math.exp(max(predictor, -MAX_EXPONENT))
+        return ratio / (1.0 + ratio)
+    if family == COUNT:
+        return math.exp(max(min(predictor, MAX_EXPONENT), -MAX_EXPONENT))
+    return predictor
+
+
+@kernel()
+def curvature(family, predictor):  # type: ignore[no-untyped-def]
+    """Return w = −∂² log p(r | η)/∂η², which is also μ′(η), for it does not depend on r."""
+    if family == BINARY:
+        ratio = math.exp(max(-abs(predictor), -MAX_EXPONENT))
+        return ratio / ((1.0 + ratio) * (1.0 + ratio))
+    if family == COUNT:
+        return inverse_link(family, predictor)
+    return 1.0
+
+
+@kernel()
+def expected_reward(family, predictor, variance):  # type: ignore[no-untyped-def]
+    """Return E[μ(η)] for η ~ N(predictor, variance): exactly, or for BINARY by MacKay's approximation."""
+    if family == BINARY:
+        return inverse_link(family, predictor / math.sqrt(1.0 + math.pi * variance / 8.0))
+    if family == COUNT:
+        return inverse_link(family, predictor + 0.5 * variance)
+    return predictor
+
+
+@kernel()
+def posterior_mode(family, reward, predictor, variance):  # type: ignore[no-untyped-def]
+    """Return the mode z of −(z − η)²/(2q) + log p(r | z), for the prior mean η = predictor and q = variance.
+
+    The derivative (z − η)/q + μ(z) − r increases with z. Its zero is found by Newton's method within an interval that
+    contains it, with a bisection wherever Newton's method would converge slowly.
+    """
+    if variance <= 0.0:
+        return predictor
+    if family == GAUSSIAN:
+        return predictor + variance * (reward - predictor) / (1.0 + variance)
+    residual = reward - inverse_link(family, predictor)
+    low, high = min(predictor, predictor + variance * residual), max(predictor, predictor + variance * residual)
+    z = predictor
+    if family == COUNT:
+        if residual > 0.0:
+            high = max(low, min(high, math.log(reward)))
+        else:
+            # Where exp(z) < r + 1, the zero is above η − q. Where z > 0, exp(z) is at most r + η/q.
+            low = min(predictor, max(low, min(math.log(reward + 1.0), predictor - variance)))
+            top = math.log(reward + max(predictor, 0.0) / variance + 1.0)
+            high = max(low, min(high, top))
+        z = high
+    previous = high - low
+    for _ in range(MAX_STEPS):
+        slope = (z - predictor) / variance - (reward - inverse_link(family, z))
+        if slope > 0.0:
+            high = z
+        else:
+            low = z
+        found = z - slope / (1.0 / variance + curvature(family, z))
+        if not (low <= found <= high) or abs(found - z) > 0.5 * previous:
+            found = 0.5 * (low + high)
+        previous = abs(found - z)
+        z = found
+        if previous <= PRECISION * (1e-3 + abs(z)):
+            break
+    return z
+
+
+@kernel()
+def learn_family_reward(family, b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-untyped-def]
+    """Update arm a of stream b with one reward on features[i]. `gain` (p,) is scratch.
+
+    With η = cᵀm, q = cᵀCc, the mode z and w at z: m += Cc(r − μ(z)) and C −= w Cc(Cc)ᵀ/(1 + wq). For GAUSSIAN this is
+    `regression.learn_one`. Returns the increase of log|C_a⁻¹|, or −1 if the reward was refused (see `learn_rewards`).
+    """
+    m, C, feature = mean[b, a], cov[b, a], features[i]
+    covariance_times_feature(C, feature, gain)
+    predictor = 0.0
+    quadratic = 0.0
+    for j in range(gain.shape[0]):
+        predictor += m[j] * feature[j]
+        quadratic += gain[j] * feature[j]
+    reach = variance_without_correlation(C, feature)
+    if not (quadratic <= MAX_REDUCTION and reach <= MAX_REDUCTION * (1.0 + max(quadratic, 0.0))):
+        return -1.0
+    q = max(quadratic, 0.0)
+    z = posterior_mode(family, reward, predictor, q)
+    level = inverse_link(family, z)
+    step = reward - level
+    # At the mode, r − μ(z) = (z − η)/q. Rewards or variances that are large cost the left side its digits.
+    if q * max(abs(reward), abs(level)) > abs(z) + abs(predictor):
+        step = (z - predictor) / q
+    w = curvature(family, z)
+    if w * q > MAX_REDUCTION:
+        w = MAX_REDUCTION / q
+    denominator = 1.0 + w * q
+    root = math.sqrt(w / denominator)
+    for j in range(gain.shape[0]):
+        m[j] += gain[j] * step
+        gain[j] *= root
+    p, at = gain.shape[0], 0
+    for j in range(p):
+        first, rest, row = gain[j], gain[j:], C[at : at + p - j]
+        for l in range(row.shape[0]):  # noqa: E741
+            row[l] -= first * rest[l]
+        at += p - j
+    if not (quadratic >= 0.0 and w * reach <= SAFE_REDUCTION):
+        keep_definite(C, gain)
+    return math.log(denominator)
+
+
+@kernel()
+def learn_family_rewards(  # type: ignore[no-untyped-def]
+    family, rows, mean, cov, log_det, counts, calibration, features, arms, rewards
+):
+    """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
+
+    counts (B, K) are the numbers of rewards. calibration (B, K, 3) are the sums of predicted rewards, of rewards and of
+    the predicted variances of rewards, from the reward after the first FIRST_CHECKED of an arm on. Each reward is
+    predicted before it is learnt. Returns the first row refused, or −1.
+    """
+    gain = np.empty(mean.shape[2])
+    refused = -1
+    for i in range(rows.shape[0]):
+        b, a = rows[i], arms[i]
+        m, C, feature = mean[b, a], cov[b, a], features[i]
+        predictor = 0.0
+        variance = 0.0
+        covariance_times_feature(C, feature, gain)
+        for j in range(gain.shape[0]):
+            predictor += m[j] * feature[j]
+            variance += gain[j] * feature[j]
+        increase = learn_family_reward(family, b, a, mean, cov, i, features, rewards[i], gain)
+        if increase < 0.0:
+            if refused < 0:
+                refused = i
+            continue
+        log_det[b, a] += increase
+        if counts[b, a] >= FIRST_CHECKED:
+            predicted = expected_reward(family, predictor, max(variance, 0.0))
+            if family == BINARY:
+                spread = predicted * (1.0 - predicted)
+            elif family == COUNT:
+                spread = predicted * (1.0 + predicted * (math.exp(min(max(variance, 0.0), MAX_EXPONENT)) - 1.0))
+            else:
+                spread = 1.0 + max(variance, 0.0)
+            calibration[b, a, 0] += predicted
+            calibration[b, a, 1] += rewards[i]
+            calibration[b, a, 2] += spread
+        counts[b, a] += 1
+    return refused
+
+
+@kernel()
+def expected_rewards(family, means, variances, expected):  # type: ignore[no-untyped-def]
+    """Write `expected_reward` of every entry of means and variances (n, K) to expected (n, K)."""
+    for i in range(means.shape[0]):
+        for a in range(means.shape[1]):
+            expected[i, a] = expected_reward(family, means[i, a], variances[i, a])

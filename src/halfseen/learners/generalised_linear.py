@@ -1,0 +1,211 @@
+"""Generalised linear regression: rewards that are numbers, clicks or counts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.components import IntegerBounds, Learner, Mask, State, StreamBatch
+from halfseen.errors import invalid
+from halfseen.kernels.generalised_linear import FIRST_CHECKED, expected_rewards, learn_family_rewards
+from halfseen.kernels.random import Floats, Ints, Keys
+from halfseen.kernels.regression import MAX_REDUCTION, learn_rewards, replace_rewards, score_arms
+from halfseen.learners.ridge import Ridge
+from halfseen.validation import REWARD_RANGES, Numbers, Words
+
+FAMILIES = tuple(REWARD_RANGES)  # in the order of GAUSSIAN, BINARY and COUNT of the kernels
+INTERCEPT_VAR = 4.0  # prior variance of the intercept: base rates from 2 to 98 %, or counts from 0.02 to 55, are likely
+
+
+class GeneralisedLinear(Ridge):
+    """Generalised linear regression, one per arm, with a Gaussian approximation of the posterior.
+
+    The expected reward of arm a is μ(η) with the linear predictor η = θ_aᵀ(1, c). The family of the rewards determines
+    μ: the identity for "gaussian" with noise variance 1, the logistic function for "binary", exp for "count" (the
+    Poisson distribution). The prior of the intercept is N(0, 4), and that of the other parameters is N(0, I/λ). The
+    learner stores N(m_a, C_a). For a reward r, with η = mᵀ(1, c) and q = (1, c)ᵀC(1, c), it finds the mode z of the
+    posterior of the linear predictor, and then m += C(1, c)(r − μ(z)) and C −= w C(1, c)(1, c)ᵀC/(1 + wq), where w is
+    the curvature of −log p(r | z) at the mode. For "gaussian" this is exact. Unlike that of `Ridge`, the covariance is
+    not in units of a noise variance, because the family determines the variance of the rewards.
+
+    Arms are scored by the linear predictor. `expected_rewards` are on the scale of the rewards: σ(η/√(1 + πq/8)) for
+    "binary" and exp(η + q/2) for "count".
+
+    Parameters
+    ----------
+    reward_family : {"gaussian", "binary", "count"}
+        The family of the rewards: any numbers, numbers from 0 to 1, or numbers of at least 0.
+    regularisation : float
+        λ.
+
+    References
+    ----------
+    Spiegelhalter & Lauritzen (1990). Sequential updating of conditional probabilities on directed graphical structures.
+    MacKay (1992). The evidence framework applied to classification networks.
+    """
+
+    state_names = (*Ridge.state_names, "reward_counts", "calibration")
+
+    def __init__(
+        self,
+        streams: StreamBatch,
+        dimension: int,
+        *,
+        reward_family: Annotated[str, Words(FAMILIES)] = "binary",
+        regularisation: Annotated[float, Numbers(1e-100, 1e100)] = 1.0,
+    ) -> None:
+        super().__init__(streams, dimension + 1, regularisation=regularisation)
+        if reward_family not in FAMILIES:
+            raise invalid("reward_family", str(Words(FAMILIES)), repr(reward_family))
+        self.reward_range = REWARD_RANGES[reward_family]
+        self._family = FAMILIES.index(reward_family)
+        self.reward_counts = np.zeros((streams.count, streams.arms), dtype=np.int64)
+        # Sums of predicted rewards, of rewards and of predicted variances, without the first rewards of an arm.
+        self.calibration = np.zeros((streams.count, streams.arms, 3))
+
+    def _prior(self, count: int, arms: int, dimension: int) -> tuple[Floats, Floats, Floats]:
+        mean, cov_packed, log_det = super()._prior(count, arms, dimension)
+        cov_packed[:, :, 0] = INTERCEPT_VAR
+        return mean, cov_packed, log_det
+
+    def add_arm(self, params: ArrayLike | None) -> None:
+        super().add_arm(params)
+        self.reward_counts = np.pad(self.reward_counts, ((0, 0), (0, 1)))
+        self.calibration = np.pad(self.calibration, ((0, 0), (0, 1), (0, 0)))
+
+    def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
+        return super().score(rows, _with_intercept(features))
+
+    def score_and_pick(
+        self,
+        rows: Ints,
+        features: Floats,
+        widths: Floats,
+        distribution: int,
+        keys: Keys,
+        rounds: Ints,
+        available: Mask,
+        arms: Ints,
+    ) -> tuple[Floats, Floats]:
+        return super().score_and_pick(
+            rows, _with_intercept(features), widths, distribution, keys, rounds, available, arms
+        )
+
+    def expected_rewards(self, means: Floats, variances: Floats) -> Floats:
+        expected = np.empty_like(means)
+        expected_rewards(self._family, means, variances, expected)
+        return expected
+
+    def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
+        """Learn rewards. Nothing is learnt if one of them is outside of the range of the family."""
+        self.reward_range.check("rewards", rewards)
+        refused = learn_family_rewards(
+            self._family, rows, self.mean, self.cov_packed, self.log_det, self.reward_counts, self.calibration,
+            _with_intercept(features), arms, rewards,
+        )  # fmt: skip
+        if refused >= 0:
+            raise self._refusal(features[refused])
+
+    def may_refuse(self, features: Floats) -> bool:
+        """Return whether `learn` may refuse features that are too large, as `Ridge.may_refuse`."""
+        largest = np.einsum("ij,ij->i", features, features).max(initial=0.0) / self.prior_precision
+        return not largest + INTERCEPT_VAR <= 0.1 * MAX_REDUCTION
+
+    def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
+        """Return 1 and the number that the next reward of each arm has among the rewards of the arm."""
+        return np.column_stack([np.ones(len(rows)), self.reward_counts[rows, arms] + 1.0])
+
+    def replace_rewards(
+        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+    ) -> None:
+        """Replace rewards by one step of Newton's method, m += C(1, c)(r_new − r_old).
+
+        This is exact for "gaussian". For the other families it is the first-order term of the exact change.
+        """
+        replace_rewards(rows, self.mean, self.cov_packed, _with_intercept(features), arms, changes)
+        checked = replacement_data[:, 1] > FIRST_CHECKED
+        np.add.at(self.calibration, (rows[checked], arms[checked], 1), changes[checked])
+
+    def integer_bounds(self, state: State) -> IntegerBounds:
+        return {"reward_counts": (0, np.asarray(state["rounds"])[:, None])}
+
+    def arms_without_reward(self, row: int) -> Ints:
+        return np.flatnonzero(self.reward_counts[row] == 0)
+
+
+class QuasiLikelihood(GeneralisedLinear):
+    """The learner of GLM-UCB: a quasi-likelihood estimate of the arms, with the confidence widths of linear bandits.
+
+    The score of arm a is μ(θ̂_aᵀ(1, c)), the expected reward at the estimate. The squared width is (1, c)ᵀM_a⁻¹(1, c)
+    with M_a = Λ + Σ (1, c)(1, c)ᵀ over the rounds of the arm, whatever their rewards were.
+
+    Filippi et al. have one parameter vector for all arms, and maximise the quasi-likelihood anew in every round. Here
+    every arm has parameters of its own, Λ is the prior precision of `GeneralisedLinear`, so that the maximum exists
+    from the first round on, and the maximum is followed reward by reward, as `GeneralisedLinear` does it.
+
+    Parameters
+    ----------
+    reward_family : {"gaussian", "binary", "count"}
+        The family of the rewards: any numbers, numbers from 0 to 1, or numbers of at least 0.
+    regularisation : float
+        λ.
+
+    References
+    ----------
+    Filippi, Cappé, Garivier & Szepesvári (2010). Parametric bandits: the generalized linear case. NeurIPS.
+    """
+
+    state_names = (*GeneralisedLinear.state_names, "design_cov", "design_log_det")
+    score_and_pick = Learner.score_and_pick
+
+    def __init__(
+        self,
+        streams: StreamBatch,
+        dimension: int,
+        *,
+        reward_family: Annotated[str, Words(FAMILIES)] = "binary",
+        regularisation: Annotated[float, Numbers(1e-100, 1e100)] = 1.0,
+    ) -> None:
+        super().__init__(streams, dimension, reward_family=reward_family, regularisation=regularisation)
+        self.design_cov, self.design_log_det = self.cov_packed.copy(), self.log_det.copy()  # M⁻¹, log|M| − log|Λ|
+
+    def add_arm(self, params: ArrayLike | None) -> None:
+        super().add_arm(params)
+        count, _, dimension = self.mean.shape
+        _, design_cov, log_det = self._prior(count, 1, dimension)
+        self.design_cov = np.concatenate([self.design_cov, design_cov], axis=1)
+        self.design_log_det = np.concatenate([self.design_log_det, log_det], axis=1)
+
+    def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
+        predictors = np.empty((len(rows), self.arms))
+        variances = np.empty_like(predictors)
+        score_arms(rows, self.mean, self.design_cov, _with_intercept(features), predictors, variances)
+        return super().expected_rewards(predictors, np.zeros_like(predictors)), variances
+
+    def expected_rewards(self, means: Floats, variances: Floats) -> Floats:
+        return means
+
+    def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
+        super().learn(rows, features, arms, rewards)
+        # A ridge regression on rewards of 0 updates M⁻¹ and leaves its mean at 0.
+        zeros = np.zeros_like(self.mean)
+        refused = learn_rewards(
+            rows, zeros, self.design_cov, self.design_log_det, _with_intercept(features), arms, np.zeros(len(rows))
+        )
+        if refused >= 0:
+            raise self._refusal(features[refused])
+
+    may_refuse = GeneralisedLinear.may_refuse
+    replace_rewards = GeneralisedLinear.replace_rewards
+
+    def log_determinants(self, rows: Ints) -> Floats:
+        return self.design_log_det[rows]
+
+
+def _with_intercept(features: Floats) -> Floats:
+    """Return the features (1, c), (n, p + 1)."""
+    augmented = np.ones((len(features), features.shape[1] + 1))
+    augmented[:, 1:] = features
+    return augmented
