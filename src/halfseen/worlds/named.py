@@ -15,6 +15,7 @@ from halfseen.errors import unknown
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.tables import Table
 from halfseen.validation import at_least, positive
+from halfseen.worlds.clicks_and_counts import FamilyWorld
 from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld, observation_noise
 from halfseen.worlds.markets import power, returns, voltrade
 from halfseen.worlds.markov_chain import ChainWorld, MarkovChain
@@ -131,6 +132,29 @@ def blurred(*, noise: float = 1.0, common: float = 5.0, observed: int = 5, arms:
     return FixedWorld(name, model, arm_params, 1.0)
 
 
+def clicks(*, rate: float = 0.1, latent: int = 8, observed: int = 3, arms: int = 6) -> FamilyWorld:
+    """The dynamics of `keyhole` with rewards of 0 or 1. Option `rate` is the share of clicks of random play."""
+    return _family_world("clicks", "binary", rate, 0.1, 1.5, latent, observed, arms)
+
+
+def counts(*, rate: float = 1.0, latent: int = 8, observed: int = 3, arms: int = 6) -> FamilyWorld:
+    """The dynamics of `keyhole` with Poisson counts as rewards. Option `rate` is the mean count of random play."""
+    return _family_world("counts", "count", rate, 1.0, 0.75, latent, observed, arms)
+
+
+def _family_world(
+    name: str, family: str, rate: float, usual: float, spread: float, latent: int, observed: int, arms: int
+) -> FamilyWorld:
+    mean = positive("rate", rate)
+    settings = keyhole(latent=latent, observed=observed, arms=arms).settings()
+    return FamilyWorld(
+        **settings | {"name": name if mean == usual else f"{name} rate={mean:g}"},
+        reward_family=family,
+        mean_reward=mean,
+        spread=spread,
+    )
+
+
 NAMED: dict[str, Callable[..., World]] = {
     "paper": paper,
     "orbit": orbit,
@@ -140,6 +164,8 @@ NAMED: dict[str, Callable[..., World]] = {
     "switch": switch,
     "regimes": regimes,
     "blurred": blurred,
+    "clicks": clicks,
+    "counts": counts,
 }
 RECORDED = {"voltrade": voltrade, "power": power, "returns": returns}  # they need the packages of the extra `data`
 _RECORDED_SIZES = {"voltrade": (8, 5, 5), "power": (9, 5, 5), "returns": (8, 5, 5)}  # d, k and K
@@ -156,7 +182,8 @@ def named(name: str, **options: Any) -> World:
         One of `hs.worlds.NAMED` (simulated) or `hs.worlds.RECORDED` (recorded data, which need the extra `data`).
     **options
         Options of the world: `noise` and `sensor_noise` for "paper", `at` for "switch", `noise` and `common` for
-        "blurred". All simulated worlds have the sizes `latent`, `observed` and `arms` as options, except that the
+        "blurred", `rate` for "clicks" and "counts". All simulated worlds have the sizes `latent`, `observed` and
+        `arms` as options, except that the
         context of "blurred" is observed completely and so has no option `latent`.
 
     Returns

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfseen.kernels.random import Floats
+from halfseen.kernels.random import Floats, Ints
 
 
 class Rounds(NamedTuple):
@@ -24,12 +24,21 @@ class Rounds(NamedTuple):
         The expected reward ⟨x_t, μ_a⟩ of every arm, or the recorded reward.
     reward_noise : ndarray of shape (n, B)
         The noise ω_t of the reward, the same for every arm and every agent.
+    rewards : ndarray of shape (n, B, K), optional
+        The reward of every arm, in worlds whose rewards are not expected rewards with noise added, such as clicks.
     """
 
     contexts: Floats
     observations: Floats
     expected: Floats
     reward_noise: Floats
+    rewards: Floats | None = None
+
+    def reward_of(self, t: int, streams: Ints, arms: Ints) -> Floats:
+        """Return the rewards (n,) of `streams` (n,) that play `arms` (n,) in round t of these rounds."""
+        if self.rewards is not None:
+            return np.asarray(self.rewards[t, streams, arms])
+        return np.asarray(self.expected[t, streams, arms] + self.reward_noise[t, streams])
 
 
 class Episodes(ABC):
@@ -73,6 +82,7 @@ class World(ABC):
     length: int | None = None  # the number of rounds, None if there is no limit
     reward_every: int = 1  # the rewards of this many rounds arrive together, after the last of these rounds
     reward_unit: float = 1.0  # agents receive rewards divided by this; results are in the original units
+    reward_family: str = "gaussian"  # agents that have an option of this name are told the family of the rewards
     recorded: bool = False  # whether rewards are recorded; the best reward of a recorded round is mostly noise
     known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if they are not known in advance
 
