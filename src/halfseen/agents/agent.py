@@ -20,6 +20,7 @@ from halfseen.agents.pending import MARKS, PROVISIONAL, HasProvisional, PendingD
 from halfseen.agents.policy import Policy
 from halfseen.components import Choices, Mask
 from halfseen.diagnostics.examination_data import ExaminationSubject, first_examined_round, subject_of_adaptive
+from halfseen.diagnostics.family_calibration import family_calibration
 from halfseen.diagnostics.findings import brief_findings
 from halfseen.diagnostics.health import LONG_SILENCE, Health, Verdict
 from halfseen.errors import DecisionError, HalfseenError, InvalidInput, invalid
@@ -650,6 +651,8 @@ class Agent:
         if policy.guardrails is not None:
             guardrail_facts, lift_findings = policy.guardrails.report(policy.all_rows, self.arms)
             facts, findings = facts | guardrail_facts, findings + lift_findings
+        family_facts, family_findings = family_calibration(policy.learner, policy.all_rows, self.arms)
+        facts, findings = facts | family_facts, findings + family_findings
         if (first := first_examined_round(policy.estimator, 0)) is not None:
             facts["findings"] = f"from round {first} on"
         notes += [finding.sentence for finding in findings if finding.verdict is Verdict.BAD]

@@ -242,7 +242,7 @@ _ENTRIES = (
         Ucb,
         "observation used as the context, generalised linear, upper bounds",
         "Filippi et al. 2010",
-        {"width": 1.0},
+        {"width": 0.5},
     ),
     CatalogueEntry(
         "blup-ts",

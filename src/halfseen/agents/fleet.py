@@ -31,6 +31,7 @@ from halfseen.agents.pending import (
 from halfseen.agents.policy import Policy
 from halfseen.agents.stream_registry import Stream, StreamRegistry
 from halfseen.components import ROW_GROWTH, Mask, State, Stateful, StreamBatch, resized
+from halfseen.diagnostics.family_calibration import family_calibration
 from halfseen.diagnostics.health import LONG_SILENCE, Finding, Health, Verdict
 from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import EXCESSIVE, classify_values
@@ -611,6 +612,8 @@ class Fleet:
         if self._policy.guardrails is not None:
             guardrail_facts, findings = self._policy.guardrails.report(rows, self.arms)
             facts |= guardrail_facts
+        family_facts, family_findings = family_calibration(self._policy.learner, rows, self.arms)
+        facts, findings = facts | family_facts, findings + family_findings
         notes = [finding.sentence for finding in findings if finding.verdict is Verdict.BAD]
         if without_reward:
             notes.append(

@@ -146,14 +146,59 @@ def learn_family_reward(family, b, a, mean, cov, i, features, reward, gain):  # 
 
 
 @kernel()
+def base_rate(family, prior_var, total, count):  # type: ignore[no-untyped-def]
+    """Return the η with E[μ(η + ε)] = r̄ for ε ~ N(0, prior_var), as in `expected_reward`.
+
+    r̄ is the mean of `count` rewards with sum `total` and of one more reward, which is ½ for BINARY and 1 for COUNT. The
+    result is 0 for GAUSSIAN.
+    """
+    if family == BINARY:
+        clicks = max(total, 0.0) + 0.5
+        return math.log(clicks / max(count + 1.0 - clicks, 0.5)) * math.sqrt(1.0 + math.pi * prior_var / 8.0)
+    if family == COUNT:
+        return math.log((max(total, 0.0) + 1.0) / (count + 1.0)) - 0.5 * prior_var
+    return 0.0
+
+
+@kernel()
+def move_baseline(b, mean, cov, baseline, found, intercept_var):  # type: ignore[no-untyped-def]
+    """Change the prior mean of the intercepts of stream b from baseline[b] to `found`.
+
+    With prior variance v of the intercept, which is independent of the other parameters a priori, the mean of every arm
+    moves by the first column of C_a times the change divided by v.
+    """
+    change = (found - baseline[b]) / intercept_var
+    baseline[b] = found
+    if change == 0.0:
+        return
+    for a in range(mean.shape[1]):
+        for j in range(mean.shape[2]):
+            mean[b, a, j] += cov[b, a, j] * change
+
+
+@kernel()
 def learn_family_rewards(  # type: ignore[no-untyped-def]
-    family, rows, mean, cov, log_det, counts, calibration, features, arms, rewards
+    family,
+    intercept_var,
+    prior_var,
+    rows,
+    mean,
+    cov,
+    log_det,
+    counts,
+    totals,
+    baseline,
+    calibration,
+    features,
+    arms,
+    rewards,
 ):
     """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
 
-    counts (B, K) are the numbers of rewards. calibration (B, K, 3) are the sums of predicted rewards, of rewards and of
-    the predicted variances of rewards, from the reward after the first FIRST_CHECKED of an arm on. Each reward is
-    predicted before it is learnt. Returns the first row refused, or −1.
+    After every reward, the prior mean baseline (B,) of the intercepts becomes `base_rate` of all rewards of the stream,
+    whose sums are totals (B,). counts (B, K) are the numbers of rewards. calibration (B, K, 3) are the sums of expected
+    rewards, of rewards and of the predicted variances of rewards, from the reward after the first FIRST_CHECKED of an
+    arm on. Each reward is predicted before it is learnt. Returns the first row refused, or −1.
     """
     gain = np.empty(mean.shape[2])
     refused = -1
@@ -184,7 +229,27 @@ def learn_family_rewards(  # type: ignore[no-untyped-def]
             calibration[b, a, 1] += rewards[i]
             calibration[b, a, 2] += spread
         counts[b, a] += 1
+        totals[b] += rewards[i]
+        found = base_rate(family, prior_var, totals[b], float(counts[b].sum()))
+        move_baseline(b, mean, cov, baseline, found, intercept_var)
     return refused
+
+
+@kernel()
+def replace_family_rewards(  # type: ignore[no-untyped-def]
+    family, intercept_var, prior_var, rows, mean, cov, counts, totals, baseline, features, arms, changes
+):
+    """Add changes (n,) to rewards learnt earlier on features (n, p): m_a += C_a c·change, and the baseline follows."""
+    gain = np.empty(mean.shape[2])
+    for i in range(rows.shape[0]):
+        b, a = rows[i], arms[i]
+        m = mean[b, a]
+        covariance_times_feature(cov[b, a], features[i], gain)
+        for j in range(gain.shape[0]):
+            m[j] += gain[j] * changes[i]
+        totals[b] += changes[i]
+        found = base_rate(family, prior_var, totals[b], float(counts[b].sum()))
+        move_baseline(b, mean, cov, baseline, found, intercept_var)
 
 
 @kernel()

@@ -8,15 +8,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen.components import IntegerBounds, Learner, Mask, State, StreamBatch
-from halfseen.errors import invalid
-from halfseen.kernels.generalised_linear import FIRST_CHECKED, expected_rewards, learn_family_rewards
+from halfseen.errors import HalfseenError, invalid
+from halfseen.kernels.generalised_linear import (
+    FIRST_CHECKED,
+    base_rate,
+    expected_rewards,
+    learn_family_rewards,
+    replace_family_rewards,
+)
 from halfseen.kernels.random import Floats, Ints, Keys
-from halfseen.kernels.regression import MAX_REDUCTION, learn_rewards, replace_rewards, score_arms
+from halfseen.kernels.regression import MAX_REDUCTION, learn_rewards, score_arms
 from halfseen.learners.ridge import Ridge
-from halfseen.validation import REWARD_RANGES, Numbers, Words
+from halfseen.validation import REWARD_RANGES, Numbers, Words, positive
 
 FAMILIES = tuple(REWARD_RANGES)  # in the order of GAUSSIAN, BINARY and COUNT of the kernels
-INTERCEPT_VAR = 4.0  # prior variance of the intercept: base rates from 2 to 98 %, or counts from 0.02 to 55, are likely
+INTERCEPT_VAR = 1.0  # prior variance of the intercept
+MAX_SLOPE_VAR = 1.0  # that is assumed where the base rate is computed
 
 
 class GeneralisedLinear(Ridge):
@@ -24,11 +31,15 @@ class GeneralisedLinear(Ridge):
 
     The expected reward of arm a is μ(η) with the linear predictor η = θ_aᵀ(1, c). The family of the rewards determines
     μ: the identity for "gaussian" with noise variance 1, the logistic function for "binary", exp for "count" (the
-    Poisson distribution). The prior of the intercept is N(0, 4), and that of the other parameters is N(0, I/λ). The
-    learner stores N(m_a, C_a). For a reward r, with η = mᵀ(1, c) and q = (1, c)ᵀC(1, c), it finds the mode z of the
-    posterior of the linear predictor, and then m += C(1, c)(r − μ(z)) and C −= w C(1, c)(1, c)ᵀC/(1 + wq), where w is
-    the curvature of −log p(r | z) at the mode. For "gaussian" this is exact. Unlike that of `Ridge`, the covariance is
-    not in units of a noise variance, because the family determines the variance of the rewards.
+    Poisson distribution). The learner stores N(m_a, C_a). For a reward r, with η = mᵀ(1, c) and q = (1, c)ᵀC(1, c), it
+    finds the mode z of the posterior of the linear predictor, and then m += C(1, c)(r − μ(z)) and
+    C −= w C(1, c)(1, c)ᵀC/(1 + wq), where w is the curvature of −log p(r | z) at the mode. For "gaussian" this is
+    exact. Unlike that of `Ridge`, the covariance is not in units of a noise variance, because the family determines the
+    variance of the rewards.
+
+    The prior of the p slopes is N(0, I/(λp)): for features of variance 1, the slopes contribute 1/λ to the prior
+    variance of η, whatever p is. The prior of the intercepts is N(b, 1), where b follows the base rate: the expected
+    reward of an arm without rewards is the mean reward of all arms so far. For "gaussian" b is 0.
 
     Arms are scored by the linear predictor. `expected_rewards` are on the scale of the rewards: σ(η/√(1 + πq/8)) for
     "binary" and exp(η + q/2) for "count".
@@ -46,7 +57,7 @@ class GeneralisedLinear(Ridge):
     MacKay (1992). The evidence framework applied to classification networks.
     """
 
-    state_names = (*Ridge.state_names, "reward_counts", "calibration")
+    state_names = (*Ridge.state_names, "reward_counts", "reward_totals", "baseline", "calibration")
 
     def __init__(
         self,
@@ -56,22 +67,30 @@ class GeneralisedLinear(Ridge):
         reward_family: Annotated[str, Words(FAMILIES)] = "binary",
         regularisation: Annotated[float, Numbers(1e-100, 1e100)] = 1.0,
     ) -> None:
-        super().__init__(streams, dimension + 1, regularisation=regularisation)
         if reward_family not in FAMILIES:
             raise invalid("reward_family", str(Words(FAMILIES)), repr(reward_family))
         self.reward_range = REWARD_RANGES[reward_family]
-        self._family = FAMILIES.index(reward_family)
+        self._family, self._regularisation = FAMILIES.index(reward_family), positive("regularisation", regularisation)
+        self._slope_var = 1.0 / (self._regularisation * dimension)
+        self._prior_var = INTERCEPT_VAR + min(1.0 / self._regularisation, MAX_SLOPE_VAR)  # of η, if |c|² = p
+        super().__init__(streams, dimension + 1, regularisation=regularisation)
+        self.prior_precision = 1.0 / self._slope_var
         self.reward_counts = np.zeros((streams.count, streams.arms), dtype=np.int64)
+        self.reward_totals = np.zeros(streams.count)
+        self.baseline = np.full(streams.count, base_rate(self._family, self._prior_var, 0.0, 0.0))
+        self.mean[:, :, 0] = self.baseline[:, None]  # the prior mean of the intercepts
         # Sums of predicted rewards, of rewards and of predicted variances, without the first rewards of an arm.
         self.calibration = np.zeros((streams.count, streams.arms, 3))
 
     def _prior(self, count: int, arms: int, dimension: int) -> tuple[Floats, Floats, Floats]:
-        mean, cov_packed, log_det = super()._prior(count, arms, dimension)
-        cov_packed[:, :, 0] = INTERCEPT_VAR
-        return mean, cov_packed, log_det
+        rows, columns = self._triangle
+        variances = np.where(rows == columns, self._slope_var, 0.0)
+        variances[0] = INTERCEPT_VAR
+        return np.zeros((count, arms, dimension)), np.tile(variances, (count, arms, 1)), np.zeros((count, arms))
 
     def add_arm(self, params: ArrayLike | None) -> None:
         super().add_arm(params)
+        self.mean[:, -1, 0] = self.baseline
         self.reward_counts = np.pad(self.reward_counts, ((0, 0), (0, 1)))
         self.calibration = np.pad(self.calibration, ((0, 0), (0, 1), (0, 0)))
 
@@ -102,16 +121,24 @@ class GeneralisedLinear(Ridge):
         """Learn rewards. Nothing is learnt if one of them is outside of the range of the family."""
         self.reward_range.check("rewards", rewards)
         refused = learn_family_rewards(
-            self._family, rows, self.mean, self.cov_packed, self.log_det, self.reward_counts, self.calibration,
-            _with_intercept(features), arms, rewards,
+            self._family, INTERCEPT_VAR, self._prior_var, rows, self.mean, self.cov_packed, self.log_det,
+            self.reward_counts, self.reward_totals, self.baseline, self.calibration, _with_intercept(features), arms,
+            rewards,
         )  # fmt: skip
         if refused >= 0:
             raise self._refusal(features[refused])
 
     def may_refuse(self, features: Floats) -> bool:
         """Return whether `learn` may refuse features that are too large, as `Ridge.may_refuse`."""
-        largest = np.einsum("ij,ij->i", features, features).max(initial=0.0) / self.prior_precision
+        largest = np.einsum("ij,ij->i", features, features).max(initial=0.0) * self._slope_var
         return not largest + INTERCEPT_VAR <= 0.1 * MAX_REDUCTION
+
+    def _refusal(self, feature: Floats) -> HalfseenError:
+        return invalid(
+            "context",
+            f"smaller entries (rescale the observations, or raise the regularisation, now {self._regularisation:g})",
+            f"{np.abs(feature).max():.3g}",
+        )
 
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
         """Return 1 and the number that the next reward of each arm has among the rewards of the arm."""
@@ -124,9 +151,17 @@ class GeneralisedLinear(Ridge):
 
         This is exact for "gaussian". For the other families it is the first-order term of the exact change.
         """
-        replace_rewards(rows, self.mean, self.cov_packed, _with_intercept(features), arms, changes)
+        replace_family_rewards(
+            self._family, INTERCEPT_VAR, self._prior_var, rows, self.mean, self.cov_packed, self.reward_counts,
+            self.reward_totals, self.baseline, _with_intercept(features), arms, changes,
+        )  # fmt: skip
         checked = replacement_data[:, 1] > FIRST_CHECKED
         np.add.at(self.calibration, (rows[checked], arms[checked], 1), changes[checked])
+
+    def checked_rewards(self, rows: Ints) -> tuple[Ints, Floats]:
+        """Return the number (K,) of rewards of `rows` in the sums of `calibration`, and these sums (K, 3)."""
+        counts = np.maximum(self.reward_counts[rows] - FIRST_CHECKED, 0).sum(axis=0)
+        return counts, self.calibration[rows].sum(axis=0)
 
     def integer_bounds(self, state: State) -> IntegerBounds:
         return {"reward_counts": (0, np.asarray(state["rounds"])[:, None])}
@@ -170,6 +205,7 @@ class QuasiLikelihood(GeneralisedLinear):
     ) -> None:
         super().__init__(streams, dimension, reward_family=reward_family, regularisation=regularisation)
         self.design_cov, self.design_log_det = self.cov_packed.copy(), self.log_det.copy()  # M⁻¹, log|M| − log|Λ|
+        self._zeros = np.zeros((0, 0, 0))
 
     def add_arm(self, params: ArrayLike | None) -> None:
         super().add_arm(params)
@@ -189,10 +225,17 @@ class QuasiLikelihood(GeneralisedLinear):
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         super().learn(rows, features, arms, rewards)
+        if self._zeros.shape != self.mean.shape:
+            self._zeros = np.zeros_like(self.mean)
         # A ridge regression on rewards of 0 updates M⁻¹ and leaves its mean at 0.
-        zeros = np.zeros_like(self.mean)
         refused = learn_rewards(
-            rows, zeros, self.design_cov, self.design_log_det, _with_intercept(features), arms, np.zeros(len(rows))
+            rows,
+            self._zeros,
+            self.design_cov,
+            self.design_log_det,
+            _with_intercept(features),
+            arms,
+            np.zeros(len(rows)),
         )
         if refused >= 0:
             raise self._refusal(features[refused])

@@ -183,8 +183,7 @@ def named(name: str, **options: Any) -> World:
     **options
         Options of the world: `noise` and `sensor_noise` for "paper", `at` for "switch", `noise` and `common` for
         "blurred", `rate` for "clicks" and "counts". All simulated worlds have the sizes `latent`, `observed` and
-        `arms` as options, except that the
-        context of "blurred" is observed completely and so has no option `latent`.
+        `arms` as options, except that the context of "blurred" is observed completely and so has no option `latent`.
 
     Returns
     -------
