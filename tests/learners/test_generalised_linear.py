@@ -198,7 +198,7 @@ def test_a_reward_outside_of_its_range_is_refused(family, reward, expected):
     with pytest.raises(hs.HalfseenError, match=rf"^rewards: expected {several}, got "):
         agent.learn_many([second, first], [1.0, reward])
     if not np.isnan(reward):  # in `fold`, NaN is a reward that was never received
-        with pytest.raises(hs.HalfseenError, match="^rewards: expected "):
+        with pytest.raises(hs.HalfseenError, match=r"^rewards: expected "):
             agent.fold([[0.1, 0.2]] * 2, [0, 1], [1.0, reward])
     assert {name: array.tobytes() for name, array in agent.state().items()} == before
     fleet = hs.Fleet("ts-pco", observed=P, arms=K, reward_family=family)
@@ -210,7 +210,9 @@ def test_a_reward_outside_of_its_range_is_refused(family, reward, expected):
 
 
 def test_an_unknown_family_is_refused():
-    with pytest.raises(hs.HalfseenError, match="^reward_family: expected 'gaussian' or 'binary' or 'count', got 'logit'"):
+    with pytest.raises(
+        hs.HalfseenError, match=r"^reward_family: expected 'gaussian' or 'binary' or 'count', got 'logit'"
+    ):
         hs.make("ts-pco", observed=P, arms=K, reward_family="logit")
     with pytest.raises(hs.HalfseenError, match="'meb' has no option 'reward_family'"):
         hs.make("meb", observed=P, arms=K, reward_family="binary")

@@ -198,7 +198,7 @@ def learn_family_rewards(  # type: ignore[no-untyped-def]
     After every reward, the prior mean baseline (B,) of the intercepts becomes `base_rate` of all rewards of the stream,
     whose sums are totals (B,). counts (B, K) are the numbers of rewards. calibration (B, K, 3) are the sums of expected
     rewards, of rewards and of the predicted variances of rewards, from the reward after the first FIRST_CHECKED of an
-    arm on. Each reward is predicted before it is learnt. Returns the first row refused, or −1.
+    arm on; 0 for GAUSSIAN. Each reward is predicted before it is learnt. Returns the first row refused, or −1.
     """
     gain = np.empty(mean.shape[2])
     refused = -1
@@ -217,14 +217,12 @@ def learn_family_rewards(  # type: ignore[no-untyped-def]
                 refused = i
             continue
         log_det[b, a] += increase
-        if counts[b, a] >= FIRST_CHECKED:
+        if family != GAUSSIAN and counts[b, a] >= FIRST_CHECKED:
             predicted = expected_reward(family, predictor, max(variance, 0.0))
             if family == BINARY:
                 spread = predicted * (1.0 - predicted)
-            elif family == COUNT:
-                spread = predicted * (1.0 + predicted * (math.exp(min(max(variance, 0.0), MAX_EXPONENT)) - 1.0))
             else:
-                spread = 1.0 + max(variance, 0.0)
+                spread = predicted * (1.0 + predicted * (math.exp(min(max(variance, 0.0), MAX_EXPONENT)) - 1.0))
             calibration[b, a, 0] += predicted
             calibration[b, a, 1] += rewards[i]
             calibration[b, a, 2] += spread

@@ -11,6 +11,7 @@ from halfseen.components import IntegerBounds, Learner, Mask, State, StreamBatch
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.generalised_linear import (
     FIRST_CHECKED,
+    GAUSSIAN,
     base_rate,
     expected_rewards,
     learn_family_rewards,
@@ -79,7 +80,8 @@ class GeneralisedLinear(Ridge):
         self.reward_totals = np.zeros(streams.count)
         self.baseline = np.full(streams.count, base_rate(self._family, self._prior_var, 0.0, 0.0))
         self.mean[:, :, 0] = self.baseline[:, None]  # the prior mean of the intercepts
-        # Sums of predicted rewards, of rewards and of predicted variances, without the first rewards of an arm.
+        # Sums of expected rewards, of rewards and of predicted variances, without the first rewards of an arm. They are
+        # 0 for "gaussian", which does not determine the variance.
         self.calibration = np.zeros((streams.count, streams.arms, 3))
 
     def _prior(self, count: int, arms: int, dimension: int) -> tuple[Floats, Floats, Floats]:
@@ -155,7 +157,7 @@ class GeneralisedLinear(Ridge):
             self._family, INTERCEPT_VAR, self._prior_var, rows, self.mean, self.cov_packed, self.reward_counts,
             self.reward_totals, self.baseline, _with_intercept(features), arms, changes,
         )  # fmt: skip
-        checked = replacement_data[:, 1] > FIRST_CHECKED
+        checked = (replacement_data[:, 1] > FIRST_CHECKED) & (self._family != GAUSSIAN)
         np.add.at(self.calibration, (rows[checked], arms[checked], 1), changes[checked])
 
     def checked_rewards(self, rows: Ints) -> tuple[Ints, Floats]:
