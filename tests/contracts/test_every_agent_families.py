@@ -147,9 +147,9 @@ def test_a_reward_outside_of_the_range_changes_nothing(name, family):
     decisions = [agent.decide(y, **context_argument(agent, x)) for x, y in zip(xs, ys, strict=True)]
     before = state_bytes(agent)
     for reward in (-0.5, float("nan"), *([1.01] if family == "binary" else [])):
-        with pytest.raises(hs.HalfseenError, match="^reward: expected a number from 0 to "):
+        with pytest.raises(hs.HalfseenError, match=r"^reward: expected a number from 0 to "):
             agent.learn(decisions[0], reward)
-        with pytest.raises(hs.HalfseenError, match="^rewards: expected numbers from 0 to "):
+        with pytest.raises(hs.HalfseenError, match=r"^rewards: expected numbers from 0 to "):
             agent.learn_many(decisions, [1.0, 1.0, reward])
     assert state_bytes(agent) == before
 

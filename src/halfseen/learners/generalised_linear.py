@@ -158,7 +158,7 @@ class GeneralisedLinear(Ridge):
             self.reward_totals, self.baseline, _with_intercept(features), arms, changes,
         )  # fmt: skip
         checked = (replacement_data[:, 1] > FIRST_CHECKED) & (self._family != GAUSSIAN)
-        np.add.at(self.calibration, (rows[checked], arms[checked], 1), changes[checked])
+        np.add.at(self.calibration[:, :, 1], (rows[checked], arms[checked]), changes[checked])
 
     def checked_rewards(self, rows: Ints) -> tuple[Ints, Floats]:
         """Return the number (K,) of rewards of `rows` in the sums of `calibration`, and these sums (K, 3)."""

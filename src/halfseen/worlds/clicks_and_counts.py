@@ -13,14 +13,14 @@ from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Keys, Purpose, checked_keys, uniforms
 from halfseen.worlds.linear_gaussian import LinearGaussianEpisodes, RandomWorld, long_run_second_moment
 from halfseen.worlds.quantised import Quantised, quantise
-from halfseen.worlds.world import Episodes, Rounds
+from halfseen.worlds.world import DrawnRounds, Episodes, World
 
 _NODES = 101  # of the quadrature over the linear predictor
 
 
 @dataclass(frozen=True)
-class FamilyWorld(RandomWorld):
-    """A linear-Gaussian world with random parameters, whose rewards are 0 or 1 ("binary") or Poisson counts ("count").
+class FamilyWorld(World):
+    """A world with the contexts of another one, whose rewards are 0 or 1 ("binary") or Poisson counts ("count").
 
     The expected reward of arm a is μ(η_a) with η_a = b + `spread`·x_tᵀμ_a/s, where μ is the logistic function or exp,
     and s² is the long-run mean of (x_tᵀμ_a)² over rounds and arms. The intercept b is chosen so that the long-run mean
@@ -28,6 +28,10 @@ class FamilyWorld(RandomWorld):
 
     Parameters
     ----------
+    name : str
+        Name of the world.
+    contexts : RandomWorld
+        The world that provides contexts, observations and the arm parameters μ_a.
     reward_family : {"binary", "count"}
         The family of the rewards.
     mean_reward : float
@@ -36,31 +40,45 @@ class FamilyWorld(RandomWorld):
         The standard deviation of the linear predictor over rounds and arms.
     """
 
+    name: str
+    contexts: RandomWorld
     reward_family: str = "binary"
     mean_reward: float = 0.1
     spread: float = 1.5
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.reward_family not in ("binary", "count"):
             raise invalid("reward_family", "'binary' or 'count'", repr(self.reward_family))
-        binary = self.reward_family == "binary"
-        if not 0.0 < self.mean_reward < (1.0 if binary else 1e6):
-            raise invalid(
-                "rate", "a number between 0 and 1" if binary else "a number between 0 and 1e6", self.mean_reward
-            )
+        most = 1.0 if self.reward_family == "binary" else 1e6
+        if not 0.0 < self.mean_reward < most:
+            raise invalid("rate", f"a number between 0 and {most:g}", self.mean_reward)
+
+    @property
+    def latent(self) -> int:  # type: ignore[override]
+        return self.contexts.latent
+
+    @property
+    def observed(self) -> int:  # type: ignore[override]
+        return self.contexts.observed
+
+    @property
+    def arms(self) -> int:  # type: ignore[override]
+        return self.contexts.arms
 
     def begin(self, seeds: Sequence[int]) -> FamilyEpisodes:
-        inner = super().begin(seeds)
-        moments = [long_run_second_moment(model) for model in inner.models]
-        powers = [
-            np.nan if moment is None else np.einsum("ad,de,ae->a", params, moment, params).mean()
-            for moment, params in zip(moments, inner.arm_params, strict=True)
-        ]
-        if not np.isfinite(powers).all():
-            raise invalid("world", "contexts with a long-run variance", "contexts without one")
+        inner = self.contexts.begin(seeds)
+        powers = []
+        for model, params in zip(inner.models, inner.arm_params, strict=True):
+            moment = long_run_second_moment(model)
+            if moment is None:
+                raise invalid("world", "contexts with a long-run variance", f"those of '{self.contexts.name}'")
+            powers.append(np.einsum("ad,de,ae->a", params, moment, params).mean())
         scales = self.spread / np.sqrt(np.array(powers))
         return FamilyEpisodes(checked_keys(seeds), inner, self.reward_family, self.intercept, scales)
+
+    def settings(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in ("name", "reward_family", "mean_reward", "spread")}
+        return self.contexts.settings() | own
 
     @cached_property
     def intercept(self) -> float:
@@ -76,9 +94,6 @@ class FamilyWorld(RandomWorld):
 
         return float(brentq(excess, -100.0, 100.0, xtol=1e-12))
 
-    def settings(self) -> dict[str, Any]:
-        return {name: value for name, value in super().settings().items() if name != "intercept"}
-
 
 class FamilyEpisodes(Episodes):
     """B streams of a `FamilyWorld`. In every round, the rewards of all arms are computed from the same uniform draw."""
@@ -90,7 +105,7 @@ class FamilyEpisodes(Episodes):
         self._keys, self._inner, self._family, self._round = keys, inner, family, 0
         self._intercept, self._params = intercept, inner.arm_params * scales[:, None, None]
 
-    def advance(self, n: int) -> Rounds:
+    def advance(self, n: int) -> DrawnRounds:
         rounds = self._inner.advance(n)
         expected = self._expected(np.einsum("nbd,bad->nba", rounds.contexts, self._params))
         B = len(self._keys)
@@ -104,7 +119,7 @@ class FamilyEpisodes(Episodes):
             from scipy.stats import poisson
 
             rewards = np.asarray(poisson.ppf(draws, expected))
-        return rounds._replace(expected=expected, reward_noise=np.zeros((n, B)), rewards=rewards)
+        return DrawnRounds.of(rounds.contexts, rounds.observations, expected, rewards)
 
     def _expected(self, products: Floats) -> Floats:
         return _inverse_link(self._family, self._intercept + products)

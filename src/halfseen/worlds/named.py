@@ -133,26 +133,15 @@ def blurred(*, noise: float = 1.0, common: float = 5.0, observed: int = 5, arms:
 
 
 def clicks(*, rate: float = 0.1, latent: int = 8, observed: int = 3, arms: int = 6) -> FamilyWorld:
-    """The dynamics of `keyhole` with rewards of 0 or 1. Option `rate` is the share of clicks of random play."""
-    return _family_world("clicks", "binary", rate, 0.1, 1.5, latent, observed, arms)
+    """The contexts of `keyhole` with rewards of 0 or 1. Option `rate` is the share of clicks of random play."""
+    mean, contexts = positive("rate", rate), keyhole(latent=latent, observed=observed, arms=arms)
+    return FamilyWorld("clicks" if mean == 0.1 else f"clicks rate={mean:g}", contexts, "binary", mean, 1.5)
 
 
 def counts(*, rate: float = 1.0, latent: int = 8, observed: int = 3, arms: int = 6) -> FamilyWorld:
-    """The dynamics of `keyhole` with Poisson counts as rewards. Option `rate` is the mean count of random play."""
-    return _family_world("counts", "count", rate, 1.0, 0.75, latent, observed, arms)
-
-
-def _family_world(
-    name: str, family: str, rate: float, usual: float, spread: float, latent: int, observed: int, arms: int
-) -> FamilyWorld:
-    mean = positive("rate", rate)
-    settings = keyhole(latent=latent, observed=observed, arms=arms).settings()
-    return FamilyWorld(
-        **settings | {"name": name if mean == usual else f"{name} rate={mean:g}"},
-        reward_family=family,
-        mean_reward=mean,
-        spread=spread,
-    )
+    """The contexts of `keyhole` with Poisson counts as rewards. Option `rate` is the mean count of random play."""
+    mean, contexts = positive("rate", rate), keyhole(latent=latent, observed=observed, arms=arms)
+    return FamilyWorld("counts" if mean == 1.0 else f"counts rate={mean:g}", contexts, "count", mean, 0.75)
 
 
 NAMED: dict[str, Callable[..., World]] = {

@@ -24,21 +24,41 @@ class Rounds(NamedTuple):
         The expected reward ⟨x_t, μ_a⟩ of every arm, or the recorded reward.
     reward_noise : ndarray of shape (n, B)
         The noise ω_t of the reward, the same for every arm and every agent.
-    rewards : ndarray of shape (n, B, K), optional
-        The reward of every arm, in worlds whose rewards are not expected rewards with noise added, such as clicks.
     """
 
     contexts: Floats
     observations: Floats
     expected: Floats
     reward_noise: Floats
-    rewards: Floats | None = None
+
+    @property
+    def rewards(self) -> Floats | None:
+        """The reward of every arm, (n, B, K), or None if it is the expected reward plus noise."""
+        return None
 
     def reward_of(self, t: int, streams: Ints, arms: Ints) -> Floats:
         """Return the rewards (n,) of `streams` (n,) that play `arms` (n,) in round t of these rounds."""
         if self.rewards is not None:
             return np.asarray(self.rewards[t, streams, arms])
         return np.asarray(self.expected[t, streams, arms] + self.reward_noise[t, streams])
+
+
+class DrawnRounds(Rounds):
+    """Rounds whose rewards are not expected rewards with noise added, such as clicks."""
+
+    _rewards: Floats
+
+    @classmethod
+    def of(cls, contexts: Floats, observations: Floats, expected: Floats, rewards: Floats) -> DrawnRounds:
+        """Return rounds with the given expected rewards and rewards of every arm, both (n, B, K)."""
+        rounds = cls(contexts, observations, expected, np.zeros(expected.shape[:2]))
+        rounds._rewards = rewards
+        return rounds
+
+    @property
+    def rewards(self) -> Floats:
+        """The reward of every arm, (n, B, K)."""
+        return self._rewards
 
 
 class Episodes(ABC):
