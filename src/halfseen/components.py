@@ -273,6 +273,7 @@ class Learner(Stateful, ABC):
     weighs_propensity: ClassVar[bool] = False  # whether the last feature must be the propensity of the arm played
     arms: int  # K; `add_arm` increases it
     reward_range: RewardRange = ANY_REWARD  # the rewards that can be learnt
+    weighs_noise: bool = False  # whether `expected_rewards` needs `Choices.noise_variances`
 
     @abstractmethod
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
@@ -282,9 +283,9 @@ class Learner(Stateful, ABC):
         them.
         """
 
-    def expected_rewards(self, means: Floats, variances: Floats) -> Floats:
-        """Return the expected rewards (n, K) for the results of `score`."""
-        return means
+    def expected_rewards(self, choices: Choices) -> Floats:
+        """Return the expected rewards (n, K) of decisions, for the predictions of `score` that they contain."""
+        return choices.means
 
     def score_and_pick(
         self,

@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize, special
 
 import halfseen as hs
-from halfseen.components import StreamBatch
+from halfseen.components import Choices, StreamBatch
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.generalised_linear import INTERCEPT_VAR, GeneralisedLinear, QuasiLikelihood
 from halfseen.learners.ridge import Ridge
@@ -16,6 +16,13 @@ K, P = 3, 2
 def make(family, learner=GeneralisedLinear, *, streams=1, arms=K, dimension=P, **options):
     batch = StreamBatch(stream_keys(range(streams)), dimension, arms)
     return learner(batch, dimension, reward_family=family, **options)
+
+
+def decide(learner, features):
+    rows = np.zeros(len(features), dtype=np.int64)
+    available = np.ones((len(rows), learner.arms), dtype=np.bool_)
+    means, variances = learner.score(rows, features)
+    return Choices(rows + 1, rows, features, means, variances, np.ones_like(means), available, None)
 
 
 def draw(family, rng, predictors):
@@ -70,8 +77,8 @@ def test_gaussian_is_ridge_regression_with_an_intercept():
         mean, cov = laplace("gaussian", features[of_arm], rewards[of_arm], np.zeros(3), prior)
         np.testing.assert_allclose(learner.mean[0, arm], mean, atol=1e-7)  # the tolerance of BFGS
         np.testing.assert_allclose(learner.covariances[0, arm], cov, atol=1e-10)
-    means, variances = learner.score(np.array([0]), features[:1])
-    np.testing.assert_array_equal(learner.expected_rewards(means, variances), means)
+    choices = decide(learner, features[:1])
+    np.testing.assert_array_equal(learner.expected_rewards(choices), choices.means)
 
 
 @pytest.mark.parametrize("family", ["binary", "count"])
@@ -143,8 +150,7 @@ def test_extreme_predictors_leave_a_finite_state(family, learner):
     for sign, reward in ((1.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (1.0, 1.0)):
         found.mean[0, 0] = np.array([0.0, 800.0, 0.0])
         found.learn(rows, np.array([[sign, 0.0]]), rows, np.array([reward]))
-        means, variances = found.score(rows, np.array([[1.0, 0.0]]))
-        assert np.isfinite(found.expected_rewards(means, variances)).all()
+        assert np.isfinite(found.expected_rewards(decide(found, np.array([[1.0, 0.0]])))).all()
         for name in found.state_names:
             assert np.isfinite(getattr(found, name)).all(), name
 

@@ -39,6 +39,7 @@ from halfseen.estimators.revealed import Revealed
 from halfseen.estimators.smoothed_em import SmoothedEm
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.calibrated import Calibrated
+from halfseen.learners.calibrated_family import CalibratedFamily
 from halfseen.learners.generalised_linear import GeneralisedLinear, QuasiLikelihood
 from halfseen.learners.known import Known, KnownByState
 from halfseen.learners.measurement_error import MeasurementError
@@ -53,7 +54,10 @@ def _signature(component: Callable[..., Any]) -> inspect.Signature:
 
 
 FAMILY_OPTION = "reward_family"
-_FAMILY_LEARNERS: dict[Callable[..., Learner], Callable[..., Learner]] = {Ridge: GeneralisedLinear}
+_FAMILY_LEARNERS: dict[Callable[..., Learner], Callable[..., Learner]] = {
+    Calibrated: CalibratedFamily,
+    Ridge: GeneralisedLinear,
+}
 MAX_PENDING, DEFAULT_MAX_PENDING = Integers(1, 1_000_000_000), 100_000
 
 

@@ -40,7 +40,7 @@ def decision_rows(decisions: Sequence[Decision]) -> list[tuple[int, list[float],
         fields: list[Any] = [None if part[0] is None else np.concatenate(part) for part in parts]
         choices = Choices(*fields)
         policy = decisions[positions[0]]._agent.policy
-        expected = policy.learner.expected_rewards(choices.means, choices.variances)
+        expected = policy.learner.expected_rewards(choices)
         columns = choices.arms.tolist(), policy.propensities(choices).tolist(), expected.tolist()
         for position, row in zip(positions, zip(*columns, strict=True), strict=True):
             rows[position] = row
@@ -94,8 +94,7 @@ class Decision:
 
         With the reward family "binary", these are probabilities.
         """
-        choices = self._choices
-        return np.array(self._agent.policy.learner.expected_rewards(choices.means, choices.variances)[0])
+        return np.array(self._agent.policy.learner.expected_rewards(self._choices)[0])
 
     @property
     def context(self) -> Floats:
@@ -181,7 +180,7 @@ class Decisions:
     @property
     def expected(self) -> Floats:
         """The expected reward of every arm, (n, K)."""
-        expected = [self._policy.learner.expected_rewards(part.means, part.variances) for part in self._parts]
+        expected = [self._policy.learner.expected_rewards(part) for part in self._parts]
         return _concatenated(expected, (0, len(self._arms)))
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 from halfseen.components import Learner
 from halfseen.diagnostics.health import Finding, Verdict
 from halfseen.kernels.random import Ints
+from halfseen.learners.calibrated_family import CalibratedFamily
 from halfseen.learners.generalised_linear import GeneralisedLinear
 from halfseen.statistics.distributions import normal_quantile
 
@@ -28,7 +29,11 @@ def family_calibration(
     square root of the sum of the variances that the family gives: p(1 − p) for clicks, and that of a Poisson variable
     with an uncertain mean for counts. Returns facts and findings, which are empty for other learners.
     """
-    if not isinstance(learner, GeneralisedLinear) or learner.reward_range.family == "gaussian" or not len(rows):
+    if (
+        not isinstance(learner, GeneralisedLinear | CalibratedFamily)
+        or learner.reward_range.family == "gaussian"
+        or not len(rows)
+    ):
         return {}, ()
     counts, sums = learner.checked_rewards(rows)
     checked = np.maximum(counts, 1)

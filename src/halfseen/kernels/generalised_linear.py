@@ -11,7 +11,9 @@ import math
 
 import numpy as np
 
+from halfseen.kernels.adaptive import MAX_CONTEXT, MAX_GAIN
 from halfseen.kernels.compiling import kernel
+from halfseen.kernels.linalg import raise_pivots
 from halfseen.kernels.regression import (
     MAX_REDUCTION,
     SAFE_REDUCTION,
@@ -256,3 +258,209 @@ def expected_rewards(family, means, variances, expected):  # type: ignore[no-unt
     for i in range(means.shape[0]):
         for a in range(means.shape[1]):
             expected[i, a] = expected_reward(family, means[i, a], variances[i, a])
+
+
+# ---------------------------------------------------------------------- arms of the agent `adaptive`
+# Packed arrays as in `kernels.adaptive`: mean is (K, p), cov is (K, p, p), slopes is (K, d), P is (d, d), x is (d,).
+
+
+@kernel()
+def family_sums(family, features, arms, rewards, mean, G, h, likelihoods):  # type: ignore[no-untyped-def]
+    """Add the terms of a Newton step at the parameters mean (K, p) to G, h and likelihoods, for all rewards (n,).
+
+    Rewards are NaN where there is none. With η = cᵀm_a and w of `curvature`, G (K, p, p) is Σ w ccᵀ, h (K, p) is
+    Σ c(wη + r − μ(η)), and likelihoods (K,) is Σ log p(r | η) up to a constant.
+    """
+    p = features.shape[1]
+    for t in range(features.shape[0]):
+        r = rewards[t]
+        if math.isnan(r):
+            continue
+        a = arms[t]
+        predictor = 0.0
+        for i in range(p):
+            predictor += mean[a, i] * features[t, i]
+        level, w = inverse_link(family, predictor), curvature(family, predictor)
+        target = w * predictor + r - level
+        if family == BINARY:
+            top = max(predictor, 0.0)
+            likelihoods[a] += r * predictor - top - math.log(math.exp(-top) + math.exp(predictor - top))
+        elif family == COUNT:
+            likelihoods[a] += r * predictor - level
+        else:
+            likelihoods[a] -= 0.5 * (r - predictor) * (r - predictor)
+        for i in range(p):
+            c = features[t, i]
+            h[a, i] += target * c
+            for j in range(i + 1):
+                G[a, i, j] += w * c * features[t, j]
+    for a in range(G.shape[0]):
+        for i in range(p):
+            for j in range(i):
+                G[a, j, i] = G[a, i, j]
+
+
+@kernel()
+def _context_variance(b, a, d, slopes, P):  # type: ignore[no-untyped-def]
+    """Return mᵀPm, the variance of the linear predictor of arm a that is due to the context."""
+    total = 0.0
+    for i in range(d):
+        for j in range(d):
+            total += slopes[b, a * d + i] * P[b, i * d + j] * slopes[b, a * d + j]
+    return max(total, 0.0)
+
+
+@kernel()
+def context_variances(rows, sizes, slopes, P, variances):  # type: ignore[no-untyped-def]
+    """Write the variance of every arm's linear predictor that is due to the context to variances (n, K)."""
+    for s in range(rows.shape[0]):
+        for a in range(variances.shape[1]):
+            variances[s, a] = _context_variance(rows[s], a, sizes[rows[s]], slopes, P)
+
+
+@kernel()
+def working_noise(family, means, noise):  # type: ignore[no-untyped-def]
+    """Add 1/w, the noise variance of a reward on the scale of the linear predictors means (n, K), to noise (n, K)."""
+    for i in range(means.shape[0]):
+        for a in range(means.shape[1]):
+            noise[i, a] += 1.0 / max(curvature(family, means[i, a]), 1.0 / MAX_REDUCTION)
+
+
+@kernel()
+def learn_family_packed(  # type: ignore[no-untyped-def]
+    family, rows, sizes, mean, cov, slopes, P, smooth_cov, counts, calibration, features, arms, rewards
+):
+    """Update the posteriors of the arms played (n,) with rewards (n,), as `learn_family_rewards` does.
+
+    The variance of the linear predictor is q = cᵀCc + mᵀPm. A reward whose features are NaN is ignored, because its
+    round is no longer in the history, and so is one on features so large that no digit of cᵀCc is right. For
+    calibration, see `learn_family_rewards`; the contexts of the last fit had the covariance smooth_cov, which its
+    parameters allow for.
+    """
+    for s in range(rows.shape[0]):
+        if math.isnan(features[s, 0]):
+            continue
+        b, a = rows[s], arms[s]
+        p = sizes[b] + 1
+        m = mean[b, a * p : (a + 1) * p]
+        C = cov[b, a * p * p : (a + 1) * p * p].reshape((p, p))
+        gain = np.empty(p)
+        predictor, quadratic, reach = 0.0, 0.0, 0.0
+        for i in range(p):
+            total = 0.0
+            for j in range(p):
+                total += C[i, j] * features[s, j]
+            gain[i] = total
+            quadratic += total * features[s, i]
+            reach += C[i, i] * features[s, i] * features[s, i]
+            predictor += m[i] * features[s, i]
+        if not reach <= MAX_REDUCTION * (1.0 + max(quadratic, 0.0)):
+            continue
+        present = _context_variance(b, a, p - 1, slopes, P)
+        q = max(quadratic, 0.0) + present
+        if counts[b, a] > FIRST_CHECKED:
+            beyond = max(present - _context_variance(b, a, p - 1, slopes, smooth_cov), 0.0) + max(quadratic, 0.0)
+            predicted = expected_reward(family, predictor, beyond)
+            spread = predicted * (1.0 - predicted)
+            if family == COUNT:
+                spread = predicted * (1.0 + predicted * (math.exp(min(beyond, MAX_EXPONENT)) - 1.0))
+            calibration[b, a, 0] += predicted
+            calibration[b, a, 1] += rewards[s]
+            calibration[b, a, 2] += spread
+        z = posterior_mode(family, rewards[s], predictor, q)
+        level = inverse_link(family, z)
+        step = rewards[s] - level
+        if q * max(abs(rewards[s]), abs(level)) > abs(z) + abs(predictor):
+            step = (z - predictor) / q
+        w = curvature(family, z)
+        if w * q > MAX_REDUCTION:
+            w = MAX_REDUCTION / q
+        share = w / (1.0 + w * q)
+        for i in range(p):
+            m[i] += gain[i] * step
+            for j in range(p):
+                C[i, j] -= gain[i] * gain[j] * share
+        if not (quadratic >= 0.0 and w * reach <= SAFE_REDUCTION):
+            scale = np.empty(p)
+            for i in range(p):
+                scale[i] = C[i, i] + gain[i] * gain[i] * share
+            raise_pivots(C, scale)
+
+
+@kernel()
+def replace_family_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
+    """Add C_a c·change to m_a, for changes (n,) of earlier rewards. Rewards whose features are NaN are left out."""
+    for s in range(rows.shape[0]):
+        if math.isnan(features[s, 0]):
+            continue
+        b, a = rows[s], arms[s]
+        p = sizes[b] + 1
+        for i in range(p):
+            image, at = 0.0, (a * p + i) * p
+            for j in range(p):
+                image += cov[b, at + j] * features[s, j]
+            mean[b, a * p + i] += image * changes[s]
+
+
+@kernel()
+def update_context_from_family(  # type: ignore[no-untyped-def]
+    family, rows, slots, arm, reward, sizes, mean, cov, slopes, x, P, shift
+):
+    """Update x and P of the streams in rows (n,) with rewards as observations of the context.
+
+    Arguments as for `kernels.adaptive.update_context`. With the mode z and w of `learn_family_packed`,
+    x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from the reward. If η⁺ and s⁺ are the mean and the parameter
+    variance of its linear predictor after learning, and g = mᵀPm, then z is the mode for the prior mean η⁺ and variance
+    g, and the parameter variance before learning was s = s⁺(1 + wg)/(1 + wg − ws⁺).
+    """
+    for t in range(rows.shape[0]):
+        b = rows[t]
+        if slots[t] < 0 or math.isnan(reward[b, slots[t]]):
+            continue
+        d, a = sizes[b], arm[b, slots[t]]
+        p = d + 1
+        feature = np.empty(p)
+        feature[0] = 1.0
+        for i in range(d):
+            feature[i + 1] = min(max(x[b, i] + shift[b, i], -MAX_CONTEXT), MAX_CONTEXT)
+        predictor, after = 0.0, 0.0
+        for i in range(p):
+            predictor += mean[b, a * p + i] * feature[i]
+            image, at = 0.0, (a * p + i) * p
+            for j in range(p):
+                image += cov[b, at + j] * feature[j]
+            after += image * feature[i]
+        gain = np.empty(d)
+        g, largest = 0.0, 0.0
+        for i in range(d):
+            total = 0.0
+            for j in range(d):
+                total += P[b, i * d + j] * slopes[b, a * d + j]
+            gain[i] = total
+            largest += abs(total)
+            g += total * slopes[b, a * d + i]
+        if not (largest <= MAX_GAIN and g > 0.0):
+            continue
+        r = reward[b, slots[t]]
+        z = posterior_mode(family, r, predictor, g)
+        level = inverse_link(family, z)
+        step = r - level
+        if g * max(abs(r), abs(level)) > abs(z) + abs(predictor):
+            step = (z - predictor) / g
+        w = curvature(family, z)
+        if w * g > MAX_REDUCTION:
+            w = MAX_REDUCTION / g
+        left = 1.0 + w * g - w * max(after, 0.0)
+        if not left > 0.0:  # then the arm cannot have learnt from this reward yet
+            continue
+        before = max(after, 0.0) * (1.0 + w * g) / left
+        share = min(w / (1.0 + w * (g + before)), 1.0 / g)
+        for i in range(d):
+            x[b, i] = min(max(x[b, i] + gain[i] * step, -MAX_CONTEXT), MAX_CONTEXT)
+            for j in range(d):
+                P[b, i * d + j] -= gain[i] * gain[j] * share
+        if not g * share <= 1.0 - 1.0 / SAFE_REDUCTION:
+            scale = np.empty(d)
+            for i in range(d):
+                scale[i] = P[b, i * d + i] + gain[i] * gain[i] * share
+            raise_pivots(P[b, : d * d].reshape((d, d)), scale)

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import IntegerBounds, Learner, Mask, State, StreamBatch
+from halfseen.components import Choices, IntegerBounds, Learner, Mask, State, StreamBatch
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.generalised_linear import (
     FIRST_CHECKED,
@@ -114,9 +114,12 @@ class GeneralisedLinear(Ridge):
             rows, _with_intercept(features), widths, distribution, keys, rounds, available, arms
         )
 
-    def expected_rewards(self, means: Floats, variances: Floats) -> Floats:
-        expected = np.empty_like(means)
-        expected_rewards(self._family, means, variances, expected)
+    def expected_rewards(self, choices: Choices) -> Floats:
+        return self._expected(choices.means, choices.variances)
+
+    def _expected(self, predictors: Floats, variances: Floats) -> Floats:
+        expected = np.empty_like(predictors)
+        expected_rewards(self._family, predictors, variances, expected)
         return expected
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
@@ -220,10 +223,10 @@ class QuasiLikelihood(GeneralisedLinear):
         predictors = np.empty((len(rows), self.arms))
         variances = np.empty_like(predictors)
         score_arms(rows, self.mean, self.design_cov, _with_intercept(features), predictors, variances)
-        return super().expected_rewards(predictors, np.zeros_like(predictors)), variances
+        return self._expected(predictors, np.zeros_like(predictors)), variances
 
-    def expected_rewards(self, means: Floats, variances: Floats) -> Floats:
-        return means
+    def expected_rewards(self, choices: Choices) -> Floats:
+        return choices.means
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         super().learn(rows, features, arms, rewards)
