@@ -409,9 +409,9 @@ def update_context_from_family(  # type: ignore[no-untyped-def]
     """Update x and P of the streams in rows (n,) with rewards as observations of the context.
 
     Arguments as for `kernels.adaptive.update_context`. With the mode z and w of `learn_family_packed`,
-    x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from the reward. If η⁺ and s⁺ are the mean and the parameter
-    variance of its linear predictor after learning, and g = mᵀPm, then z is the mode for the prior mean η⁺ and variance
-    g, and the parameter variance before learning was s = s⁺(1 + wg)/(1 + wg − ws⁺).
+    x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from the reward. If η⁺ and s⁺ are the mean
+    and the parameter variance of its linear predictor after learning, and g = mᵀPm, then z is the mode for the prior
+    mean η⁺ and variance g, and the parameter variance before learning was s = s⁺(1 + wg)/(1 + wg − ws⁺).
     """
     for t in range(rows.shape[0]):
         b = rows[t]
