@@ -348,7 +348,7 @@ def test_the_plan() -> None:
     assert [spec.label for spec in plan.agents] == list(CATALOG)
     assert [world.name for world in plan.worlds] == [
         "paper ε=0.01", "paper ε=0.1", "paper ε=1", "orbit", "keyhole", "foggy-keyhole", "fog", "switch",
-        "regimes", "blurred",
+        "regimes", "blurred", "clicks", "counts",
     ]  # fmt: skip
     assert len(plan.worlds) == len(WORLDS)
     assert [spec.label for spec in leaderboard_plan("ts-pco", "fog", 9, 1).agents] == ["kf-ts", "ts-pco"]
