@@ -394,6 +394,7 @@ class Choices(NamedTuple):
     reuse: Floats | None = None  # (n, K) the result of `Learner.reuse`, if the chooser needs it
     reserved: Floats | None = None  # (n, K) the part of each propensity that guardrails determine, if there are any
     branches: Ints | None = None  # (n,) what made each decision (`guardrails.BRANCHES`), or −1 if this is not known
+    penalties: Floats | None = None  # (n, K) the cost of each arm in units of reward, if there are costs
 
 
 class Chooser(ABC):
@@ -429,6 +430,11 @@ class Chooser(ABC):
 
     def __init_subclass__(cls) -> None:
         _drop_inherited(cls, Chooser, "widths_for_rounds", "widths")
+
+    def with_penalties(self, choices: Choices) -> Choices:
+        """Return `choices` with predicted rewards from which the penalties (n, K) are subtracted."""
+        assert choices.penalties is not None
+        return choices._replace(means=choices.means - choices.penalties)
 
     @abstractmethod
     def pick(self, choices: Choices, keys: Keys) -> None:

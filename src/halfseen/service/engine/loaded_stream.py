@@ -154,7 +154,7 @@ class LoadedStream:
         if isinstance(content, events.Decided):
             y = np.array(content.observation, dtype=np.float64)
             propensity = content.propensity or None  # a propensity of 0 has underflowed
-            agent.replay(y, content.arm, propensity=propensity, branch=content.branch)
+            agent.replay(y, content.arm, propensity=propensity, branch=content.branch, costs=content.costs)
         elif isinstance(content, events.Rewarded):
             if content.folded:
                 self.learn(content.round, content.value, content.how)
