@@ -159,6 +159,11 @@ class Fuzzer:
             body["available"] = self._random.sample([*NAMED_ARMS, 0, 1, 2], self._random.randrange(4))
         if self._random.random() < 0.2:
             body["key"] = self._key()
+        if self._random.random() < 0.2:
+            numbers = [self._random.choice([0, 0.5, 1, 1e100, 1e101, -1, 1e-300]) for _ in range(3)]
+            arms = self._random.choice([NAMED_ARMS, NAMED_ARMS[:2], [0, 1, 2]])
+            by_name = {str(arm): self._random.choice([0, 0.5, 1]) for arm in arms}
+            body["costs"] = self._random.choice([numbers, numbers[:2], by_name, [0, 0, 0], [0, 1], [], {}])
         return body
 
     def _reward(self, stream: str) -> dict[str, object]:
@@ -187,6 +192,8 @@ class Fuzzer:
         numbers = ["regularisation", "width", "delta", "noise_std", "minimum_probability", "floor", "refit"]
         for name in rng.sample(numbers, rng.choice([0, 0, 0, 1, 2])):
             options[name] = rng.choice([0, 0.5, 1, 1e-300, 1e300, -1, "theory", "manual", None, [], {}])
+        if rng.random() < 0.1:
+            options["budget"] = rng.choice([[100, 50], [0, 1], [1, 0], [1e100, 10**9], [5], "all", None, [1, 2.5]])
         if options:
             spec["options"] = options
         if rng.random() < 0.2:

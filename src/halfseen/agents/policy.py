@@ -172,6 +172,8 @@ class Policy(Stateful):
             available = self.active if rows is self.all_rows else self.active[rows]
         if costs is not None:
             available = self.check_affordable(rows, costs, available)
+        elif self.budgets is not None:
+            raise invalid("costs", "the costs of all arms, because the agent has a budget", "none")
         rows, rounds, features = self.observe(observations, contexts=contexts, rows=rows)
         arms = _empty(len(rows), _INT64)
         keys = self._keys if rows is self.all_rows else self._keys[rows]

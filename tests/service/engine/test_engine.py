@@ -86,6 +86,28 @@ async def test_folding_the_journal_gives_the_live_stream_bit_for_bit(engine, url
         assert_matches_journal(engine, url)
 
 
+@pytest.mark.parametrize("name", ["ts-pco", "kf-ts", "adaptive"])
+@on_engine()
+async def test_folding_decisions_with_costs_gives_the_live_stream(engine, url, name):
+    options = {key: to_json_value(value) for key, value in small_options(name).items()} | {"budget": [20.0, 60]}
+    await engine.create_stream(spec(agent=name, observed=OBSERVED, arms=["a", "b", "c"], options=options))
+    for t in range(70):
+        costs = [0.0, 0.2, 0.01 * t] if t % 2 else {"c": 1.0, "b": 0.5, "a": 0.0}
+        made = await engine.decide("one", DecisionRequest(observation(t, OBSERVED), key=f"k{t}", costs=costs))
+        if t % 3:
+            await reward(engine, made.id, reward_from_id(made.id))
+    facts = (await engine.agent("one")).health().facts
+    assert 0.0 < facts["spent"] <= facts["budget"]
+    assert_matches_journal(engine, url)
+    await engine.snapshot("one")
+    async with restart_engine(engine, url) as engine:
+        again = await engine.decide(
+            "one", DecisionRequest(observation(69, OBSERVED), key="k69", costs=[0.0, 0.2, 0.01 * 69])
+        )
+        assert again.repeated
+        assert_matches_journal(engine, url)
+
+
 @on_engine()
 async def test_models_of_an_older_save_version_are_skipped(engine, url, monkeypatch):
     with monkeypatch.context() as older:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from halfseen.agents import guardrails, saving
+from halfseen.agents import costs, guardrails, saving
 from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import CATALOG, DEFAULT_MAX_PENDING, MAX_PENDING, make
 from halfseen.agents.loading import from_bytes
@@ -54,7 +54,7 @@ def agent_options(spec: StreamSpec) -> dict[str, Any]:
             raise invalid("options", "options such as latent or window", f"'{reserved}', which is not an option")
     if spec.agent == "meb" and "floor" in options:  # the name of the option in version 0.2.0
         options["minimum_probability"] = options.pop("floor")
-    known = {*entry.options, "max_pending"} - set(_RESERVED)
+    known = {*entry.options, "max_pending", costs.OPTION} - set(_RESERVED)
     for name in options:
         if name in guardrails.OPTIONS:
             raise invalid("options", "options such as latent or window", f"'{name}', which belongs to guardrails")

@@ -449,7 +449,8 @@ class StreamCreation:
                 spec = msgspec.structs.replace(spec, seed=secrets.randbits(53))
             msgspec.json.encode(spec)
             trial = make_agent(spec)
-            decision = trial.decide(np.zeros(trial.policy.streams.observed))
+            free = None if trial.policy.budgets is None else np.zeros(len(trial.arms))
+            decision = trial.decide(np.zeros(trial.policy.streams.observed), costs=free)
             decision.propensities.sum()
             trial.learn(decision.id, 0.0)
             del trial, decision  # before the other agent needs as much memory
