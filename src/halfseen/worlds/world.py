@@ -74,6 +74,7 @@ class World(ABC):
     reward_every: int = 1  # the rewards of this many rounds arrive together, after the last of these rounds
     reward_unit: float = 1.0  # agents receive rewards divided by this; results are in the original units
     recorded: bool = False  # whether rewards are recorded; the best reward of a recorded round is mostly noise
+    costs: tuple[float, ...] | None = None  # of the arms, in units of reward; regret then counts reward minus cost
     known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if they are not known in advance
 
     @abstractmethod
@@ -83,6 +84,11 @@ class World(ABC):
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Return everything that defines the world, as plain data."""
+
+
+def all_settings(world: World) -> dict[str, Any]:
+    """Return the settings of a world, and its costs if it has any."""
+    return world.settings() | ({} if world.costs is None else {"costs": list(world.costs)})
 
 
 def largest_arm_norm(episodes: Episodes, streams: int) -> Floats:
