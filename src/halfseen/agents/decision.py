@@ -38,7 +38,7 @@ def decision_rows(decisions: Sequence[Decision]) -> list[tuple[int, list[float],
     rows: list[Any] = [None] * len(decisions)
     for positions in alike.values():
         parts = zip(*(decisions[position]._choices for position in positions), strict=True)
-        columns: list[Any] = [None if part[0] is None else np.concatenate(part) for part in parts]
+        columns: list[Any] = [np.concatenate(part) if isinstance(part[0], np.ndarray) else part[0] for part in parts]
         choices = Choices(*columns)
         propensities = decisions[positions[0]]._agent.policy.propensities(choices)
         results = zip(choices.arms.tolist(), propensities.tolist(), choices.means.tolist(), strict=True)

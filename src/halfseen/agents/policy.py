@@ -186,7 +186,8 @@ class Policy(Stateful):
             )
             # Calling `Choices(...)` would cost as much as allocating an array.
             return tuple.__new__(
-                Choices, (rounds, arms, features, means, variances, widths, available, None, None, None, None, None)
+                Choices,
+                (rounds, arms, features, means, variances, widths, available, None, None, None, None, None, None),
             )
         choices = self._scored(rows, rounds, features, arms, available, costs)
         self.chooser.pick(choices if costs is None else self.chooser.with_penalties(choices), keys)
@@ -294,7 +295,7 @@ class Policy(Stateful):
             penalties = costs * self.budgets.prices(rows)[:, None]
         return Choices(
             rounds, arms, features, means, variances, widths, available, noise_variances, reuse, reserved, branches,
-            penalties,
+            penalties, None if penalties is None else self.learner.link,
         )  # fmt: skip
 
     def _record_propensity(self, choices: Choices) -> None:
