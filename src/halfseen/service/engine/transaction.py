@@ -203,7 +203,7 @@ class StreamTransaction:
             if request.key is not None:
                 self._by_key[request.key] = (decision_id, content)
             one.reply = DecisionReply(
-                decision_id, arm, propensity, propensities, expected, branch=branch or msgspec.UNSET
+                decision_id, arm, propensity, propensities, expected, False, branch or msgspec.UNSET
             )
 
     def _costs(self, request: DecisionRequest) -> list[float] | None:
