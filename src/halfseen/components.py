@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from halfseen.errors import HalfseenError, invalid
 from halfseen.kernels.random import Floats, Ints, Keys
-from halfseen.validation import check_finite, check_range
+from halfseen.validation import ANY_REWARD, RewardRange, check_finite, check_range
 
 State = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
@@ -273,10 +273,20 @@ class Learner(Stateful, ABC):
     link: Link | None = None  # if `score` predicts linear predictors instead of rewards
     weighs_propensity: ClassVar[bool] = False  # whether the last feature must be the propensity of the arm played
     arms: int  # K; `add_arm` increases it
+    reward_range: RewardRange = ANY_REWARD  # the rewards that can be learnt
+    weighs_noise: bool = False  # whether `expected_rewards` needs `Choices.noise_variances`
 
     @abstractmethod
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
-        """Predict the reward of every arm. Returns the predictions and their variances, both (n, K)."""
+        """Predict the reward of every arm. Returns the predictions and their variances, both (n, K).
+
+        The predictions may be on another scale than the rewards, if it has the same order. `expected_rewards` converts
+        them.
+        """
+
+    def expected_rewards(self, choices: Choices) -> Floats:
+        """Return the expected rewards (n, K) of decisions, for the predictions of `score` that they contain."""
+        return choices.means
 
     def score_and_pick(
         self,
@@ -394,7 +404,7 @@ class Choices(NamedTuple):
     rounds: Ints  # (n,) from 1
     arms: Ints  # (n,) the chosen arms
     features: Floats  # (n, p) on which the arms were chosen
-    means: Floats  # (n, K) predicted rewards
+    means: Floats  # (n, K) predicted rewards, on the scale of `Learner.score`
     variances: Floats  # (n, K) of the predictions
     widths: Floats  # the result of `Chooser.widths`
     available: Mask  # (n, K) at least one arm per row

@@ -255,13 +255,40 @@ def too_large(argument: str) -> InvalidInput:
     return invalid(argument, f"numbers within ±{LIMIT:g}, NaN where missing", "an entry that is too large")
 
 
-def rewards_of_decisions(value: ArrayLike, count: int) -> Floats:
+class RewardRange(NamedTuple):
+    """The rewards that a family of distributions allows, from `low` to `high`."""
+
+    family: str
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        if self.low < 0.0:
+            return f"a number within ±{LIMIT:g}"
+        return f"a number from {self.low:g} to {self.high:g}, because the reward family is '{self.family}'"
+
+    def check(self, argument: str, rewards: Floats) -> None:
+        """Raise an error if one of the rewards is outside of the range. NaN marks a reward that is missing."""
+        if ((rewards < self.low) | (rewards > self.high)).any():
+            outside = rewards[(rewards < self.low) | (rewards > self.high)]
+            raise invalid(argument, str(self).replace("a number", "numbers"), f"{outside[0]}")
+
+
+REWARD_RANGES = {
+    "gaussian": RewardRange("gaussian", -LIMIT, LIMIT),
+    "binary": RewardRange("binary", 0.0, 1.0),
+    "count": RewardRange("count", 0.0, LIMIT),
+}
+ANY_REWARD = REWARD_RANGES["gaussian"]
+
+
+def rewards_of_decisions(value: ArrayLike, count: int, allowed: RewardRange = ANY_REWARD) -> Floats:
     """Return the argument `rewards`, one number per decision, as an array (count,)."""
     array = numbers("rewards", value, f"{count} numbers, one per decision")
     if array.shape != (count,):
         raise invalid("rewards", f"{count} numbers, one per decision", f"shape {array.shape}")
-    if not (valid := np.abs(array) <= LIMIT).all():
-        raise invalid("rewards", f"numbers within ±{LIMIT:g}", f"{array[~valid][0]}")
+    if not (valid := (array >= allowed.low) & (array <= allowed.high)).all():
+        raise invalid("rewards", str(allowed).replace("a number", "numbers"), f"{array[~valid][0]}")
     return array
 
 

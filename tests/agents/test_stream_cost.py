@@ -28,6 +28,8 @@ def options_for(name, observed, latent, arms):
     options = {option: values[option]() for option in entry.required}
     if "history" in entry.options:
         options |= {"history": max(HISTORY, 24 * observed), "refit": "manual"}
+    if "reward_family" in entry.options and entry.options["reward_family"].default != "gaussian":
+        options["reward_family"] = "gaussian"  # the rewards of `measure` are any numbers
     return options
 
 

@@ -2,22 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit, logit, ndtr
+from scipy.special import ndtr
 
 from halfseen.choosers import reward_scale
-from halfseen.components import Link
 from halfseen.kernels.choice import HALF_NORMAL, NORMAL, POINT
+from halfseen.learners import links
 
-
-def logistic_inverse(rewards):
-    return np.where(rewards <= 0.0, -np.inf, np.where(rewards >= 1.0, np.inf, logit(np.clip(rewards, 0.0, 1.0))))
-
-
-def log(rewards):
-    return np.where(rewards <= 0.0, -np.inf, np.log(np.maximum(rewards, 1e-300)))
-
-
-LINKS = {"binary": Link(expit, logistic_inverse), "count": Link(np.exp, log)}
+LINKS = {family: link for family, link in links.LINKS.items() if link is not None}
 
 
 def arms(seed, count=5):

@@ -79,9 +79,17 @@ JSON_VALUES = (
 # ---------------------------------------------------------------------- subjects
 
 
-def played_agent(name: str) -> hs.Agent:
+def family_options(name: str, family: str) -> dict[str, str]:
+    """Return the option for the family of the rewards, for agents that have this option."""
+    return {"reward_family": family} if "reward_family" in hs.catalog()[name].options else {}
+
+
+def played_agent(name: str, family: str = "gaussian") -> hs.Agent:
     """Return an agent with guardrails, a history, missing entries, open decisions and a provisional reward."""
-    agent, (xs, ys, noise) = make_small(name, **GUARDRAILS), simulate_rounds(ROUNDS, missing=0.05)
+    agent = make_small(name, **GUARDRAILS, **family_options(name, family))
+    xs, ys, noise = simulate_rounds(ROUNDS, missing=0.05)
+    if family != "gaussian":
+        noise = (noise > 0.0).astype(float)
     ids: list[int] = []
     for x, y, reward in zip(xs, ys, noise, strict=True):
         ids.append(agent.decide(y, **context_argument(agent, x)).id)
@@ -93,13 +101,13 @@ def played_agent(name: str) -> hs.Agent:
 
 
 @cache
-def agent_state(name: str) -> dict[str, Any]:
-    return played_agent(name).state()
+def agent_state(name: str, family: str = "gaussian") -> dict[str, Any]:
+    return played_agent(name, family).state()
 
 
 @cache
-def fleet_state(name: str) -> dict[str, Any]:
-    fleet, (xs, ys, _) = make_fleet(name), simulate_rounds(12)
+def fleet_state(name: str, family: str = "gaussian") -> dict[str, Any]:
+    fleet, (xs, ys, _) = make_fleet(name, family), simulate_rounds(12)
     fleet.add(["a", "b"], seeds=[1, 2])
     fleet.add(1)
     given = contexts_argument(name, xs[:3])
@@ -117,8 +125,9 @@ def identified_model(name: str) -> dict[str, Any]:
     return agent.model()
 
 
-def make_fleet(name: str) -> hs.Fleet:
-    return hs.Fleet(name, observed=OBSERVED, arms=ARMS, **small_options(name), **GUARDRAILS)
+def make_fleet(name: str, family: str = "gaussian") -> hs.Fleet:
+    options = small_options(name) | family_options(name, family)
+    return hs.Fleet(name, observed=OBSERVED, arms=ARMS, **options, **GUARDRAILS)
 
 
 # ---------------------------------------------------------------------- hostile values
@@ -265,12 +274,16 @@ def run_case(number: int, folder: Path) -> str:
         kinds += ["accept"] * 5 + ["accept by a new agent"]
     kind = str(rng.choice(kinds))
     path = folder / "hostile.hs"
+    family = str(np.random.default_rng([2718, number, 1]).choice(["gaussian", "binary", "count"]))
+    if kind.startswith("accept") or "reward_family" not in hs.catalog()[name].options:
+        family = "gaussian"
+    of_family = family_options(name, family)
 
     def describe(change: str) -> None:
-        print(f"case {number}: {kind}, {name}: {change}", flush=True)
+        print(f"case {number}: {kind}, {name} ({family}): {change}", flush=True)
 
     if kind in ("file", "recipe"):
-        recipe, state = make_small(name).recipe, agent_state(name)
+        recipe, state = make_small(name, **of_family).recipe, agent_state(name, family)
         if kind == "recipe":
             change, recipe = change_recipe(rng, recipe)
         else:
@@ -284,9 +297,9 @@ def run_case(number: int, folder: Path) -> str:
         use_agent(loaded, folder)
         return "used"
     if kind == "restore":
-        change, state = change_state(rng, agent_state(name))
+        change, state = change_state(rng, agent_state(name, family))
         describe(change)
-        agent = make_small(name)
+        agent = make_small(name, **of_family)
         before = state_bytes(agent)
         try:
             agent.restore(state)
@@ -309,7 +322,7 @@ def run_case(number: int, folder: Path) -> str:
             return "refused"
         use_agent(agent, folder)
         return "used"
-    fleet, state = make_fleet(name), fleet_state(name)
+    fleet, state = make_fleet(name, family), fleet_state(name, family)
     recipe = fleet._recipe
     if kind == "fleet recipe":
         change, recipe = change_recipe(rng, recipe)

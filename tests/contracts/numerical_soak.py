@@ -79,7 +79,11 @@ class Case:
 
     def reward(self, t: int, b: Any, arms: Any) -> Any:
         """Return the reward of `arms` in round t, within the limit."""
-        return np.clip(self.rewards[t, b] * (1.0 - 0.5 * (arms % 3)), -LIMIT, LIMIT)
+        rewards = np.clip(self.rewards[t, b] * (1.0 - 0.5 * (arms % 3)), -LIMIT, LIMIT)
+        family = self.options.get("reward_family")
+        if family == "binary":
+            return np.clip(rewards, 0.0, 1.0)
+        return np.abs(rewards) if family == "count" else rewards
 
 
 @dataclass
@@ -289,6 +293,8 @@ def _draw_options(case: Case, units: np.ndarray, extreme: bool) -> dict[str, Any
     guarded = np.random.default_rng([case.seed, *case.agent.encode(), case.number, 1])
     if guarded.uniform() < 0.3:  # no control arm, because it would have to be available in every round
         drawn |= {"floor": guarded.choice([0.0, 1e-300, 0.05]), "holdback": guarded.choice([0.0, 1e-12, 0.3, 1.0])}
+    if "reward_family" in known:
+        drawn["reward_family"] = str(guarded.choice(["gaussian", "binary", "count"]))
     return drawn
 
 

@@ -20,7 +20,7 @@ from halfseen.worlds.world import Episodes, World
 SEEDS, ROUNDS = (4, 0, 9), 450  # two full chunks and a shorter one
 # `Policy.play_rounds` returns None for these agents, because their learner or their chooser cannot play several rounds
 # in one call, or because their estimator needs rewards.
-ROUND_BY_ROUND = {"adaptive", "adaptive-ts", "adaptive-ids", "meb", "mts", "bayes", "random"}
+ROUND_BY_ROUND = {"adaptive", "adaptive-ts", "adaptive-ids", "meb", "mts", "bayes", "random", "glm-ts", "glm-ucb"}
 IN_ONE_CALL = CATALOG.keys() - ROUND_BY_ROUND
 VARIANTS = ("plain", "noisy", "missing", "switch", "unit", "every")
 

@@ -20,6 +20,7 @@ from halfseen.agents.pending import MARKS, PROVISIONAL, HasProvisional, PendingD
 from halfseen.agents.policy import Policy
 from halfseen.components import Choices, Mask
 from halfseen.diagnostics.examination_data import ExaminationSubject, first_examined_round, subject_of_adaptive
+from halfseen.diagnostics.family_calibration import family_calibration
 from halfseen.diagnostics.findings import brief_findings
 from halfseen.diagnostics.health import LONG_SILENCE, Health, Verdict
 from halfseen.errors import DecisionError, HalfseenError, InvalidInput, invalid
@@ -62,6 +63,7 @@ class Agent:
         self._arms = Arms(arms)
         self._added: list[dict[str, Any]] = []
         self._pending = PendingDecisions(max_pending, policy.estimator.dimension)
+        _, self._least_reward, self._most_reward = policy.learner.reward_range
         self._reward = np.empty(1)  # reused by every call of `learn`, because no component stores this array
         for arm in added:
             self._append_arm(arm["name"], arm["params"], arm["round"])
@@ -276,7 +278,8 @@ class Agent:
         DecisionError
             If the decision is unknown, already rewarded, given up or too old.
         HalfseenError
-            If the reward is not a finite number, or if the agent cannot learn from it.
+            If the reward is not a finite number or outside of the range of its family, or if the agent cannot learn
+            from it.
 
         Examples
         --------
@@ -292,8 +295,8 @@ class Agent:
         ()
         """
         value = reward if isinstance(reward, float) else validation.number("reward", reward)
-        if not abs(value) <= LIMIT:  # also refuses NaN
-            raise invalid("reward", f"a number within ±{LIMIT:g}", repr(reward))
+        if not self._least_reward <= value <= self._most_reward:  # also refuses NaN
+            raise invalid("reward", str(self.policy.learner.reward_range), repr(reward))
         if isinstance(decision_id, Decision):
             decision_id = decision_id.id_for(self)
         try:
@@ -362,7 +365,8 @@ class Agent:
         DecisionError
             If a decision is unknown, already rewarded, given up, too old or named twice.
         HalfseenError
-            If a reward is not a finite number, or if the agent cannot learn from it.
+            If a reward is not a finite number or outside of the range of its family, or if the agent cannot learn from
+            it.
 
         Examples
         --------
@@ -376,7 +380,7 @@ class Agent:
         given = validation.as_list("ids", ids, "a list of decisions or their ids")
         decision_ids = [one.id_for(self) if isinstance(one, Decision) else one for one in given]
         decisions = [self._pending.get(decision_id) for decision_id in decision_ids]
-        values = validation.rewards_of_decisions(rewards, len(decision_ids))
+        values = validation.rewards_of_decisions(rewards, len(decision_ids), self.policy.learner.reward_range)
         if not decision_ids:
             return
         most_frequent, times = Counter(decision_ids).most_common(1)[0]
@@ -661,6 +665,8 @@ class Agent:
         if policy.guardrails is not None:
             guardrail_facts, lift_findings = policy.guardrails.report(policy.all_rows, self.arms)
             facts, findings = facts | guardrail_facts, findings + lift_findings
+        family_facts, family_findings = family_calibration(policy.learner, policy.all_rows, self.arms)
+        facts, findings = facts | family_facts, findings + family_findings
         if (first := first_examined_round(policy.estimator, 0)) is not None:
             facts["findings"] = f"from round {first} on"
         notes += [finding.sentence for finding in findings if finding.verdict is Verdict.BAD]
@@ -899,6 +905,7 @@ class RecordedRounds:
             raise invalid("rewards", expected, f"shape {values.shape}")
         if classify_values(values[None]) == EXCESSIVE:
             raise invalid("rewards", expected, "a number that is too large")
+        agent.policy.learner.reward_range.check("rewards", values)
         xs = agent.policy.check_contexts("contexts", contexts, n, agent.name, per="round")
         probabilities = None
         if propensities is not None:

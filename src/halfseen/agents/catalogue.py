@@ -40,6 +40,8 @@ from halfseen.estimators.revealed import Revealed
 from halfseen.estimators.smoothed_em import SmoothedEm
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.calibrated import Calibrated
+from halfseen.learners.calibrated_family import CalibratedFamily
+from halfseen.learners.generalised_linear import GeneralisedLinear, QuasiLikelihood
 from halfseen.learners.known import Known, KnownByState
 from halfseen.learners.measurement_error import MeasurementError
 from halfseen.learners.ridge import Ridge
@@ -52,6 +54,11 @@ def _signature(component: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(component, eval_str=True)
 
 
+FAMILY_OPTION = "reward_family"
+_FAMILY_LEARNERS: dict[Callable[..., Learner], Callable[..., Learner]] = {
+    Calibrated: CalibratedFamily,
+    Ridge: GeneralisedLinear,
+}
 MAX_PENDING, DEFAULT_MAX_PENDING = Integers(1, 1_000_000_000), 100_000
 
 
@@ -87,7 +94,22 @@ class CatalogueEntry:
             for name, parameter in _signature(component).parameters.items():
                 if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                     options[name] = parameter
+        if self._family_learner is not None:
+            family = _signature(self._family_learner).parameters[FAMILY_OPTION]
+            options[FAMILY_OPTION] = family.replace(default="gaussian")
         return options
+
+    @property
+    def _family_learner(self) -> Callable[..., Learner] | None:
+        """The learner that takes the place of `learner` for rewards that are clicks or counts, if there is one."""
+        return None if self.chooser is Uniform else _FAMILY_LEARNERS.get(self.learner)
+
+    def learner_for(self, options: Mapping[str, Any]) -> Callable[..., Learner]:
+        """Return the learner of an agent with these options, which depends on the family of the rewards."""
+        family_learner = self._family_learner
+        if family_learner is None or options.get(FAMILY_OPTION, "gaussian") == "gaussian":
+            return self.learner
+        return family_learner
 
     @property
     def bounds(self) -> dict[str, Bound]:
@@ -142,7 +164,8 @@ class CatalogueEntry:
             return {name: values[name] for name in _signature(component).parameters if name in values}
 
         estimator = self.estimator(streams, **options_of(self.estimator))
-        learner = self.learner(streams, estimator.dimension, **options_of(self.learner))
+        make_learner = self.learner_for(values)
+        learner = make_learner(streams, estimator.dimension, **options_of(make_learner))
         chooser = self.chooser(streams, estimator.dimension, **options_of(self.chooser))
         policy = Policy(streams, estimator, learner, chooser, budget)
         if guards:
@@ -210,6 +233,23 @@ _ENTRIES = (
         Thompson,
         "observation used as the context, Thompson sampling",
         "Park & Faradonbeh 2024",
+    ),
+    CatalogueEntry(
+        "glm-ts",
+        Observed,
+        GeneralisedLinear,
+        Thompson,
+        "observation used as the context, generalised linear, Thompson sampling",
+        "Kveton et al. 2020",
+    ),
+    CatalogueEntry(
+        "glm-ucb",
+        Observed,
+        QuasiLikelihood,
+        Ucb,
+        "observation used as the context, generalised linear, upper bounds",
+        "Filippi et al. 2010",
+        {"width": 0.5},
     ),
     CatalogueEntry(
         "blup-ts",
@@ -331,7 +371,7 @@ def catalog() -> Catalog:
     >>> "ts-pco" in hs.catalog()
     True
     >>> list(hs.catalog()["ts-pco"].options)
-    ['regularisation', 'width', 'noise_std', 'delta']
+    ['regularisation', 'width', 'noise_std', 'delta', 'reward_family']
     """
     return CATALOG
 
@@ -425,7 +465,8 @@ def make(
         ``halfseen.catalog()[name].options`` lists them, and ``.bounds`` the values that they may have. The guardrails
         ``floor``, ``holdback`` and ``control`` are options of every agent, see `Agent.set_guardrails`. So is
         ``budget``, a pair of an amount and a number of rounds: the costs of all decisions never exceed the amount, see
-        `Agent.decide`.
+        `Agent.decide`. With ``reward_family="binary"`` rewards are clicks or other numbers from 0 to 1, and with
+        ``"count"`` they are counts or other numbers of at least 0.
 
     Returns
     -------

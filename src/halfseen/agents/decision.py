@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,9 +39,9 @@ def decision_rows(decisions: Sequence[Decision]) -> list[tuple[int, list[float],
     for positions in alike.values():
         parts = zip(*(decisions[position]._choices for position in positions), strict=True)
         columns: list[Any] = [np.concatenate(part) if isinstance(part[0], np.ndarray) else part[0] for part in parts]
-        choices = Choices(*columns)
-        propensities = decisions[positions[0]]._agent.policy.propensities(choices)
-        results = zip(choices.arms.tolist(), propensities.tolist(), choices.means.tolist(), strict=True)
+        choices, policy = Choices(*columns), decisions[positions[0]]._agent.policy
+        propensities, expected = policy.propensities(choices), policy.learner.expected_rewards(choices)
+        results = zip(choices.arms.tolist(), propensities.tolist(), expected.tolist(), strict=True)
         for position, row in zip(positions, results, strict=True):
             rows[position] = row
     return rows
@@ -90,8 +90,11 @@ class Decision:
 
     @property
     def expected(self) -> Floats:
-        """The predicted reward of every arm, before costs, in the order of `Agent.arms` when the decision was made."""
-        return np.array(self._choices.means[0])
+        """The expected reward of every arm, before costs, in the order of `Agent.arms` when the decision was made.
+
+        With the reward family "binary", these are probabilities.
+        """
+        return np.array(self._agent.policy.learner.expected_rewards(self._choices)[0])
 
     @property
     def context(self) -> Floats:
@@ -152,12 +155,12 @@ class Decisions:
         streams: Ints,
         arms: Sequence[Arm],
         parts: list[Choices],
-        probabilities: Callable[[Choices], Floats],
+        policy: Policy,
         fleet: object,
     ) -> None:
         self.ids, self.streams = ids, streams
         self.indices: Ints = _concatenated([part.arms for part in parts], (0,), np.int64)
-        self._arms, self._parts, self._probabilities, self._fleet = arms, parts, probabilities, fleet
+        self._arms, self._parts, self._policy, self._fleet = arms, parts, policy, fleet
         self._propensities: Floats | None = None
 
     def ids_for(self, fleet: object) -> Ints:
@@ -176,8 +179,9 @@ class Decisions:
 
     @property
     def expected(self) -> Floats:
-        """The predicted reward of every arm, (n, K)."""
-        return _concatenated([part.means for part in self._parts], (0, len(self._arms)))
+        """The expected reward of every arm, (n, K)."""
+        expected = [self._policy.learner.expected_rewards(part) for part in self._parts]
+        return _concatenated(expected, (0, len(self._arms)))
 
     @property
     def contexts(self) -> Floats:
@@ -188,7 +192,7 @@ class Decisions:
     def propensities(self) -> Floats:
         """The exact probability of choosing each arm, (n, K), computed when it is first read."""
         if self._propensities is None:
-            parts = [self._probabilities(part) for part in self._parts]
+            parts = [self._policy.propensities(part) for part in self._parts]
             self._propensities = _concatenated(parts, (0, len(self._arms)))
             self._propensities.setflags(write=False)
         return self._propensities

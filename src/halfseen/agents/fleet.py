@@ -31,6 +31,7 @@ from halfseen.agents.pending import (
 from halfseen.agents.policy import Policy
 from halfseen.agents.stream_registry import Stream, StreamRegistry
 from halfseen.components import ROW_GROWTH, Mask, State, Stateful, StreamBatch, resized
+from halfseen.diagnostics.family_calibration import family_calibration
 from halfseen.diagnostics.health import LONG_SILENCE, Finding, Health, Verdict
 from halfseen.errors import DecisionError, HalfseenError, invalid
 from halfseen.kernels.checks import EXCESSIVE, classify_values
@@ -404,7 +405,7 @@ class Fleet:
         ids = (numbers << ROUND_BITS) | self._policy.rounds[rows]
         for part, chosen in zip(_slices(len(rows)), choices, strict=True):
             self._pending.add(ids[part], rows[part], chosen.arms, chosen.features, chosen.branches)
-        return Decisions(ids, numbers, self.arms, choices, self._policy.propensities, self)
+        return Decisions(ids, numbers, self.arms, choices, self._policy, self)
 
     def learn(self, ids: Decisions | ArrayLike, rewards: ArrayLike) -> None:
         """Learn the rewards of decisions, which may belong to different streams.
@@ -423,7 +424,8 @@ class Fleet:
         DecisionError
             If a decision is unknown, already rewarded, too old or named twice.
         HalfseenError
-            If a reward is not a finite number, or if the agent cannot learn from it.
+            If a reward is not a finite number or outside of the range of its family, or if the agent cannot learn from
+            it.
 
         Examples
         --------
@@ -436,7 +438,7 @@ class Fleet:
         1
         """
         decision_ids = ids.ids_for(self) if isinstance(ids, Decisions) else _ids(ids)
-        values = validation.rewards_of_decisions(rewards, len(decision_ids))
+        values = validation.rewards_of_decisions(rewards, len(decision_ids), self._policy.learner.reward_range)
         pending = self._pending
         indices = pending.take(decision_ids)
         try:
@@ -617,6 +619,8 @@ class Fleet:
         if self._policy.guardrails is not None:
             guardrail_facts, findings = self._policy.guardrails.report(rows, self.arms)
             facts |= guardrail_facts
+        family_facts, family_findings = family_calibration(self._policy.learner, rows, self.arms)
+        facts, findings = facts | family_facts, findings + family_findings
         notes = [finding.sentence for finding in findings if finding.verdict is Verdict.BAD]
         if without_reward:
             notes.append(

@@ -284,7 +284,8 @@ class Policy(Stateful):
         """Compute everything the choice depends on. The chooser later writes the chosen arms into `arms`."""
         means, variances = self.learner.score(rows, features)
         widths = self.chooser.widths(rows, rounds, self.learner)
-        noise_variances = self.learner.noise(rows, features) if self.chooser.weighs_noise else None
+        weighs_noise = self.chooser.weighs_noise or self.learner.weighs_noise
+        noise_variances = self.learner.noise(rows, features) if weighs_noise else None
         reuse = self.learner.reuse(rows, features) if self.chooser.weighs_reuse else None
         reserved = branches = None
         if self.guarded:

@@ -28,6 +28,7 @@ from halfseen.estimators.observed import ObservedWithPropensity
 from halfseen.estimators.revealed import Revealed
 from halfseen.estimators.smoothed_em import SmoothedEm
 from halfseen.learners.calibrated import COLD_ITERATIONS, Calibrated
+from halfseen.learners.generalised_linear import GeneralisedLinear, QuasiLikelihood
 from halfseen.learners.known import Known, KnownByState
 from halfseen.learners.measurement_error import MeasurementError
 from halfseen.models.identification.order import candidate_dimensions
@@ -65,7 +66,7 @@ def stream_cost(name: str, observed: int, arms: int, options: Mapping[str, Any],
     values |= dict(entry.defaults) | dict(options)
     estimator = _ESTIMATORS.get(entry.estimator, _observed)(observed, arms, values)
     p = estimator.features
-    numbers, operations = _LEARNERS.get(entry.learner, _ridge)(p, arms)
+    numbers, operations = _LEARNERS.get(entry.learner_for(values), _ridge)(p, arms)
     given = sum(math.prod(_shape(value)) for value in options.values())
     return StreamCost(
         AGENT_BYTES + _NUMBER * (estimator.numbers + numbers + given),
@@ -189,6 +190,16 @@ def _ridge(p: int, K: int) -> tuple[float, float]:
     return K * (p * (p + 1) / 2 + p + 1) + p * (p + 1), 4 * K * p * p
 
 
+def _generalised_linear(p: int, K: int) -> tuple[float, float]:
+    numbers, operations = _ridge(p + 1, K)
+    return numbers + 4 * K, operations
+
+
+def _quasi_likelihood(p: int, K: int) -> tuple[float, float]:
+    numbers, operations = _generalised_linear(p, K)
+    return 2 * numbers, 2 * operations
+
+
 def _known(p: int, K: int) -> tuple[float, float]:
     return K * p, 2 * K * p
 
@@ -204,6 +215,8 @@ def _calibrated(p: int, K: int) -> tuple[float, float]:
 
 _LEARNERS: dict[Callable[..., Any], Callable[[int, int], tuple[float, float]]] = {
     Calibrated: _calibrated,
+    GeneralisedLinear: _generalised_linear,
+    QuasiLikelihood: _quasi_likelihood,
     Known: _known,
     KnownByState: _known,
     MeasurementError: _measurement_error,

@@ -44,6 +44,13 @@ RewardEvery = Annotated[
     int | None,
     typer.Option(min=1, help="For a table: the rewards of this many rows arrive together.", show_default="1"),
 ]
+RewardFamily = Annotated[
+    str | None,
+    typer.Option(
+        help="For a table: the family of the rewards: gaussian (numbers), binary (0 to 1) or count.",
+        show_default="gaussian",
+    ),
+]
 
 
 class Command(TyperCommand):
@@ -121,6 +128,7 @@ def resolve_worlds(
     hidden: list[str] | None,
     rewards: list[str] | None,
     reward_every: int | None,
+    reward_family: str | None,
 ) -> list[World]:
     """Return the named worlds with their options, or the recorded world of a table."""
     from halfseen.experiments.plan import world_spec
@@ -133,7 +141,13 @@ def resolve_worlds(
         for world in worlds:
             if world.partition(":")[0] not in {*NAMED, *RECORDED} and Path(world).is_file():
                 read_columns(world)  # raises an error that lists the supported file formats
-        table_options = {"observed": observed, "hidden": hidden, "rewards": rewards, "reward-every": reward_every}
+        table_options = {
+            "observed": observed,
+            "hidden": hidden,
+            "rewards": rewards,
+            "reward-every": reward_every,
+            "reward-family": reward_family,
+        }
         for option, given in table_options.items():
             if given is not None:
                 raise invalid(option, "no value unless the world is a table such as data.csv", f"'{worlds[0]}'")
@@ -150,6 +164,7 @@ def resolve_worlds(
         hidden=split_list(hidden or []),
         rewards=split_list(rewards or []),
         reward_every=reward_every or 1,
+        reward_family=reward_family or "gaussian",
         name=Path(table).stem,
     )
     for name in source.constant_in_scaling:

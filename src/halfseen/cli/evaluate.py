@@ -40,6 +40,9 @@ def evaluate(
         float | None, typer.Option(help="Reward for rounds without a reward.", show_default="such rounds are left out")
     ] = None,
     intervals: Annotated[str, typer.Option(help="Method for confidence intervals: hac or bootstrap.")] = "hac",
+    reward_family: Annotated[
+        str, typer.Option(help="The family of the rewards: gaussian (numbers), binary (0 to 1) or count.")
+    ] = "gaussian",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the agents and of the bootstrap.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the page, figure and data.", show_default="nothing is written")
@@ -61,6 +64,7 @@ def evaluate(
             arms=int(names[0]) if names and len(names) == 1 and names[0].isdigit() else names,
             missing=missing,
             intervals=intervals,
+            reward_family=reward_family,
             seed=seed,
             progress=bar.update,
         )

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from halfseen.cli.arguments import HiddenColumns, ObservedColumns, RewardColumns, RewardEvery, resolve_worlds
+from halfseen.cli.arguments import (
+    HiddenColumns,
+    ObservedColumns,
+    RewardColumns,
+    RewardEvery,
+    RewardFamily,
+    resolve_worlds,
+)
 from halfseen.cli.terminal import print_findings, print_written, progress
 
 
@@ -19,6 +26,7 @@ def health(
     hidden: HiddenColumns = None,
     rewards: RewardColumns = None,
     reward_every: RewardEvery = None,
+    reward_family: RewardFamily = None,
     rounds: Annotated[
         int | None,
         typer.Option(min=1, help="Number of rounds.", show_default="3000, or all rounds of a recorded world"),
@@ -34,7 +42,14 @@ def health(
 
     if out is not None:
         check_folder(out)
-    (resolved,) = resolve_worlds([world], observed=observed, hidden=hidden, rewards=rewards, reward_every=reward_every)
+    (resolved,) = resolve_worlds(
+        [world],
+        observed=observed,
+        hidden=hidden,
+        rewards=rewards,
+        reward_every=reward_every,
+        reward_family=reward_family,
+    )
     with progress(f"adaptive in {resolved.name}") as bar:
         _, examination = examine_world(resolved, rounds=rounds, seed=seed, progress=bar.update)
     print_findings(examination)

@@ -17,6 +17,7 @@ from halfseen.cli.arguments import (
     Resume,
     RewardColumns,
     RewardEvery,
+    RewardFamily,
     resolve_worlds,
     split_specs,
 )
@@ -48,6 +49,7 @@ def run(
     hidden: HiddenColumns = None,
     rewards: RewardColumns = None,
     reward_every: RewardEvery = None,
+    reward_family: RewardFamily = None,
 ) -> None:
     """Play agents in worlds, which may be simulated or recorded."""
     from halfseen.experiments.plan import defaults_for, experiment, seed_range
@@ -55,7 +57,14 @@ def run(
 
     if out is not None:
         check_folder(out)
-    resolved = resolve_worlds(worlds, observed=observed, hidden=hidden, rewards=rewards, reward_every=reward_every)
+    resolved = resolve_worlds(
+        worlds,
+        observed=observed,
+        hidden=hidden,
+        rewards=rewards,
+        reward_every=reward_every,
+        reward_family=reward_family,
+    )
     count = defaults_for(resolved).seeds if seeds is None else seeds
     specs = None if agents is None else split_specs(agents)
     plan = experiment(specs, resolved, rounds, seed_range(count, first_seed))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfseen.agents.arms import Arm
-from halfseen.agents.catalogue import AgentSpec, agent_spec
+from halfseen.agents.catalogue import CATALOG, FAMILY_OPTION, AgentSpec, agent_spec
 from halfseen.agents.guardrails import BRANCHES, CHOOSER, CONTROL, HOLDBACK
 from halfseen.errors import invalid
 from halfseen.evaluation import policies
@@ -33,7 +33,7 @@ from halfseen.reports.files import save_figure, staged, write_atomically, write_
 from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, count, logged_arms_table, policy_table
 from halfseen.statistics.lift import Lift, RewardMoments
-from halfseen.validation import positive, seed_number
+from halfseen.validation import REWARD_RANGES, Words, positive, seed_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -179,6 +179,7 @@ def evaluate(
     missing: float | None = None,
     intervals: str = "hac",
     regularisation: float = 1.0,
+    reward_family: str = "gaussian",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -207,6 +208,9 @@ def evaluate(
         The method for 95 % confidence intervals: HAC standard errors, or a block bootstrap.
     regularisation : float, optional
         The ridge penalty of the reward model of the doubly robust estimator.
+    reward_family : {"gaussian", "binary", "count"}, optional
+        The family of the rewards: any numbers, clicks (from 0 to 1) or counts (at least 0). Predictions of the reward
+        model stay in the range of the family, and agents that have an option of this name are told the family.
     seed : int, optional
         The seed of agents and of the bootstrap.
     progress : callable, optional
@@ -220,7 +224,8 @@ def evaluate(
     Raises
     ------
     HalfseenError
-        If the log cannot be read or is inconsistent, or if a policy is unknown.
+        If the log cannot be read or is inconsistent, if a reward is outside of the range of its family, or if a policy
+        is unknown.
 
     Notes
     -----
@@ -254,15 +259,21 @@ def evaluate(
     if intervals not in INTERVALS:
         raise invalid("intervals", "'hac' or 'bootstrap'", repr(intervals))
     shrink = positive("regularisation", regularisation)
+    Words(tuple(REWARD_RANGES)).check(FAMILY_OPTION, reward_family)
+    allowed = REWARD_RANGES[reward_family]
     number = seed_number("seed", seed)
     value = None if missing is None else check_finite("missing", missing)
     decisions = read_log(log, stream=stream, observed=observed, arms=arms)
     policies_by_label = _policies_by_label(policy, decisions)
     rewards = decisions.rewards if value is None else np.where(decisions.rewarded, decisions.rewards, value)
+    allowed.check("rewards", rewards)
     rows = ~np.isnan(rewards)
     predicted = predicted_rewards(
         decisions.observations[rows], decisions.played[rows], rewards[rows], len(decisions.arms), regularisation=shrink
     )
+    if reward_family != "gaussian":
+        predicted = np.clip(predicted, allowed.low, allowed.high)
+        policies_by_label = {label: _told(one, reward_family) for label, one in policies_by_label.items()}
     rounds = rewarded_rounds(decisions, rewards, predicted)
     replayed = sum(not isinstance(one, str) for one in policies_by_label.values())
     progress = _progress_of_all(progress, decisions.rounds, replayed)
@@ -274,6 +285,13 @@ def evaluate(
             label, rounds, probabilities, is_logged=is_logged, intervals=intervals, seed=number
         )
     return Evaluation(decisions, values, value, intervals, _notes(decisions, value), _lifts(decisions, rewards))
+
+
+def _told(policy: str | AgentSpec | Rule, family: str) -> str | AgentSpec | Rule:
+    """Return an agent that knows the family of the rewards, and any other policy unchanged."""
+    if not isinstance(policy, AgentSpec) or FAMILY_OPTION not in CATALOG[policy.name].options:
+        return policy
+    return AgentSpec(policy.name, {FAMILY_OPTION: family} | dict(policy.options), policy.label)
 
 
 def _lifts(log: Log, rewards: Floats) -> tuple[Lift, ...]:

@@ -373,7 +373,7 @@ def examine_world(
     played = world.begin([seed]).advance(total)
     arms = list(world.arm_names) if isinstance(world, RecordedWorld) else world.arms
     agent = make("adaptive", observed=world.observed, arms=arms, seed=seed)
-    rewards = played.expected[:, 0] + played.reward_noise
+    rewards = played.expected[:, 0] + played.reward_noise if played.rewards is None else played.rewards[:, 0]
     batch: list[float] = []
     for t in range(total):
         decision = agent.decide(played.observations[t, 0])

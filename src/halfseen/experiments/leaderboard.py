@@ -34,6 +34,8 @@ WORLDS = (
     "switch",
     "regimes",
     "blurred",
+    "clicks",
+    "counts",
 )
 ROUNDS, SEEDS = 3_000, 50
 FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.md")

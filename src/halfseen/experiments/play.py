@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.agents.catalogue import CATALOG, AgentSpec, CatalogueEntry
+from halfseen.agents.catalogue import CATALOG, FAMILY_OPTION, AgentSpec, CatalogueEntry
 from halfseen.agents.policy import Policy
 from halfseen.components import Choices, Payoffs, StreamBatch
 from halfseen.experiments.plan import CHUNK, Slice
@@ -101,7 +101,7 @@ class Player:
         for t in range(n):
             contexts = rounds.contexts[t] if policy.estimator.reveals_context else None
             choices = policy.decide(rounds.observations[t], contexts=contexts, costs=costs)
-            reward = rounds.expected[t, policy.all_rows, choices.arms] + rounds.reward_noise[t]
+            reward = rounds.reward_of(t, policy.all_rows, choices.arms)
             self._learn(choices, reward)
             arms[:, t], rewards[:, t], features[:, t] = choices.arms, reward, choices.features
         return arms, rewards, features
@@ -131,8 +131,10 @@ class _Chunk:
 
     def __init__(self, rounds: Rounds, unit: float) -> None:
         self.rounds = rounds
-        expected, noise = (np.ascontiguousarray(one.swapaxes(0, 1)) for one in (rounds.expected, rounds.reward_noise))
-        self.payoffs = Payoffs(expected, noise, unit)
+        given = rounds.expected if rounds.rewards is None else rounds.rewards  # without noise, rewards are as expected
+        payoffs, noise = (np.ascontiguousarray(one.swapaxes(0, 1)) for one in (given, rounds.reward_noise))
+        self.payoffs = Payoffs(payoffs, noise, unit)
+        self.expected = payoffs if rounds.rewards is None else np.ascontiguousarray(rounds.expected.swapaxes(0, 1))
         self.contexts = np.ascontiguousarray(rounds.contexts.swapaxes(0, 1))
         self.context_norms = _distances(self.contexts, np.empty((*noise.shape, 0)))
 
@@ -148,7 +150,7 @@ def _record(
     features: Floats,
 ) -> None:
     stop = start + arms.shape[1]
-    expected = chunk.payoffs.expected
+    expected = chunk.expected
     played = np.take_along_axis(expected, arms[:, :, None], axis=2)[:, :, 0]
     trajectories.regret[:, start:stop] = expected.max(axis=2) - played
     trajectories.reward[:, start:stop] = rewards
@@ -158,7 +160,7 @@ def _record(
     comparable = coordinates == "context" or (coordinates == "canonical" and canonical)
     trajectories.error[:, start:stop] = _distances(chunk.contexts, features) if comparable else np.nan
     at = np.flatnonzero(trajectories.checkpoints == stop)
-    if len(at) and isinstance(policy.learner, Ridge):
+    if len(at) and type(policy.learner) is Ridge:
         learner = policy.learner
         most = 1.0 / learner.prior_precision
         trajectories.gram[:, at[0]] = stop * largest_eigenvalues(learner.cov_packed, learner.mean.shape[-1], most)
@@ -166,7 +168,7 @@ def _record(
 
 def _record_costs(trajectories: Trajectories, start: int, chunk: _Chunk, costs: Floats, arms: Ints) -> None:
     """Replace the regret of rewards by that of rewards minus costs."""
-    net = chunk.payoffs.expected - costs
+    net = chunk.expected - costs
     played = np.take_along_axis(net, arms[:, :, None], axis=2)[:, :, 0]
     trajectories.regret[:, start : start + arms.shape[1]] = net.max(axis=2) - played
 
@@ -230,7 +232,7 @@ def takes_fact(entry: CatalogueEntry, fact: str) -> bool:
 def build_policy(spec: AgentSpec, world: World, episodes: Episodes, seeds: tuple[int, ...], rounds: int) -> Policy:
     """Build the agent for this world. The agent is given only those facts about the world that its options accept."""
     entry = CATALOG[spec.name]
-    facts = episodes.facts() | {"horizon": rounds}
+    facts = episodes.facts() | {"horizon": rounds, FAMILY_OPTION: world.reward_family}
     taken = [name for name in facts if takes_fact(entry, name) and name not in spec.options]
     given = {name: facts[name]() if callable(facts[name]) else facts[name] for name in taken}
     streams = StreamBatch(stream_keys(seeds), world.observed, world.arms)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.agents.catalogue import CATALOG, AgentSpec
+from halfseen.agents.catalogue import CATALOG, FAMILY_OPTION, AgentSpec
 from halfseen.experiments.claims import LINEAR, Claim
 from halfseen.experiments.plan import Experiment
 from halfseen.experiments.play import takes_fact
@@ -209,6 +209,8 @@ def facts_from_worlds(plan: Experiment, spec: AgentSpec) -> list[str]:
     """Return the facts that the worlds give to the agent, except those set by its own options."""
     entry = CATALOG[spec.name]
     facts = {"horizon"}.union(*(world.begin(plan.seeds[:1]).facts() for world in plan.worlds))
+    if any(world.reward_family != "gaussian" for world in plan.worlds):
+        facts.add(FAMILY_OPTION)
     return sorted(fact for fact in facts if takes_fact(entry, fact) and fact not in spec.options)
 
 

@@ -114,7 +114,9 @@ def _options(name: str) -> dict[str, Any]:
     short = {"window": 5 * _LATENT, "warm_up": 8, "restarts": 1, "burn_in": 6}  # so that few rounds are enough
     entry = CATALOG[name]
     optional = {option: value for option, value in short.items() if option in entry.options}
-    return _required_options(entry.required) | optional
+    families = {"glm-ts": "gaussian", "glm-ucb": "count"}  # of the rewards 0, 1 and 2 of `_play`
+    family = {"reward_family": families[name]} if name in families else {}
+    return _required_options(entry.required) | optional | family
 
 
 def _play(*names: str) -> None:
@@ -180,4 +182,5 @@ _TASKS: dict[str, Callable[[], None]] = {
     "filter": _filter,
     "experiment": _experiment,
     "others": partial(_play, "adaptive-ids", "em-rts-ts", "blup-ts", "lag-ts", "oracle-ts", "random", "kf-ucb"),
+    "families": partial(_play, "glm-ts", "glm-ucb"),
 }

@@ -67,7 +67,7 @@ def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
 
 
 @kernel(FUSED)
-def _covariance_times_feature(C, feature, gain):  # type: ignore[no-untyped-def]
+def covariance_times_feature(C, feature, gain):  # type: ignore[no-untyped-def]
     """Compute gain = Cc (p,) for a packed C, with the sums in the order written.
 
     Rows are processed four at a time, so that their sums do not depend on each other and the gain is stored less often.
@@ -133,7 +133,7 @@ def _covariance_times_feature(C, feature, gain):  # type: ignore[no-untyped-def]
 
 
 @kernel(FUSED)
-def _variance_without_correlation(C, feature):  # type: ignore[no-untyped-def]
+def variance_without_correlation(C, feature):  # type: ignore[no-untyped-def]
     """Return Σ_j C_jj c_j², to which the rounding error of cᵀCc is relative, for a packed C."""
     p, at, total = feature.shape[0], 0, 0.0
     for j in range(p):
@@ -143,7 +143,7 @@ def _variance_without_correlation(C, feature):  # type: ignore[no-untyped-def]
 
 
 @kernel(FUSED)
-def _keep_definite(C, change):  # type: ignore[no-untyped-def]
+def keep_definite(C, change):  # type: ignore[no-untyped-def]
     """Call `raise_pivots` for a packed C, from which the outer product of `change` (p,) was subtracted."""
     p = change.shape[0]
     full, scale, at = np.zeros((p, p)), np.empty(p), 0
@@ -166,13 +166,13 @@ def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-un
     Returns the increase of log|B_a|, or −1 if the reward was refused.
     """
     m, C, feature = mean[b, a], cov[b, a], features[i]
-    _covariance_times_feature(C, feature, gain)
+    covariance_times_feature(C, feature, gain)
     predicted = 0.0
     quadratic = 0.0
     for q in range(gain.shape[0]):
         predicted += m[q] * feature[q]
         quadratic += gain[q] * feature[q]
-    reach = _variance_without_correlation(C, feature)
+    reach = variance_without_correlation(C, feature)
     if not (quadratic <= MAX_REDUCTION and reach <= MAX_REDUCTION * (1.0 + max(quadratic, 0.0))):
         return -1.0
     denominator = 1.0 + max(quadratic, 0.0)
@@ -188,7 +188,7 @@ def learn_one(b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-un
             row[q] -= first * rest[q]
         at += p - j
     if not (quadratic >= 0.0 and reach <= SAFE_REDUCTION):
-        _keep_definite(C, gain)
+        keep_definite(C, gain)
     return math.log(denominator)
 
 
@@ -198,7 +198,7 @@ def replace_rewards(rows, mean, cov, features, arms, changes):  # type: ignore[n
     gain = np.empty(mean.shape[2])
     for i in range(rows.shape[0]):
         m = mean[rows[i], arms[i]]
-        _covariance_times_feature(cov[rows[i], arms[i]], features[i], gain)
+        covariance_times_feature(cov[rows[i], arms[i]], features[i], gain)
         for q in range(gain.shape[0]):
             m[q] += gain[q] * changes[i]
 

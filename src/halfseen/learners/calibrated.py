@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -138,7 +138,7 @@ class Calibrated(Learner):
     its row of a flat array, which is wide enough for the largest possible d.
     """
 
-    state_names = (
+    state_names: ClassVar[tuple[str, ...]] = (
         "latent_dims", "mean", "cov", "slopes", "noise_var", "prior_cov", "baseline", "smooth_cov", "belief_cov",
         "reward_counts", "reward_origin", "fitted", "pooled_noise_var", "second_moment", "rewards_at_fit",
     )  # fmt: skip
@@ -268,6 +268,10 @@ class Calibrated(Learner):
         if fixed_hyperparameters:
             found = found._replace(pooled=float(self.pooled_noise_var[row]))
         return found if found.is_finite() else None
+
+    def reward_history(self, arms: Ints, rewards: Floats) -> RewardHistory:
+        """Return the rewards (n,) of a history, to compare candidates for its contexts."""
+        return RewardHistory(arms, rewards, self.arms)
 
     def use_fit(self, row: int, latent: int, found: ArmFit | None) -> None:
         """Replace the arms of stream `row` by a fit for `latent` dimensions, or by the prior if the fit is None."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +32,7 @@ class Ridge(Learner):
         λ.
     """
 
-    state_names = ("mean", "cov_packed", "log_det")
+    state_names: ClassVar[tuple[str, ...]] = ("mean", "cov_packed", "log_det")
 
     def __init__(
         self, streams: StreamBatch, dimension: int, *, regularisation: Annotated[float, Numbers(1e-100, 1e100)] = 1.0

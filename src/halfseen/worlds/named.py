@@ -16,6 +16,7 @@ from halfseen.errors import unknown
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.tables import Table
 from halfseen.validation import at_least, positive
+from halfseen.worlds.clicks_and_counts import FamilyWorld
 from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld, observation_noise
 from halfseen.worlds.markets import power, returns, voltrade
 from halfseen.worlds.markov_chain import ChainWorld, MarkovChain
@@ -132,6 +133,18 @@ def blurred(*, noise: float = 1.0, common: float = 5.0, observed: int = 5, arms:
     return FixedWorld(name, model, arm_params, 1.0)
 
 
+def clicks(*, rate: float = 0.1, latent: int = 8, observed: int = 3, arms: int = 6) -> FamilyWorld:
+    """The contexts of `keyhole` with rewards of 0 or 1. Option `rate` is the share of clicks of random play."""
+    mean, contexts = positive("rate", rate), keyhole(latent=latent, observed=observed, arms=arms)
+    return FamilyWorld("clicks" if mean == 0.1 else f"clicks rate={mean:g}", contexts, "binary", mean, 1.5)
+
+
+def counts(*, rate: float = 1.0, latent: int = 8, observed: int = 3, arms: int = 6) -> FamilyWorld:
+    """The contexts of `keyhole` with Poisson counts as rewards. Option `rate` is the mean count of random play."""
+    mean, contexts = positive("rate", rate), keyhole(latent=latent, observed=observed, arms=arms)
+    return FamilyWorld("counts" if mean == 1.0 else f"counts rate={mean:g}", contexts, "count", mean, 0.75)
+
+
 NAMED: dict[str, Callable[..., World]] = {
     "paper": paper,
     "orbit": orbit,
@@ -141,6 +154,8 @@ NAMED: dict[str, Callable[..., World]] = {
     "switch": switch,
     "regimes": regimes,
     "blurred": blurred,
+    "clicks": clicks,
+    "counts": counts,
 }
 RECORDED = {"voltrade": voltrade, "power": power, "returns": returns}  # they need the packages of the extra `data`
 _RECORDED_SIZES = {"voltrade": (8, 5, 5), "power": (9, 5, 5), "returns": (8, 5, 5)}  # d, k and K
@@ -160,8 +175,8 @@ def named(name: str, *, costs: ArrayLike | None = None, **options: Any) -> World
         minus cost.
     **options
         Options of the world: `noise` and `sensor_noise` for "paper", `at` for "switch", `noise` and `common` for
-        "blurred". All simulated worlds have the sizes `latent`, `observed` and `arms` as options, except that the
-        context of "blurred" is observed completely and so has no option `latent`.
+        "blurred", `rate` for "clicks" and "counts". All simulated worlds have the sizes `latent`, `observed` and
+        `arms` as options, except that the context of "blurred" is observed completely and so has no option `latent`.
 
     Returns
     -------

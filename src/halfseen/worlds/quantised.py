@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,12 +31,18 @@ def covariance_root(cov: Floats) -> Floats:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
-def quantise(keys: Keys, models: Sequence[LinearGaussianModel], arm_params: Floats, reward_std: float) -> Quantised:
+def quantise(
+    keys: Keys,
+    models: Sequence[LinearGaussianModel],
+    arm_params: Floats,
+    reward_std: float,
+    inverse_link: Callable[[Floats], Floats] | None = None,
+) -> Quantised:
     """Build one chain per model by k-means on the expected rewards of the arms along a simulated trajectory.
 
     A state is a set of contexts with similar expected rewards. Transitions are counted, starting from a pseudo-count of
     1 that is spread evenly over every row. The standard deviation includes the variation of expected rewards within a
-    state.
+    state. The expected rewards are xᵀμ_a, or a function `inverse_link` of them.
     """
     d, arms = models[0].latent, arm_params.shape[1]
     start = normals(keys, np.zeros(len(keys), dtype=np.int64), Purpose.QUANTISATION, d)
@@ -54,6 +60,8 @@ def quantise(keys: Keys, models: Sequence[LinearGaussianModel], arm_params: Floa
         # A copy, because Numba would compile the kernel again for a read-only array.
         contexts = move_contexts(model.transition[None].copy(), steps, x[None])[0]
         expected = np.ascontiguousarray(contexts @ arm_params[b].T)
+        if inverse_link is not None:
+            expected = inverse_link(expected)
         centres, labels = k_means(expected, draws[b].reshape(STARTS, STATES), STEPS)
         counts = np.full((STATES, STATES), 1.0 / STATES)
         np.add.at(counts, (labels[:-1], labels[1:]), 1.0)

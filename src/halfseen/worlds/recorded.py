@@ -17,7 +17,7 @@ import numpy as np
 
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, checked_keys
-from halfseen.validation import at_least
+from halfseen.validation import REWARD_RANGES, Words, at_least
 from halfseen.worlds.columns import Columns, read_columns
 from halfseen.worlds.world import Episodes, Rounds, World
 
@@ -81,6 +81,7 @@ class RecordedWorld(World):
         about: str,
         caveat: str,
         intercept: bool,
+        reward_family: str = "gaussian",
     ) -> None:
         self.name, self.source, self.about, self.caveat, self.scaling = name, source, about, caveat, scaling
         self.scale_on, self.from_file = scale_on, from_file
@@ -94,7 +95,8 @@ class RecordedWorld(World):
         self.contexts = _forward_fill(scaled)[scaling:]
         table = np.stack(list(rewards.values()), axis=1)
         self.rewards = np.ascontiguousarray(table[scaling:])
-        self.reward_unit = _reward_scale(table[:scaling])
+        self.reward_family = reward_family
+        self.reward_unit = _reward_scale(table[:scaling]) if reward_family == "gaussian" else 1.0
         self.constant_in_scaling = _constant_columns(observed, scaling)  # names, constant in the rows for scaling
         self.constant_names = _constant_columns(observed, len(context))  # names, constant in all rows
         self.length, self.reward_every = len(self.rewards), reward_every
@@ -136,6 +138,7 @@ class RecordedWorld(World):
             "rounds": self.length,
             "rewards come every": self.reward_every,
             "unit of rewards": self.reward_unit,
+            **({} if self.reward_family == "gaussian" else {"family of rewards": self.reward_family}),
             "sha256": digest.hexdigest()[:16],
         }
 
@@ -153,6 +156,7 @@ def recorded(
     about: str = "",
     caveat: str = CAVEAT,
     intercept: bool = True,
+    reward_family: str = "gaussian",
 ) -> RecordedWorld:
     """Make a world from a table of recorded data.
 
@@ -184,6 +188,9 @@ def recorded(
     intercept : bool, optional
         Whether to add a feature that is always 1. Columns are centred, and the regressions of most agents have no
         intercept. Without this feature these agents could not learn that one arm gives more on average than another.
+    reward_family : {"gaussian", "binary", "count"}, optional
+        The family of the rewards. Agents that have an option of this name are told it. Rewards that are clicks
+        ("binary", from 0 to 1) or counts ("count", at least 0) are not scaled.
 
     Returns
     -------
@@ -193,8 +200,8 @@ def recorded(
     Raises
     ------
     HalfseenError
-        If the file cannot be read, a column does not exist or does not contain numbers, a reward is missing, or there
-        are too few rows.
+        If the file cannot be read, a column does not exist or does not contain numbers, a reward is missing or outside
+        of the range of its family, or there are too few rows.
 
     Examples
     --------
@@ -216,6 +223,7 @@ def recorded(
     _check_names(names)
     if not isinstance(intercept, bool):
         raise invalid("intercept", "True or False", repr(intercept))
+    Words(tuple(REWARD_RANGES)).check("reward_family", reward_family)
     parts = {role: {one: columns[one] for one in given} for role, given in names.items()}
     count = _row_count(columns, {one: values for part in parts.values() for one, values in part.items()})
     every = at_least("reward_every", reward_every, 1)
@@ -225,6 +233,7 @@ def recorded(
         if len(missing):
             where = f"{columns.source}, column '{column}', row {missing[0] + 1}"
             raise invalid(where, "the reward of the arm", "an empty cell")
+        REWARD_RANGES[reward_family].check(f"{columns.source}, column '{column}'", values)
     return RecordedWorld(
         name=name,
         **parts,
@@ -236,6 +245,7 @@ def recorded(
         about=about,
         caveat=caveat,
         intercept=intercept,
+        reward_family=reward_family,
     )
 
 

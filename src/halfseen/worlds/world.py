@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfseen.kernels.random import Floats
+from halfseen.kernels.random import Floats, Ints
 
 
 class Rounds(NamedTuple):
@@ -30,6 +30,35 @@ class Rounds(NamedTuple):
     observations: Floats
     expected: Floats
     reward_noise: Floats
+
+    @property
+    def rewards(self) -> Floats | None:
+        """The reward of every arm, (n, B, K), or None if it is the expected reward plus noise."""
+        return None
+
+    def reward_of(self, t: int, streams: Ints, arms: Ints) -> Floats:
+        """Return the rewards (n,) of `streams` (n,) that play `arms` (n,) in round t of these rounds."""
+        if self.rewards is not None:
+            return np.asarray(self.rewards[t, streams, arms])
+        return np.asarray(self.expected[t, streams, arms] + self.reward_noise[t, streams])
+
+
+class DrawnRounds(Rounds):
+    """Rounds whose rewards are not expected rewards with noise added, such as clicks."""
+
+    _rewards: Floats
+
+    @classmethod
+    def of(cls, contexts: Floats, observations: Floats, expected: Floats, rewards: Floats) -> DrawnRounds:
+        """Return rounds with the given expected rewards and rewards of every arm, both (n, B, K)."""
+        rounds = cls(contexts, observations, expected, np.zeros(expected.shape[:2]))
+        rounds._rewards = rewards
+        return rounds
+
+    @property
+    def rewards(self) -> Floats:
+        """The reward of every arm, (n, B, K)."""
+        return self._rewards
 
 
 class Episodes(ABC):
@@ -73,6 +102,7 @@ class World(ABC):
     length: int | None = None  # the number of rounds, None if there is no limit
     reward_every: int = 1  # the rewards of this many rounds arrive together, after the last of these rounds
     reward_unit: float = 1.0  # agents receive rewards divided by this; results are in the original units
+    reward_family: str = "gaussian"  # agents that have an option of this name are told the family of the rewards
     recorded: bool = False  # whether rewards are recorded; the best reward of a recorded round is mostly noise
     costs: tuple[float, ...] | None = None  # of the arms, in units of reward; regret then counts reward minus cost
     known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if they are not known in advance

@@ -14,7 +14,8 @@ from halfseen.estimators.adaptive.history import History
 from halfseen.kernels.adaptive import MAX_CONTEXT, filter_round, kalman_step, update_context
 from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.random import Floats, Ints
-from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, RewardHistory
+from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated
+from halfseen.learners.calibrated_family import CalibratedFamily
 from halfseen.models.identification.order import free_parameters
 from halfseen.models.identification.selection import (
     PLAIN_NOISE,
@@ -188,6 +189,9 @@ class Adaptive(Estimator):
 
     def _update_beliefs(self, rows: Ints, positions: Ints) -> None:
         learner, history = self._learner, self.history
+        if isinstance(learner, CalibratedFamily):
+            learner.update_context(rows, positions, history.arms, history.rewards, self.belief_mean, self.shift)
+            return
         update_context(
             rows, positions, history.arms, history.rewards, learner.reward_origin, self.latent_dims, learner.mean,
             learner.cov, learner.slopes, learner.noise_var, learner.smooth_cov, self.belief_mean, self._cov, self.shift,
@@ -356,7 +360,7 @@ class Adaptive(Estimator):
         self.centre[row], self.scale[row] = centre, scale
         y = np.ascontiguousarray((ys - centre) / scale)
         fits = self.candidates.fit(row, y, scale)
-        reward_history = RewardHistory(arms, rewards, self._learner.arms)
+        reward_history = self._learner.reward_history(arms, rewards)
         gap, preferred = self._start_gap(row), bool(self.origin_at_start[row])
         try:
             chosen = select_model(

@@ -170,8 +170,9 @@ class ImportedStream:
         decision = self._past_decision(event, rewarded.decision)
         if rewarded.round != decision.round:
             raise invalid("round", f"{decision.round}, the round of the decision", rewarded.round)
-        if not abs(rewarded.value) <= LIMIT:
-            raise invalid("value", f"a number within ±{LIMIT:g}", rewarded.value)
+        allowed = self._stream.agent.policy.learner.reward_range
+        if not allowed.low <= rewarded.value <= allowed.high:
+            raise invalid("value", str(allowed), rewarded.value)
         if (rewarded.how == "late") != decision.wait_ended:
             expected = (
                 "'late', because the wait for the reward is over" if decision.wait_ended else "'given' or 'default'"

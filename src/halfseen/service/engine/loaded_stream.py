@@ -97,6 +97,9 @@ def make_agent(spec: StreamSpec) -> Agent:
     if spec.replaces_defaults and not agent.takes_provisional:
         expected = f"'record' or no default_reward, because '{spec.agent}' cannot replace a reward that it has learnt"
         raise invalid("late_rewards", expected, "'fold' with a default_reward")
+    allowed = agent.policy.learner.reward_range
+    if spec.default_reward is not None and not allowed.low <= spec.default_reward <= allowed.high:
+        raise invalid("default_reward", f"{allowed}, or null", spec.default_reward)
     return agent
 
 

@@ -256,8 +256,9 @@ class StreamTransaction:
     def reward(self, request: RewardRequest) -> RewardReply:
         """Record a reward. Sending the same reward again changes nothing, but a different value is a conflict."""
         decision_id = request.decision
-        if type(request.value) not in (int, float) or not abs(request.value) <= LIMIT:
-            raise refusal("invalid", f"value: expected a number within ±{LIMIT:g}, got {request.value!r}")
+        allowed = self.stream.agent.policy.learner.reward_range
+        if type(request.value) not in (int, float) or not allowed.low <= request.value <= allowed.high:
+            raise refusal("invalid", f"value: expected {allowed}, got {request.value!r}")
         value = float(request.value)
         open_decision = self.stream.open_decisions.get(decision_id)
         if open_decision is not None:

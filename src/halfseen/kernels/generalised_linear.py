@@ -1,0 +1,466 @@
+"""Bayesian regression for rewards that are numbers, clicks or counts (docs/mathematics.md, "Reward families").
+
+The reward of an arm depends on the linear predictor η = cᵀθ_a through the inverse link μ(η): η itself (GAUSSIAN), the
+logistic function (BINARY) or exp (COUNT). The posterior of θ_a is approximated by N(m_a, C_a), which is stored as in
+`kernels.regression`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from halfseen.kernels.adaptive import MAX_CONTEXT, MAX_GAIN
+from halfseen.kernels.compiling import kernel
+from halfseen.kernels.linalg import raise_pivots
+from halfseen.kernels.regression import (
+    MAX_REDUCTION,
+    SAFE_REDUCTION,
+    covariance_times_feature,
+    keep_definite,
+    variance_without_correlation,
+)
+from halfseen.validation import LIMIT
+
+GAUSSIAN, BINARY, COUNT = 0, 1, 2
+MAX_EXPONENT = math.log(LIMIT)  # no expected count is above LIMIT
+MAX_STEPS = 200  # of the search for a mode; bisection alone would need fewer
+PRECISION = 1e-13  # of a mode, relative
+FIRST_CHECKED = 10  # rewards of an arm before its predictions are compared with its rewards
+
+
+@kernel()
+def inverse_link(family, predictor):  # type: ignore[no-untyped-def]
+    """Return the expected reward μ(η)."""
+    if family == BINARY:
+        if predictor >= 0.0:
+            return 1.0 / (1.0 + math.exp(-min(predictor, MAX_EXPONENT)))
+        ratio = math.exp(max(predictor, -MAX_EXPONENT))
+        return ratio / (1.0 + ratio)
+    if family == COUNT:
+        return math.exp(max(min(predictor, MAX_EXPONENT), -MAX_EXPONENT))
+    return predictor
+
+
+@kernel()
+def curvature(family, predictor):  # type: ignore[no-untyped-def]
+    """Return w = −∂² log p(r | η)/∂η², which is also μ′(η), for it does not depend on r."""
+    if family == BINARY:
+        ratio = math.exp(max(-abs(predictor), -MAX_EXPONENT))
+        return ratio / ((1.0 + ratio) * (1.0 + ratio))
+    if family == COUNT:
+        return inverse_link(family, predictor)
+    return 1.0
+
+
+@kernel()
+def expected_reward(family, predictor, variance):  # type: ignore[no-untyped-def]
+    """Return E[μ(η)] for η ~ N(predictor, variance): exactly, or for BINARY by MacKay's approximation."""
+    if family == BINARY:
+        return inverse_link(family, predictor / math.sqrt(1.0 + math.pi * variance / 8.0))
+    if family == COUNT:
+        return inverse_link(family, predictor + 0.5 * variance)
+    return predictor
+
+
+@kernel()
+def posterior_mode(family, reward, predictor, variance):  # type: ignore[no-untyped-def]
+    """Return the mode z of −(z − η)²/(2q) + log p(r | z), for the prior mean η = predictor and q = variance.
+
+    The derivative (z − η)/q + μ(z) − r increases with z. Its zero is found by Newton's method within an interval that
+    contains it, with a bisection wherever Newton's method would converge slowly.
+    """
+    if variance <= 0.0:
+        return predictor
+    if family == GAUSSIAN:
+        return predictor + variance * (reward - predictor) / (1.0 + variance)
+    residual = reward - inverse_link(family, predictor)
+    low, high = min(predictor, predictor + variance * residual), max(predictor, predictor + variance * residual)
+    z = predictor
+    if family == COUNT:
+        if residual > 0.0:
+            high = max(low, min(high, math.log(reward)))
+        else:
+            # Where exp(z) < r + 1, the zero is above η − q. Where z > 0, exp(z) is at most r + η/q.
+            low = min(predictor, max(low, min(math.log(reward + 1.0), predictor - variance)))
+            top = math.log(reward + max(predictor, 0.0) / variance + 1.0)
+            high = max(low, min(high, top))
+        z = high
+    previous = high - low
+    for _ in range(MAX_STEPS):
+        slope = (z - predictor) / variance - (reward - inverse_link(family, z))
+        if slope > 0.0:
+            high = z
+        else:
+            low = z
+        found = z - slope / (1.0 / variance + curvature(family, z))
+        if not (low <= found <= high) or abs(found - z) > 0.5 * previous:
+            found = 0.5 * (low + high)
+        previous = abs(found - z)
+        z = found
+        if previous <= PRECISION * (1e-3 + abs(z)):
+            break
+    return z
+
+
+@kernel()
+def learn_family_reward(family, b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-untyped-def]
+    """Update arm a of stream b with one reward on features[i]. `gain` (p,) is scratch.
+
+    With η = cᵀm, q = cᵀCc, the mode z and w at z: m += Cc(r − μ(z)) and C −= w Cc(Cc)ᵀ/(1 + wq). For GAUSSIAN this is
+    `regression.learn_one`. Returns the increase of log|C_a⁻¹|, or −1 if the reward was refused (see `learn_rewards`).
+    """
+    m, C, feature = mean[b, a], cov[b, a], features[i]
+    covariance_times_feature(C, feature, gain)
+    predictor = 0.0
+    quadratic = 0.0
+    for j in range(gain.shape[0]):
+        predictor += m[j] * feature[j]
+        quadratic += gain[j] * feature[j]
+    reach = variance_without_correlation(C, feature)
+    if not (quadratic <= MAX_REDUCTION and reach <= MAX_REDUCTION * (1.0 + max(quadratic, 0.0))):
+        return -1.0
+    q = max(quadratic, 0.0)
+    z = posterior_mode(family, reward, predictor, q)
+    level = inverse_link(family, z)
+    step = reward - level
+    # At the mode, r − μ(z) = (z − η)/q. Rewards or variances that are large cost the left side its digits.
+    if q * max(abs(reward), abs(level)) > abs(z) + abs(predictor):
+        step = (z - predictor) / q
+    w = curvature(family, z)
+    if w * q > MAX_REDUCTION:
+        w = MAX_REDUCTION / q
+    denominator = 1.0 + w * q
+    root = math.sqrt(w / denominator)
+    for j in range(gain.shape[0]):
+        m[j] += gain[j] * step
+        gain[j] *= root
+    p, at = gain.shape[0], 0
+    for j in range(p):
+        first, rest, row = gain[j], gain[j:], C[at : at + p - j]
+        for l in range(row.shape[0]):  # noqa: E741
+            row[l] -= first * rest[l]
+        at += p - j
+    if not (quadratic >= 0.0 and w * reach <= SAFE_REDUCTION):
+        keep_definite(C, gain)
+    return math.log(denominator)
+
+
+@kernel()
+def base_rate(family, prior_var, total, count):  # type: ignore[no-untyped-def]
+    """Return the η with E[μ(η + ε)] = r̄ for ε ~ N(0, prior_var), as in `expected_reward`.
+
+    r̄ is the mean of `count` rewards with sum `total` and of one more reward, which is ½ for BINARY and 1 for COUNT. The
+    result is 0 for GAUSSIAN.
+    """
+    if family == BINARY:
+        clicks = max(total, 0.0) + 0.5
+        return math.log(clicks / max(count + 1.0 - clicks, 0.5)) * math.sqrt(1.0 + math.pi * prior_var / 8.0)
+    if family == COUNT:
+        return math.log((max(total, 0.0) + 1.0) / (count + 1.0)) - 0.5 * prior_var
+    return 0.0
+
+
+@kernel()
+def move_baseline(b, mean, cov, baseline, found, intercept_var):  # type: ignore[no-untyped-def]
+    """Change the prior mean of the intercepts of stream b from baseline[b] to `found`.
+
+    With prior variance v of the intercept, which is independent of the other parameters a priori, the mean of every arm
+    moves by the first column of C_a times the change divided by v.
+    """
+    change = (found - baseline[b]) / intercept_var
+    baseline[b] = found
+    if change == 0.0:
+        return
+    for a in range(mean.shape[1]):
+        for j in range(mean.shape[2]):
+            mean[b, a, j] += cov[b, a, j] * change
+
+
+@kernel()
+def learn_family_rewards(  # type: ignore[no-untyped-def]
+    family,
+    intercept_var,
+    prior_var,
+    rows,
+    mean,
+    cov,
+    log_det,
+    counts,
+    totals,
+    baseline,
+    calibration,
+    features,
+    arms,
+    rewards,
+):
+    """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
+
+    After every reward, the prior mean baseline (B,) of the intercepts becomes `base_rate` of all rewards of the stream,
+    whose sums are totals (B,). counts (B, K) are the numbers of rewards. calibration (B, K, 3) are the sums of expected
+    rewards, of rewards and of the predicted variances of rewards, from the reward after the first FIRST_CHECKED of an
+    arm on; 0 for GAUSSIAN. Each reward is predicted before it is learnt. Returns the first row refused, or −1.
+    """
+    gain = np.empty(mean.shape[2])
+    refused = -1
+    for i in range(rows.shape[0]):
+        b, a = rows[i], arms[i]
+        m, C, feature = mean[b, a], cov[b, a], features[i]
+        predictor = 0.0
+        variance = 0.0
+        covariance_times_feature(C, feature, gain)
+        for j in range(gain.shape[0]):
+            predictor += m[j] * feature[j]
+            variance += gain[j] * feature[j]
+        increase = learn_family_reward(family, b, a, mean, cov, i, features, rewards[i], gain)
+        if increase < 0.0:
+            if refused < 0:
+                refused = i
+            continue
+        log_det[b, a] += increase
+        if family != GAUSSIAN and counts[b, a] >= FIRST_CHECKED:
+            predicted = expected_reward(family, predictor, max(variance, 0.0))
+            if family == BINARY:
+                spread = predicted * (1.0 - predicted)
+            else:
+                spread = predicted * (1.0 + predicted * (math.exp(min(max(variance, 0.0), MAX_EXPONENT)) - 1.0))
+            calibration[b, a, 0] += predicted
+            calibration[b, a, 1] += rewards[i]
+            calibration[b, a, 2] += spread
+        counts[b, a] += 1
+        totals[b] += rewards[i]
+        found = base_rate(family, prior_var, totals[b], float(counts[b].sum()))
+        move_baseline(b, mean, cov, baseline, found, intercept_var)
+    return refused
+
+
+@kernel()
+def replace_family_rewards(  # type: ignore[no-untyped-def]
+    family, intercept_var, prior_var, rows, mean, cov, counts, totals, baseline, features, arms, changes
+):
+    """Add changes (n,) to rewards learnt earlier on features (n, p): m_a += C_a c·change, and the baseline follows."""
+    gain = np.empty(mean.shape[2])
+    for i in range(rows.shape[0]):
+        b, a = rows[i], arms[i]
+        m = mean[b, a]
+        covariance_times_feature(cov[b, a], features[i], gain)
+        for j in range(gain.shape[0]):
+            m[j] += gain[j] * changes[i]
+        totals[b] += changes[i]
+        found = base_rate(family, prior_var, totals[b], float(counts[b].sum()))
+        move_baseline(b, mean, cov, baseline, found, intercept_var)
+
+
+@kernel()
+def expected_rewards(family, means, variances, expected):  # type: ignore[no-untyped-def]
+    """Write `expected_reward` of every entry of means and variances (n, K) to expected (n, K)."""
+    for i in range(means.shape[0]):
+        for a in range(means.shape[1]):
+            expected[i, a] = expected_reward(family, means[i, a], variances[i, a])
+
+
+# ---------------------------------------------------------------------- arms of the agent `adaptive`
+# Packed arrays as in `kernels.adaptive`: mean is (K, p), cov is (K, p, p), slopes is (K, d), P is (d, d), x is (d,).
+
+
+@kernel()
+def family_sums(family, features, arms, rewards, mean, G, h, likelihoods):  # type: ignore[no-untyped-def]
+    """Add the terms of a Newton step at the parameters mean (K, p) to G, h and likelihoods, for all rewards (n,).
+
+    Rewards are NaN where there is none. With η = cᵀm_a and w of `curvature`, G (K, p, p) is Σ w ccᵀ, h (K, p) is
+    Σ c(wη + r − μ(η)), and likelihoods (K,) is Σ log p(r | η) up to a constant.
+    """
+    p = features.shape[1]
+    for t in range(features.shape[0]):
+        r = rewards[t]
+        if math.isnan(r):
+            continue
+        a = arms[t]
+        predictor = 0.0
+        for i in range(p):
+            predictor += mean[a, i] * features[t, i]
+        level, w = inverse_link(family, predictor), curvature(family, predictor)
+        target = w * predictor + r - level
+        if family == BINARY:
+            top = max(predictor, 0.0)
+            likelihoods[a] += r * predictor - top - math.log(math.exp(-top) + math.exp(predictor - top))
+        elif family == COUNT:
+            likelihoods[a] += r * predictor - level
+        else:
+            likelihoods[a] -= 0.5 * (r - predictor) * (r - predictor)
+        for i in range(p):
+            c = features[t, i]
+            h[a, i] += target * c
+            for j in range(i + 1):
+                G[a, i, j] += w * c * features[t, j]
+    for a in range(G.shape[0]):
+        for i in range(p):
+            for j in range(i):
+                G[a, j, i] = G[a, i, j]
+
+
+@kernel()
+def _context_variance(b, a, d, slopes, P):  # type: ignore[no-untyped-def]
+    """Return mᵀPm, the variance of the linear predictor of arm a that is due to the context."""
+    total = 0.0
+    for i in range(d):
+        for j in range(d):
+            total += slopes[b, a * d + i] * P[b, i * d + j] * slopes[b, a * d + j]
+    return max(total, 0.0)
+
+
+@kernel()
+def context_variances(rows, sizes, slopes, P, variances):  # type: ignore[no-untyped-def]
+    """Write the variance of every arm's linear predictor that is due to the context to variances (n, K)."""
+    for s in range(rows.shape[0]):
+        for a in range(variances.shape[1]):
+            variances[s, a] = _context_variance(rows[s], a, sizes[rows[s]], slopes, P)
+
+
+@kernel()
+def working_noise(family, means, noise):  # type: ignore[no-untyped-def]
+    """Add 1/w, the noise variance of a reward on the scale of the linear predictors means (n, K), to noise (n, K)."""
+    for i in range(means.shape[0]):
+        for a in range(means.shape[1]):
+            noise[i, a] += 1.0 / max(curvature(family, means[i, a]), 1.0 / MAX_REDUCTION)
+
+
+@kernel()
+def learn_family_packed(  # type: ignore[no-untyped-def]
+    family, rows, sizes, mean, cov, slopes, P, smooth_cov, counts, calibration, features, arms, rewards
+):
+    """Update the posteriors of the arms played (n,) with rewards (n,), as `learn_family_rewards` does.
+
+    The variance of the linear predictor is q = cᵀCc + mᵀPm. A reward whose features are NaN is ignored, because its
+    round is no longer in the history, and so is one on features so large that no digit of cᵀCc is right. For
+    calibration, see `learn_family_rewards`; the contexts of the last fit had the covariance smooth_cov, which its
+    parameters allow for.
+    """
+    for s in range(rows.shape[0]):
+        if math.isnan(features[s, 0]):
+            continue
+        b, a = rows[s], arms[s]
+        p = sizes[b] + 1
+        m = mean[b, a * p : (a + 1) * p]
+        C = cov[b, a * p * p : (a + 1) * p * p].reshape((p, p))
+        gain = np.empty(p)
+        predictor, quadratic, reach = 0.0, 0.0, 0.0
+        for i in range(p):
+            total = 0.0
+            for j in range(p):
+                total += C[i, j] * features[s, j]
+            gain[i] = total
+            quadratic += total * features[s, i]
+            reach += C[i, i] * features[s, i] * features[s, i]
+            predictor += m[i] * features[s, i]
+        if not reach <= MAX_REDUCTION * (1.0 + max(quadratic, 0.0)):
+            continue
+        present = _context_variance(b, a, p - 1, slopes, P)
+        q = max(quadratic, 0.0) + present
+        if counts[b, a] > FIRST_CHECKED:
+            beyond = max(present - _context_variance(b, a, p - 1, slopes, smooth_cov), 0.0) + max(quadratic, 0.0)
+            predicted = expected_reward(family, predictor, beyond)
+            spread = predicted * (1.0 - predicted)
+            if family == COUNT:
+                spread = predicted * (1.0 + predicted * (math.exp(min(beyond, MAX_EXPONENT)) - 1.0))
+            calibration[b, a, 0] += predicted
+            calibration[b, a, 1] += rewards[s]
+            calibration[b, a, 2] += spread
+        z = posterior_mode(family, rewards[s], predictor, q)
+        level = inverse_link(family, z)
+        step = rewards[s] - level
+        if q * max(abs(rewards[s]), abs(level)) > abs(z) + abs(predictor):
+            step = (z - predictor) / q
+        w = curvature(family, z)
+        if w * q > MAX_REDUCTION:
+            w = MAX_REDUCTION / q
+        share = w / (1.0 + w * q)
+        for i in range(p):
+            m[i] += gain[i] * step
+            for j in range(p):
+                C[i, j] -= gain[i] * gain[j] * share
+        if not (quadratic >= 0.0 and w * reach <= SAFE_REDUCTION):
+            scale = np.empty(p)
+            for i in range(p):
+                scale[i] = C[i, i] + gain[i] * gain[i] * share
+            raise_pivots(C, scale)
+
+
+@kernel()
+def replace_family_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
+    """Add C_a c·change to m_a, for changes (n,) of earlier rewards. Rewards whose features are NaN are left out."""
+    for s in range(rows.shape[0]):
+        if math.isnan(features[s, 0]):
+            continue
+        b, a = rows[s], arms[s]
+        p = sizes[b] + 1
+        for i in range(p):
+            image, at = 0.0, (a * p + i) * p
+            for j in range(p):
+                image += cov[b, at + j] * features[s, j]
+            mean[b, a * p + i] += image * changes[s]
+
+
+@kernel()
+def update_context_from_family(  # type: ignore[no-untyped-def]
+    family, rows, slots, arm, reward, sizes, mean, cov, slopes, x, P, shift
+):
+    """Update x and P of the streams in rows (n,) with rewards as observations of the context.
+
+    Arguments as for `kernels.adaptive.update_context`. With the mode z and w of `learn_family_packed`,
+    x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from the reward. If η⁺ and s⁺ are the mean
+    and the parameter variance of its linear predictor after learning, and g = mᵀPm, then z is the mode for the prior
+    mean η⁺ and variance g, and the parameter variance before learning was s = s⁺(1 + wg)/(1 + wg − ws⁺).
+    """
+    for t in range(rows.shape[0]):
+        b = rows[t]
+        if slots[t] < 0 or math.isnan(reward[b, slots[t]]):
+            continue
+        d, a = sizes[b], arm[b, slots[t]]
+        p = d + 1
+        feature = np.empty(p)
+        feature[0] = 1.0
+        for i in range(d):
+            feature[i + 1] = min(max(x[b, i] + shift[b, i], -MAX_CONTEXT), MAX_CONTEXT)
+        predictor, after = 0.0, 0.0
+        for i in range(p):
+            predictor += mean[b, a * p + i] * feature[i]
+            image, at = 0.0, (a * p + i) * p
+            for j in range(p):
+                image += cov[b, at + j] * feature[j]
+            after += image * feature[i]
+        gain = np.empty(d)
+        g, largest = 0.0, 0.0
+        for i in range(d):
+            total = 0.0
+            for j in range(d):
+                total += P[b, i * d + j] * slopes[b, a * d + j]
+            gain[i] = total
+            largest += abs(total)
+            g += total * slopes[b, a * d + i]
+        if not (largest <= MAX_GAIN and g > 0.0):
+            continue
+        r = reward[b, slots[t]]
+        z = posterior_mode(family, r, predictor, g)
+        level = inverse_link(family, z)
+        step = r - level
+        if g * max(abs(r), abs(level)) > abs(z) + abs(predictor):
+            step = (z - predictor) / g
+        w = curvature(family, z)
+        if w * g > MAX_REDUCTION:
+            w = MAX_REDUCTION / g
+        left = 1.0 + w * g - w * max(after, 0.0)
+        if not left > 0.0:  # then the arm cannot have learnt from this reward yet
+            continue
+        before = max(after, 0.0) * (1.0 + w * g) / left
+        share = min(w / (1.0 + w * (g + before)), 1.0 / g)
+        for i in range(d):
+            x[b, i] = min(max(x[b, i] + gain[i] * step, -MAX_CONTEXT), MAX_CONTEXT)
+            for j in range(d):
+                P[b, i * d + j] -= gain[i] * gain[j] * share
+        if not g * share <= 1.0 - 1.0 / SAFE_REDUCTION:
+            scale = np.empty(d)
+            for i in range(d):
+                scale[i] = P[b, i * d + i] + gain[i] * gain[i] * share
+            raise_pivots(P[b, : d * d].reshape((d, d)), scale)

@@ -1,0 +1,297 @@
+"""Generalised linear regression with an estimated prior, for `adaptive` (docs/mathematics.md, "Reward families")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from halfseen.components import Choices, StreamBatch
+from halfseen.errors import invalid
+from halfseen.kernels.evidence import INTERCEPT_SHARE, INTERCEPT_WEIGHT, LEAST_SPREAD, PRIOR_WEIGHT, SLOPE_SHARE
+from halfseen.kernels.generalised_linear import (
+    FIRST_CHECKED,
+    base_rate,
+    context_variances,
+    expected_rewards,
+    family_sums,
+    learn_family_packed,
+    replace_family_packed,
+    update_context_from_family,
+    working_noise,
+)
+from halfseen.kernels.random import Floats, Ints
+from halfseen.learners.calibrated import (
+    COLD_ITERATIONS,
+    MIN_RESIDUAL_SHARE,
+    TOLERANCE,
+    WARM_ITERATIONS,
+    ArmFit,
+    Calibrated,
+    RewardHistory,
+)
+from halfseen.learners.generalised_linear import FAMILIES
+from halfseen.validation import REWARD_RANGES, Words
+
+NEWTON_STEPS, HALVINGS = 25, 8  # of the search for the mode after the last step of EM
+CONVERGED = 1e-8  # change of the log posterior at which this search stops
+MAX_PARAMETER = 1e3  # of an arm; larger ones would not change any expected reward of scaled contexts
+
+
+def fit_family(
+    family: int,
+    features: Floats,
+    arms: Ints,
+    rewards: Floats,
+    count: int,
+    start: ArmFit | None = None,
+    *,
+    fixed_hyperparameters: bool = False,
+) -> ArmFit:
+    """Compute the Laplace approximation of the posterior of `count` arms, as `fit_rewards` does for numbers.
+
+    The prior of the parameters is θ_a ~ N((b, 0, ..), Λ), where Λ is ρ for the intercept and a matrix for the slopes.
+    Each iteration is a step of Newton's method (iteratively reweighted least squares) and one of EM on b and Λ. The
+    last ones are steps of Newton's method alone, until it converges. The evidence is that of Laplace:
+    Σ_a log p(r | m_a) + log N(m_a | (b, 0, ..), Λ) + ½ log |2π C_a|, without constants.
+    """
+    p = features.shape[1]
+    features = np.ascontiguousarray(features)
+    rewarded = ~np.isnan(rewards)
+    played = np.bincount(arms[rewarded], minlength=count) > 0
+    number, total = int(rewarded.sum()), float(rewards[rewarded].sum())
+    moment = features[rewarded].T @ features[rewarded] / max(1, number)
+    spread = max(float(np.trace(moment)) - 1.0, LEAST_SPREAD)  # mean |x|²
+    if start is None:
+        baseline, prior = base_rate(family, 1.0, total, float(number)), np.eye(p) / spread
+        prior[0, 0] = INTERCEPT_SHARE
+    else:
+        baseline, prior = start.baseline, start.prior.copy()
+    mean = np.zeros((count, p))
+    mean[:, 0] = baseline
+
+    def posterior(at: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return G, h and the logarithms of the likelihood and of the posterior of each arm at `at` (K, p)."""
+        G, h, likelihoods = np.zeros((count, p, p)), np.zeros((count, p)), np.zeros(count)
+        family_sums(family, features, arms, rewards, at, G, h, likelihoods)
+        gap = at - mean_of_prior()
+        return G, h, likelihoods, likelihoods - 0.5 * np.einsum("ai,ij,aj->a", gap, precision, gap)
+
+    def mean_of_prior() -> Floats:
+        return np.append(baseline, np.zeros(p - 1))
+
+    def newton(at: Floats) -> tuple[Floats, Floats, float, Floats]:
+        """Return the parameters after one step, their covariances before it, the gain, and the likelihoods."""
+        G, h, likelihoods, height = posterior(at)
+        cov = np.linalg.inv(G + precision)
+        target = np.einsum("aij,aj->ai", cov, h + precision @ mean_of_prior())
+        step = np.clip(target, -MAX_PARAMETER, MAX_PARAMETER) - at
+        for _ in range(HALVINGS):
+            after = posterior(at + step)[3]
+            worse = ~(after >= height - 1e-9 * np.abs(height))
+            if not worse.any():
+                break
+            step[worse] *= 0.25
+        gained = float(np.max(after - height, initial=0.0))
+        return at + step, cov, gained, likelihoods
+
+    iterations = COLD_ITERATIONS if start is None else 0 if fixed_hyperparameters else WARM_ITERATIONS
+    for _ in range(iterations):
+        precision = np.linalg.inv(prior)
+        mean, cov, _, _ = newton(mean)
+        before = np.append(np.diag(prior), 1.0 + baseline)
+        baseline = float(mean[played, 0].mean())
+        gap = mean[played] - mean_of_prior()
+        second = cov[played].sum(axis=0) + gap.T @ gap
+        arm_count = int(played.sum())
+        scale = float(np.trace(second[1:, 1:])) / (arm_count * (p - 1)) if p > 1 else 0.0
+        scale = max(scale, SLOPE_SHARE / spread)
+        prior = np.zeros((p, p))
+        prior[1:, 1:] = (second[1:, 1:] + PRIOR_WEIGHT * scale * np.eye(p - 1)) / (PRIOR_WEIGHT + arm_count)
+        prior[0, 0] = (second[0, 0] + INTERCEPT_WEIGHT * INTERCEPT_SHARE) / (INTERCEPT_WEIGHT + arm_count)
+        after = np.append(np.diag(prior), 1.0 + baseline)
+        if np.abs(after - before).max() <= TOLERANCE * np.abs(before).max():
+            break
+    precision = np.linalg.inv(prior)
+    for _ in range(NEWTON_STEPS):
+        mean, cov, gained, _ = newton(mean)
+        if gained < CONVERGED:
+            break
+    mean[~played] = mean_of_prior()
+    G, _, _, height = posterior(mean)
+    cov = np.linalg.inv(G + precision)
+    cov = 0.5 * (cov + cov.swapaxes(1, 2))
+    log_dets = np.linalg.slogdet(cov)[1] - np.linalg.slogdet(prior)[1]
+    evidence = float((height + 0.5 * log_dets)[played].sum())
+    return ArmFit(mean, cov, np.ones(count), prior, float(baseline), 1.0, 0.0, evidence, moment)
+
+
+@dataclass(frozen=True)
+class FamilyRewardHistory(RewardHistory):
+    """The clicks or counts in the history of a stream, which serve to compare candidates for its contexts."""
+
+    family: int = 0
+
+    def evidence(self, features: Floats) -> float:
+        """Return the Laplace approximation of log p(rewards | features) for features (n, p)."""
+        found = fit_family(self.family, features, self.arms, self.rewards, self.arm_count)
+        return found.evidence if found.is_finite() else -np.inf
+
+    def leave_one_out_error(self, features: Floats, query: Floats) -> float:
+        """Return the mean squared error of predicting each reward from all other rewards.
+
+        As for numbers, with the noise variance 1/w and the working residual (r − μ)/w of each reward.
+        """
+        found = fit_family(self.family, features, self.arms, self.rewards, self.arm_count)
+        rewarded = ~np.isnan(self.rewards)
+        a, c, x, r = self.arms[rewarded], features[rewarded], query[rewarded], self.rewards[rewarded]
+        image, mean = np.einsum("nij,nj->ni", found.cov[a], c), found.mean[a]
+        here = np.ascontiguousarray((mean * c).sum(axis=1)[:, None])
+        noise, level = np.zeros_like(here), np.empty_like(here)
+        working_noise(self.family, here, noise)
+        expected_rewards(self.family, here, np.zeros_like(here), level)
+        noise = noise[:, 0]
+        residual_var = np.maximum(noise - (image * c).sum(axis=1), MIN_RESIDUAL_SHARE * noise)
+        step = (r - level[:, 0]) * noise / residual_var
+        left_out = np.ascontiguousarray(((mean * x).sum(axis=1) - step * (image * x).sum(axis=1))[:, None])
+        expected_rewards(self.family, left_out, np.zeros_like(left_out), level)
+        return float(np.mean((r - level[:, 0]) ** 2))
+
+
+class CalibratedFamily(Calibrated):
+    """Generalised linear regression, one per arm, with an estimated prior: the learner of `adaptive` for families.
+
+    The expected reward is μ(η) with η = θ_aᵀc, as in `GeneralisedLinear`, and θ_a ~ N(θ_0, Λ) as in `Calibrated`. A fit
+    to the stored history is the Laplace approximation at the mode of the posterior, and its evidence compares models
+    (`fit_family`). Between fits, each reward updates the posterior of its arm as in `GeneralisedLinear`, with the
+    uncertainty of the context as a part of the variance of η.
+
+    Parameters
+    ----------
+    reward_family : {"binary", "count"}
+        The family of the rewards: numbers from 0 to 1, or numbers of at least 0.
+    """
+
+    state_names = (*Calibrated.state_names, "calibration")
+    weighs_noise = True
+
+    def __init__(
+        self, streams: StreamBatch, dimension: int, *, reward_family: Annotated[str, Words(FAMILIES)] = "binary"
+    ) -> None:
+        if reward_family not in FAMILIES[1:]:
+            raise invalid("reward_family", "'binary' or 'count'", repr(reward_family))
+        self._family, self.reward_range = FAMILIES.index(reward_family), REWARD_RANGES[reward_family]
+        self.link = LINKS[reward_family]
+        super().__init__(streams, dimension)
+        # Sums of expected rewards, of rewards and of predicted variances, without the first rewards of an arm.
+        self.calibration = np.zeros((streams.count, streams.arms, 3))
+
+    def noise(self, rows: Ints, features: Floats) -> Floats:
+        """Return 1/w + max(mᵀPm − mᵀP̄m, 0), the noise variance of a reward on the scale of η.
+
+        P is the covariance of the belief about the context. The slopes m were fitted to contexts of the covariance P̄,
+        which made them smaller.
+        """
+        means, _ = self.score(rows, features)
+        present, smoothed = (self._context_variances(rows, cov) for cov in (self.belief_cov, self.smooth_cov))
+        variances = np.maximum(present - smoothed, 0.0)
+        working_noise(self._family, means, variances)
+        return variances
+
+    def _context_variances(self, rows: Ints, cov: Floats) -> Floats:
+        variances = np.empty((len(rows), self.arms))
+        context_variances(rows, self.latent_dims, self.slopes, cov, variances)
+        return variances
+
+    def expected_rewards(self, choices: Choices) -> Floats:
+        """Return expected rewards that allow for the uncertainty of the context, as far as a fit does not."""
+        assert choices.noise_variances is not None
+        own = np.zeros_like(choices.means)
+        working_noise(self._family, choices.means, own)
+        variances = choices.variances + np.maximum(choices.noise_variances - own, 0.0)
+        expected = np.empty_like(choices.means)
+        expected_rewards(self._family, choices.means, variances, expected)
+        return expected
+
+    def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
+        """Learn rewards. If features are NaN, because their round is no longer stored, the reward is only counted."""
+        self.reward_range.check("rewards", rewards)
+        np.add.at(self.reward_counts, (rows, arms), 1)
+        ready = self.fitted[rows]
+        if not ready.all():
+            rows, features, arms, rewards = rows[ready], features[ready], arms[ready], rewards[ready]
+        if len(rows):
+            learn_family_packed(
+                self._family, rows, self.latent_dims, self.mean, self.cov, self.slopes, self.belief_cov,
+                self.smooth_cov, self.reward_counts, self.calibration, features, arms, rewards,
+            )  # fmt: skip
+
+    def may_refuse(self, features: Floats) -> bool:
+        return False
+
+    def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
+        """Return 1, or infinity before the first fit, and the number of the next reward of each arm."""
+        learnt = np.where(self.fitted[rows], 1.0, np.inf)
+        return np.column_stack([learnt, self.reward_counts[rows, arms] + 1.0])
+
+    def replace_rewards(
+        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+    ) -> None:
+        """Replace rewards by one step of Newton's method, m += Cc(r_new − r_old). The next fit makes it exact."""
+        fitted = self.fitted[rows]
+        learnt, numbers = replacement_data[fitted].T
+        rows, features, arms, changes = rows[fitted], features[fitted], arms[fitted], changes[fitted]
+        replace_family_packed(rows, self.latent_dims, self.mean, self.cov, features, arms, changes)
+        checked = (numbers > FIRST_CHECKED) & np.isfinite(learnt) & ~np.isnan(features[:, 0])
+        np.add.at(self.calibration[:, :, 1], (rows[checked], arms[checked]), changes[checked])
+
+    def fit(
+        self,
+        row: int,
+        features: Floats,
+        arms: Ints,
+        rewards: Floats,
+        *,
+        warm: bool,
+        fixed_hyperparameters: bool = False,
+    ) -> ArmFit | None:
+        if np.isnan(rewards).all():
+            return None
+        start = None
+        if warm and self.fitted[row]:
+            p, empty = features.shape[1], np.empty((0,))
+            prior = self.prior_cov[row, : p * p].reshape(p, p)
+            start = ArmFit(empty, empty, self.noise_var[row], prior, float(self.baseline[row]), 1.0, 0.0, 0.0, empty)
+        try:
+            found = fit_family(
+                self._family, features, arms, rewards, self.arms, start, fixed_hyperparameters=fixed_hyperparameters
+            )
+        except np.linalg.LinAlgError:
+            return None
+        return found if found.is_finite() else None
+
+    def reward_history(self, arms: Ints, rewards: Floats) -> RewardHistory:
+        return FamilyRewardHistory(arms, rewards, self.arms, self._family)
+
+    def update_context(
+        self, rows: Ints, positions: Ints, arms: Ints, rewards: Floats, belief_mean: Floats, shift: Floats
+    ) -> None:
+        """Update the beliefs of `rows` from rewards, which are at `positions` of the history `arms` and `rewards`."""
+        update_context_from_family(
+            self._family, rows, positions, arms, rewards, self.latent_dims, self.mean, self.cov, self.slopes,
+            belief_mean, self.belief_cov, shift,
+        )  # fmt: skip
+
+    def add_arm(self, params: ArrayLike | None) -> None:
+        super().add_arm(params)
+        self.calibration = np.pad(self.calibration, ((0, 0), (0, 1), (0, 0)))
+
+    def checked_rewards(self, rows: Ints) -> tuple[Ints, Floats]:
+        """Return the number (K,) of rewards of `rows` in the sums of `calibration`, at most, and these sums (K, 3)."""
+        counts = np.maximum(self.reward_counts[rows] - FIRST_CHECKED, 0).sum(axis=0)
+        return counts, self.calibration[rows].sum(axis=0)
+
+    def health(self, row: int) -> tuple[dict[str, object], list[str]]:
+        return {}, []
