@@ -33,6 +33,7 @@ from halfseen.learners.calibrated import (
     RewardHistory,
 )
 from halfseen.learners.generalised_linear import FAMILIES
+from halfseen.learners.links import LINKS
 from halfseen.validation import REWARD_RANGES, Words
 
 NEWTON_STEPS, HALVINGS = 25, 8  # of the search for the mode after the last step of EM
