@@ -162,3 +162,32 @@ def test_an_invalid_replay_does_not_change_the_agent():
             agent.replay(np.zeros(OBSERVED), **bad)
     assert agent.rounds == 0
     assert_same_state(agent, make_small("ts-pco"))
+
+
+def clicks_log(rounds=600):
+    rng = np.random.default_rng(5)
+    y, arm = rng.normal(size=rounds), rng.integers(2, size=rounds)
+    clicked = rng.uniform(size=rounds) < 1 / (1 + np.exp(2.0 - 2.0 * np.where(arm == 1, y, -y)))
+    return {"observation": y, "arm": arm, "propensity": np.full(rounds, 0.5), "reward": clicked.astype(float)}
+
+
+def test_a_log_of_clicks_is_evaluated_with_its_family():
+    log = clicks_log()
+    told = hs.evaluate(log, ["ts-pco", "uniform"], reward_family="binary")
+    spelt_out = hs.evaluate(log, "ts-pco:reward_family=binary", reward_family="binary")
+    told_agent, spelt_agent = told.policies["ts-pco"], spelt_out.policies["ts-pco:reward_family=binary"]
+    assert told_agent.values["dr"].value == spelt_agent.values["dr"].value
+    assert told.policies["ts-pco"].values["dr"].value > told.policies["uniform"].values["dr"].value
+    as_numbers = hs.evaluate(log, "ts-pco")
+    assert as_numbers.policies["ts-pco"].values["ips"].value != told.policies["ts-pco"].values["ips"].value
+
+
+def test_logged_rewards_outside_of_the_family_are_refused():
+    log = clicks_log(50)
+    log["reward"][3] = 2.0
+    with pytest.raises(hs.HalfseenError, match=r"^rewards: expected numbers from 0 to 1, because the reward family"):
+        hs.evaluate(log, "uniform", reward_family="binary")
+    with pytest.raises(hs.HalfseenError, match=r"^reward_family: expected 'gaussian' or 'binary' or 'count', got 'x'"):
+        hs.evaluate(log, "uniform", reward_family="x")
+    with pytest.raises(hs.HalfseenError, match=r"decision 5: reward: expected a number from 0 to 1"):
+        hs.evaluate(log, "glm-ts")

@@ -12,7 +12,9 @@ from halfseen.kernels.generalised_linear import (
     curvature,
     expected_reward,
     inverse_link,
+    learn_family_packed,
     posterior_mode,
+    update_context_from_family,
 )
 
 FAMILIES = (GAUSSIAN, BINARY, COUNT)
@@ -79,3 +81,35 @@ def test_the_base_rate_gives_the_mean_reward(family, prior_var):
         mean = (total + first) / (count + 1.0)
         found = expected_reward(family, base_rate(family, prior_var, total, count), prior_var)
         assert found == pytest.approx(mean, rel=1e-12)
+
+
+@pytest.mark.parametrize("family", [BINARY, COUNT])
+def test_a_reward_moves_the_context_as_if_the_arm_had_not_learnt_it(family):
+    """The update of the context from the arm after learning, against the formulas with the arm before learning."""
+    rng = np.random.default_rng(4)
+    d, p = 3, 4
+    root = rng.normal(size=(p, p))
+    C, m = 0.1 * root @ root.T, rng.normal(size=p) * 0.5
+    root = rng.normal(size=(d, d))
+    P, x, slopes = 0.2 * root @ root.T, rng.normal(size=d), m[1:].copy()
+    c = np.append(1.0, x)
+    for reward in rewards_of(family)[:3]:
+        q = c @ C @ c + slopes @ P @ slopes
+        z = posterior_mode(family, reward, c @ m, q)
+        step, w = reward - inverse_link(family, z), curvature(family, z)
+        expected_x = x + P @ slopes * step
+        expected_P = P - w / (1.0 + w * q) * np.outer(P @ slopes, P @ slopes)
+        mean, cov, belief, belief_cov = m[None].copy(), C.reshape(1, -1).copy(), x[None].copy(), P.reshape(1, -1).copy()
+        rows, sizes = np.array([0]), np.array([d])
+        learn_family_packed(
+            family, rows, sizes, mean, cov, slopes[None].copy(), belief_cov, np.zeros((1, d * d)),
+            np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1, 3)), c[None].copy(), rows, np.array([reward]),
+        )  # fmt: skip
+        np.testing.assert_allclose(mean[0], m + C @ c * step, rtol=1e-9)
+        np.testing.assert_allclose(cov[0].reshape(p, p), C - w / (1 + w * q) * np.outer(C @ c, C @ c), atol=1e-12)
+        update_context_from_family(
+            family, rows, np.array([0]), np.zeros((1, 1), dtype=np.int64), np.array([[reward]]), sizes, mean, cov,
+            slopes[None].copy(), belief, belief_cov, np.zeros((1, d)),
+        )  # fmt: skip
+        np.testing.assert_allclose(belief[0], expected_x, rtol=1e-8)  # rounding
+        np.testing.assert_allclose(belief_cov[0].reshape(d, d), expected_P, rtol=1e-7, atol=1e-10)

@@ -114,20 +114,20 @@ def _options(name: str) -> dict[str, Any]:
     short = {"window": 5 * _LATENT, "warm_up": 8, "restarts": 1, "burn_in": 6}  # so that few rounds are enough
     entry = CATALOG[name]
     optional = {option: value for option, value in short.items() if option in entry.options}
-    families = {"glm-ts": "gaussian", "glm-ucb": "count"}  # of the rewards 0, 1 and 2 of `_play`
-    family = {"reward_family": families[name]} if name in families else {}
-    return _required_options(entry.required) | optional | family
+    return _required_options(entry.required) | optional
 
 
-def _play(*names: str) -> None:
+def _play(*agents: str) -> None:
     """Play agents with late and provisional rewards, save and load them, and play a fleet of each."""
-    from halfseen.agents.catalogue import CATALOG, make
+    from halfseen.agents.catalogue import CATALOG, make, split_spec
     from halfseen.agents.fleet import Fleet
     from halfseen.agents.loading import load
 
-    for name in names:
+    for spec in agents:
+        name, given = split_spec(spec)
+        options = _options(name) | given
         ys, contexts = _observations(), np.ones((_ROUNDS, _LATENT))
-        agent = make(name, observed=_OBSERVED, arms=_ARMS, seed=0, **_options(name))
+        agent = make(name, observed=_OBSERVED, arms=_ARMS, seed=0, **options)
         revealed = CATALOG[name].reveals_context
         for t, y in enumerate(ys):
             decision = agent.decide(y, **({"context": contexts[t]} if revealed else {}))
@@ -142,7 +142,7 @@ def _play(*names: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             agent.save(Path(folder) / "agent")
             load(Path(folder) / "agent")
-        fleet = Fleet(name, observed=_OBSERVED, arms=_ARMS, **_options(name))
+        fleet = Fleet(name, observed=_OBSERVED, arms=_ARMS, **options)
         fleet.add(["a", "b"], seeds=[1, 2])
         for y in ys[:3]:
             decisions = fleet.decide(np.stack([y, y]), **({"contexts": contexts[:2]} if revealed else {}))
@@ -182,5 +182,5 @@ _TASKS: dict[str, Callable[[], None]] = {
     "filter": _filter,
     "experiment": _experiment,
     "others": partial(_play, "adaptive-ids", "em-rts-ts", "blup-ts", "lag-ts", "oracle-ts", "random", "kf-ucb"),
-    "families": partial(_play, "glm-ts", "glm-ucb"),
+    "families": partial(_play, "glm-ucb:reward_family=count", "adaptive:reward_family=count"),
 }

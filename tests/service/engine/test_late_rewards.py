@@ -283,3 +283,21 @@ def test_late_rewards_over_http_before_and_after_a_restart(tmp_path):
     agent.learn(1, 2.5)
     agent.learn(2, -1.5)
     np.testing.assert_allclose(last["expected"], agent.decide(observation(7)).expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("agent", ["ts-pco", "glm-ucb", "adaptive"])
+@pytest.mark.parametrize("family", ["binary", "count"])
+@on_engine(sweep_seconds=60)
+async def test_clicks_and_counts_are_folded_bit_for_bit(engine, database, clock, agent, family):
+    """Decisions, default rewards and late rewards of a family, folded again from the journal."""
+    given = {"reward_wait": 60.0, "default_reward": 0.0, "late_rewards": "fold"}
+    await engine.create_stream(spec(agent=agent, options={"reward_family": family}, **given))
+    made = [await decide(engine, t) for t in range(20)]
+    for t, one in enumerate(made[:15]):
+        await reward(engine, one, float(t % 2))
+    clock[0] += MINUTE
+    await decide(engine, 20)
+    late = await reward(engine, made[16], 1.0)
+    assert (late.how, late.folded) == ("late", True)
+    await expect_error(reward(engine, made[17], -1.0), "invalid", 422)
+    assert_matches_journal(engine, database)

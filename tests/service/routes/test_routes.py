@@ -561,3 +561,25 @@ def test_lift_is_in_the_health_report_and_survives_an_export(http: httpx.Client,
         (tmp_path / f"log.{form}").write_bytes(http.get(f"{path}/journal", params={"format": form}).content)
         (lift,) = evaluate(tmp_path / f"log.{form}").lifts
         assert [lift.difference.value, lift.difference.low, lift.difference.high] == pytest.approx(shown, rel=1e-9)
+
+
+@pytest.mark.parametrize("agent", ["ts-pco", "adaptive", "glm-ucb"])
+def test_a_stream_of_clicks_expects_probabilities_and_refuses_other_rewards(http: httpx.Client, agent: str) -> None:
+    name = f"clicks-{agent}"
+    make(http, name, agent=agent, options={"reward_family": "binary"})
+    for t in range(12):
+        made = http.post(f"/v1/streams/{name}/decisions", json={"observation": [0.1 * t, 1.0]}).json()
+        assert all(0.0 <= one <= 1.0 for one in made["expected"])
+        for value in (1.5, -0.25):
+            answer = http.post(f"/v1/streams/{name}/rewards", json={"decision": made["id"], "value": value})
+            assert_refused(answer, 422, "invalid", "value: expected a number from 0 to 1", "'binary'")
+        answer = http.post(f"/v1/streams/{name}/rewards", json={"decision": made["id"], "value": t % 2})
+        assert answer.json()["folded"] is True, answer.text
+
+
+def test_a_default_reward_outside_of_the_family_is_refused(http: httpx.Client) -> None:
+    spec = {"name": "counted", "observed": 2, "arms": 2, "agent": "ts-pco", "options": {"reward_family": "count"}}
+    answer = http.post("/v1/streams", json=spec | {"reward_wait": 60, "default_reward": -1})
+    assert_refused(answer, 422, "invalid", "default_reward: expected a number from 0", "'count'")
+    answer = http.post("/v1/streams", json=spec | {"options": {"reward_family": "logit"}})
+    assert_refused(answer, 422, "invalid", "reward_family: expected 'gaussian' or 'binary' or 'count'")
