@@ -10,9 +10,6 @@ from halfseen.components import StreamBatch
 from halfseen.kernels.random import stream_keys
 
 AGENTS = [name for name, entry in hs.catalog().items() if "reward_family" in entry.options]
-pytestmark = pytest.mark.parametrize(
-    ("name", "family"), [(name, one) for name in AGENTS for one in ("binary", "count")]
-)
 COSTS = np.array([0.0, 0.1, 0.3, 0.6])
 
 
