@@ -208,9 +208,10 @@ class StreamTransaction:
 
     def _costs(self, request: DecisionRequest) -> list[float] | None:
         """Return the costs of a request in the order of the arms."""
-        costs, arms = request.costs, [str(arm) for arm in self.stream.agent.arms]
+        costs = request.costs
         if not isinstance(costs, dict):
             return costs
+        arms = [str(arm) for arm in self.stream.agent.arms]
         for arm in arms:
             if arm not in costs:
                 raise refusal("invalid", f"costs: expected a number for every arm, got none for '{arm[:60]}'")
