@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Arm = int | str
 Observation = Sequence[float | None] | Mapping[str, float | None] | ArrayLike
+Costs = Sequence[float] | Mapping[Arm, float] | ArrayLike
 Observations = Iterable[Observation] | ArrayLike
 _Outcome = httpx.Response | Exception
 _RETRY_STATUSES = {429, 502, 503, 504}
@@ -168,9 +169,9 @@ def _set_guardrails(
 
 
 def _decide(
-    stream: str, observation: Observation, available: Iterable[Arm] | None, key: str | None
+    stream: str, observation: Observation, available: Iterable[Arm] | None, key: str | None, costs: Costs | None
 ) -> _Call[ServedDecision]:
-    body = _decision_request(observation, available, key)
+    body = _decision_request(observation, available, key, costs)
     return _Call("POST", _stream_path(stream, "/decisions"), lambda reply: ServedDecision(**reply), body)
 
 
@@ -198,7 +199,10 @@ def _reward_many(
 
 
 def _decision_request(
-    observation: Observation, available: Iterable[Arm] | None = None, key: str | None = None
+    observation: Observation,
+    available: Iterable[Arm] | None = None,
+    key: str | None = None,
+    costs: Costs | None = None,
 ) -> dict[str, Any]:
     if key is not None and (not isinstance(key, str) or not key):
         raise invalid("key", "a string that is not empty, or None", repr(key))
@@ -216,6 +220,11 @@ def _decision_request(
         body["observation"] = [_entry(f"observation[{i}]", value) for i, value in enumerate(entries)]
     if available is not None:
         body["available"] = [_arm(arm) for arm in as_list("available", available, "a list of arms")]
+    if isinstance(costs, Mapping):
+        body["costs"] = {str(arm): _number(f"costs['{arm}']", value, "a finite number") for arm, value in costs.items()}
+    elif costs is not None:
+        listed = as_list("costs", without_frame("costs", costs), "a list of numbers, or a mapping from arms to numbers")
+        body["costs"] = [_number(f"costs[{i}]", value, "a finite number") for i, value in enumerate(listed)]
     return body
 
 
@@ -579,7 +588,13 @@ class Client(_BaseClient):
         return self._send(_Call("GET", _stream_path(stream, "/health"), dict))
 
     def decide(
-        self, stream: str, observation: Observation, *, available: Iterable[Arm] | None = None, key: str | None = None
+        self,
+        stream: str,
+        observation: Observation,
+        *,
+        available: Iterable[Arm] | None = None,
+        key: str | None = None,
+        costs: Costs | None = None,
     ) -> ServedDecision:
         """Ask for a decision.
 
@@ -594,7 +609,9 @@ class Client(_BaseClient):
             The arms to choose from. All active arms by default.
         key : str, optional
             An idempotency key. Repeating a request with the same key gets the same decision. Using the key for another
-            observation or other available arms is a conflict. By default every call has a new key.
+            observation, other available arms or other costs is a conflict. By default every call has a new key.
+        costs : sequence of float, or mapping from arms to float, optional
+            The cost of each arm. A stream whose agent has a budget requires the costs.
 
         Returns
         -------
@@ -607,7 +624,7 @@ class Client(_BaseClient):
 
             decision = client.decide("prices", {"demand": 0.5}, key="order-1234")
         """
-        return self._send(_decide(stream, observation, available, key))
+        return self._send(_decide(stream, observation, available, key, costs))
 
     def reward(self, stream: str, decision: str | ServedDecision, value: float) -> ServedReward:
         """Send the reward of a decision. Sending the same reward again changes nothing.
@@ -785,10 +802,16 @@ class AsyncClient(_BaseClient):
         return await self._send(_Call("GET", _stream_path(stream, "/health"), dict))
 
     async def decide(
-        self, stream: str, observation: Observation, *, available: Iterable[Arm] | None = None, key: str | None = None
+        self,
+        stream: str,
+        observation: Observation,
+        *,
+        available: Iterable[Arm] | None = None,
+        key: str | None = None,
+        costs: Costs | None = None,
     ) -> ServedDecision:
         """Ask for a decision, as `Client.decide` does."""
-        return await self._send(_decide(stream, observation, available, key))
+        return await self._send(_decide(stream, observation, available, key, costs))
 
     async def reward(self, stream: str, decision: str | ServedDecision, value: float) -> ServedReward:
         """Send the reward of a decision, as `Client.reward` does."""

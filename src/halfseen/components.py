@@ -8,7 +8,7 @@ per row.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -270,6 +270,7 @@ class Learner(Stateful, ABC):
     """Predicts the reward of every arm from the features of a round."""
 
     prior_precision: float = 1.0  # λ, if the prior of the arm parameters is N(0, I/λ)
+    link: Link | None = None  # if `score` predicts linear predictors instead of rewards
     weighs_propensity: ClassVar[bool] = False  # whether the last feature must be the propensity of the arm played
     arms: int  # K; `add_arm` increases it
     reward_range: RewardRange = ANY_REWARD  # the rewards that can be learnt
@@ -390,6 +391,13 @@ class Learner(Stateful, ABC):
         return None
 
 
+class Link(NamedTuple):
+    """The relation between the linear predictor of an arm and its expected reward, for clicks and counts."""
+
+    mean: Callable[[Floats], Floats]  # from linear predictors to expected rewards, increasing
+    inverse: Callable[[Floats], Floats]  # from rewards to linear predictors, −inf below the range and inf above it
+
+
 class Choices(NamedTuple):
     """The decisions of n streams in one round, with everything that their probabilities depend on."""
 
@@ -404,6 +412,8 @@ class Choices(NamedTuple):
     reuse: Floats | None = None  # (n, K) the result of `Learner.reuse`, if the chooser needs it
     reserved: Floats | None = None  # (n, K) the part of each propensity that guardrails determine, if there are any
     branches: Ints | None = None  # (n,) what made each decision (`guardrails.BRANCHES`), or −1 if this is not known
+    penalties: Floats | None = None  # (n, K) the cost of each arm in units of reward, if there are costs
+    link: Link | None = None  # with penalties, if means and variances are those of linear predictors
 
 
 class Chooser(ABC):
@@ -439,6 +449,19 @@ class Chooser(ABC):
 
     def __init_subclass__(cls) -> None:
         _drop_inherited(cls, Chooser, "widths_for_rounds", "widths")
+
+    def with_penalties(self, choices: Choices) -> Choices:
+        """Return `choices` with predicted rewards from which the penalties (n, K) are subtracted.
+
+        Predictions on the scale of linear predictors are first converted to rewards, to first order.
+        """
+        assert choices.penalties is not None
+        means, variances = choices.means, choices.variances
+        if choices.link is not None:
+            stds = np.sqrt(variances)
+            means, up, down = (choices.link.mean(means + shift) for shift in (0.0, 0.5 * stds, -0.5 * stds))
+            variances = (up - down) ** 2
+        return choices._replace(means=means - choices.penalties, variances=variances, link=None)
 
     @abstractmethod
     def pick(self, choices: Choices, keys: Keys) -> None:

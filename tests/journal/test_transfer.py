@@ -52,7 +52,7 @@ def played(tmp_path_factory) -> str:
         future = asyncio.get_running_loop().create_future()
         (accepted,) = await engine._queue.submit(Operation.single("numbers", accept, future))
         assert accepted is True
-        await engine.decide("numbers", DecisionRequest(observation(21)))
+        await engine.decide("numbers", DecisionRequest(observation(21), costs=[0.0, 0.25, 1.0]))
 
     with_engine(url, scenario)
     return url

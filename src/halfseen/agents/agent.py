@@ -109,6 +109,7 @@ class Agent:
         *,
         context: ArrayLike | None = None,
         available: Iterable[Arm] | None = None,
+        costs: ArrayLike | Mapping[Arm, float] | None = None,
     ) -> Decision:
         """Start the next round with an observation and choose an arm.
 
@@ -120,6 +121,10 @@ class Agent:
             The true context. Agents named ``oracle-...`` require the true context, and all other agents refuse it.
         available : iterable of arms, optional
             The arms to choose from. All active arms by default.
+        costs : array_like of shape (K,) or mapping from arms to numbers, optional
+            The cost of each arm, in the order of `arms`. Without a budget the costs are in units of reward, and the
+            agent prefers arms with a high reward minus cost. An agent with a budget requires the costs, which may be in
+            any unit. Arms that the rest of the budget does not pay for are not chosen.
 
         Returns
         -------
@@ -137,12 +142,17 @@ class Agent:
         >>> agent = hs.make("ts-pco", observed=2, arms=["low", "mid", "high"], seed=1)
         >>> agent.decide([0.5, None], available=["mid"]).arm
         'mid'
+        >>> agent.decide([0.5, None], costs={"low": 0.0, "mid": 100.0, "high": 100.0}).arm
+        'low'
         """
         policy = self.policy
         y = validation.row_vector("observation", observation, self._observed)
         x = self._context(context) if context is not None or self._needs_context else None
         mask = None if available is None else self._available(available)
-        choices = policy.decide(y, contexts=x, available=mask)
+        prices = None
+        if costs is not None or policy.budgets is not None:
+            prices = policy.check_costs(costs, 1, self.arms)
+        choices = policy.decide(y, contexts=x, available=mask, costs=prices)
         decision_id = self._pending.add(choices)
         if policy.guarded:
             self._mark(decision_id, choices)
@@ -168,6 +178,7 @@ class Agent:
         available: Iterable[Arm] | None = None,
         propensity: float | None = None,
         branch: str | None = None,
+        costs: ArrayLike | Mapping[Arm, float] | None = None,
     ) -> Decision:
         """Process a round in which another policy chose the arm.
 
@@ -189,6 +200,8 @@ class Agent:
         branch : str, optional
             The `branch` of the decision, if this agent made it with guardrails. The lift in `health` counts only
             decisions whose branch is known.
+        costs : array_like of shape (K,) or mapping from arms to numbers, optional
+            The cost of each arm, as for `decide`. The cost of `arm` is charged to the budget.
 
         Returns
         -------
@@ -221,8 +234,9 @@ class Agent:
         elif not mask[0, index]:
             mask = mask.copy()
             mask[0, index] = True
+        prices = self.policy.check_costs(costs, 1, self.arms)
         choices = self.policy.replay(
-            y, np.array([index]), mask, contexts=x, propensities=propensities, branches=branches
+            y, np.array([index]), mask, contexts=x, propensities=propensities, branches=branches, costs=prices
         )
         decision_id = self._pending.add(choices)
         self._mark(decision_id, choices)
@@ -673,6 +687,7 @@ class Agent:
         contexts: ArrayLike | None = None,
         propensities: ArrayLike | None = None,
         branches: Iterable[str | None] | None = None,
+        costs: ArrayLike | None = None,
     ) -> Agent:
         """Replay a recorded history.
 
@@ -694,6 +709,8 @@ class Agent:
             propensities, such as ``meb``, use their own probabilities among all active arms.
         branches : sequence of str or None, of length n, optional
             The `branch` of each decision, if this agent made the decisions with guardrails.
+        costs : array_like of shape (n, K) or (K,), optional
+            The cost of each arm, per round or the same in all rounds. An agent with a budget requires the costs.
 
         Returns
         -------
@@ -712,12 +729,12 @@ class Agent:
         >>> agent.fold([[0.5, -1.0], [0.1, 0.3]], arms=[0, 1], rewards=[1.0, float("nan")])
         <ts-pco: 2 observed, 2 arms, 2 rounds, 1 unrewarded>
         """
-        history = RecordedRounds.checked(self, observations, arms, rewards, contexts, propensities, branches)
+        history = RecordedRounds.checked(self, observations, arms, rewards, contexts, propensities, branches, costs)
         before = self.state()
         try:
-            for y, index, context, propensity, branch, reward in history:
+            for y, index, context, propensity, branch, prices, reward in history:
                 choices = self.policy.replay(
-                    y, index, contexts=context, propensities=propensity, branches=branch, scored=False
+                    y, index, contexts=context, propensities=propensity, branches=branch, costs=prices, scored=False
                 )
                 decision_id = self._pending.add(choices)
                 self._mark(decision_id, choices)
@@ -860,6 +877,7 @@ class RecordedRounds:
     contexts: Floats | None  # (n, d), for agents that decide on the true context
     propensities: Floats | None  # (n,)
     branches: Ints | None  # (n,)
+    costs: Floats | None  # (n, K)
 
     @classmethod
     def checked(
@@ -871,6 +889,7 @@ class RecordedRounds:
         contexts: ArrayLike | None,
         propensities: ArrayLike | None,
         branches: Iterable[str | None] | None,
+        costs: ArrayLike | None,
     ) -> RecordedRounds:
         """Check the arguments of `Agent.fold`."""
         ys = validation.table("observations", observations, agent._observed)
@@ -900,10 +919,13 @@ class RecordedRounds:
             marks = agent._branches("branches", validation.as_list("branches", branches, "a list of branches"))
             if len(marks) != n:
                 raise invalid("branches", f"{n} branches, one per round", f"{len(marks)} branches")
-        return cls(ys, np.array(indices, dtype=np.int64), values, xs, probabilities, marks)
+        prices = agent.policy.check_costs(costs, n, agent.arms)
+        return cls(ys, np.array(indices, dtype=np.int64), values, xs, probabilities, marks, prices)
 
-    def __iter__(self) -> Iterator[tuple[Floats, Ints, Floats | None, Floats | None, Ints | None, float]]:
-        """Yield the observation, arm index, context, propensity, branch and reward of each round.
+    def __iter__(
+        self,
+    ) -> Iterator[tuple[Floats, Ints, Floats | None, Floats | None, Ints | None, Floats | None, float]]:
+        """Yield the observation, arm index, context, propensity, branch, costs and reward of each round.
 
         All of them except the reward have a leading axis of length 1.
         """
@@ -912,4 +934,5 @@ class RecordedRounds:
             context = None if self.contexts is None else self.contexts[one]
             propensity = None if self.propensities is None else self.propensities[one]
             branch = None if self.branches is None else self.branches[one]
-            yield self.observations[one], self.indices[one], context, propensity, branch, float(self.rewards[t])
+            costs = None if self.costs is None else self.costs[one]
+            yield self.observations[one], self.indices[one], context, propensity, branch, costs, float(self.rewards[t])

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from halfseen.agents import guardrails
+from halfseen.agents import costs, guardrails
 from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm, Arms
+from halfseen.agents.costs import Budget, split_budget
 from halfseen.agents.guardrails import Guardrails, split_guardrails
 from halfseen.agents.policy import Policy
 from halfseen.choosers.floored_greedy import FlooredGreedy
@@ -134,8 +135,8 @@ class CatalogueEntry:
         return bool(getattr(self.estimator, "reveals_context", False))
 
     def check_options(self, options: Iterable[str]) -> None:
-        """Refuse the name of an option that none of the three components has, and that is not a guardrail."""
-        known = {*self.options, *guardrails.OPTIONS}
+        """Refuse the name of an option that none of the three components has, unless every agent has the option."""
+        known = {*self.options, *guardrails.OPTIONS, costs.OPTION}
         for name in options:
             if name not in known:
                 raise unknown("option", name, known, f"'{self.name}'")
@@ -151,6 +152,8 @@ class CatalogueEntry:
         """Make the agent for a batch of streams. A control arm is given by its number."""
         self.check_options(options)
         guards, options = split_guardrails(options)
+        given, options = split_budget(options)
+        budget = None if given is None else Budget.checked(given)
         for name in self.required:
             if name not in options:
                 raise InvalidInput(f"'{self.name}' requires the option '{name}'.")
@@ -164,7 +167,7 @@ class CatalogueEntry:
         make_learner = self.learner_for(values)
         learner = make_learner(streams, estimator.dimension, **options_of(make_learner))
         chooser = self.chooser(streams, estimator.dimension, **options_of(self.chooser))
-        policy = Policy(streams, estimator, learner, chooser)
+        policy = Policy(streams, estimator, learner, chooser, budget)
         if guards:
             arms = Arms(range(streams.arms))
             policy.set_guardrails(Guardrails.checked(arms, guards), arms)
@@ -460,9 +463,10 @@ def make(
     **options
         Options of the agent, such as ``latent``, ``model``, ``window`` or ``width``.
         ``halfseen.catalog()[name].options`` lists them, and ``.bounds`` the values that they may have. The guardrails
-        ``floor``, ``holdback`` and ``control`` are options of every agent, see `Agent.set_guardrails`. With
-        ``reward_family="binary"`` rewards are clicks or other numbers from 0 to 1, and with ``"count"`` they are counts
-        or other numbers of at least 0.
+        ``floor``, ``holdback`` and ``control`` are options of every agent, see `Agent.set_guardrails`. So is
+        ``budget``, a pair of an amount and a number of rounds: the costs of all decisions never exceed the amount, see
+        `Agent.decide`. With ``reward_family="binary"`` rewards are clicks or other numbers from 0 to 1, and with
+        ``"count"`` they are counts or other numbers of at least 0.
 
     Returns
     -------

@@ -30,19 +30,19 @@ def decision_rows(decisions: Sequence[Decision]) -> list[tuple[int, list[float],
 
     Decisions with the same number of arms are processed together, which is faster than processing each one alone.
     """
-    alike: dict[tuple[int, bool], list[int]] = {}
+    alike: dict[tuple[int, bool, bool], list[int]] = {}
     for position, decision in enumerate(decisions):
         choices = decision._choices
-        alike.setdefault((choices.means.shape[1], choices.reserved is None), []).append(position)
+        fields = choices.means.shape[1], choices.reserved is None, choices.penalties is None
+        alike.setdefault(fields, []).append(position)
     rows: list[Any] = [None] * len(decisions)
     for positions in alike.values():
         parts = zip(*(decisions[position]._choices for position in positions), strict=True)
-        fields: list[Any] = [None if part[0] is None else np.concatenate(part) for part in parts]
-        choices = Choices(*fields)
-        policy = decisions[positions[0]]._agent.policy
-        expected = policy.learner.expected_rewards(choices)
-        columns = choices.arms.tolist(), policy.propensities(choices).tolist(), expected.tolist()
-        for position, row in zip(positions, zip(*columns, strict=True), strict=True):
+        columns: list[Any] = [np.concatenate(part) if isinstance(part[0], np.ndarray) else part[0] for part in parts]
+        choices, policy = Choices(*columns), decisions[positions[0]]._agent.policy
+        propensities, expected = policy.propensities(choices), policy.learner.expected_rewards(choices)
+        results = zip(choices.arms.tolist(), propensities.tolist(), expected.tolist(), strict=True)
+        for position, row in zip(positions, results, strict=True):
             rows[position] = row
     return rows
 
@@ -90,7 +90,7 @@ class Decision:
 
     @property
     def expected(self) -> Floats:
-        """The expected reward of every arm, in the order of `Agent.arms` when the decision was made.
+        """The expected reward of every arm, before costs, in the order of `Agent.arms` when the decision was made.
 
         With the reward family "binary", these are probabilities.
         """

@@ -342,6 +342,7 @@ class Fleet:
         streams: Iterable[Stream] | Ints | None = None,
         contexts: ArrayLike | None = None,
         available: Mask | Iterable[Arm] | None = None,
+        costs: ArrayLike | Mapping[Arm, float] | None = None,
     ) -> Decisions:
         """Start the next round of the given streams and choose an arm for each stream.
 
@@ -356,6 +357,8 @@ class Fleet:
         available : iterable of arms or boolean ndarray of shape (n, K), optional
             The arms to choose from: a list that is valid for all streams, or a mask with one row per stream. All active
             arms by default.
+        costs : array_like of shape (n, K) or (K,), or mapping from arms to numbers, optional
+            The cost of each arm, per stream or the same for all streams, as for `Agent.decide`.
 
         Returns
         -------
@@ -386,11 +389,15 @@ class Fleet:
         mask = None if available is None else _mask(available, self._arms, self._policy.active[rows])
         if mask is not None and self._policy.guardrails is not None:
             self._policy.guardrails.check_available(rows, mask, self.arms)
+        prices = self._policy.check_costs(costs, len(rows), self.arms)
+        if prices is not None:
+            self._policy.check_affordable(rows, prices, mask)
         choices = [
             self._policy.decide(
                 ys[part],
                 contexts=None if xs is None else xs[part],
                 available=None if mask is None else mask[part],
+                costs=None if prices is None else prices[part],
                 rows=rows[part],
             )
             for part in _slices(len(rows))

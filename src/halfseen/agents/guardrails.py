@@ -14,14 +14,13 @@ from halfseen.diagnostics.health import Finding, Verdict
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints, Keys, Purpose, uniforms
 from halfseen.statistics.lift import Lift, RewardMoments
-from halfseen.validation import LIMIT
+from halfseen.statistics.running_moments import add_rewards, check_moments, replace_rewards
 
 OPTIONS = ("floor", "holdback", "control")  # options of every agent
 Branch = Literal["chooser", "floor", "holdback", "control"]
 BRANCHES: tuple[Branch, ...] = get_args(Branch)  # the marks of decisions; a decision without a mark has −1
 CHOOSER, FLOOR, HOLDBACK, CONTROL = range(4)
 ENOUGH_REWARDS = 20  # of both branches, for a finding about their difference
-_ROUNDING = 1.001  # by how much the moments of rewards may exceed those of exact arithmetic
 
 
 def split_guardrails(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -185,21 +184,15 @@ class StreamGuardrails(Stateful):
     # ------------------------------------------------------------------ rewards
 
     def learn(self, rows: Ints, branches: Ints, rewards: Floats) -> None:
-        """Count the rewards (n,) of decisions, in the given order (Welford's algorithm)."""
+        """Count the rewards (n,) of decisions, in the given order."""
         for part in distinct_batches(rows):
             marked = part[branches[part] >= 0]
-            at, values = (rows[marked], branches[marked]), rewards[marked]
-            self.reward_counts[at] += 1
-            deviations = values - self.reward_means[at]
-            self.reward_means[at] += deviations / self.reward_counts[at]
-            self.reward_squares[at] += deviations * (values - self.reward_means[at])
+            at = rows[marked], branches[marked]
+            add_rewards(self.reward_counts, self.reward_means, self.reward_squares, at, rewards[marked])
 
     def replace(self, row: int, branch: int, old: float, new: float) -> None:
         """Replace a reward that was counted before."""
-        at, change, before = (row, branch), new - old, self.reward_means[row, branch]
-        self.reward_means[at] += change / self.reward_counts[at]
-        squares = self.reward_squares[at] + change * (new - self.reward_means[at] + old - before)
-        self.reward_squares[at] = max(0.0, squares)
+        replace_rewards(self.reward_counts, self.reward_means, self.reward_squares, (row, branch), old, new)
 
     def rewards(self, rows: Ints) -> list[RewardMoments]:
         """Return the moments of the rewards of each branch in the streams `rows` together."""
@@ -241,6 +234,13 @@ class StreamGuardrails(Stateful):
             control = names[int(self.control[rows[missing]][0])]
             raise invalid("available", f"arms with the control arm {control!r} among them", "arms without it")
 
+    def check_affordable(self, rows: Ints, affordable: Mask) -> None:
+        """Raise an error unless the control arm of each stream in `rows` is `affordable` (n, K)."""
+        if ((self.shares[rows, 2] > 0.0) & ~affordable[np.arange(len(rows)), self.control[rows]]).any():
+            raise invalid(
+                "costs", "a control arm that the rest of the budget pays for", "a control arm that costs more"
+            )
+
     def integer_bounds(self, state: State) -> IntegerBounds:
         arms = np.shape(state["active"])[1]
         return {"control": (0, arms - 1), "reward_counts": (0, np.asarray(state["rounds"])[:, None])}
@@ -253,9 +253,7 @@ class StreamGuardrails(Stateful):
         most = counts.sum(axis=1)
         if (most > np.asarray(state["rounds"])).any():
             raise invalid("state 'guardrails.reward_counts'", "at most one reward per round", f"{most.max()} rewards")
-        largest = np.where(counts > 0, _ROUNDING * LIMIT, 0.0)
-        if not ((np.abs(means) <= largest) & (squares >= 0.0) & (squares <= counts * largest * LIMIT)).all():
-            raise invalid("state 'guardrails'", "moments of the counted rewards", "other numbers")
+        check_moments("guardrails", counts, means, squares)
 
     def rebuild_caches(self, rows: Ints | None = None) -> None:
         self.in_force = bool(self.shares.any())

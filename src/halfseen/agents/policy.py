@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen import validation
-from halfseen.agents.arms import Arms
+from halfseen.agents.arms import Arm, Arms
+from halfseen.agents.costs import Budget, StreamBudgets, check_costs
 from halfseen.agents.guardrails import Guardrails, StreamGuardrails
 from halfseen.components import (
     Choices,
@@ -45,9 +47,17 @@ class Policy(Stateful):
 
     state_names = ("rounds", "active", "missing_counts", "missing_streaks")
 
-    def __init__(self, streams: StreamBatch, estimator: Estimator, learner: Learner, chooser: Chooser) -> None:
+    def __init__(
+        self,
+        streams: StreamBatch,
+        estimator: Estimator,
+        learner: Learner,
+        chooser: Chooser,
+        budget: Budget | None = None,
+    ) -> None:
         self.streams, self.estimator, self.learner, self.chooser = streams, estimator, learner, chooser
         self.guardrails: StreamGuardrails | None = None
+        self.budgets = None if budget is None else StreamBudgets(streams, budget)
         self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)
         self.all_rows: Ints = np.arange(streams.count)
         self.active: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)  # arms that are not retired
@@ -81,6 +91,27 @@ class Policy(Stateful):
         # Kernels do not check their arrays, and components from outside of the package may return any memory layout.
         self._checks_arrays = not all(type(part).__module__.startswith(_PACKAGE) for part in (estimator, chooser))
         estimator.bind_learner(learner)
+
+    def check_costs(
+        self, given: ArrayLike | Mapping[Arm, float] | None, rows: int, arms: Sequence[Arm]
+    ) -> Floats | None:
+        """Check the costs of a user and return them as an array (n, K), or None if none are given."""
+        if given is not None:
+            return check_costs(given, rows, arms)
+        if self.budgets is not None:
+            raise invalid("costs", f"{len(arms)} numbers, one per arm, because the agent has a budget", "none")
+        return None
+
+    def check_affordable(self, rows: Ints, costs: Floats, available: Mask | None = None) -> Mask:
+        """Return the available arms (n, K) that the budget allows. Raise an error if there is a stream without any."""
+        available = self.active[rows] if available is None else available
+        if self.budgets is None:
+            return available
+        affordable = self.budgets.affordable(rows, self.rounds[rows], costs, available)
+        if self.guarded:
+            assert self.guardrails is not None
+            self.guardrails.check_affordable(rows, affordable)
+        return affordable
 
     def check_contexts(
         self, argument: str, given: ArrayLike | None, count: int, agent: str, per: str = "stream"
@@ -132,15 +163,21 @@ class Policy(Stateful):
         *,
         contexts: Floats | None = None,
         available: Mask | None = None,
+        costs: Floats | None = None,
         rows: Ints | None = None,
     ) -> Choices:
-        """Observe y_t (n, k) and choose an arm for every stream in `rows`."""
-        rows, rounds, features = self.observe(observations, contexts=contexts, rows=rows)
-        arms = _empty(len(rows), _INT64)
+        """Observe y_t (n, k) and choose an arm for every stream in `rows`. `costs` (n, K) are those of the arms."""
+        rows = self.all_rows if rows is None else rows
         if available is None:
             available = self.active if rows is self.all_rows else self.active[rows]
+        if costs is not None:
+            available = self.check_affordable(rows, costs, available)
+        elif self.budgets is not None:
+            raise invalid("costs", "the costs of all arms, because the agent has a budget", "none")
+        rows, rounds, features = self.observe(observations, contexts=contexts, rows=rows)
+        arms = _empty(len(rows), _INT64)
         keys = self._keys if rows is self.all_rows else self._keys[rows]
-        if self._distribution is not None:
+        if self._distribution is not None and costs is None:
             widths = self.chooser.widths(rows, rounds, self.learner)
             if self._checks_arrays:
                 widths = _contiguous("widths", widths, (len(rows), self.learner.arms))
@@ -149,16 +186,24 @@ class Policy(Stateful):
             )
             # Calling `Choices(...)` would cost as much as allocating an array.
             return tuple.__new__(
-                Choices, (rounds, arms, features, means, variances, widths, available, None, None, None, None)
+                Choices,
+                (rounds, arms, features, means, variances, widths, available, None, None, None, None, None, None),
             )
-        choices = self._scored(rows, rounds, features, arms, available)
-        self.chooser.pick(choices, keys)
+        choices = self._scored(rows, rounds, features, arms, available, costs)
+        self.chooser.pick(choices if costs is None else self.chooser.with_penalties(choices), keys)
         if self.guarded:
             assert self.guardrails is not None
             self.guardrails.draw(rows, keys, choices)
         if self.learner.weighs_propensity:
             self._record_propensity(choices)
+        self._charge(rows, arms, costs)
         return choices
+
+    def _charge(self, rows: Ints, arms: Ints, costs: Floats | None) -> None:
+        """Charge the costs (n, K) of the arms played in the present round."""
+        if self.budgets is not None:
+            assert costs is not None
+            self.budgets.spend(rows, self.rounds[rows] - 1, costs[np.arange(len(rows)), arms])
 
     def play_rounds(
         self, observations: Floats, payoffs: Payoffs, *, contexts: Floats | None = None
@@ -172,7 +217,7 @@ class Policy(Stateful):
         if an observation will be refused.
         """
         count, rounds = len(observations), self.rounds + 1
-        if not self._plays_many_rounds or self._distribution is None:
+        if not self._plays_many_rounds or self._distribution is None or self.budgets is not None:
             return None
         if contexts is None and self.estimator.reveals_context:
             return None
@@ -202,6 +247,7 @@ class Policy(Stateful):
         contexts: Floats | None = None,
         propensities: Floats | None = None,
         branches: Ints | None = None,
+        costs: Floats | None = None,
         scored: bool = True,
     ) -> Choices:
         """Process a round of all streams in which another policy chose the `arms` (n,).
@@ -209,7 +255,8 @@ class Policy(Stateful):
         Afterwards the state is the same as if `decide` had chosen these arms. The returned choices describe what this
         policy would have done. If `scored` is False, the choices contain only rounds, arms and features, which is
         faster. `propensities` (n,) are the probabilities with which the arms were chosen. If a learner needs them and
-        they are not given, the probabilities of this policy are used. `branches` (n,) are the marks of the decisions.
+        they are not given, the probabilities of this policy are used. `branches` (n,) are the marks of the decisions,
+        and `costs` (n, K) the costs of all arms.
         """
         rows, rounds, features = self.observe(observations, contexts=contexts)
         if available is None:
@@ -219,7 +266,7 @@ class Policy(Stateful):
             available = available.copy()
             available[rows, arms] = True
         if scored or own:
-            choices = self._scored(rows, rounds, features, arms, available)
+            choices = self._scored(rows, rounds, features, arms, available, costs)
         else:
             choices = Choices(rounds, arms, features, _NOT_SCORED, _NOT_SCORED, _NOT_SCORED, available, None)
         if self.guarded:
@@ -228,9 +275,12 @@ class Policy(Stateful):
             self._record_propensity(choices)
         elif self.learner.weighs_propensity:
             features[:, -1] = propensities
+        self._charge(rows, arms, costs)
         return choices
 
-    def _scored(self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, available: Mask) -> Choices:
+    def _scored(
+        self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, available: Mask, costs: Floats | None
+    ) -> Choices:
         """Compute everything the choice depends on. The chooser later writes the chosen arms into `arms`."""
         means, variances = self.learner.score(rows, features)
         widths = self.chooser.widths(rows, rounds, self.learner)
@@ -241,9 +291,13 @@ class Policy(Stateful):
         if self.guarded:
             assert self.guardrails is not None
             reserved, branches = self.guardrails.reserved(rows, available), np.empty(len(rows), dtype=np.int64)
+        penalties = costs
+        if costs is not None and self.budgets is not None:
+            penalties = costs * self.budgets.prices(rows)[:, None]
         return Choices(
-            rounds, arms, features, means, variances, widths, available, noise_variances, reuse, reserved, branches
-        )
+            rounds, arms, features, means, variances, widths, available, noise_variances, reuse, reserved, branches,
+            penalties, None if penalties is None else self.learner.link,
+        )  # fmt: skip
 
     def _record_propensity(self, choices: Choices) -> None:
         """Store the probability of the arm played in the last feature, where `learn` finds it later."""
@@ -252,7 +306,9 @@ class Policy(Stateful):
 
     def propensities(self, choices: Choices) -> Floats:
         """Return the exact probability of choosing each arm, (n, K)."""
-        weights = self.chooser.probabilities(choices)
+        weights = self.chooser.probabilities(
+            choices if choices.penalties is None else self.chooser.with_penalties(choices)
+        )
         if choices.reserved is None:
             return weights
         remaining = np.maximum(1.0 - choices.reserved.sum(axis=1, keepdims=True), 0.0)
@@ -263,11 +319,13 @@ class Policy(Stateful):
         rows = self.all_rows if rows is None else rows
         if not self._updates_from_rewards:
             self.learner.learn(rows, features, arms, rewards)
-            return
-        current = self.estimator.features_of(rows, rounds, features)
-        current = self._contiguous_features(current, len(rows)) if self._checks_arrays else current
-        self.learner.learn(rows, current, arms, rewards)
-        self.estimator.update_from_rewards(rows, rounds, arms, rewards, self.learner)
+        else:
+            current = self.estimator.features_of(rows, rounds, features)
+            current = self._contiguous_features(current, len(rows)) if self._checks_arrays else current
+            self.learner.learn(rows, current, arms, rewards)
+            self.estimator.update_from_rewards(rows, rounds, arms, rewards, self.learner)
+        if self.budgets is not None:
+            self.budgets.learn(rows, rewards)
 
     def learn_many(self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         """Learn either all of the rewards or, if one is refused, none. A stream may have several rewards.
@@ -308,6 +366,8 @@ class Policy(Stateful):
         if self._updates_from_rewards:
             features = self.estimator.replace_rewards(rows, rounds, features, arms, rewards, self.learner)
         self.learner.replace_rewards(rows, features, arms, rewards - old_rewards, replacement_data)
+        if self.budgets is not None:
+            self.budgets.replace(rows, old_rewards, rewards)
 
     def refit(self, row: int = 0) -> None:
         """Refit the model of stream `row` now, even if no refit is due. Does nothing unless `can_refit` is true.
@@ -373,6 +433,8 @@ class Policy(Stateful):
             part_facts, part_notes = part.health(row)
             facts |= part_facts
             notes += part_notes
+        if self.budgets is not None:
+            facts |= self.budgets.facts(row, int(self.rounds[row]))
         return facts, notes
 
     def _contiguous_features(self, features: ArrayLike, count: int) -> Floats:
@@ -391,8 +453,12 @@ class Policy(Stateful):
 
     def parts(self) -> list[tuple[str, Stateful]]:
         """Return everything that has a state, with the prefix of its arrays."""
-        parts: list[tuple[str, Stateful]] = [("estimator", self.estimator), ("learner", self.learner)]
-        return parts if self.guardrails is None else [*parts, ("guardrails", self.guardrails)]
+        optional = [("guardrails", self.guardrails), ("budget", self.budgets)]
+        return [
+            ("estimator", self.estimator),
+            ("learner", self.learner),
+            *((prefix, part) for prefix, part in optional if part is not None),
+        ]
 
     def restore(self, state: State, rows: Ints | None = None) -> None:
         """Replace the state of all streams or of `rows`. Nothing changes if any part of `state` is invalid."""
@@ -407,6 +473,8 @@ class Policy(Stateful):
         if guardrails := _part_of_state("guardrails", state):
             own = {name: state[name] for name in ("rounds", "active")}
             (self.guardrails or StreamGuardrails(self.streams)).check(own | guardrails, count)
+        if self.budgets is not None:
+            self.budgets.check({"rounds": state["rounds"]} | _part_of_state("budget", state), count)
 
     def write(self, state: State, rows: Ints | None = None) -> None:
         """Replace the state as `restore` does, but without checking it."""

@@ -37,6 +37,10 @@ class StateSampling(Sampled):
             )
         return learner.arm_params[rows]
 
+    def with_penalties(self, choices: Choices) -> Choices:
+        assert choices.penalties is not None
+        return choices._replace(widths=choices.widths - choices.penalties[:, :, None])
+
     def probabilities(self, choices: Choices) -> Floats:
         state_rewards = np.where(choices.available[:, :, None], choices.widths, -np.inf)
         best = state_rewards == state_rewards.max(axis=1, keepdims=True)

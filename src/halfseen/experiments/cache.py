@@ -24,6 +24,7 @@ from halfseen.agents import saving
 from halfseen.errors import SaveFileError, invalid
 from halfseen.experiments.plan import Experiment, Slice
 from halfseen.reports.files import make_folder
+from halfseen.worlds.world import all_settings
 
 FORM, SUFFIX = "halfseen slice", ".slice"
 _PACKAGE = Path(__file__).parents[1]
@@ -44,7 +45,7 @@ class SliceStore:
         """Return everything that the results of a seed depend on, as data that JSON writes and reads unchanged."""
         content = {
             "agents": [{"name": spec.name, "options": spec.options} for spec in task.agents],
-            "world": {"type": type(task.world).__qualname__} | task.world.settings(),
+            "world": {"type": type(task.world).__qualname__} | all_settings(task.world),
             "rounds": task.rounds,
         }
         key: dict[str, Any] = json.loads(json.dumps(_plain(content | self._code)))

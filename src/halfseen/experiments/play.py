@@ -75,6 +75,8 @@ def play(task: Slice, on_progress: OnProgress) -> dict[str, Trajectories]:
             arms, rewards, features = player.play_batch(chunk) or player.play_round_by_round(chunk.rounds)
             trajectories[label].seconds[start // CHUNK] = time.thread_time() - began
             _record(trajectories[label], start, chunk, player.policy, episodes.canonical, arms, rewards, features)
+            if task.world.costs is not None:
+                _record_costs(trajectories[label], start, chunk, np.array(task.world.costs), arms)
             on_progress(chunk.context_norms.size)
     return trajectories
 
@@ -93,9 +95,12 @@ class Player:
         arms = np.empty((streams, n), dtype=np.int64)
         rewards = np.empty((streams, n))
         features = np.empty((streams, n, policy.estimator.dimension))
+        costs = None
+        if self._world.costs is not None:
+            costs = np.tile(self._world.costs, (streams, 1)) / self._world.reward_unit
         for t in range(n):
             contexts = rounds.contexts[t] if policy.estimator.reveals_context else None
-            choices = policy.decide(rounds.observations[t], contexts=contexts)
+            choices = policy.decide(rounds.observations[t], contexts=contexts, costs=costs)
             reward = rounds.reward_of(t, policy.all_rows, choices.arms)
             self._learn(choices, reward)
             arms[:, t], rewards[:, t], features[:, t] = choices.arms, reward, choices.features
@@ -112,9 +117,10 @@ class Player:
     def play_batch(self, chunk: _Chunk) -> tuple[Ints, Floats, Floats] | None:
         """Play all rounds in one call. The result is identical to the result of `play_round_by_round`.
 
-        Returns None if rewards are delayed or the policy cannot play many rounds at once (see `Policy.play_rounds`).
+        Returns None if arms have costs, if rewards are delayed, or if the policy cannot play many rounds at once (see
+        `Policy.play_rounds`).
         """
-        if self._world.reward_every > 1:
+        if self._world.reward_every > 1 or self._world.costs is not None:
             return None
         contexts = chunk.rounds.contexts if self.policy.estimator.reveals_context else None
         return self.policy.play_rounds(chunk.rounds.observations, chunk.payoffs, contexts=contexts)
@@ -158,6 +164,13 @@ def _record(
         learner = policy.learner
         most = 1.0 / learner.prior_precision
         trajectories.gram[:, at[0]] = stop * largest_eigenvalues(learner.cov_packed, learner.mean.shape[-1], most)
+
+
+def _record_costs(trajectories: Trajectories, start: int, chunk: _Chunk, costs: Floats, arms: Ints) -> None:
+    """Replace the regret of rewards by that of rewards minus costs."""
+    net = chunk.expected - costs
+    played = np.take_along_axis(net, arms[:, :, None], axis=2)[:, :, 0]
+    trajectories.regret[:, start : start + arms.shape[1]] = net.max(axis=2) - played
 
 
 def _distances(contexts: Floats, features: Floats) -> Floats:

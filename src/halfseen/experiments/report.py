@@ -29,6 +29,7 @@ from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, map_cells, rewards_markdown
 from halfseen.worlds.named import RECORDED
 from halfseen.worlds.recorded import SCALE_ON, RecordedWorld
+from halfseen.worlds.world import all_settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,7 +115,11 @@ def write_recorded(result: Result, folder: Path) -> None:
         details[world.name] = {
             "about": world.about,
             "settings": Table(
-                [{"": key, "value": _short_setting(value)} for key, value in world.settings().items() if key != "name"]
+                [
+                    {"": key, "value": _short_setting(value)}
+                    for key, value in all_settings(world).items()
+                    if key != "name"
+                ]
             ),
             "arms_svg": write_figure(folder, name, arms_figure(arms, world.arm_names)),
         }
@@ -172,7 +177,7 @@ def _labels(plan: Experiment) -> str:
 
 def world_settings(plan: Experiment) -> Table:
     """Return all settings of the worlds, with one row per world."""
-    settings = {world.name: world.settings() for world in plan.worlds}
+    settings = {world.name: all_settings(world) for world in plan.worlds}
     names = list(dict.fromkeys(name for own in settings.values() for name in own if name != "name"))
     return Table(
         [

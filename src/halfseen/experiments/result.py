@@ -22,7 +22,7 @@ from halfseen.reports.tables import Table, count, regret_table, rewards_table
 from halfseen.statistics.confidence_intervals import Estimate, standard_error
 from halfseen.statistics.growth import growth_exponent, log_grid
 from halfseen.worlds.recorded import RecordedWorld
-from halfseen.worlds.world import World
+from halfseen.worlds.world import World, all_settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,7 +148,8 @@ class Result:
             "versions": dict(versions()),
             "agents": {spec.label: {"name": spec.name, "options": dict(spec.options)} for spec in self.plan.agents},
             "worlds": {
-                world.name: {"settings": world.settings(), **self._world_summary(world)} for world in self.plan.worlds
+                world.name: {"settings": all_settings(world), **self._world_summary(world)}
+                for world in self.plan.worlds
             },
         }
 

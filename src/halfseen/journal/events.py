@@ -79,6 +79,7 @@ class Decided(Struct, frozen=True, omit_defaults=True):
     key: str | None = None
     clock: int | None = None  # the time that the clock showed, if it was well before the time of the event
     branch: Branch | None = None  # what made the decision, None without guardrails
+    costs: list[float] | None = None  # of the arms, None if the request had none
 
 
 class Rewarded(Struct, frozen=True):

@@ -33,6 +33,7 @@ from halfseen.learners.calibrated import (
     RewardHistory,
 )
 from halfseen.learners.generalised_linear import FAMILIES
+from halfseen.learners.links import LINKS
 from halfseen.validation import REWARD_RANGES, Words
 
 NEWTON_STEPS, HALVINGS = 25, 8  # of the search for the mode after the last step of EM
@@ -183,6 +184,7 @@ class CalibratedFamily(Calibrated):
         if reward_family not in FAMILIES[1:]:
             raise invalid("reward_family", "'binary' or 'count'", repr(reward_family))
         self._family, self.reward_range = FAMILIES.index(reward_family), REWARD_RANGES[reward_family]
+        self.link = LINKS[reward_family]
         super().__init__(streams, dimension)
         # Sums of expected rewards, of rewards and of predicted variances, without the first rewards of an arm.
         self.calibration = np.zeros((streams.count, streams.arms, 3))

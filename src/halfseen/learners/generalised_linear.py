@@ -19,6 +19,7 @@ from halfseen.kernels.generalised_linear import (
 )
 from halfseen.kernels.random import Floats, Ints, Keys
 from halfseen.kernels.regression import MAX_REDUCTION, learn_rewards, score_arms
+from halfseen.learners.links import LINKS
 from halfseen.learners.ridge import Ridge
 from halfseen.validation import REWARD_RANGES, Numbers, Words, positive
 
@@ -70,7 +71,7 @@ class GeneralisedLinear(Ridge):
     ) -> None:
         if reward_family not in FAMILIES:
             raise invalid("reward_family", str(Words(FAMILIES)), repr(reward_family))
-        self.reward_range = REWARD_RANGES[reward_family]
+        self.reward_range, self.link = REWARD_RANGES[reward_family], LINKS[reward_family]
         self._family, self._regularisation = FAMILIES.index(reward_family), positive("regularisation", regularisation)
         self._slope_var = 1.0 / (self._regularisation * dimension)
         self._prior_var = INTERCEPT_VAR + min(1.0 / self._regularisation, MAX_SLOPE_VAR)  # of η, if |c|² = p
@@ -211,6 +212,7 @@ class QuasiLikelihood(GeneralisedLinear):
         super().__init__(streams, dimension, reward_family=reward_family, regularisation=regularisation)
         self.design_cov, self.design_log_det = self.cov_packed.copy(), self.log_det.copy()  # M⁻¹, log|M| − log|Λ|
         self._zeros = np.zeros((0, 0, 0))
+        self.link = None  # scores are on the scale of rewards
 
     def add_arm(self, params: ArrayLike | None) -> None:
         super().add_arm(params)

@@ -132,12 +132,14 @@ class DecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     In the observation, null stands for a missing value. `available` lists the arms that may be chosen; null stands for
     all arms. `key` is an idempotency key: repeating a request with the same key gets the same decision, and using the
-    key for another request is a conflict.
+    key for another request is a conflict. `costs` are the costs of all arms, in the order of the stream's `arms` or by
+    name. A stream whose agent has a budget requires them.
     """
 
     observation: Observation
     available: list[Arm] | None = None
     key: str | None = None
+    costs: list[float] | dict[str, float] | None = None
 
 
 class DecisionReply(Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from halfseen.agents.costs import check_costs
 from halfseen.errors import unknown
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.tables import Table
@@ -162,13 +163,16 @@ _ALL: dict[str, Callable[..., World]] = {**NAMED, **RECORDED}
 _SIZES = {"latent": "d", "observed": "k", "arms": "K"}  # the options for sizes, and their letters in names
 
 
-def named(name: str, **options: Any) -> World:
+def named(name: str, *, costs: ArrayLike | None = None, **options: Any) -> World:
     """Return a named world.
 
     Parameters
     ----------
     name : str
         One of `hs.worlds.NAMED` (simulated) or `hs.worlds.RECORDED` (recorded data, which need the extra `data`).
+    costs : array_like of shape (K,), optional
+        The cost of each arm in units of reward. Agents are given the costs with each decision, and regret counts reward
+        minus cost.
     **options
         Options of the world: `noise` and `sensor_noise` for "paper", `at` for "switch", `noise` and `common` for
         "blurred", `rate` for "clicks" and "counts". All simulated worlds have the sizes `latent`, `observed` and
@@ -205,9 +209,14 @@ def named(name: str, **options: Any) -> World:
         for size, letter in _SIZES.items()
         if size in options and options[size] != allowed[size].default
     ]
+    if costs is not None:
+        given = tuple(check_costs(costs, 1, range(world.arms))[0].tolist())
+        changed.append(f" costs={','.join(format(cost, 'g') for cost in given)}")
     if changed:
         world = copy.copy(world)
         object.__setattr__(world, "name", world.name + "".join(changed))
+    if costs is not None:
+        object.__setattr__(world, "costs", given)
     return world
 
 

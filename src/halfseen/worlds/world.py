@@ -104,6 +104,7 @@ class World(ABC):
     reward_unit: float = 1.0  # agents receive rewards divided by this; results are in the original units
     reward_family: str = "gaussian"  # agents that have an option of this name are told the family of the rewards
     recorded: bool = False  # whether rewards are recorded; the best reward of a recorded round is mostly noise
+    costs: tuple[float, ...] | None = None  # of the arms, in units of reward; regret then counts reward minus cost
     known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if they are not known in advance
 
     @abstractmethod
@@ -113,6 +114,11 @@ class World(ABC):
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Return everything that defines the world, as plain data."""
+
+
+def all_settings(world: World) -> dict[str, Any]:
+    """Return the settings of a world, and its costs if it has any."""
+    return world.settings() | ({} if world.costs is None else {"costs": list(world.costs)})
 
 
 def largest_arm_norm(episodes: Episodes, streams: int) -> Floats:

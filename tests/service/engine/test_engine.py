@@ -31,7 +31,7 @@ import halfseen as hs
 from halfseen.agents import saving
 from halfseen.journal import events
 from halfseen.service.engine import engine as engine_module
-from halfseen.service.engine.loaded_stream import pack_model
+from halfseen.service.engine.loaded_stream import LoadedStream, pack_model
 from halfseen.service.engine.stream_limits import check_stream
 from halfseen.service.engine.transaction import Operation, StreamTransaction
 from halfseen.service.schemas import DecisionRequest, GuardrailSettings, Limits, RewardRequest, StreamSpec
@@ -83,6 +83,28 @@ async def test_folding_the_journal_gives_the_live_stream_bit_for_bit(engine, url
     async with restart_engine(engine, url) as engine:
         await decide(engine, observation(99, OBSERVED))
         assert metric(engine, "loads_without_snapshot_total") == 0
+        assert_matches_journal(engine, url)
+
+
+@pytest.mark.parametrize("name", ["ts-pco", "kf-ts", "adaptive"])
+@on_engine()
+async def test_folding_decisions_with_costs_gives_the_live_stream(engine, url, name):
+    options = {key: to_json_value(value) for key, value in small_options(name).items()} | {"budget": [20.0, 60]}
+    await engine.create_stream(spec(agent=name, observed=OBSERVED, arms=["a", "b", "c"], options=options))
+    for t in range(70):
+        costs = [0.0, 0.2, 0.01 * t] if t % 2 else {"c": 1.0, "b": 0.5, "a": 0.0}
+        made = await engine.decide("one", DecisionRequest(observation(t, OBSERVED), key=f"k{t}", costs=costs))
+        if t % 3:
+            await reward(engine, made.id, reward_from_id(made.id))
+    facts = (await engine.agent("one")).health().facts
+    assert 0.0 < facts["spent"] <= facts["budget"]
+    assert_matches_journal(engine, url)
+    await engine.snapshot("one")
+    async with restart_engine(engine, url) as engine:
+        again = await engine.decide(
+            "one", DecisionRequest(observation(69, OBSERVED), key="k69", costs=[0.0, 0.2, 0.01 * 69])
+        )
+        assert again.repeated
         assert_matches_journal(engine, url)
 
 
@@ -318,6 +340,18 @@ async def test_more_open_decisions_than_the_agent_remembers(engine, url):
     assert (last.how, last.folded) == ("given", True)
     assert (await reward(engine, made[0], 1.0)).repeated
     assert_matches_journal(engine, url)
+
+
+def test_a_decision_takes_no_longer_once_older_decisions_are_dropped():
+    stream, seconds = LoadedStream(spec(options={"max_pending": 30_000})), []
+    for part in range(6):
+        began = time.thread_time()
+        for number in range(15_000 * part + 1, 15_000 * (part + 1) + 1):
+            content = events.Decided(number, [], "a", 1.0, [], [])
+            stream.advance(events.Event(number, number, str(number), content))
+        seconds.append(time.thread_time() - began)
+    assert len(stream.open_decisions) == 30_000
+    assert max(seconds[2:]) < 10 * max(seconds[:2])
 
 
 @pytest.mark.parametrize("late_rewards", ["record", "fold"])

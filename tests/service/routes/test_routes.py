@@ -192,7 +192,7 @@ def test_error_messages_say_what_was_expected(http: httpx.Client) -> None:
             "/wanted/decisions",
             {"observation": [1, 2], "avialable": ["low"]},
             "body: there is no field 'avialable'. Did you mean 'available'? "
-            "The fields are: observation, available, key",
+            "The fields are: observation, available, key, costs",
         ),
         (
             "/wanted/rewards",
@@ -215,7 +215,7 @@ def test_error_messages_say_what_was_expected(http: httpx.Client) -> None:
             "",
             spec | {"agent": "random", "options": {"max_pendign": 3}},
             "'random' has no option 'max_pendign'. Did you mean 'max_pending'? "
-            "Its options are: max_pending, regularisation",
+            "Its options are: budget, max_pending, regularisation",
         ),
     ):
         answer = http.post(f"/v1/streams{path}", json=body)
@@ -499,6 +499,50 @@ def test_a_stream_of_meb_from_before_guardrails_keeps_its_option(http: httpx.Cli
     make(http, "old-meb", agent="meb", options={"floor": 0.2, "observation_cov": 0.1})
     assert "branch" not in http.post("/v1/streams/old-meb/decisions", json={"observation": [0.1, 0.2]}).json()
     assert http.get("/v1/streams/old-meb/guardrails").json()["floor"] == 0.0
+
+
+def test_costs_and_a_budget(http: httpx.Client) -> None:
+    path = "/v1/streams/paid"
+    make(http, "paid", options={"budget": [1.0, 4]})
+    request = {"observation": [0.1, 0.2], "costs": {"high": 1.0, "low": 0.25}, "key": "k"}
+    for _ in range(4):
+        made = http.post(f"{path}/decisions", json=request | {"key": str(_)}).json()
+        assert (made["arm"], made["propensities"]) == ("low", [1.0, 0.0])  # "high" would leave too little
+    facts = http.get(f"{path}/health").json()["facts"]
+    assert (facts["spent"], facts["rounds left of the budget"]) == (1.0, 0)
+    words = "costs: expected an available arm that costs at most 0, which is left of the budget"
+    assert_refused(http.post(f"{path}/decisions", json=request), 422, "invalid", words)
+    again = http.post(f"{path}/decisions", json=request | {"key": "3", "costs": [0.25, 1.0]})
+    assert again.json()["repeated"]
+    other = request | {"key": "3", "costs": [0.0, 1.0]}
+    assert_refused(http.post(f"{path}/decisions", json=other), 409, "conflict", "which was used with other costs")
+
+
+@pytest.mark.parametrize(
+    ("costs", "words"),
+    [
+        ([0.1], "costs: expected 2 numbers from 0 to 1e+100, one per arm, got shape (1,)"),
+        ([0.1, -1], "got a number that is negative"),
+        ([0.1, 1e101], "too large"),
+        ({"low": 0.1}, "costs: expected a number for every arm, got none for 'high'"),
+        ({"low": 0.1, "high": 0.2, "hihg": 0.3}, "This stream has no arm 'hihg'. Did you mean 'high'?"),
+        ("free", "costs"),
+        ([None, 0.1], "costs"),
+        (None, "because the agent has a budget, got none"),
+    ],
+)
+def test_bad_costs_are_refused_and_change_nothing(http: httpx.Client, costs: object, words: str) -> None:
+    make(http, "costs-refused", options={"budget": [10.0, 5]})
+    before = http.get("/v1/streams/costs-refused").json()
+    body = {"observation": [0.1, 0.2], "costs": costs}
+    assert_refused(http.post("/v1/streams/costs-refused/decisions", json=body), 422, "invalid", words)
+    assert http.get("/v1/streams/costs-refused").json() == before
+
+
+@pytest.mark.parametrize("budget", [0, [0, 5], [1, 0], [1, 2.5], [-1, 5], "much", [1]])
+def test_a_bad_budget_is_refused(http: httpx.Client, budget: object) -> None:
+    body = {"name": "never", "observed": 2, "arms": 2, "agent": "ts-pco", "options": {"budget": budget}}
+    assert_refused(http.post("/v1/streams", json=body), 422, "invalid", "budget")
 
 
 def test_lift_is_in_the_health_report_and_survives_an_export(http: httpx.Client, tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ class ImportedStream:
         _check_numbers("expected", decided.expected, len(arms), sys.float_info.max)
         _check_propensities(decided, arms)
         self._check_guardrails(decided, allowed)
+        agent.policy.check_costs(decided.costs, 1, arms)
         if decided.key is not None:
             if not is_valid_key(decided.key):
                 raise invalid("key", f"1 to {MAX_KEY_LENGTH} printable characters", repr(decided.key[:60]))

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import math
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from halfseen.agents import guardrails, saving
+from halfseen.agents import costs, guardrails, saving
 from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import CATALOG, DEFAULT_MAX_PENDING, MAX_PENDING, make
 from halfseen.agents.loading import from_bytes
@@ -54,7 +55,7 @@ def agent_options(spec: StreamSpec) -> dict[str, Any]:
             raise invalid("options", "options such as latent or window", f"'{reserved}', which is not an option")
     if spec.agent == "meb" and "floor" in options:  # the name of the option in version 0.2.0
         options["minimum_probability"] = options.pop("floor")
-    known = {*entry.options, "max_pending"} - set(_RESERVED)
+    known = {*entry.options, "max_pending", costs.OPTION} - set(_RESERVED)
     for name in options:
         if name in guardrails.OPTIONS:
             raise invalid("options", "options such as latent or window", f"'{name}', which belongs to guardrails")
@@ -115,7 +116,8 @@ class LoadedStream:
         self.retired = False
         self.model_seq = 0  # number of the event in which the last model was accepted
         self.skipped_models = 0  # accepted models in the events folded so far that this version cannot use
-        self.open_decisions: dict[str, OpenDecision] = {}  # by id, oldest first
+        # By id, oldest first. A dict would pass over all deleted keys to find the oldest key.
+        self.open_decisions: OrderedDict[str, OpenDecision] = OrderedDict()
         self.snapshot_version = 0
         # With a reward wait every open decision has to be expired, even if the agent no longer remembers it.
         no_wait = spec.reward_wait is None
@@ -157,7 +159,7 @@ class LoadedStream:
         if isinstance(content, events.Decided):
             y = np.array(content.observation, dtype=np.float64)
             propensity = content.propensity or None  # a propensity of 0 has underflowed
-            agent.replay(y, content.arm, propensity=propensity, branch=content.branch)
+            agent.replay(y, content.arm, propensity=propensity, branch=content.branch, costs=content.costs)
         elif isinstance(content, events.Rewarded):
             if content.folded:
                 self.learn(content.round, content.value, content.how)
@@ -194,7 +196,7 @@ class LoadedStream:
                 self._set_clock_back(content.clock)
                 self.open_decisions[event.id] = OpenDecision(content.round, content.clock)
             if len(self.open_decisions) > self._max_open:
-                del self.open_decisions[next(iter(self.open_decisions))]
+                self.open_decisions.popitem(last=False)
         elif isinstance(content, events.Rewarded):
             self.rewards += content.how != "default"
             self.open_decisions.pop(content.decision, None)
@@ -252,9 +254,9 @@ class LoadedStream:
             for name in _SNAPSHOT_FIELDS:
                 setattr(stream, name, fields[name])
             rows = zip(arrays["ids"], arrays["rounds"].tolist(), arrays["times"].tolist(), strict=True)
-            stream.open_decisions = {
-                decision_id.decode(): OpenDecision(round_, since) for decision_id, round_, since in rows
-            }
+            stream.open_decisions = OrderedDict(
+                (decision_id.decode(), OpenDecision(round_, since)) for decision_id, round_, since in rows
+            )
         except (zlib.error, LookupError, TypeError, ValueError, AttributeError) as error:
             raise SaveFileError(f"The snapshot is inconsistent: {error}") from None
         stream.snapshot_version = stream.version

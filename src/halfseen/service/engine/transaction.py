@@ -157,7 +157,7 @@ class StreamTransaction:
         self._check_not_retired()
         y = self._observation(request.observation)
         try:
-            decision = self.stream.agent.decide(y, available=request.available)
+            decision = self.stream.agent.decide(y, available=request.available, costs=self._costs(request))
         except HalfseenError:
             self._check_available(request.available or ())
             raise
@@ -174,6 +174,8 @@ class StreamTransaction:
             other = "another observation"
         elif _as_set(request.available) != _as_set(made.available):
             other = "other available arms"
+        elif self._costs(request) != made.costs:
+            other = "other costs"
         else:
             return
         key = str(request.key)[:40]
@@ -195,14 +197,27 @@ class StreamTransaction:
             request, arm, propensity, branch = one.request, arms[index], propensities[index], one.decision.branch
             content = events.Decided(
                 one.decision.id, y, arm, propensity, propensities, expected,
-                request.available, request.key, self._recorded_clock, branch,
+                request.available, request.key, self._recorded_clock, branch, self._costs(request),
             )  # fmt: skip
             self._append(content, decision_id)
             if request.key is not None:
                 self._by_key[request.key] = (decision_id, content)
             one.reply = DecisionReply(
-                decision_id, arm, propensity, propensities, expected, branch=branch or msgspec.UNSET
+                decision_id, arm, propensity, propensities, expected, False, branch or msgspec.UNSET
             )
+
+    def _costs(self, request: DecisionRequest) -> list[float] | None:
+        """Return the costs of a request in the order of the arms."""
+        costs = request.costs
+        if not isinstance(costs, dict):
+            return costs
+        arms = [str(arm) for arm in self.stream.agent.arms]
+        for arm in arms:
+            if arm not in costs:
+                raise refusal("invalid", f"costs: expected a number for every arm, got none for '{arm[:60]}'")
+        if len(costs) > len(arms):
+            raise refusal("invalid", str(unknown_name("arm", min(costs.keys() - set(arms)), arms, "This stream")))
+        return [costs[arm] for arm in arms]
 
     def _observation(self, given: Any) -> Floats:
         """Return the observation as an array, with NaN for missing values."""
@@ -436,7 +451,8 @@ class StreamCreation:
                 spec = msgspec.structs.replace(spec, seed=secrets.randbits(53))
             msgspec.json.encode(spec)
             trial = make_agent(spec)
-            decision = trial.decide(np.zeros(trial.policy.streams.observed))
+            free = None if trial.policy.budgets is None else np.zeros(len(trial.arms))
+            decision = trial.decide(np.zeros(trial.policy.streams.observed), costs=free)
             decision.propensities.sum()
             trial.learn(decision.id, 0.0)
             del trial, decision  # before the other agent needs as much memory

@@ -1,0 +1,35 @@
+"""Number, mean and sum of squared deviations of rewards, updated reward by reward (Welford's algorithm)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from halfseen.errors import invalid
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import LIMIT
+
+_ROUNDING = 1.001  # by how much the moments of rewards may exceed those of exact arithmetic
+
+
+def add_rewards(counts: Ints, means: Floats, squares: Floats, at: Any, rewards: Floats) -> None:
+    """Add rewards (n,) to the moments at the index `at`, which selects n different entries of the arrays."""
+    counts[at] += 1
+    deviations = rewards - means[at]
+    means[at] += deviations / counts[at]
+    squares[at] += deviations * (rewards - means[at])
+
+
+def replace_rewards(counts: Ints, means: Floats, squares: Floats, at: Any, old: Any, new: Any) -> None:
+    """Replace rewards `old` that were added before by `new`."""
+    change, before = new - old, np.array(means[at])
+    means[at] += change / counts[at]
+    squares[at] = np.maximum(squares[at] + change * (new - means[at] + old - before), 0.0)
+
+
+def check_moments(part: str, counts: Ints, means: Floats, squares: Floats) -> None:
+    """Raise an error unless the moments of a state can be those of rewards."""
+    largest = np.where(counts > 0, _ROUNDING * LIMIT, 0.0)
+    if not ((np.abs(means) <= largest) & (squares >= 0.0) & (squares <= counts * largest * LIMIT)).all():
+        raise invalid(f"state '{part}'", "moments of the counted rewards", "other numbers")
