@@ -105,3 +105,19 @@ def test_recorded_rewards_outside_of_the_range_are_refused():
         hs.worlds.recorded(columns, observed=["load"], rewards=["buy", "wait"], reward_family="binary")
     with pytest.raises(hs.HalfseenError, match=r"^reward_family: expected"):
         hs.worlds.recorded(table(), observed=["load"], rewards=["buy", "wait"], reward_family="clicks")
+
+
+def test_the_command_runs_a_table_of_clicks(tmp_path, capsys):
+    from halfseen.cli.app import run_app
+
+    columns = table()
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    path = tmp_path / "clicks.csv"
+    path.write_text("\n".join(lines))
+    command = ["run", str(path), "--observed", "load", "--rewards", "buy,wait", "--agents", "glm-ts", "--seeds", "2"]
+    assert run_app([*command, "--reward-family", "binary"]) == 0
+    assert "glm-ts" in capsys.readouterr().out
+    assert run_app([*command, "--reward-family", "clicks"]) != 0
+    assert "reward_family: expected 'gaussian' or 'binary' or 'count'" in capsys.readouterr().err
+    assert run_app(["run", "clicks", "--reward-family", "binary"]) != 0
+    assert "reward-family: expected no value unless the world is a table" in capsys.readouterr().err

@@ -229,6 +229,15 @@ def test_a_decision_that_the_guardrails_exclude_is_refused(
     assert message in refused_line(http, ndjson(lines))
 
 
+def test_a_reward_outside_of_the_range_of_its_family_is_refused(http: httpx.Client, exported: dict[str, bytes]) -> None:
+    lines = [one for one in renamed(lines_of(exported["ndjson"]), "family-") if one["stream"] == "family-waiting"]
+    lines[0]["spec"]["options"] = {"reward_family": "count"}
+    index = next(n for n, one in enumerate(lines) if one["kind"] == "rewarded")
+    lines[index]["value"] = -1.0
+    expected = "value: expected a number from 0 to 1e+100, because the reward family is 'count', got -1.0"
+    assert refused_line(http, ndjson(lines)).startswith(f"line {index + 1}: {expected}")
+
+
 @pytest.mark.parametrize("field", ["stream", "seq", "time", "kind", "round", "arm", "propensity", "observation"])
 def test_a_missing_field_is_named_with_its_line(http: httpx.Client, exported: dict[str, bytes], field: str) -> None:
     lines = renamed(lines_of(exported["ndjson"]), f"missing-{field}-")
