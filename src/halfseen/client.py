@@ -169,7 +169,11 @@ def _set_guardrails(
 
 
 def _decide(
-    stream: str, observation: Observation, available: Iterable[Arm] | None, key: str | None, costs: Costs | None
+    stream: str,
+    observation: Observation,
+    available: Iterable[Arm] | None,
+    key: str | None,
+    costs: Costs | None = None,
 ) -> _Call[ServedDecision]:
     body = _decision_request(observation, available, key, costs)
     return _Call("POST", _stream_path(stream, "/decisions"), lambda reply: ServedDecision(**reply), body)
