@@ -129,8 +129,8 @@ def learn_family_reward(family, b, a, mean, cov, i, features, reward, gain):  # 
     if q * max(abs(reward), abs(level)) > abs(z) + abs(predictor):
         step = (z - predictor) / q
     w = curvature(family, z)
-    if w * q > MAX_REDUCTION:
-        w = MAX_REDUCTION / q
+    if w * max(q, reach) > MAX_REDUCTION:  # beyond that, rounding errors of cᵀCc would decide
+        w = MAX_REDUCTION / max(q, reach)
     denominator = 1.0 + w * q
     root = math.sqrt(w / denominator)
     for j in range(gain.shape[0]):
@@ -373,8 +373,8 @@ def learn_family_packed(  # type: ignore[no-untyped-def]
         if q * max(abs(rewards[s]), abs(level)) > abs(z) + abs(predictor):
             step = (z - predictor) / q
         w = curvature(family, z)
-        if w * q > MAX_REDUCTION:
-            w = MAX_REDUCTION / q
+        if w * max(q, reach) > MAX_REDUCTION:
+            w = MAX_REDUCTION / max(q, reach)
         share = w / (1.0 + w * q)
         for i in range(p):
             m[i] += gain[i] * step

@@ -38,9 +38,11 @@ from halfseen.validation import REWARD_RANGES, Words
 
 NEWTON_STEPS, HALVINGS = 25, 8  # of the search for the mode after the last step of EM
 CONVERGED = 1e-8  # change of the log posterior at which this search stops
+MIN_EIGENVALUE = 1e-14  # of a precision matrix with unit diagonal
 MAX_PARAMETER = 1e3  # of an arm; larger ones would not change any expected reward of scaled contexts
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a result that is not finite is not used
 def fit_family(
     family: int,
     features: Floats,
@@ -86,7 +88,7 @@ def fit_family(
     def newton(at: Floats) -> tuple[Floats, Floats, float, Floats]:
         """Return the parameters after one step, their covariances before it, the gain, and the likelihoods."""
         G, h, likelihoods, height = posterior(at)
-        cov = np.linalg.inv(G + precision)
+        cov = _inverse(G + precision)
         target = np.einsum("aij,aj->ai", cov, h + precision @ mean_of_prior())
         step = np.clip(target, -MAX_PARAMETER, MAX_PARAMETER) - at
         for _ in range(HALVINGS):
@@ -100,7 +102,7 @@ def fit_family(
 
     iterations = COLD_ITERATIONS if start is None else 0 if fixed_hyperparameters else WARM_ITERATIONS
     for _ in range(iterations):
-        precision = np.linalg.inv(prior)
+        precision = _inverse(prior)
         mean, cov, _, _ = newton(mean)
         before = np.append(np.diag(prior), 1.0 + baseline)
         baseline = float(mean[played, 0].mean())
@@ -115,18 +117,30 @@ def fit_family(
         after = np.append(np.diag(prior), 1.0 + baseline)
         if np.abs(after - before).max() <= TOLERANCE * np.abs(before).max():
             break
-    precision = np.linalg.inv(prior)
+    precision = _inverse(prior)
     for _ in range(NEWTON_STEPS):
         mean, cov, gained, _ = newton(mean)
         if gained < CONVERGED:
             break
     mean[~played] = mean_of_prior()
     G, _, _, height = posterior(mean)
-    cov = np.linalg.inv(G + precision)
-    cov = 0.5 * (cov + cov.swapaxes(1, 2))
+    cov = _inverse(G + precision)
     log_dets = np.linalg.slogdet(cov)[1] - np.linalg.slogdet(prior)[1]
     evidence = float((height + 0.5 * log_dets)[played].sum())
     return ArmFit(mean, cov, np.ones(count), prior, float(baseline), 1.0, 0.0, evidence, moment)
+
+
+def _inverse(precision: Floats) -> Floats:
+    """Return the inverse of positive definite matrices (..., p, p), symmetric and positive semi-definite.
+
+    The matrices are scaled to a unit diagonal, and their small eigenvalues are raised to the size of rounding errors.
+    """
+    if not np.isfinite(precision).all():
+        return np.full_like(precision, np.nan)
+    scale = np.sqrt(np.einsum("...ii->...i", precision))
+    values, vectors = np.linalg.eigh(precision / (scale[..., :, None] * scale[..., None, :]))
+    root = vectors / (np.sqrt(np.maximum(values, MIN_EIGENVALUE))[..., None, :] * scale[..., :, None])
+    return np.asarray(root @ root.swapaxes(-1, -2))
 
 
 @dataclass(frozen=True)
