@@ -60,6 +60,7 @@ STREAMS: dict[str, dict[str, Any]] = {
     "adaptive": {"agent": "adaptive", "options": {"latent": LATENT, "history": 300}},
     "default": {"agent": "ts-pco", "reward_wait": 0.7, "default_reward": 0.1, "late_rewards": "fold"},
     "expiring": {"agent": "adaptive", "options": {"history": 200}, "reward_wait": 0.5},
+    "paid": {"agent": "lag-ts", "options": {"budget": [1e9, 100_000]}},  # its arms do not change
 }
 
 
@@ -165,6 +166,8 @@ class Load:
             request = {"observation": observation, "key": f"{number}.{sequence}"}
             if draw.random() < 0.1:
                 request["available"] = ["a", "b"]
+            if stream == "paid":
+                request["costs"] = [draw.random() for _ in ARMS]
             kind = draw.random()
             if kind < 0.1:
                 requests = [request] + [request | {"key": f"{request['key']}.{row}"} for row in range(1, 6)]
@@ -231,7 +234,8 @@ class Load:
             reply = await self._until_answered("repeat", "POST", f"/v1/streams/{stream}/rewards", body, (expected,))
             if reply is not None and expected == 200 and not (reply["repeated"] and reply["value"] == value):
                 raise SoakFailure(f"repeat: {reply}")
-        elif kind < 0.1 and number == 0:  # one caller, so that no arm is added after it was retired
+        elif kind < 0.1 and number == 0 and stream != "paid":
+            # One caller, so that no arm is added after it was retired.
             added = [arm for name, arm in self.acknowledged.arms_added if name == stream]
             retired = [arm for name, arm in self.acknowledged.arms_retired if name == stream]
             if len(added) < MAX_ARMS - len(ARMS):
@@ -558,8 +562,8 @@ def _check_events(name: str, recorded: list[events.Event], acknowledged: Acknowl
         same = (
             (content.arm, content.propensity, content.propensities, content.expected)
             == (reply["arm"], reply["propensity"], reply["propensities"], reply["expected"])
-            and (content.observation, content.available, content.key)
-            == (request["observation"], request.get("available"), request.get("key"))
+            and (content.observation, content.available, content.key, content.costs)
+            == (request["observation"], request.get("available"), request.get("key"), request.get("costs"))
         )  # fmt: skip
         if not same:
             raise SoakFailure(f"{name}: decision {decision_id} was acknowledged as {reply}, recorded as {content}")
@@ -594,7 +598,8 @@ def _decide_again(name: str, recorded: list[events.Event]) -> LoadedStream:
     for event in recorded:
         content = event.content
         if isinstance(content, events.Decided):
-            made = stream.agent.decide(np.array(content.observation, dtype=float), available=content.available)
+            y = np.array(content.observation, dtype=float)
+            made = stream.agent.decide(y, available=content.available, costs=content.costs)
             if (made.arm, made.propensities.tolist()) != (content.arm, content.propensities):
                 raise SoakFailure(f"{name}: decision {event.id} is recorded as {content}, made again as {made}")
         else:
