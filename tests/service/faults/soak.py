@@ -45,8 +45,9 @@ from settings import small_model
 
 from halfseen.journal import events, transfer
 from halfseen.journal.journal import Journal, open_journal
+from halfseen.service.engine.imported_stream import Importer
 from halfseen.service.engine.loaded_stream import LoadedStream, fold_stream, read_spec
-from halfseen.service.schemas import StreamSpec
+from halfseen.service.schemas import Limits, StreamSpec
 
 OBSERVED, LATENT, CALLERS, WORKERS = 2, 3, 6, 2
 ARMS, MAX_ARMS = ["a", "b", "c"], 8
@@ -535,7 +536,7 @@ def check(database: str, acknowledged: Acknowledged, folder: Path) -> Counter:
     with contextlib.closing(open_journal(database)) as journal:
         transfer.export(journal, export)
         with contextlib.closing(open_journal(folder / "imported.db")) as imported:
-            transfer.import_streams(imported, transfer.read_events(export), lambda *_: None)
+            transfer.import_streams(imported, transfer.read_events(export), Importer(Limits(), 0).open_stream)
             for name in STREAMS:
                 recorded = list(imported.all_events(imported.stream(name).id))
                 found.update(_check_events(name, recorded, acknowledged))
