@@ -13,6 +13,7 @@ from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import make_with_arms
 from halfseen.agents.fleet import Fleet
 from halfseen.errors import HalfseenError, SaveFileError, invalid
+from halfseen.estimators.adaptive.upgrade import upgrade_arrays
 
 T = TypeVar("T")
 _SQUARED = ("latent", "states", "lags")  # options d of agents whose state has at least d²/4 numbers
@@ -76,6 +77,7 @@ def _restored(
 ) -> T:
     try:
         recipe = _renamed_options(recipe, state)
+        state = upgrade_arrays(state, "estimator.")
         _check_size(recipe, state)
         return restore(recipe, state)
     except Exception as error:  # an invalid recipe can fail anywhere in the components

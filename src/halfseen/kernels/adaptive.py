@@ -19,7 +19,14 @@ from halfseen.kernels.kalman import covariance_step, within_limit
 from halfseen.kernels.linalg import copy_into, raise_pivots
 from halfseen.kernels.regression import MAX_REDUCTION, SAFE_REDUCTION
 
-OUTLIER = 20.0  # the largest contribution of one round to the mean surprise, whose expected value is 1
+# The largest contribution of one round to the mean surprise, whose expected value is 1. One round, however wild, is far
+# from enough for a detected change.
+OUTLIER = 9.0
+# A prediction error e of variance s has weight 1 if e² ≤ LIMIT·s, and (FREEDOM + LIMIT)/(FREEDOM + e²/s) beyond, as under
+# a Student-t distribution. It is updated with variance s/weight. Numbers with a weight below WILD are counted.
+LIMIT, FREEDOM, WILD = 9.0, 4.0, 0.1
+VOTE = -2.0  # nats: the other origin has a vote while its lead is above this
+BONUS = 1.4  # standard deviations: the posterior with the higher mean + BONUS·std scores an arm
 # The largest absolute value of a context, which is scaled. With rewards within ±1e100 all variances are then finite.
 MAX_CONTEXT = 1e50
 MAX_GAIN = 1e150  # of a reward for the context; the square of a larger one overflows
@@ -36,11 +43,21 @@ def _features(b, d, x, shift, features):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
+def weight(error, variance):  # type: ignore[no-untyped-def]
+    """Return the weight of a prediction error, which is exactly 1 within three standard deviations."""
+    if not error * error > LIMIT * variance:
+        return 1.0
+    return (FREEDOM + LIMIT) / (FREEDOM + error * error / max(variance, 1e-300))
+
+
+@kernel()
+def kalman_step(b, d, D, Q, R, x, P, y, robust, weights):  # type: ignore[no-untyped-def]
     """Update x and P of stream b with dimension d by y (k,), and return the mean squared standardised innovation.
 
     If a variance exceeds MAX_CONTEXT², because unstable dynamics have not been observed for long, P does not change and
-    x is predicted.
+    x is predicted. If `robust` is true, an entry whose innovation has a weight below 1 is used as if its sensor noise
+    were larger, so that the variance of its innovation is divided by the weight. The weights are written to weights
+    (k,).
     """
     k = y.shape[0]
     seen, error, white = np.empty(k, np.bool_), np.empty(k), np.empty(k)
@@ -48,16 +65,16 @@ def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
     state = x[b, :d]
     cov = P[b, : d * d].reshape((d, d))
     pred, filtered, gain, whitened = np.empty((d, d)), np.empty((d, d)), np.empty((d, k)), np.empty((k, k))
+    work_dd, work_dk, work_kk = np.empty((d, d)), np.empty((2, d, k)), np.empty((3, k, k))
     for i in range(k):
         seen[i] = not math.isnan(y[i])
+        weights[i] = 1.0
     noise = R[b, : k * k].reshape((k, k))
+    process = Q[b, : d * d].reshape((d, d))
     covariance_step(
-        transition, Q[b, : d * d].reshape((d, d)), noise, cov, seen, pred, filtered, gain, whitened,
-        np.empty((d, d)), np.empty((2, d, k)), np.empty((3, k, k)),
+        transition, process, noise, cov, seen, pred, filtered, gain, whitened, work_dd, work_dk, work_kk
     )  # fmt: skip
     limited = within_limit(filtered, MAX_CONTEXT * MAX_CONTEXT)
-    if limited:
-        copy_into(cov, filtered)
     moved = np.empty(d)
     for i in range(d):
         total = 0.0
@@ -74,6 +91,22 @@ def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
         for j in range(i + 1):
             white[i] += whitened[i, j] * error[j]
         squared += white[i] * white[i]
+    if robust and limited:
+        smallest = 1.0
+        for i in range(k):
+            if seen[i]:
+                weights[i] = weight(error[i], pred[i, i] + noise[i, i])
+                smallest = min(smallest, weights[i])
+        if smallest < 1.0:
+            raised = noise.copy()
+            for i in range(k):
+                raised[i, i] += (pred[i, i] + noise[i, i]) * (1.0 / weights[i] - 1.0)
+            covariance_step(
+                transition, process, raised, cov, seen, pred, filtered, gain, whitened, work_dd, work_dk, work_kk
+            )  # fmt: skip
+            limited = within_limit(filtered, MAX_CONTEXT * MAX_CONTEXT)
+    if limited:
+        copy_into(cov, filtered)
     for i in range(d):
         total = moved[i]
         for j in range(k if limited else 0):
@@ -85,17 +118,18 @@ def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
 @kernel()
 def filter_round(  # type: ignore[no-untyped-def]
     rows, observations, centre, scale, ys, reward, belief, count, sizes, D, Q, R, x, P, shift, surprise, memory,
-    features,
+    robust, wild, features,
 ):  # fmt: skip
     """Store the observations (n, k) of the streams in rows (n,), update their filters and write features (n, p).
 
     ys (B, H, k), reward (B, H) and belief (B, H, p) are the history, and count (B,) is the number of rounds in it.
     centre and scale (B, k) convert observations to the units of the model. surprise (B,) is the mean squared
     standardised innovation over about `memory` rounds. A round contributes at most OUTLIER, so that one wrong
-    measurement is not taken for a change of the dynamics.
+    measurement is not taken for a change of the dynamics. robust (B,) says for which streams innovations are weighted,
+    and wild (B,) counts the entries with a weight below WILD.
     """
     n, k = observations.shape
-    y = np.empty(k)
+    y, weights = np.empty(k), np.empty(k)
     for s in range(n):
         b = rows[s]
         for i in range(k):
@@ -104,7 +138,9 @@ def filter_round(  # type: ignore[no-untyped-def]
             if abs(y[i]) > MAX_CONTEXT:
                 y[i] = math.copysign(MAX_CONTEXT, y[i])
         reward[b, count[b]] = np.nan
-        innovation = kalman_step(b, sizes[b], D, Q, R, x, P, y)
+        innovation = kalman_step(b, sizes[b], D, Q, R, x, P, y, robust[b], weights)
+        for i in range(k):
+            wild[b] += weights[i] < WILD
         surprise[b] += (min(innovation, OUTLIER) - surprise[b]) / memory
         _features(b, sizes[b], x, shift, features[s])
         for i in range(features.shape[1]):
@@ -113,22 +149,40 @@ def filter_round(  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def score_packed(rows, sizes, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
-    """Write the predicted reward cᵀm_a and its parameter variance cᵀC_a c to means and variances (n, K)."""
+def _prediction(b, a, p, mean, cov, c):  # type: ignore[no-untyped-def]
+    """Return the predicted reward cᵀm_a and its parameter variance cᵀC_a c for arm a of stream b and features c (p,)."""
+    predicted, quadratic = 0.0, 0.0
+    for i in range(p):
+        predicted += mean[b, a * p + i] * c[i]
+        image = 0.0
+        at = (a * p + i) * p
+        for j in range(p):
+            image += cov[b, at + j] * c[j]
+        quadratic += image * c[i]
+    return predicted, max(quadratic, 0.0)
+
+
+@kernel()
+def score_packed(  # type: ignore[no-untyped-def]
+    rows, sizes, mean, cov, other_mean, other_cov, lead, origin, features, means, variances
+):
+    """Write the predicted rewards and their parameter variances to means and variances (n, K).
+
+    other_mean and other_cov are the arms under the other origin, whose lead (B,) is the logarithm of its likelihood
+    ratio. While it has a vote, the more optimistic of the two predictions of an arm is used. origin (B,) is added to all
+    means.
+    """
     for s in range(rows.shape[0]):
         b = rows[s]
         p = sizes[b] + 1
         for a in range(means.shape[1]):
-            predicted, quadratic = 0.0, 0.0
-            for i in range(p):
-                predicted += mean[b, a * p + i] * features[s, i]
-                image = 0.0
-                at = (a * p + i) * p
-                for j in range(p):
-                    image += cov[b, at + j] * features[s, j]
-                quadratic += image * features[s, i]
-            means[s, a] = predicted
-            variances[s, a] = max(quadratic, 0.0)
+            predicted, variance = _prediction(b, a, p, mean, cov, features[s])
+            if lead[b] > VOTE:
+                other, other_variance = _prediction(b, a, p, other_mean, other_cov, features[s])
+                if other + BONUS * math.sqrt(other_variance) > predicted + BONUS * math.sqrt(variance):
+                    predicted, variance = other, other_variance
+            means[s, a] = predicted + origin[b]
+            variances[s, a] = variance
 
 
 @kernel()
@@ -199,64 +253,150 @@ def noise_of_played(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):
 
 
 @kernel()
-def update_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  # type: ignore[no-untyped-def]
-    """Update the posteriors of the arms played (n,) with rewards (n,) of noise variances (n,), row by row.
+def _effective_noise(b, a, p, c, reward, v, fit_mean, fit_cov):  # type: ignore[no-untyped-def]
+    """Return the noise variance with which a reward is learnt, which is v unless the reward is far from its prediction.
 
-    A reward whose features are NaN is ignored, because its round is no longer in the history. So is a reward on
-    features so large that no digit of cᵀCc is right (see `learn_rewards`): only the next fit learns from it.
+    The prediction is that of the last fit, so that the result does not depend on the order of later rewards.
+    """
+    predicted, quadratic = _prediction(b, a, p, fit_mean, fit_cov, c)
+    share = weight(reward - predicted, v + quadratic)
+    return v if share == 1.0 else (v + quadratic) / share - quadratic
+
+
+@kernel()
+def _is_wild(b, a, p, c, reward, v, fit_mean, fit_cov):  # type: ignore[no-untyped-def]
+    """Return whether the weight of a reward is below WILD."""
+    predicted, quadratic = _prediction(b, a, p, fit_mean, fit_cov, c)
+    return weight(reward - predicted, v + quadratic) < WILD
+
+
+@kernel()
+def _learn(b, a, p, mean, cov, c, reward, v):  # type: ignore[no-untyped-def]
+    """Update the posterior of arm a of stream b with a reward of noise variance v, and return its log density + const.
+
+    A reward on features so large that no digit of cᵀCc is right is ignored (see `learn_rewards`): only the next fit
+    learns from it.
+    """
+    m = mean[b, a * p : (a + 1) * p]
+    C = cov[b, a * p * p : (a + 1) * p * p].reshape((p, p))
+    gain = np.empty(p)
+    quadratic, reach, error = 0.0, 0.0, reward
+    for i in range(p):
+        total = 0.0
+        for j in range(p):
+            total += C[i, j] * c[j]
+        gain[i] = total
+        quadratic += total * c[i]
+        reach += C[i, i] * c[i] * c[i]
+        error -= m[i] * c[i]
+    variance = v + max(quadratic, 0.0)
+    if not reach <= MAX_REDUCTION * variance:
+        return 0.0
+    root = 1.0 / math.sqrt(variance)
+    for i in range(p):
+        gain[i] *= root
+    for i in range(p):
+        m[i] += gain[i] * error * root
+        for j in range(p):
+            C[i, j] -= gain[i] * gain[j]
+    if not (quadratic >= 0.0 and reach <= SAFE_REDUCTION * v):
+        scale = np.empty(p)
+        for i in range(p):
+            scale[i] = C[i, i] + gain[i] * gain[i]
+        raise_pivots(C, scale)
+    return -0.5 * (math.log(max(variance, 1e-300)) + error * root * error * root)
+
+
+@kernel()
+def learn_packed(  # type: ignore[no-untyped-def]
+    rows, arms, features, rewards, sizes, mean, cov, fit_mean, fit_cov, slopes, noise, smooth_cov, P, other_mean,
+    other_cov, other_noise, has_other, lead, wild,
+):  # fmt: skip
+    """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
+
+    A reward whose features are NaN is ignored, because its round is no longer in the history. fit_mean and fit_cov are
+    the posteriors of the last fit. In streams with another origin, the posteriors under it learn too, with noise in
+    proportion to other_noise (B, K), and lead (B,) changes by the difference of the log densities of the reward. wild
+    (B,) counts the rewards with a weight below WILD.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
             continue
-        b, a = rows[s], arms[s]
+        b, a, c = rows[s], arms[s], features[s]
         p = sizes[b] + 1
-        m = mean[b, a * p : (a + 1) * p]
-        C = cov[b, a * p * p : (a + 1) * p * p].reshape((p, p))
-        gain = np.empty(p)
-        quadratic, reach, error = 0.0, 0.0, rewards[s]
-        for i in range(p):
-            total = 0.0
-            for j in range(p):
-                total += C[i, j] * features[s, j]
-            gain[i] = total
-            quadratic += total * features[s, i]
-            reach += C[i, i] * features[s, i] * features[s, i]
-            error -= m[i] * features[s, i]
-        if not reach <= MAX_REDUCTION * (variances[s] + max(quadratic, 0.0)):
-            continue
-        root = 1.0 / math.sqrt(variances[s] + max(quadratic, 0.0))
-        for i in range(p):
-            gain[i] *= root
-        for i in range(p):
-            m[i] += gain[i] * error * root
-            for j in range(p):
-                C[i, j] -= gain[i] * gain[j]
-        if not (quadratic >= 0.0 and reach <= SAFE_REDUCTION * variances[s]):
-            scale = np.empty(p)
-            for i in range(p):
-                scale[i] = C[i, i] + gain[i] * gain[i]
-            raise_pivots(C, scale)
+        v = _noise(b, a, p - 1, slopes, noise, smooth_cov, P)
+        used = _effective_noise(b, a, p, c, rewards[s], v, fit_mean, fit_cov)
+        wild[b] += used != v and _is_wild(b, a, p, c, rewards[s], v, fit_mean, fit_cov)
+        density = _learn(b, a, p, mean, cov, c, rewards[s], used)
+        if has_other[b]:
+            used *= other_noise[b, a] / noise[b, a]
+            lead[b] += _learn(b, a, p, other_mean, other_cov, c, rewards[s], used) - density
 
 
 @kernel()
-def replace_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
-    """Add C_a c·change to m_a, where changes (n,) are changes of earlier rewards divided by their noise variances."""
-    for s in range(rows.shape[0]):
-        if math.isnan(features[s, 0]):
-            continue
-        b, a = rows[s], arms[s]
-        p = sizes[b] + 1
+def _replace(b, a, p, mean, cov, c, old, old_v, new, new_v):  # type: ignore[no-untyped-def]
+    """Replace a reward that arm a has learnt, and return the change of the log density of all rewards."""
+    image = np.empty(p)
+    fitted, quadratic = 0.0, 0.0
+    for i in range(p):
+        total = 0.0
+        at = (a * p + i) * p
+        for j in range(p):
+            total += cov[b, at + j] * c[j]
+        image[i] = total
+        quadratic += total * c[i]
+        fitted += mean[b, a * p + i] * c[i]
+    # The prediction of this reward from all others has precision 1/q − 1/v, where q is the variance after learning it.
+    left = 1.0 - quadratic / old_v
+    if not left > 1e-9:
+        return 0.0
+    others = (fitted - quadratic * old / old_v) / left
+    spread = max(quadratic, 0.0) / left
+    step = new / new_v - old / old_v
+    if old_v != new_v:
+        change = 1.0 / new_v - 1.0 / old_v
+        remaining = 1.0 + change * quadratic
+        step = (step - change * fitted) / remaining
         for i in range(p):
-            image = 0.0
-            at = (a * p + i) * p
             for j in range(p):
-                image += cov[b, at + j] * features[s, j]
-            mean[b, a * p + i] += image * changes[s]
+                cov[b, (a * p + i) * p + j] -= image[i] * image[j] * change / remaining
+    for i in range(p):
+        mean[b, a * p + i] += image[i] * step
+    before, after = old_v + spread, new_v + spread
+    return 0.5 * (math.log(before / after) + (old - others) * (old - others) / before
+                  - (new - others) * (new - others) / after)  # fmt: skip
+
+
+@kernel()
+def replace_packed(  # type: ignore[no-untyped-def]
+    rows, arms, features, old_rewards, rewards, variances, sizes, mean, cov, fit_mean, fit_cov, noise, other_mean,
+    other_cov, other_noise, has_other, lead, wild,
+):  # fmt: skip
+    """Replace old_rewards (n,), which were learnt with noise `variances` (n,) before weights, by rewards (n,).
+
+    An infinite variance means that the reward was not learnt.
+    """
+    for s in range(rows.shape[0]):
+        if math.isnan(features[s, 0]) or math.isinf(variances[s]):
+            continue
+        b, a, c = rows[s], arms[s], features[s]
+        p, v = sizes[b] + 1, variances[s]
+        old_v = _effective_noise(b, a, p, c, old_rewards[s], v, fit_mean, fit_cov)
+        new_v = _effective_noise(b, a, p, c, rewards[s], v, fit_mean, fit_cov)
+        change = _replace(b, a, p, mean, cov, c, old_rewards[s], old_v, rewards[s], new_v)
+        if has_other[b]:
+            ratio = other_noise[b, a] / noise[b, a]
+            old_other, new_other = old_v * ratio, new_v * ratio
+            other = _replace(b, a, p, other_mean, other_cov, c, old_rewards[s], old_other, rewards[s], new_other)
+            lead[b] += other - change
+        if old_v != v and _is_wild(b, a, p, c, old_rewards[s], v, fit_mean, fit_cov):
+            wild[b] = max(wild[b] - 1, 0)
+        wild[b] += new_v != v and _is_wild(b, a, p, c, rewards[s], v, fit_mean, fit_cov)
 
 
 @kernel()
 def update_context(  # type: ignore[no-untyped-def]
-    rows, slots, arm, reward, origin, sizes, mean, cov, slopes, noise, smooth_cov, x, P, shift
+    rows, slots, arm, reward, origin, sizes, mean, cov, fit_mean, fit_cov, slopes, noise, smooth_cov, x, P, shift
 ):
     """Update x and P of the streams in rows (n,) with rewards as observations of the context.
 
@@ -276,14 +416,9 @@ def update_context(  # type: ignore[no-untyped-def]
         feature = np.empty(p)
         _features(b, d, x, shift, feature)
         v = _noise(b, a, d, slopes, noise, smooth_cov, P)
-        error, quadratic = reward[b, slots[s]] - origin[b], 0.0
-        for i in range(p):
-            error -= mean[b, a * p + i] * feature[i]
-            image = 0.0
-            at = (a * p + i) * p
-            for j in range(p):
-                image += cov[b, at + j] * feature[j]
-            quadratic += image * feature[i]
+        v = _effective_noise(b, a, p, feature, reward[b, slots[s]] - origin[b], v, fit_mean, fit_cov)
+        predicted, quadratic = _prediction(b, a, p, mean, cov, feature)
+        error = reward[b, slots[s]] - origin[b] - predicted
         if not quadratic < v:  # then the arm cannot have learnt from this reward yet
             continue
         gain = np.empty(d)

@@ -9,7 +9,7 @@ from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.random import Floats, Purpose, orthogonal_matrices
 from halfseen.models.identification.em import FittedModel
 from halfseen.models.identification.order import candidate_dimensions
-from halfseen.models.identification.selection import fit_from_scratch, run_em
+from halfseen.models.identification.selection import fit_from_scratch, level_start, run_em
 
 NOISY_STEPS = (0,)  # numbers of hidden coordinates of the candidates with a noisy start
 SPAN = 2  # candidates to refit below and above the chosen one
@@ -24,8 +24,9 @@ class CandidateModels(Stateful):
 
     There is one regular candidate for each dimension in `candidate_dimensions`, or one of dimension `latent` if
     `latent` is given. After the regular candidates come candidates with a noisy start: their EM starts from a model in
-    which the part of y without memory is sensor noise. Every candidate keeps its last model, from which its next EM
-    starts.
+    which the part of y without memory is sensor noise. The last candidate is a level of dimension k: a random walk,
+    observed with noise. Only rewards can select it, so it is not among the results of `fit`. Every candidate keeps its
+    last model, from which its next EM starts.
     """
 
     state_names = (
@@ -38,7 +39,8 @@ class CandidateModels(Stateful):
         self._streams = streams
         regular = candidate_dimensions(k) if latent is None else (latent,)
         noisy = tuple(k + step for step in NOISY_STEPS) if latent is None else (latent,)
-        self._regular, self.dimensions = len(regular), regular + noisy
+        self._regular, self.dimensions = len(regular), (*regular, *noisy, k)
+        self.level = len(self.dimensions) - 1
         self.max_dimension = max(self.dimensions)
         shape = (count, len(self.dimensions))
         self.candidate_transition = np.zeros((*shape, self.max_dimension * self.max_dimension))
@@ -50,7 +52,7 @@ class CandidateModels(Stateful):
         self.times_confirmed = np.zeros(count, dtype=np.int64)  # identifications in a row with the same result
 
     def integer_bounds(self, state: State) -> IntegerBounds:
-        return {"chosen_candidate": (-1, len(self.dimensions) - 1)}
+        return {"chosen_candidate": (-1, self.level - 1)}
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)
@@ -83,16 +85,35 @@ class CandidateModels(Stateful):
                 self._store_model(row, candidate, fit.model, scale)
         return fits
 
+    def fit_level(self, row: int, y: Floats, scale: Floats, *, in_use: bool) -> FittedModel | None:
+        """Refit the level to y (n, k), in units of `scale`, by EM in which D = I is held.
+
+        A level that is not `in_use` is left out when only the chosen candidate is refitted.
+        """
+        k = self._streams.observed
+        if self._is_settled(row, len(y)) and not in_use:
+            return None
+        start = self.warm_start(row, self.level, scale) if self.candidate_fitted[row, self.level] else level_start(k)
+        fit = run_em(start._replace(D=np.eye(k)), y, fixed_transition=True)
+        if fit is not None:
+            self._store_model(row, self.level, fit.model, scale)
+        return fit
+
     def _candidates_to_refit(self, row: int, rounds: int) -> list[int]:
         """Return all candidates at first, then the chosen one and its neighbours, later often the chosen one only."""
-        chosen, confirmed = int(self.chosen_candidate[row]), int(self.times_confirmed[row])
+        chosen = int(self.chosen_candidate[row])
         if chosen < 0:
-            return list(range(len(self.dimensions)))
-        if rounds >= MIN_ROUNDS and confirmed >= MIN_CONFIRMATIONS and confirmed % FULL_REFIT_INTERVAL:
+            return list(range(self.level))
+        if self._is_settled(row, rounds):
             return [chosen]
         middle = min(range(self._regular), key=lambda i: abs(self.dimensions[i] - self.dimensions[chosen]))
         near = range(max(0, middle - SPAN), min(self._regular, middle + SPAN + 1))
-        return [*near, *range(self._regular, len(self.dimensions))]
+        return [*near, *range(self._regular, self.level)]
+
+    def _is_settled(self, row: int, rounds: int) -> bool:
+        """Return whether only the chosen candidate is refitted this time."""
+        confirmed = int(self.times_confirmed[row])
+        return rounds >= MIN_ROUNDS and confirmed >= MIN_CONFIRMATIONS and confirmed % FULL_REFIT_INTERVAL != 0
 
     def _store_model(self, row: int, candidate: int, model: Parameters, scale: Floats) -> None:
         d = len(model.D)
