@@ -12,6 +12,7 @@ from halfseen.models.identification.order import candidate_dimensions
 from halfseen.models.identification.selection import fit_from_scratch, level_start, run_em
 
 NOISY_STEPS = (0,)  # numbers of hidden coordinates of the candidates with a noisy start
+SLOW_STEPS = (2,)  # numbers of hidden coordinates of the candidates with a slow start
 SPAN = 2  # candidates to refit below and above the chosen one
 # After MIN_CONFIRMATIONS identifications with the same result and MIN_ROUNDS rounds, only the chosen candidate is
 # refitted, except in every FULL_REFIT_INTERVAL-th identification.
@@ -24,7 +25,8 @@ class CandidateModels(Stateful):
 
     There is one regular candidate for each dimension in `candidate_dimensions`, or one of dimension `latent` if
     `latent` is given. After the regular candidates come candidates with a noisy start: their EM starts from a model in
-    which the part of y without memory is sensor noise. The last candidate is a level of dimension k: a random walk,
+    which the part of y without memory is sensor noise. Then come candidates with a slow start, in which hidden
+    coordinates with a long memory drive observed ones with a short memory. The last candidate is a level of dimension k: a random walk,
     observed with noise. Only rewards can select it, so it is not among the results of `fit`. Every candidate keeps its
     last model, from which its next EM starts.
     """
@@ -39,7 +41,8 @@ class CandidateModels(Stateful):
         self._streams = streams
         regular = candidate_dimensions(k) if latent is None else (latent,)
         noisy = tuple(k + step for step in NOISY_STEPS) if latent is None else (latent,)
-        self._regular, self.dimensions = len(regular), (*regular, *noisy, k)
+        slow = tuple(k + step for step in SLOW_STEPS) if latent is None else (latent,)
+        self._regular, self._noisy, self.dimensions = len(regular), len(noisy), (*regular, *noisy, *slow, k)
         self.level = len(self.dimensions) - 1
         self.max_dimension = max(self.dimensions)
         shape = (count, len(self.dimensions))
@@ -59,7 +62,10 @@ class CandidateModels(Stateful):
         self._streams = streams
 
     def is_noisy(self, candidate: int) -> bool:
-        return candidate >= self._regular
+        return self._regular <= candidate < self._regular + self._noisy
+
+    def _is_slow(self, candidate: int) -> bool:
+        return self._regular + self._noisy <= candidate < self.level
 
     def reset(self, row: int) -> None:
         self.candidate_fitted[row], self.chosen_candidate[row], self.times_confirmed[row] = False, -1, 0
@@ -74,12 +80,13 @@ class CandidateModels(Stateful):
         """Refit some of the candidates to y (n, k), in units of `scale`, by EM. Returns the fits by candidate."""
         fits: dict[int, FittedModel] = {}
         for candidate in self._candidates_to_refit(row, len(y)):
-            if self.candidate_fitted[row, candidate]:
-                fit = run_em(self.warm_start(row, candidate, scale), y)
-            else:
-                keys, d = self._streams.keys[row : row + 1], self.dimensions[candidate]
-                start = orthogonal_matrices(keys, Purpose.INITIAL_MODEL, d)[0]
-                fit = fit_from_scratch(y, d, start, noisy=self.is_noisy(candidate))
+            fitted, slow = bool(self.candidate_fitted[row, candidate]), self._is_slow(candidate)
+            tried = [run_em(self.warm_start(row, candidate, scale), y)] if fitted else []
+            if slow or not fitted:  # EM on a short history loses a slow start, so it is tried again
+                d = self.dimensions[candidate]
+                start = orthogonal_matrices(self._streams.keys[row : row + 1], Purpose.INITIAL_MODEL, d)[0]
+                tried.append(fit_from_scratch(y, d, start, noisy=self.is_noisy(candidate), slow=slow))
+            fit = max((one for one in tried if one is not None), key=lambda one: one.log_likelihood, default=None)
             if fit is not None:
                 fits[candidate] = fit
                 self._store_model(row, candidate, fit.model, scale)

@@ -9,6 +9,7 @@ import numpy as np
 
 from halfseen.learners.calibrated import NO_LEAD
 
+NEW_CANDIDATES = 2  # the candidate with a slow start and the level
 _CANDIDATES = ("candidate_transition", "candidate_process_cov", "candidate_observation_var", "candidate_scale")
 
 
@@ -24,10 +25,10 @@ def upgrade_arrays(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         return new
     for name in _CANDIDATES:
         array = np.asarray(new[f"{prefix}{name}"])
-        blank = np.full_like(array[..., :1, :], 1.0 if name == "candidate_scale" else 0.0)
+        blank = np.full_like(array[..., :NEW_CANDIDATES, :], 1.0 if name == "candidate_scale" else 0.0)
         new[f"{prefix}{name}"] = np.concatenate([array, blank], axis=-2)
     fitted = np.asarray(new[first])
-    new[first] = np.concatenate([fitted, np.zeros_like(fitted[..., :1])], axis=-1)
+    new[first] = np.concatenate([fitted, np.zeros_like(fitted[..., :NEW_CANDIDATES])], axis=-1)
     no = np.zeros_like(np.asarray(new["learner.fitted"]))
     new[f"{prefix}uses_level"] = new["learner.through_zero"] = new["learner.has_other"] = no
     new["learner.other_shift"] = np.zeros_like(np.asarray(new[f"{prefix}centre"]))

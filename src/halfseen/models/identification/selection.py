@@ -129,17 +129,22 @@ def run_em(
     return last[0] if last else None
 
 
-def fit_from_scratch(y: Array, latent: int, orthogonal: Array, *, noisy: bool) -> FittedModel | None:
+def fit_from_scratch(
+    y: Array, latent: int, orthogonal: Array, *, noisy: bool, slow: bool = False
+) -> FittedModel | None:
     """Run EM from a random start and from subspace identification, and continue from the more likely result.
 
     The part of y that is uncorrelated in time is either observation noise or process noise. The observations alone do
     not tell which, and EM mostly leaves this part where the start puts it. A `noisy` start puts it into the observation
-    noise. The rewards later select between models from both kinds of start.
+    noise. The rewards later select between models from both kinds of start. In a `slow` start, hidden coordinates with
+    a long memory drive observed coordinates with a short memory. EM does not find such models from other starts.
     """
     d, k = latent, y.shape[1]
+    if slow:
+        return run_em(_slow_start(orthogonal, k), y)
     if noisy:
-        slow = 0.95 * np.eye(d) + 0.05 * orthogonal
-        return run_em(Parameters(slow, 0.02 * np.eye(d), 0.7 * np.eye(k), np.zeros(d), np.eye(d)), y)
+        persistent = 0.95 * np.eye(d) + 0.05 * orthogonal
+        return run_em(Parameters(persistent, 0.02 * np.eye(d), 0.7 * np.eye(k), np.zeros(d), np.eye(d)), y)
     starts = [Parameters(0.9 * orthogonal, 0.2 * np.eye(d), 0.1 * np.eye(k), np.zeros(d), np.eye(d))]
     starts.append(Parameters(_slow_rotations(orthogonal), 0.05 * np.eye(d), 0.1 * np.eye(k), np.zeros(d), np.eye(d)))
     regression = subspace_start(y, d)
@@ -151,6 +156,14 @@ def fit_from_scratch(y: Array, latent: int, orthogonal: Array, *, noisy: bool) -
     return run_em(
         max(trials, key=lambda trial: trial.log_likelihood).model, y, iterations=ITERATIONS - TRIAL_ITERATIONS
     )
+
+
+def _slow_start(orthogonal: Array, observed: int) -> Parameters:
+    d, k = len(orthogonal), observed
+    D = np.diag(np.where(np.arange(d) < k, 0.5, 0.98))
+    D[:k, k:] = 0.5 * orthogonal[:k, k:]
+    Q = np.diag(np.where(np.arange(d) < k, 0.5, 0.05))
+    return Parameters(D, Q, 0.1 * np.eye(k), np.zeros(d), np.eye(d))
 
 
 def _slow_rotations(orthogonal: Array) -> Array:
