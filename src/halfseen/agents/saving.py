@@ -115,7 +115,8 @@ def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[s
             )
         if header["version"] not in range(OLDEST, VERSION + 1):
             raise SaveFileError(
-                f"file: expected save version {OLDEST} to {VERSION}, got '{path}' of save version {header['version']!r:.60}"
+                f"file: expected save version {OLDEST} to {VERSION}, "
+                f"got '{path}' of save version {header['version']!r:.60}"
             )
         recipe, state = (_from_json(header[name], archive.array) for name in ("recipe", "state"))
         if not isinstance(recipe, dict) or not isinstance(state, dict):

@@ -22,8 +22,9 @@ from halfseen.kernels.regression import MAX_REDUCTION, SAFE_REDUCTION
 # The largest contribution of one round to the mean surprise, whose expected value is 1. One round, however wild, is far
 # from enough for a detected change.
 OUTLIER = 9.0
-# A prediction error e of variance s has weight 1 if e² ≤ LIMIT·s, and (FREEDOM + LIMIT)/(FREEDOM + e²/s) beyond, as under
-# a Student-t distribution. It is updated with variance s/weight. Numbers with a weight below WILD are counted.
+# A prediction error e of variance s has weight 1 if e² ≤ LIMIT·s, and (FREEDOM + LIMIT)/(FREEDOM + e²/s) beyond, as
+# under a Student-t distribution. It is used as if its variance were s/weight. Numbers with a weight below WILD are
+# counted.
 LIMIT, FREEDOM, WILD = 9.0, 4.0, 0.1
 VOTE = -2.0  # nats: the other origin has a vote while its lead is above this
 BONUS = 1.4  # standard deviations: the posterior with the higher mean + BONUS·std scores an arm
@@ -150,7 +151,7 @@ def filter_round(  # type: ignore[no-untyped-def]
 
 @kernel()
 def _prediction(b, a, p, mean, cov, c):  # type: ignore[no-untyped-def]
-    """Return the predicted reward cᵀm_a and its parameter variance cᵀC_a c for arm a of stream b and features c (p,)."""
+    """Return the predicted reward cᵀm_a of arm a of stream b for features c (p,), and its variance cᵀC_a c."""
     predicted, quadratic = 0.0, 0.0
     for i in range(p):
         predicted += mean[b, a * p + i] * c[i]
@@ -169,8 +170,8 @@ def score_packed(  # type: ignore[no-untyped-def]
     """Write the predicted rewards and their parameter variances to means and variances (n, K).
 
     other_mean and other_cov are the arms under the other origin, whose lead (B,) is the logarithm of its likelihood
-    ratio. While it has a vote, the more optimistic of the two predictions of an arm is used. origin (B,) is added to all
-    means.
+    ratio. While it has a vote, the more optimistic of the two predictions of an arm is used. origin (B,) is added to
+    all means.
     """
     for s in range(rows.shape[0]):
         b = rows[s]
@@ -253,21 +254,31 @@ def noise_of_played(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):
 
 
 @kernel()
-def _effective_noise(b, a, p, c, reward, v, fit_mean, fit_cov):  # type: ignore[no-untyped-def]
+def _fit_prediction(b, a, p, c, fit_mean, fit_var):  # type: ignore[no-untyped-def]
+    """Return the reward that the last fit predicts for arm a, and its parameter variance without the correlations."""
+    predicted, variance = 0.0, 0.0
+    for i in range(p):
+        predicted += fit_mean[b, a * p + i] * c[i]
+        variance += fit_var[b, a * p + i] * c[i] * c[i]
+    return predicted, variance
+
+
+@kernel()
+def _effective_noise(b, a, p, c, reward, v, fit_mean, fit_var):  # type: ignore[no-untyped-def]
     """Return the noise variance with which a reward is learnt, which is v unless the reward is far from its prediction.
 
     The prediction is that of the last fit, so that the result does not depend on the order of later rewards.
     """
-    predicted, quadratic = _prediction(b, a, p, fit_mean, fit_cov, c)
-    share = weight(reward - predicted, v + quadratic)
-    return v if share == 1.0 else (v + quadratic) / share - quadratic
+    predicted, variance = _fit_prediction(b, a, p, c, fit_mean, fit_var)
+    share = weight(reward - predicted, v + variance)
+    return v if share == 1.0 else v + (v + variance) * (1.0 / share - 1.0)
 
 
 @kernel()
-def _is_wild(b, a, p, c, reward, v, fit_mean, fit_cov):  # type: ignore[no-untyped-def]
+def _is_wild(b, a, p, c, reward, v, fit_mean, fit_var):  # type: ignore[no-untyped-def]
     """Return whether the weight of a reward is below WILD."""
-    predicted, quadratic = _prediction(b, a, p, fit_mean, fit_cov, c)
-    return weight(reward - predicted, v + quadratic) < WILD
+    predicted, variance = _fit_prediction(b, a, p, c, fit_mean, fit_var)
+    return weight(reward - predicted, v + variance) < WILD
 
 
 @kernel()
@@ -309,15 +320,15 @@ def _learn(b, a, p, mean, cov, c, reward, v):  # type: ignore[no-untyped-def]
 
 @kernel()
 def learn_packed(  # type: ignore[no-untyped-def]
-    rows, arms, features, rewards, sizes, mean, cov, fit_mean, fit_cov, slopes, noise, smooth_cov, P, other_mean,
+    rows, arms, features, rewards, sizes, mean, cov, fit_mean, fit_var, slopes, noise, smooth_cov, P, other_mean,
     other_cov, other_noise, has_other, lead, wild,
 ):  # fmt: skip
     """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
 
-    A reward whose features are NaN is ignored, because its round is no longer in the history. fit_mean and fit_cov are
-    the posteriors of the last fit. In streams with another origin, the posteriors under it learn too, with noise in
-    proportion to other_noise (B, K), and lead (B,) changes by the difference of the log densities of the reward. wild
-    (B,) counts the rewards with a weight below WILD.
+    A reward whose features are NaN is ignored, because its round is no longer in the history. fit_mean and fit_var are
+    the means and variances of the parameters after the last fit. In streams with another origin, the posteriors under
+    it learn too, with noise in proportion to other_noise (B, K), and lead (B,) changes by the difference of the log
+    densities of the reward. wild (B,) counts the rewards with a weight below WILD.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
@@ -325,8 +336,8 @@ def learn_packed(  # type: ignore[no-untyped-def]
         b, a, c = rows[s], arms[s], features[s]
         p = sizes[b] + 1
         v = _noise(b, a, p - 1, slopes, noise, smooth_cov, P)
-        used = _effective_noise(b, a, p, c, rewards[s], v, fit_mean, fit_cov)
-        wild[b] += used != v and _is_wild(b, a, p, c, rewards[s], v, fit_mean, fit_cov)
+        used = _effective_noise(b, a, p, c, rewards[s], v, fit_mean, fit_var)
+        wild[b] += used != v and _is_wild(b, a, p, c, rewards[s], v, fit_mean, fit_var)
         density = _learn(b, a, p, mean, cov, c, rewards[s], used)
         if has_other[b]:
             used *= other_noise[b, a] / noise[b, a]
@@ -335,7 +346,10 @@ def learn_packed(  # type: ignore[no-untyped-def]
 
 @kernel()
 def _replace(b, a, p, mean, cov, c, old, old_v, new, new_v):  # type: ignore[no-untyped-def]
-    """Replace a reward that arm a has learnt, and return the change of the log density of all rewards."""
+    """Replace a reward that arm a has learnt, and return the change of the log density of all rewards.
+
+    An infinite variance stands for a reward that is not learnt.
+    """
     image = np.empty(p)
     fitted, quadratic = 0.0, 0.0
     for i in range(p):
@@ -363,40 +377,46 @@ def _replace(b, a, p, mean, cov, c, old, old_v, new, new_v):  # type: ignore[no-
     for i in range(p):
         mean[b, a * p + i] += image[i] * step
     before, after = old_v + spread, new_v + spread
+    if math.isinf(before) or math.isinf(after):
+        return 0.0
     return 0.5 * (math.log(before / after) + (old - others) * (old - others) / before
                   - (new - others) * (new - others) / after)  # fmt: skip
 
 
 @kernel()
 def replace_packed(  # type: ignore[no-untyped-def]
-    rows, arms, features, old_rewards, rewards, variances, sizes, mean, cov, fit_mean, fit_cov, noise, other_mean,
-    other_cov, other_noise, has_other, lead, wild,
+    rows, arms, features, old_rewards, rewards, variances, in_fit, sizes, mean, cov, fit_mean, fit_var, noise,
+    other_mean, other_cov, other_noise, has_other, lead, wild,
 ):  # fmt: skip
     """Replace old_rewards (n,), which were learnt with noise `variances` (n,) before weights, by rewards (n,).
 
-    An infinite variance means that the reward was not learnt.
+    An infinite variance means that the reward was not learnt. in_fit (n,) says whether the last fit has learnt the
+    reward. A fit leaves wild rewards out and gives all others the weight 1.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]) or math.isinf(variances[s]):
             continue
         b, a, c = rows[s], arms[s], features[s]
         p, v = sizes[b] + 1, variances[s]
-        old_v = _effective_noise(b, a, p, c, old_rewards[s], v, fit_mean, fit_cov)
-        new_v = _effective_noise(b, a, p, c, rewards[s], v, fit_mean, fit_cov)
+        was_wild = _is_wild(b, a, p, c, old_rewards[s], v, fit_mean, fit_var)
+        is_wild = _is_wild(b, a, p, c, rewards[s], v, fit_mean, fit_var)
+        wild[b] = max(wild[b] + is_wild - was_wild, 0)
+        if in_fit[s]:
+            old_v, new_v = math.inf if was_wild else v, math.inf if is_wild else v
+        else:
+            old_v = _effective_noise(b, a, p, c, old_rewards[s], v, fit_mean, fit_var)
+            new_v = _effective_noise(b, a, p, c, rewards[s], v, fit_mean, fit_var)
         change = _replace(b, a, p, mean, cov, c, old_rewards[s], old_v, rewards[s], new_v)
         if has_other[b]:
             ratio = other_noise[b, a] / noise[b, a]
             old_other, new_other = old_v * ratio, new_v * ratio
             other = _replace(b, a, p, other_mean, other_cov, c, old_rewards[s], old_other, rewards[s], new_other)
             lead[b] += other - change
-        if old_v != v and _is_wild(b, a, p, c, old_rewards[s], v, fit_mean, fit_cov):
-            wild[b] = max(wild[b] - 1, 0)
-        wild[b] += new_v != v and _is_wild(b, a, p, c, rewards[s], v, fit_mean, fit_cov)
 
 
 @kernel()
 def update_context(  # type: ignore[no-untyped-def]
-    rows, slots, arm, reward, origin, sizes, mean, cov, fit_mean, fit_cov, slopes, noise, smooth_cov, x, P, shift
+    rows, slots, arm, reward, origin, sizes, mean, cov, fit_mean, fit_var, slopes, noise, smooth_cov, x, P, shift
 ):
     """Update x and P of the streams in rows (n,) with rewards as observations of the context.
 
@@ -416,7 +436,7 @@ def update_context(  # type: ignore[no-untyped-def]
         feature = np.empty(p)
         _features(b, d, x, shift, feature)
         v = _noise(b, a, d, slopes, noise, smooth_cov, P)
-        v = _effective_noise(b, a, p, feature, reward[b, slots[s]] - origin[b], v, fit_mean, fit_cov)
+        v = _effective_noise(b, a, p, feature, reward[b, slots[s]] - origin[b], v, fit_mean, fit_var)
         predicted, quadratic = _prediction(b, a, p, mean, cov, feature)
         error = reward[b, slots[s]] - origin[b] - predicted
         if not quadratic < v:  # then the arm cannot have learnt from this reward yet

@@ -142,8 +142,8 @@ class Calibrated(Learner):
     refits the arms to the whole stored history at intervals (`fit`, `use_fit`). Between fits, each reward updates the
     posterior of its arm with fixed hyperparameters. Before the first fit, all arms have the same prediction.
 
-    If `through_zero`, expected rewards are 0 at the origin of the contexts, and there is no intercept. The arms may also
-    be fitted under another origin of contexts and rewards (`other_mean`, ...), in the same coordinates. While the
+    If `through_zero`, expected rewards are 0 at the origin of the contexts, and there is no intercept. The arms may
+    also be fitted under another origin of contexts and rewards (`other_mean`, ...), in the same coordinates. While the
     likelihood of that origin is not much lower, its `lead` being above VOTE, an arm is scored by the more optimistic of
     the two posteriors.
 
@@ -157,7 +157,7 @@ class Calibrated(Learner):
     state_names = (
         "latent_dims", "mean", "cov", "slopes", "noise_var", "prior_cov", "baseline", "smooth_cov", "belief_cov",
         "reward_counts", "reward_origin", "fitted", "pooled_noise_var", "second_moment", "rewards_at_fit", "fit_mean",
-        "fit_cov", "wild_rewards", "through_zero", "has_other", "other_mean", "other_cov", "other_shift",
+        "fit_var", "wild_rewards", "through_zero", "has_other", "other_mean", "other_cov", "other_shift",
         "other_noise_var", "other_prior_cov", "other_baseline", "other_pooled_noise_var", "lead",
     )  # fmt: skip
 
@@ -180,7 +180,8 @@ class Calibrated(Learner):
         self.pooled_noise_var = np.ones(count)  # noise variance of an arm without rewards
         self.second_moment = np.zeros((count, width * width))  # mean of ccᵀ over the rewards of the last fit
         self.rewards_at_fit = np.zeros(count, dtype=np.int64)  # number of rewards at the time of the last fit
-        self.fit_mean, self.fit_cov = self.mean.copy(), self.cov.copy()  # the posterior of the last fit
+        self.fit_mean = self.mean.copy()  # of the last fit
+        self.fit_var = self.mean.copy()  # the diagonals of `cov` at the last fit
         self.wild_rewards = np.zeros(count, dtype=np.int64)  # rewards with a weight below WILD
         self.through_zero = np.zeros(count, dtype=np.bool_)
         self.has_other = np.zeros(count, dtype=np.bool_)  # whether the arms are also fitted under another origin
@@ -200,7 +201,8 @@ class Calibrated(Learner):
             covs = self.cov[b, : self.arms * p * p].reshape(self.arms, p, p)
             covs[:, 0, 0] = 1.0
             self.noise_var[b], self.pooled_noise_var[b], self.fitted[b] = 1.0, 1.0, False
-            self.fit_mean[b], self.fit_cov[b], self.through_zero[b] = self.mean[b], self.cov[b], False
+            self.fit_mean[b], self.fit_var[b], self.through_zero[b] = self.mean[b], 0.0, False
+            self.fit_var[b, : self.arms * p : p] = 1.0
             self._drop_other(b)
 
     def _drop_other(self, row: int) -> None:
@@ -247,7 +249,7 @@ class Calibrated(Learner):
         if len(rows):
             learn_packed(
                 rows, arms, features, rewards - self.reward_origin[rows], self.latent_dims, self.mean, self.cov,
-                self.fit_mean, self.fit_cov, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov,
+                self.fit_mean, self.fit_var, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov,
                 self.other_mean, self.other_cov, self.other_noise_var, self.has_other, self.lead, self.wild_rewards,
             )  # fmt: skip
 
@@ -269,12 +271,13 @@ class Calibrated(Learner):
     ) -> None:
         """Replace rewards. Rewards whose features are NaN are left out."""
         # A fit uses the same noise variance for all rewards of an arm that were learnt before the fit.
-        in_fit = np.where(self.fitted[rows], self.noise_var[rows, arms], np.inf)
-        variances = np.where(replacement_data[:, 1] > self.rewards_at_fit[rows], replacement_data[:, 0], in_fit)
+        in_fit = ~(replacement_data[:, 1] > self.rewards_at_fit[rows])
+        variances = np.where(in_fit, self.noise_var[rows, arms], replacement_data[:, 0])
+        variances[~self.fitted[rows]] = np.inf
         origin = self.reward_origin[rows]
         replace_packed(
-            rows, arms, features, old_rewards - origin, rewards - origin, variances, self.latent_dims, self.mean,
-            self.cov, self.fit_mean, self.fit_cov, self.noise_var, self.other_mean, self.other_cov,
+            rows, arms, features, old_rewards - origin, rewards - origin, variances, in_fit, self.latent_dims,
+            self.mean, self.cov, self.fit_mean, self.fit_var, self.noise_var, self.other_mean, self.other_cov,
             self.other_noise_var, self.has_other, self.lead, self.wild_rewards,
         )  # fmt: skip
 
@@ -294,8 +297,8 @@ class Calibrated(Learner):
             mean = self.fit_mean[row, : self.arms * p].reshape(self.arms, p)
             errors, variances = r - self.reward_origin[row] - (mean[a] * c).sum(axis=1), self.noise_var[row, a]
             far = np.flatnonzero(errors**2 > WILD_RATIO * variances)
-            cov = self.fit_cov[row, : self.arms * p * p].reshape(self.arms, p, p)
-            spread = np.einsum("ni,nij,nj->n", c[far], cov[a[far]], c[far])
+            variance = self.fit_var[row, : self.arms * p].reshape(self.arms, p)
+            spread = (variance[a[far]] * c[far] ** 2).sum(axis=1)
             far = far[errors[far] ** 2 > WILD_RATIO * (variances[far] + spread)]
         else:
             errors = np.abs(r - np.median(r))
@@ -409,7 +412,8 @@ class Calibrated(Learner):
         self.mean[row] = self.slopes[row] = self.cov[row] = self.prior_cov[row] = 0.0
         self.mean[row, : K * p] = found.mean.ravel()
         self.cov[row, : K * p * p] = found.cov.ravel()
-        self.fit_mean[row], self.fit_cov[row] = self.mean[row], self.cov[row]
+        self.fit_mean[row], self.fit_var[row] = self.mean[row], 0.0
+        self.fit_var[row, : K * p] = np.einsum("aii->ai", found.cov).ravel()
         self.slopes[row, : K * d] = found.mean[:, 1:].ravel()
         self.noise_var[row] = found.noise
         self.prior_cov[row, : p * p] = found.prior.ravel()
@@ -422,8 +426,8 @@ class Calibrated(Learner):
         if params is not None:
             raise invalid("params", "nothing, as this agent estimates the arm parameters", repr(params))
         width, count = self._width, len(self.latent_dims)
-        means, covs = ("mean", "fit_mean", "other_mean"), ("cov", "fit_cov", "other_cov")
-        for name, size in (*((name, width) for name in (*means, "slopes")), *((name, width * width) for name in covs)):
+        wide, square = ("mean", "fit_mean", "fit_var", "other_mean", "slopes"), ("cov", "other_cov")
+        for name, size in (*((name, width) for name in wide), *((name, width * width) for name in square)):
             setattr(self, name, np.concatenate([getattr(self, name), np.zeros((count, size))], axis=1))
         self.noise_var = np.column_stack([self.noise_var, self.pooled_noise_var])
         self.other_noise_var = np.column_stack([self.other_noise_var, self.other_pooled_noise_var])
@@ -435,9 +439,9 @@ class Calibrated(Learner):
             prior[0, 0] = 1.0
             if self.fitted[b]:
                 prior, baseline = self.prior_cov[b, : p * p].reshape(p, p), float(self.baseline[b])
-            for mean, cov in ((self.mean, self.cov), (self.fit_mean, self.fit_cov)):
-                mean[b, last * p] = baseline
-                cov[b, last * p * p : (last + 1) * p * p] = prior.ravel()
+            self.mean[b, last * p] = self.fit_mean[b, last * p] = baseline
+            self.cov[b, last * p * p : (last + 1) * p * p] = prior.ravel()
+            self.fit_var[b, last * p : (last + 1) * p] = np.diag(prior)
             if self.has_other[b]:
                 shear = self._shear(p, self.other_shift[b])
                 prior = shear @ self.other_prior_cov[b, : p * p].reshape(p, p) @ shear.T

@@ -71,8 +71,8 @@ class _RotationWorld(World):
 class DeepWorld(_RotationWorld):
     """Many damped rotations, of which few coordinates are observed.
 
-    D = H·B·Hᵀ with a random orthogonal H and a block-diagonal B of rotations with radii from .96 to .995 and angles from
-    .05 to 1.2. Q = .1·diag(U(.3, 2)), Σ = .02 I, σ = .5 and μ_a ~ N(0, I/d).
+    D = H·B·Hᵀ with a random orthogonal H and a block-diagonal B of rotations with radii from .96 to .995 and angles
+    from .05 to 1.2. Q = .1·diag(U(.3, 2)), Σ = .02 I, σ = .5 and μ_a ~ N(0, I/d).
     """
 
     @property
@@ -94,8 +94,8 @@ class DeepWorld(_RotationWorld):
 class TwoScalesWorld(_RotationWorld):
     """Observed coordinates that forget quickly, and slow rotations that are seen only through them.
 
-    The k fast coordinates have D = .5 and process variance 1. The other d − k coordinates are rotations with radius .996
-    and angle .03, and have process variance .02. A = [I, L] with loadings L of N(0, .4²), Σ = .05 I, σ = 1 and
+    The k fast coordinates have D = .5 and process variance 1. The other d − k coordinates are rotations with radius
+    .996 and angle .03, and have process variance .02. A = [I, L] with loadings L of N(0, .4²), Σ = .05 I, σ = 1 and
     μ_a ~ N(0, I).
     """
 

@@ -26,9 +26,9 @@ class CandidateModels(Stateful):
     There is one regular candidate for each dimension in `candidate_dimensions`, or one of dimension `latent` if
     `latent` is given. After the regular candidates come candidates with a noisy start: their EM starts from a model in
     which the part of y without memory is sensor noise. Then come candidates with a slow start, in which hidden
-    coordinates with a long memory drive observed ones with a short memory. The last candidate is a level of dimension k: a random walk,
-    observed with noise. Only rewards can select it, so it is not among the results of `fit`. Every candidate keeps its
-    last model, from which its next EM starts.
+    coordinates with a long memory drive observed ones with a short memory. The last candidate is a level of dimension
+    k: a random walk, observed with noise. Only rewards can select it, so it is not among the results of `fit`. Every
+    candidate keeps its last model, from which its next EM starts.
     """
 
     state_names = (
@@ -46,8 +46,11 @@ class CandidateModels(Stateful):
         self.level = len(self.dimensions) - 1
         self.max_dimension = max(self.dimensions)
         shape = (count, len(self.dimensions))
-        self.candidate_transition = np.zeros((*shape, self.max_dimension * self.max_dimension))
-        self.candidate_process_cov = np.zeros((*shape, self.max_dimension * self.max_dimension))
+        # The matrices of all candidates, one after the other.
+        ends = np.cumsum([d * d for d in self.dimensions]).tolist()
+        self._places = [slice(end - d * d, end) for end, d in zip(ends, self.dimensions, strict=True)]
+        self.candidate_transition = np.zeros((count, ends[-1]))
+        self.candidate_process_cov = np.zeros((count, ends[-1]))
         self.candidate_observation_var = np.zeros((*shape, k))
         self.candidate_scale = np.ones((*shape, k))  # of the observations that the candidate was fitted to
         self.candidate_fitted = np.zeros(shape, dtype=np.bool_)
@@ -123,18 +126,18 @@ class CandidateModels(Stateful):
         return rounds >= MIN_ROUNDS and confirmed >= MIN_CONFIRMATIONS and confirmed % FULL_REFIT_INTERVAL != 0
 
     def _store_model(self, row: int, candidate: int, model: Parameters, scale: Floats) -> None:
-        d = len(model.D)
-        self.candidate_transition[row, candidate, : d * d] = model.D.ravel()
-        self.candidate_process_cov[row, candidate, : d * d] = model.Q.ravel()
+        place = self._places[candidate]
+        self.candidate_transition[row, place] = model.D.ravel()
+        self.candidate_process_cov[row, place] = model.Q.ravel()
         self.candidate_observation_var[row, candidate], self.candidate_scale[row, candidate] = np.diag(model.R), scale
         self.candidate_fitted[row, candidate] = True
 
     def warm_start(self, row: int, candidate: int, scale: Floats) -> Parameters:
         """Return the last model of a candidate, converted to units of `scale`."""
-        d, k = self.dimensions[candidate], self._streams.observed
+        d, k, place = self.dimensions[candidate], self._streams.observed, self._places[candidate]
         unit = np.ones(d)
         unit[:k] = np.clip(self.candidate_scale[row, candidate] / scale, 1e-50, 1e50)  # squares must not overflow
-        D = self.candidate_transition[row, candidate, : d * d].reshape(d, d) * unit[:, None] / unit
-        Q = self.candidate_process_cov[row, candidate, : d * d].reshape(d, d) * np.outer(unit, unit)
+        D = self.candidate_transition[row, place].reshape(d, d) * unit[:, None] / unit
+        Q = self.candidate_process_cov[row, place].reshape(d, d) * np.outer(unit, unit)
         R = np.diag(self.candidate_observation_var[row, candidate] * unit[:k] ** 2)
         return Parameters(np.ascontiguousarray(D), np.ascontiguousarray(Q), R, np.zeros(d), np.eye(d))

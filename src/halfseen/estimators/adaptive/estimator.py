@@ -11,10 +11,10 @@ from halfseen.components import MAX_COUNT, Estimator, IntegerBounds, Learner, Ma
 from halfseen.errors import invalid
 from halfseen.estimators.adaptive.candidate_models import CandidateModels
 from halfseen.estimators.adaptive.history import History
+from halfseen.estimators.adaptive.upgrade import upgrade_arrays
 from halfseen.kernels.adaptive import MAX_CONTEXT, filter_round, kalman_step, update_context
 from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.random import Floats, Ints
-from halfseen.estimators.adaptive.upgrade import upgrade_arrays
 from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, RewardHistory, most_wild
 from halfseen.models.identification.order import free_parameters
 from halfseen.models.identification.selection import (
@@ -46,8 +46,8 @@ RECENT_CHANGE = 500  # rounds for which `health` mentions a change
 _REGIME_ARRAYS = ("regime_start", "start_sum", "start_count")  # modified only when a change of the dynamics is detected
 _MODEL_ARRAYS = (  # the result of identification; the rest of the state follows from it and the history
     "latent_dims", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "origin_at_start",
-    "uses_raw_observation", "uses_level", "learns_on_filtered", "identified", "identifications", "next_identification",
-    "next_arm_fit", "detected_changes", "failed_identifications", *_REGIME_ARRAYS,
+    "uses_raw_observation", "uses_level", "is_robust", "learns_on_filtered", "identified", "identifications",
+    "next_identification", "next_arm_fit", "detected_changes", "failed_identifications", *_REGIME_ARRAYS,
 )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ class Adaptive(Estimator):
         "origin_at_start", "start_sum", "start_count", "uses_raw_observation", "identified", "identifications",
         "next_identification", "next_arm_fit", "surprise", "regime_start", "detected_changes",
         "failed_identifications", "discarded_rewards", "regime_rewards", "learns_on_filtered", "uses_level",
-        "wild_entries",
+        "wild_entries", "is_robust",
     )  # fmt: skip
     nested = ("candidates", "history")
 
@@ -110,13 +110,15 @@ class Adaptive(Estimator):
         self.belief_mean = np.zeros((count, max_dimension))  # the filtered context; its covariance is `_cov`
         self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))  # the model describes (y − centre)/scale
         self.shift = np.zeros((count, max_dimension))  # added to contexts, so that 0 is the origin of the features
-        # Whether the origin is the mean of the first ORIGIN_ROUNDS observations since `regime_start`, not the centre. If
-        # the origin is 0 in the units of y (`Calibrated.through_zero`), this is the better of the other two.
+        # Whether the origin is the mean of the first ORIGIN_ROUNDS observations since `regime_start`, not the centre.
+        # If the origin is 0 in the units of y (`Calibrated.through_zero`), this is the better of the other two.
         self.origin_at_start = np.ones(count, dtype=np.bool_)
         self.start_sum = np.zeros((count, k))  # sum of these observations
         self.start_count = np.zeros((count, k))  # number of these observations that are not missing, per entry
         self.uses_raw_observation = np.ones(count, dtype=np.bool_)  # the context is y, without a filter
         self.uses_level = np.zeros(count, dtype=np.bool_)  # the model is a random walk observed with noise
+        # Whether innovations are weighted: from the first identification on, in states of version 0.2.0 from the next.
+        self.is_robust = np.zeros(count, dtype=np.bool_)
         self.wild_entries = np.zeros(count, dtype=np.int64)  # entries of y with a weight below WILD
         self.learns_on_filtered = np.zeros(count, dtype=np.bool_)  # arms learn on filtered, not on smoothed contexts
         self.surprise = np.ones(count)  # running mean of the squared standardised innovations; its expectation is 1
@@ -176,7 +178,7 @@ class Adaptive(Estimator):
         filter_round(
             rows, observations, self.centre, self.scale, history.observations, history.rewards, history.features,
             history.stored_rounds, self.latent_dims, self.transition, self.process_cov, self.observation_cov,
-            self.belief_mean, self._cov, self.shift, self.surprise, SURPRISE_ROUNDS, self.identified,
+            self.belief_mean, self._cov, self.shift, self.surprise, SURPRISE_ROUNDS, self.is_robust,
             self.wild_entries, features,
         )  # fmt: skip
         return features
@@ -200,7 +202,7 @@ class Adaptive(Estimator):
         learner, history = self._learner, self.history
         update_context(
             rows, positions, history.arms, history.rewards, learner.reward_origin, self.latent_dims, learner.mean,
-            learner.cov, learner.fit_mean, learner.fit_cov, learner.slopes, learner.noise_var, learner.smooth_cov,
+            learner.cov, learner.fit_mean, learner.fit_var, learner.slopes, learner.noise_var, learner.smooth_cov,
             self.belief_mean, self._cov, self.shift,
         )  # fmt: skip
 
@@ -355,7 +357,7 @@ class Adaptive(Estimator):
     def _fit_other(
         self, row: int, ys: Floats, features: Floats, arms: Ints, rewards: Floats, arm_fit: ArmFit | None, *, warm: bool
     ) -> None:
-        """Fit the arms under the other origin too: under 0 if another origin is in force, or else under the better other."""
+        """Fit the arms under the other origin too: under 0 unless it is in force, or under the better of the others."""
         learner, k = self._learner, self._streams.observed
         through_zero, origins = not learner.through_zero[row], self._origins(row, ys)
         if through_zero and origins.zero_gap is None:
@@ -377,6 +379,7 @@ class Adaptive(Estimator):
         self.start_sum[row], self.start_count[row] = np.nansum(ys, axis=0), (~np.isnan(ys)).sum(axis=0)
         self.candidates.reset(row)
         self.identified[row], self.origin_at_start[row], self.surprise[row] = False, True, 1.0
+        self.is_robust[row] = False
         self.next_identification[row] = self._first
         self.regime_rewards[row] = self.history.reward_count(row)
         self._use_raw_observation(row)
@@ -430,7 +433,7 @@ class Adaptive(Estimator):
             before = bool(self.uses_raw_observation[row]), bool(self.uses_level[row])
             self.candidates.choose(row, found.candidate, as_before=before == (found.plain, found.level))
         self.latent_dims[row], self.uses_raw_observation[row], self.identified[row] = d, found.plain, True
-        self.failed_identifications[row], self.uses_level[row] = 0, found.level
+        self.failed_identifications[row], self.uses_level[row], self.is_robust[row] = 0, found.level, True
         self.origin_at_start[row], self.learns_on_filtered[row] = found.origin_at_start, found.learns_on_filtered
         for array, matrix in ((self.transition, model.D), (self.process_cov, model.Q)):
             array[row] = 0.0
@@ -473,7 +476,7 @@ class Adaptive(Estimator):
                 self._update_beliefs(rows, np.array([window.start + t - 1]))
             kalman_step(
                 row, d, self.transition, self.process_cov, self.observation_cov, self.belief_mean, self._cov, y[t],
-                True, weights,
+                bool(self.is_robust[row]), weights,
             )  # fmt: skip
 
     # ------------------------------------------------------------------ models from another process
