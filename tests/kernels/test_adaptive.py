@@ -223,6 +223,8 @@ def test_updating_the_context_conditions_the_joint_gaussian_of_context_and_rewar
             x,
             belief,
             shift,
+            np.ones(3, dtype=np.bool_),
+            np.zeros(3, dtype=np.bool_),
         )
     np.testing.assert_allclose(x[row, :d], expected_x, rtol=1e-9)
     np.testing.assert_allclose(belief[row, : d * d].reshape(d, d), expected_P, rtol=1e-9, atol=1e-12)

@@ -150,6 +150,58 @@ def filter_round(  # type: ignore[no-untyped-def]
 
 
 @kernel()
+def stored_features(rows, rounds, dropped, belief, features):  # type: ignore[no-untyped-def]
+    """Write the features of past rounds (n,) from the history belief (B, H, p) to features (n, p).
+
+    They are NaN if the round is no longer in the history or has no features. dropped (B,) is the number of rounds that
+    are no longer in the history.
+    """
+    for s in range(rows.shape[0]):
+        b, at = rows[s], rounds[s] - 1 - dropped[rows[s]]
+        known = at >= 0 and belief[b, max(at, 0), 0] != 0.0
+        for i in range(features.shape[1]):
+            features[s, i] = belief[b, at, i] if known else np.nan
+
+
+@kernel()
+def store_rewards(  # type: ignore[no-untyped-def]
+    rows, rounds, arms, rewards, dropped, belief, arm, reward, received, discarded
+):
+    """Store arms and rewards (n,) of past rounds (n,) in the history, and count them in received (B,).
+
+    Rewards of rounds without features in the history are counted in discarded (B,) instead.
+    """
+    for s in range(rows.shape[0]):
+        b, at = rows[s], rounds[s] - 1 - dropped[rows[s]]
+        if at < 0 or belief[b, at, 0] == 0.0:
+            discarded[b] += 1
+            continue
+        received[b] += 1
+        arm[b, at] = arms[s]
+        reward[b, at] = rewards[s]
+
+
+@kernel()
+def refit_due(  # type: ignore[no-untyped-def]
+    rows, dropped, stored, start, next_identification, received, next_arm_fit, surprise, threshold, identified, least,
+    changed, due,
+):  # fmt: skip
+    """Write for each of rows (n,) whether a change is detected to changed (n,) and whether a refit is due to due (n,).
+
+    Returns the number of due refits. A change is detected if the surprise exceeds the threshold in a stream with a
+    model and at least `least` stored rounds.
+    """
+    count = 0
+    for s in range(rows.shape[0]):
+        b = rows[s]
+        changed[s] = surprise[b] > threshold and identified[b] and stored[b] >= least
+        age = dropped[b] + stored[b] - start[b]
+        due[s] = changed[s] or age >= next_identification[b] or received[b] >= next_arm_fit[b]
+        count += due[s]
+    return count
+
+
+@kernel()
 def _prediction(b, a, p, mean, cov, c):  # type: ignore[no-untyped-def]
     """Return the predicted reward cᵀm_a of arm a of stream b for features c (p,), and its variance cᵀC_a c."""
     predicted, quadratic = 0.0, 0.0
@@ -416,12 +468,14 @@ def replace_packed(  # type: ignore[no-untyped-def]
 
 @kernel()
 def update_context(  # type: ignore[no-untyped-def]
-    rows, slots, arm, reward, origin, sizes, mean, cov, fit_mean, fit_var, slopes, noise, smooth_cov, x, P, shift
-):
+    rows, slots, arm, reward, origin, sizes, mean, cov, fit_mean, fit_var, slopes, noise, smooth_cov, x, P, shift,
+    fitted, raw,
+):  # fmt: skip
     """Update x and P of the streams in rows (n,) with rewards as observations of the context.
 
     slots (n,) are the positions of the rewards in the arrays arm and reward (B, H) of the history. A negative position
-    or a reward of NaN means that there is none, and nothing changes. origin (B,) is subtracted from rewards.
+    or a reward of NaN means that there is none, and nothing changes. Nothing changes either unless the arms are fitted
+    (B,) and the context is not the raw observation (B,). origin (B,) is subtracted from rewards.
 
     The arm has already learnt from the reward. Let e⁺ be the error and q⁺ the parameter variance of its prediction
     after learning. The updates x += Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v² equal those that use the arm before learning. m
@@ -429,7 +483,7 @@ def update_context(  # type: ignore[no-untyped-def]
     """
     for s in range(rows.shape[0]):
         b = rows[s]
-        if slots[s] < 0 or math.isnan(reward[b, slots[s]]):
+        if not fitted[b] or raw[b] or slots[s] < 0 or math.isnan(reward[b, slots[s]]):
             continue
         d, a = sizes[b], arm[b, slots[s]]
         p = d + 1

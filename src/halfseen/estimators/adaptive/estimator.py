@@ -12,7 +12,15 @@ from halfseen.errors import invalid
 from halfseen.estimators.adaptive.candidate_models import CandidateModels
 from halfseen.estimators.adaptive.history import History
 from halfseen.estimators.adaptive.upgrade import upgrade_arrays
-from halfseen.kernels.adaptive import MAX_CONTEXT, filter_round, kalman_step, update_context
+from halfseen.kernels.adaptive import (
+    MAX_CONTEXT,
+    filter_round,
+    kalman_step,
+    refit_due,
+    store_rewards,
+    stored_features,
+    update_context,
+)
 from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, RewardHistory, most_wild
@@ -168,9 +176,10 @@ class Adaptive(Estimator):
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        self._update_from_last_reward(rows)
+        # Only the reward of the last round updates the belief, not a reward that arrives after the next observation.
+        self._update_beliefs(rows, self.history.stored_rounds[rows] - 1)
         early = rounds - self.regime_start[rows] <= ORIGIN_ROUNDS
-        if early.any():
+        if np.count_nonzero(early):
             self.start_sum[rows[early]] += np.nan_to_num(observations[early])
             self.start_count[rows[early]] += ~np.isnan(observations[early])
         history, features = self.history, np.empty((len(rows), self.dimension))
@@ -189,38 +198,26 @@ class Adaptive(Estimator):
         features[:, 1:] = self.belief_mean[rows] + self.shift[rows]
         return features
 
-    def _update_from_last_reward(self, rows: Ints) -> None:
-        """Update the belief from the reward of the last round, which is a measurement of the context of that round.
-
-        Rewards that arrive after the next observation do not update the belief.
-        """
-        usable = self._learner.fitted[rows] & ~self.uses_raw_observation[rows]
-        if usable.any():
-            self._update_beliefs(rows[usable], self.history.stored_rounds[rows[usable]] - 1)
-
     def _update_beliefs(self, rows: Ints, positions: Ints) -> None:
+        """Update beliefs from the rewards at `positions` of the history, as measurements of the contexts there."""
         learner, history = self._learner, self.history
         update_context(
             rows, positions, history.arms, history.rewards, learner.reward_origin, self.latent_dims, learner.mean,
             learner.cov, learner.fit_mean, learner.fit_var, learner.slopes, learner.noise_var, learner.smooth_cov,
-            self.belief_mean, self._cov, self.shift,
+            self.belief_mean, self._cov, self.shift, learner.fitted, self.uses_raw_observation,
         )  # fmt: skip
 
     def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
-        positions = self.history.positions(rows, rounds)
-        stored = self.history.features[rows, np.maximum(positions, 0)]
-        stored[~self.history.has_features(rows, positions)] = np.nan
+        stored = np.empty((len(rows), self.dimension))
+        stored_features(rows, rounds, self.history.dropped_rounds, self.history.features, stored)
         return stored
 
     def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
-        positions = self.history.positions(rows, rounds)
-        stored = self.history.has_features(rows, positions)
-        if not stored.all():
-            np.add.at(self.discarded_rewards, rows[~stored], 1)
-            rows, positions, arms, rewards = rows[stored], positions[stored], arms[stored], rewards[stored]
-        np.add.at(self.regime_rewards, rows, 1)
-        self.history.arms[rows, positions] = arms
-        self.history.rewards[rows, positions] = rewards
+        history = self.history
+        store_rewards(
+            rows, rounds, arms, rewards, history.dropped_rounds, history.features, history.arms, history.rewards,
+            self.regime_rewards, self.discarded_rewards,
+        )  # fmt: skip
 
     def replace_rewards(
         self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
@@ -277,18 +274,20 @@ class Adaptive(Estimator):
         return rows[self._refit_due(rows)] if self._inline else rows[:0]
 
     def _refit_due(self, rows: Ints) -> Mask:
-        age = self.history.dropped_rounds[rows] + self.history.stored_rounds[rows] - self.regime_start[rows]
-        due = (age >= self.next_identification[rows]) | (self.regime_rewards[rows] >= self.next_arm_fit[rows])
-        if (self.surprise[rows] > CHANGE_THRESHOLD).any():  # rarely true, so `_change_detected` is rarely computed
-            due |= self._change_detected(rows)
-        return np.asarray(due)
+        return self._due(rows)[0]
 
     def _change_detected(self, rows: Ints) -> Mask:
-        return np.asarray(
-            (self.surprise[rows] > CHANGE_THRESHOLD)
-            & self.identified[rows]
-            & (self.history.stored_rounds[rows] >= CHANGE_MIN_ROUNDS)
-        )
+        return self._due(rows)[1]
+
+    def _due(self, rows: Ints) -> tuple[Mask, Mask]:
+        """Return for each stream whether a refit is due, and whether a change of the dynamics is detected."""
+        due, changed, history = np.empty(len(rows), np.bool_), np.empty(len(rows), np.bool_), self.history
+        refit_due(
+            rows, history.dropped_rounds, history.stored_rounds, self.regime_start, self.next_identification,
+            self.regime_rewards, self.next_arm_fit, self.surprise, CHANGE_THRESHOLD, self.identified,
+            CHANGE_MIN_ROUNDS, changed, due,
+        )  # fmt: skip
+        return due, changed
 
     def refit(self, rows: Ints, learner: Learner) -> None:
         """Do what is due for the streams: identification, or only a fit of the arms. Never raises."""
