@@ -1,10 +1,13 @@
 """Single agents: how they are made, their arms, decision ids and limits."""
 
+import time
+
 import numpy as np
 import pytest
 from settings import OBSERVED, arm_params, make_small, simulate_rounds, small_model, small_options, state_bytes
 
 import halfseen as hs
+from halfseen.agents.pending import PendingDecisions
 from halfseen.errors import DecisionError
 
 
@@ -29,6 +32,18 @@ def test_the_number_of_pending_decisions_is_bounded():
         agent.learn(ids[0], 1.0)
     agent.learn(ids[2], 1.0)
     assert agent.pending == tuple(ids[3:])
+
+
+def test_a_decision_takes_no_longer_once_older_decisions_are_dropped():
+    pending, choices = PendingDecisions(30_000, 1), (np.zeros(1), np.zeros(1), np.zeros((1, 1)))
+    seconds = []
+    for _ in range(6):
+        began = time.thread_time()
+        for _ in range(15_000):
+            pending.add(choices)
+        seconds.append(time.thread_time() - began)
+    assert len(pending.waiting) == 30_000
+    assert max(seconds[2:]) < 10 * max(seconds[:2])
 
 
 def test_the_expected_rewards_of_bayes_are_unbiased():

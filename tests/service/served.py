@@ -49,7 +49,11 @@ class Served:
         )
         self._reader = threading.Thread(target=self._read_output, daemon=True)
         self._reader.start()
-        self.url = self._wait_for_address()
+        try:
+            self.url = self._wait_for_address()
+        except BaseException:
+            self.kill()
+            raise
 
     def _read_output(self) -> None:
         assert self.process.stdout is not None
@@ -65,7 +69,6 @@ class Served:
             if self.process.poll() is not None:
                 break
             time.sleep(0.02)
-        self.kill()
         raise AssertionError(f"the service did not start: {self.text}")
 
     @property

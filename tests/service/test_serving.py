@@ -97,7 +97,11 @@ def test_a_service_that_ends_under_load_loses_no_answered_decision(tmp_path: Pat
         assert httpx.post(service.url + "/v1/streams/s/decisions", json={"observation": [1, 2]}).status_code == 200
 
 
-def test_unfinished_requests_leave_no_traceback_when_the_service_ends(tmp_path: Path) -> None:
+def test_unfinished_requests_leave_no_traceback_when_the_service_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "from halfseen.cli.app import main; from halfseen.service import serving; serving._SHUTDOWN_SECONDS = 1"
+    monkeypatch.setattr("service.served.COMMAND", [sys.executable, "-c", f"{program}; main()"])
     with serving(tmp_path) as service:
         port = urlsplit(service.url).port
         assert httpx.post(service.url + "/v1/streams", json=SPEC).status_code == 201

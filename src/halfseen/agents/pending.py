@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -59,7 +60,8 @@ class PendingDecisions:
     def __init__(self, max_pending: int, dimension: int) -> None:
         self._max_pending = at_least("max_pending", max_pending, 1)
         self._dimension = dimension
-        self.waiting: dict[int, PendingDecision | None] = {}  # None if the decision is in `provisional`
+        # None if the decision is in `provisional`. A dict would pass over all deleted keys to find the oldest key.
+        self.waiting: OrderedDict[int, PendingDecision | None] = OrderedDict()
         self.provisional: dict[int, ProvisionalReward] = {}
         self.branches: dict[int, int] = {}  # of the waiting decisions that were made with guardrails
         self.decision_count = 0
@@ -73,8 +75,7 @@ class PendingDecisions:
         waiting = self.waiting
         waiting[decision_id] = choices[:3]
         if len(waiting) > self._max_pending:
-            oldest = next(iter(waiting))
-            del waiting[oldest]
+            oldest, _ = waiting.popitem(last=False)
             self.provisional.pop(oldest, None)
             self.branches.pop(oldest, None)
         return decision_id
@@ -223,10 +224,10 @@ class PendingDecisions:
     def restore(self, state: Mapping[str, Any], decision_count: int) -> None:
         ids, arms = np.array(state["pending.ids"]), np.array(state["pending.arms"])
         features = np.array(state["pending.features"], order="C")
-        self.waiting = {
-            decision_id: (ids[i : i + 1], arms[i : i + 1], features[i : i + 1])
+        self.waiting = OrderedDict(
+            (decision_id, (ids[i : i + 1], arms[i : i + 1], features[i : i + 1]))
             for i, decision_id in enumerate(ids.tolist())
-        }
+        )
         self.provisional = {}
         for decision_id, *reward in np.asarray(state.get(PROVISIONAL, _NO_PROVISIONAL)).tolist():
             decision = self.waiting[int(decision_id)]

@@ -25,7 +25,8 @@ OUTLIER = 9.0
 # A prediction error e of variance s has weight 1 if e² ≤ LIMIT·s, and (FREEDOM + LIMIT)/(FREEDOM + e²/s) beyond, as
 # under a Student-t distribution. It is used as if its variance were s/weight. Numbers with a weight below WILD are
 # counted.
-LIMIT, FREEDOM, WILD = 9.0, 4.0, 0.1
+LIMIT, FREEDOM, WILD, LEAST_WEIGHT = 9.0, 4.0, 0.1, 1e-12
+MAX_LEAD = 1e9  # the largest absolute value of the lead of the other origin
 VOTE = -2.0  # nats: the other origin has a vote while its lead is above this
 BONUS = 1.4  # standard deviations: the posterior with the higher mean + BONUS·std scores an arm
 # The largest absolute value of a context, which is scaled. With rewards within ±1e100 all variances are then finite.
@@ -48,7 +49,7 @@ def weight(error, variance):  # type: ignore[no-untyped-def]
     """Return the weight of a prediction error, which is exactly 1 within three standard deviations."""
     if not error * error > LIMIT * variance:
         return 1.0
-    return (FREEDOM + LIMIT) / (FREEDOM + error * error / max(variance, 1e-300))
+    return max((FREEDOM + LIMIT) / (FREEDOM + error * error / max(variance, 1e-300)), LEAST_WEIGHT)
 
 
 @kernel()
@@ -334,6 +335,12 @@ def _is_wild(b, a, p, c, reward, v, fit_mean, fit_var):  # type: ignore[no-untyp
 
 
 @kernel()
+def _add_to_lead(b, lead, change):  # type: ignore[no-untyped-def]
+    if not math.isnan(change):
+        lead[b] = min(max(lead[b] + change, -MAX_LEAD), MAX_LEAD)
+
+
+@kernel()
 def _learn(b, a, p, mean, cov, c, reward, v):  # type: ignore[no-untyped-def]
     """Update the posterior of arm a of stream b with a reward of noise variance v, and return its log density + const.
 
@@ -393,7 +400,7 @@ def learn_packed(  # type: ignore[no-untyped-def]
         density = _learn(b, a, p, mean, cov, c, rewards[s], used)
         if has_other[b]:
             used *= other_noise[b, a] / noise[b, a]
-            lead[b] += _learn(b, a, p, other_mean, other_cov, c, rewards[s], used) - density
+            _add_to_lead(b, lead, _learn(b, a, p, other_mean, other_cov, c, rewards[s], used) - density)
 
 
 @kernel()
@@ -418,16 +425,16 @@ def _replace(b, a, p, mean, cov, c, old, old_v, new, new_v):  # type: ignore[no-
         return 0.0
     others = (fitted - quadratic * old / old_v) / left
     spread = max(quadratic, 0.0) / left
-    step = new / new_v - old / old_v
-    if old_v != new_v:
+    if old_v == new_v:
+        for i in range(p):
+            mean[b, a * p + i] += image[i] * (1.0 / new_v) * (new - old)
+    else:
         change = 1.0 / new_v - 1.0 / old_v
         remaining = 1.0 + change * quadratic
-        step = (step - change * fitted) / remaining
         for i in range(p):
+            mean[b, a * p + i] += image[i] * ((new - fitted) / new_v - (old - fitted) / old_v) / remaining
             for j in range(p):
                 cov[b, (a * p + i) * p + j] -= image[i] * image[j] * change / remaining
-    for i in range(p):
-        mean[b, a * p + i] += image[i] * step
     before, after = old_v + spread, new_v + spread
     if math.isinf(before) or math.isinf(after):
         return 0.0
@@ -463,7 +470,7 @@ def replace_packed(  # type: ignore[no-untyped-def]
             ratio = other_noise[b, a] / noise[b, a]
             old_other, new_other = old_v * ratio, new_v * ratio
             other = _replace(b, a, p, other_mean, other_cov, c, old_rewards[s], old_other, rewards[s], new_other)
-            lead[b] += other - change
+            _add_to_lead(b, lead, other - change)
 
 
 @kernel()

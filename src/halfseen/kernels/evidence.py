@@ -36,6 +36,7 @@ ALPHA_WEIGHT = 2.0  # the prior α = 0 counts as this many arms
 ZERO_SHARE = 1e-6  # the share of the mean square reward that is the variance of intercepts with `through_zero`
 POWER_STEPS = 50  # power iterations that compute the direction in which contexts vary most
 TINY = 1e-14
+LEAST_SPREAD = 1e-30  # of the mean square of the contexts, which are scaled; the prior of the slopes stays finite
 
 
 @kernel()
@@ -113,7 +114,7 @@ def first_hyperparameters(G, h, squares, counts, noise, prior, through_zero=Fals
     for a in range(h.shape[0]):
         total += squares[a] - baseline * (2.0 * h[a, 0] - baseline * counts[a])
     power = max(total / max(total_rewards, 1.0), 1e-300)
-    slope = (1.0 - NOISE_SHARE) * power / max(spread / max(total_rewards, 1.0), 1e-300) if spread > 0.0 else power
+    slope = (1.0 - NOISE_SHARE) * power / max(spread / max(total_rewards, 1.0), LEAST_SPREAD) if spread > 0.0 else power
     for i in range(p):
         for j in range(p):
             prior[i, j] = 0.0
@@ -329,7 +330,7 @@ def fit_arms(  # type: ignore[no-untyped-def]
         for i in range(1, p):
             scale += moment[i, i] / (played * (p - 1))
         if spread > 0.0:
-            scale = max(scale, SLOPE_SHARE * power / spread)
+            scale = max(scale, SLOPE_SHARE * power / max(spread, LEAST_SPREAD * total_rewards))
         if vary:
             alpha = _update_alpha(counts, G, h, mean, cov, noise, baseline, rho, u, alpha, step % 2 == 1)
         rho = moment[0, 0]  # becomes the sum of squared intercepts that the slopes do not explain

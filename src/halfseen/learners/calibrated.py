@@ -59,6 +59,10 @@ class ArmFit(NamedTuple):
     evidence: float  # log p(rewards | features)
     moment: Floats  # (p, p) mean of ccᵀ over the rewards
 
+    def is_finite(self) -> bool:
+        """Return whether all numbers are finite. Extreme features and rewards can make a fit impossible."""
+        return all(bool(np.isfinite(value).all()) for value in self)
+
 
 def fit_rewards(
     features: Floats,
@@ -81,6 +85,9 @@ def fit_rewards(
     rewarded = np.flatnonzero(~np.isnan(rewards))
     origin = float(rewards[rewarded[0]]) if len(rewarded) and not through_zero else 0.0
     rewards = rewards - origin
+    # Products of extreme rewards would overflow. Dividing by a power of two does not change any digit.
+    unit = float(np.ldexp(1.0, int(np.frexp(np.nanmax(np.abs(rewards), initial=0.0))[1])))
+    rewards = rewards / unit
     G, h = np.zeros((count, p, p)), np.zeros((count, p))
     squares, counts = np.zeros(count), np.zeros(count)
     arm_sums(np.ascontiguousarray(features), arms, rewards, G, h, squares, counts)
@@ -88,15 +95,18 @@ def fit_rewards(
         noise, prior = np.empty(count), np.empty((p, p))
         baseline = first_hyperparameters(G, h, squares, counts, noise, prior, through_zero)
     else:
-        noise, prior = start.noise.copy(), start.prior.copy()
-        baseline = start.baseline + (start.origin - origin)
+        noise, prior = start.noise / unit**2, start.prior / unit**2
+        baseline = (start.baseline + (start.origin - origin)) / unit
     mean, cov = np.empty((count, p)), np.empty((count, p, p))
     iterations = COLD_ITERATIONS if start is None else 0 if fixed_hyperparameters else WARM_ITERATIONS
     evidence, baseline, pooled = fit_arms(
         G, h, squares, counts, noise, prior, baseline, mean, cov, iterations, TOLERANCE, through_zero
     )
     moment = G.sum(axis=0) / max(1, len(rewarded))
-    return ArmFit(mean, cov, noise, prior, baseline, pooled, origin, evidence, moment)
+    evidence -= len(rewarded) * np.log(unit)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, cov, noise, prior = mean * unit, cov * unit**2, noise * unit**2, prior * unit**2
+    return ArmFit(mean, cov, noise, prior, baseline * unit, pooled * unit**2, origin, evidence, moment)
 
 
 @dataclass(frozen=True)
@@ -114,7 +124,8 @@ class RewardHistory:
 
     def evidence(self, features: Floats, *, through_zero: bool = False) -> float:
         """Return log p(rewards | features) for features (n, p)."""
-        return fit_rewards(features, self.arms, self.rewards, self.arm_count, through_zero=through_zero).evidence
+        found = fit_rewards(features, self.arms, self.rewards, self.arm_count, through_zero=through_zero)
+        return found.evidence if found.is_finite() else -np.inf
 
     def leave_one_out_error(self, features: Floats, query: Floats, *, through_zero: bool = False) -> float:
         """Return the mean squared error of predicting each reward from all other rewards.
@@ -290,25 +301,29 @@ class Calibrated(Learner):
         given = np.flatnonzero(~np.isnan(rewards))
         if len(given) == 0:
             return rewards
-        r, a = rewards[given], arms[given]
-        if self.fitted[row]:
-            p = int(self.latent_dims[row]) + 1
-            c = features[given, :p]
-            mean = self.fit_mean[row, : self.arms * p].reshape(self.arms, p)
-            errors, variances = r - self.reward_origin[row] - (mean[a] * c).sum(axis=1), self.noise_var[row, a]
-            far = np.flatnonzero(errors**2 > WILD_RATIO * variances)
-            variance = self.fit_var[row, : self.arms * p].reshape(self.arms, p)
-            spread = (variance[a[far]] * c[far] ** 2).sum(axis=1)
-            far = far[errors[far] ** 2 > WILD_RATIO * (variances[far] + spread)]
-        else:
-            errors = np.abs(r - np.median(r))
-            typical = 1.4826 * np.median(errors)
-            far = np.flatnonzero(errors > MARGINAL_RATIO * typical) if typical > 0.0 else given[:0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            far = self._far(row, features[given], arms[given], rewards[given])
         if not 0 < len(far) <= most_wild(len(given)):
             return rewards
         kept = rewards.copy()
         kept[given[far]] = np.nan
         return kept
+
+    def _far(self, row: int, features: Floats, arms: Ints, rewards: Floats) -> Ints:
+        """Return the indices of the rewards (n,) that are far from what is expected."""
+        r, a = rewards, arms
+        if self.fitted[row]:
+            p = int(self.latent_dims[row]) + 1
+            c = features[:, :p]
+            mean = self.fit_mean[row, : self.arms * p].reshape(self.arms, p)
+            errors, variances = r - self.reward_origin[row] - (mean[a] * c).sum(axis=1), self.noise_var[row, a]
+            far = np.flatnonzero(errors**2 > WILD_RATIO * variances)
+            variance = self.fit_var[row, : self.arms * p].reshape(self.arms, p)
+            spread = (variance[a[far]] * c[far] ** 2).sum(axis=1)
+            return np.asarray(far[errors[far] ** 2 > WILD_RATIO * (variances[far] + spread)])
+        errors = np.abs(r - np.median(r))
+        typical = 1.4826 * np.median(errors)
+        return np.flatnonzero((errors > MARGINAL_RATIO * typical) & (typical > 0.0))
 
     def fit(
         self,
@@ -321,7 +336,9 @@ class Calibrated(Learner):
         fixed_hyperparameters: bool = False,
         through_zero: bool = False,
     ) -> ArmFit | None:
-        """Fit the arms of stream `row` to a history with features (n, p). Returns None if there is no reward.
+        """Fit the arms of stream `row` to a history with features (n, p).
+
+        Returns None if there is no reward, or if the numbers are so extreme that the result is not finite.
 
         If `warm` is true, the estimation starts from the current hyperparameters. If `fixed_hyperparameters` is also
         true, the current hyperparameters are not changed.
@@ -341,14 +358,16 @@ class Calibrated(Learner):
             fixed_hyperparameters=fixed_hyperparameters,
             through_zero=through_zero,
         )
-        return found._replace(pooled=float(self.pooled_noise_var[row])) if fixed_hyperparameters else found
+        if fixed_hyperparameters:
+            found = found._replace(pooled=float(self.pooled_noise_var[row]))
+        return found if found.is_finite() else None
 
     @staticmethod
     def _start(p: int, row: int, noise: Floats, prior: Floats, baseline: Floats) -> ArmFit:
         """Return hyperparameters of stream `row` from which a fit starts. The baseline is relative to 0."""
         empty = np.empty((0,))
-        prior = prior[row, : p * p].reshape(p, p)
-        return ArmFit(empty, empty, noise[row], prior, float(baseline[row]), 0.0, 0.0, 0.0, empty)
+        prior = prior[row, : p * p].reshape(p, p).copy()
+        return ArmFit(empty, empty, noise[row].copy(), prior, float(baseline[row]), 0.0, 0.0, 0.0, empty)
 
     def fit_other(
         self,
@@ -388,11 +407,14 @@ class Calibrated(Learner):
             through_zero=through_zero,
         )
         lead = found.evidence - in_force.evidence
-        if not lead > LEAST_LEAD:
+        if not (found.is_finite() and lead > LEAST_LEAD):
             return
         shear = self._shear(p, shift)
-        mean, cov = found.mean @ shear.T, shear @ found.cov @ shear.T
-        mean[:, 0] += found.origin - in_force.origin
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, cov = found.mean @ shear.T, shear @ found.cov @ shear.T
+            mean[:, 0] += found.origin - in_force.origin
+        if not (np.isfinite(mean).all() and np.isfinite(cov).all()):
+            return
         self.other_mean[row, : K * p] = mean.ravel()
         self.other_cov[row, : K * p * p] = cov.ravel()
         self.other_shift[row], self.other_noise_var[row] = shift, found.noise

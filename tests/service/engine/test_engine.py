@@ -31,7 +31,7 @@ import halfseen as hs
 from halfseen.agents import saving
 from halfseen.journal import events
 from halfseen.service.engine import engine as engine_module
-from halfseen.service.engine.loaded_stream import pack_model
+from halfseen.service.engine.loaded_stream import LoadedStream, pack_model
 from halfseen.service.engine.stream_limits import check_stream
 from halfseen.service.engine.transaction import Operation, StreamTransaction
 from halfseen.service.schemas import DecisionRequest, GuardrailSettings, Limits, RewardRequest, StreamSpec
@@ -318,6 +318,18 @@ async def test_more_open_decisions_than_the_agent_remembers(engine, url):
     assert (last.how, last.folded) == ("given", True)
     assert (await reward(engine, made[0], 1.0)).repeated
     assert_matches_journal(engine, url)
+
+
+def test_a_decision_takes_no_longer_once_older_decisions_are_dropped():
+    stream, seconds = LoadedStream(spec(options={"max_pending": 30_000})), []
+    for part in range(6):
+        began = time.thread_time()
+        for number in range(15_000 * part + 1, 15_000 * (part + 1) + 1):
+            content = events.Decided(number, [], "a", 1.0, [], [])
+            stream.advance(events.Event(number, number, str(number), content))
+        seconds.append(time.thread_time() - began)
+    assert len(stream.open_decisions) == 30_000
+    assert max(seconds[2:]) < 10 * max(seconds[:2])
 
 
 @pytest.mark.parametrize("late_rewards", ["record", "fold"])

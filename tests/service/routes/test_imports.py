@@ -204,8 +204,8 @@ MALFORMED = [  # stream, kind, which event of this kind, field, value, field in 
 def test_a_malformed_field_is_named_with_its_line(http: httpx.Client, exported: dict[str, bytes], row: Any) -> None:
     stream, kind, which, field, value, named = row
     prefix = f"field{MALFORMED.index(row)}-"  # so that a file that is accepted by mistake affects no other test
-    lines = renamed(lines_of(exported["ndjson"]), prefix)
-    index = [n for n, one in enumerate(lines) if (one["stream"], one["kind"]) == (prefix + stream, kind)][which]
+    lines = [one for one in renamed(lines_of(exported["ndjson"]), prefix) if one["stream"] == prefix + stream]
+    index = [n for n, one in enumerate(lines) if one["kind"] == kind][which]
     lines[index][field] = value
     message = refused_line(http, ndjson(lines))
     assert message.startswith(f"line {index + 1}: {named}"), message

@@ -92,6 +92,7 @@ class CandidateModels(Stateful):
                 start = orthogonal_matrices(self._streams.keys[row : row + 1], Purpose.INITIAL_MODEL, d)[0]
                 tried.append(fit_from_scratch(y, d, start, noisy=self.is_noisy(candidate), slow=slow))
             fit = max((one for one in tried if one is not None), key=lambda one: one.log_likelihood, default=None)
+            self.candidate_fitted[row, candidate] = fit is not None
             if fit is not None:
                 fits[candidate] = fit
                 self._store_model(row, candidate, fit.model, scale)
@@ -107,6 +108,7 @@ class CandidateModels(Stateful):
             return None
         start = self.warm_start(row, self.level, scale) if self.candidate_fitted[row, self.level] else level_start(k)
         fit = run_em(start._replace(D=np.eye(k)), y, fixed_transition=True, iterations=FEW_ITERATIONS)
+        self.candidate_fitted[row, self.level] = fit is not None
         if fit is not None:
             self._store_model(row, self.level, fit.model, scale)
         return fit
@@ -132,14 +134,14 @@ class CandidateModels(Stateful):
         self.candidate_transition[row, place] = model.D.ravel()
         self.candidate_process_cov[row, place] = model.Q.ravel()
         self.candidate_observation_var[row, candidate], self.candidate_scale[row, candidate] = np.diag(model.R), scale
-        self.candidate_fitted[row, candidate] = True
 
     def warm_start(self, row: int, candidate: int, scale: Floats) -> Parameters:
         """Return the last model of a candidate, converted to units of `scale`."""
         d, k, place = self.dimensions[candidate], self._streams.observed, self._places[candidate]
         unit = np.ones(d)
         unit[:k] = np.clip(self.candidate_scale[row, candidate] / scale, 1e-50, 1e50)  # squares must not overflow
-        D = self.candidate_transition[row, place].reshape(d, d) * unit[:, None] / unit
-        Q = self.candidate_process_cov[row, place].reshape(d, d) * np.outer(unit, unit)
-        R = np.diag(self.candidate_observation_var[row, candidate] * unit[:k] ** 2)
+        with np.errstate(over="ignore"):  # EM refuses a start that is not finite
+            D = self.candidate_transition[row, place].reshape(d, d) * unit[:, None] / unit
+            Q = self.candidate_process_cov[row, place].reshape(d, d) * np.outer(unit, unit)
+            R = np.diag(self.candidate_observation_var[row, candidate] * unit[:k] ** 2)
         return Parameters(np.ascontiguousarray(D), np.ascontiguousarray(Q), R, np.zeros(d), np.eye(d))

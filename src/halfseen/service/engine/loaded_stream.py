@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -112,7 +113,8 @@ class LoadedStream:
         self.retired = False
         self.model_seq = 0  # number of the event in which the last model was accepted
         self.skipped_models = 0  # accepted models in the events folded so far that this version cannot use
-        self.open_decisions: dict[str, OpenDecision] = {}  # by id, oldest first
+        # By id, oldest first. A dict would pass over all deleted keys to find the oldest key.
+        self.open_decisions: OrderedDict[str, OpenDecision] = OrderedDict()
         self.snapshot_version = 0
         # With a reward wait every open decision has to be expired, even if the agent no longer remembers it.
         no_wait = spec.reward_wait is None
@@ -191,7 +193,7 @@ class LoadedStream:
                 self._set_clock_back(content.clock)
                 self.open_decisions[event.id] = OpenDecision(content.round, content.clock)
             if len(self.open_decisions) > self._max_open:
-                del self.open_decisions[next(iter(self.open_decisions))]
+                self.open_decisions.popitem(last=False)
         elif isinstance(content, events.Rewarded):
             self.rewards += content.how != "default"
             self.open_decisions.pop(content.decision, None)
@@ -249,9 +251,9 @@ class LoadedStream:
             for name in _SNAPSHOT_FIELDS:
                 setattr(stream, name, fields[name])
             rows = zip(arrays["ids"], arrays["rounds"].tolist(), arrays["times"].tolist(), strict=True)
-            stream.open_decisions = {
-                decision_id.decode(): OpenDecision(round_, since) for decision_id, round_, since in rows
-            }
+            stream.open_decisions = OrderedDict(
+                (decision_id.decode(), OpenDecision(round_, since)) for decision_id, round_, since in rows
+            )
         except (zlib.error, LookupError, TypeError, ValueError, AttributeError) as error:
             raise SaveFileError(f"The snapshot is inconsistent: {error}") from None
         stream.snapshot_version = stream.version

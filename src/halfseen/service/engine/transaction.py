@@ -201,7 +201,7 @@ class StreamTransaction:
             if request.key is not None:
                 self._by_key[request.key] = (decision_id, content)
             one.reply = DecisionReply(
-                decision_id, arm, propensity, propensities, expected, branch=branch or msgspec.UNSET
+                decision_id, arm, propensity, propensities, expected, False, branch or msgspec.UNSET
             )
 
     def _observation(self, given: Any) -> Floats:
