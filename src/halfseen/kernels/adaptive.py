@@ -335,6 +335,12 @@ def _is_wild(b, a, p, c, reward, v, fit_mean, fit_var):  # type: ignore[no-untyp
 
 
 @kernel()
+def _noise_ratio(b, a, other_noise, noise):  # type: ignore[no-untyped-def]
+    """Return the noise of arm a under the other origin as a multiple of that under the origin in force."""
+    return min(max(other_noise[b, a] / noise[b, a], 1e-6), 1e6)
+
+
+@kernel()
 def _add_to_lead(b, lead, change):  # type: ignore[no-untyped-def]
     if not math.isnan(change):
         lead[b] = min(max(lead[b] + change, -MAX_LEAD), MAX_LEAD)
@@ -399,7 +405,7 @@ def learn_packed(  # type: ignore[no-untyped-def]
         wild[b] += used != v and _is_wild(b, a, p, c, rewards[s], v, fit_mean, fit_var)
         density = _learn(b, a, p, mean, cov, c, rewards[s], used)
         if has_other[b]:
-            used *= other_noise[b, a] / noise[b, a]
+            used *= _noise_ratio(b, a, other_noise, noise)
             _add_to_lead(b, lead, _learn(b, a, p, other_mean, other_cov, c, rewards[s], used) - density)
 
 
@@ -421,7 +427,7 @@ def _replace(b, a, p, mean, cov, c, old, old_v, new, new_v):  # type: ignore[no-
         fitted += mean[b, a * p + i] * c[i]
     # The prediction of this reward from all others has precision 1/q − 1/v, where q is the variance after learning it.
     left = 1.0 - quadratic / old_v
-    if not left > 1e-9:
+    if not left > 1e-9:  # the other rewards say nothing about this one, and what it has taught cannot be taken back
         return 0.0
     others = (fitted - quadratic * old / old_v) / left
     spread = max(quadratic, 0.0) / left
@@ -432,9 +438,10 @@ def _replace(b, a, p, mean, cov, c, old, old_v, new, new_v):  # type: ignore[no-
         change = 1.0 / new_v - 1.0 / old_v
         remaining = 1.0 + change * quadratic
         for i in range(p):
-            mean[b, a * p + i] += image[i] * ((new - fitted) / new_v - (old - fitted) / old_v) / remaining
+            scaled = image[i] / remaining
+            mean[b, a * p + i] += scaled / new_v * (new - fitted) - scaled / old_v * (old - fitted)
             for j in range(p):
-                cov[b, (a * p + i) * p + j] -= image[i] * image[j] * change / remaining
+                cov[b, (a * p + i) * p + j] -= scaled * change * image[j]
     before, after = old_v + spread, new_v + spread
     if math.isinf(before) or math.isinf(after):
         return 0.0
@@ -467,7 +474,7 @@ def replace_packed(  # type: ignore[no-untyped-def]
             new_v = _effective_noise(b, a, p, c, rewards[s], v, fit_mean, fit_var)
         change = _replace(b, a, p, mean, cov, c, old_rewards[s], old_v, rewards[s], new_v)
         if has_other[b]:
-            ratio = other_noise[b, a] / noise[b, a]
+            ratio = _noise_ratio(b, a, other_noise, noise)
             old_other, new_other = old_v * ratio, new_v * ratio
             other = _replace(b, a, p, other_mean, other_cov, c, old_rewards[s], old_other, rewards[s], new_other)
             _add_to_lead(b, lead, other - change)

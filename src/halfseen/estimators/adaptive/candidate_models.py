@@ -13,7 +13,9 @@ from halfseen.models.identification.selection import ITERATIONS, fit_from_scratc
 
 NOISY_STEPS = (0,)  # numbers of hidden coordinates of the candidates with a noisy start
 SLOW_STEPS = (2,)  # numbers of hidden coordinates of the candidates with a slow start
-FEW_ITERATIONS = 8  # of EM from the last model of a candidate that is not the chosen one
+# Iterations of EM in a history of at least LONG_HISTORY rounds, from the last model of a candidate that is not the
+# chosen one.
+FEW_ITERATIONS, LONG_HISTORY = 8, 1000
 SPAN = 2  # candidates to refit below and above the chosen one
 # After MIN_CONFIRMATIONS identifications with the same result and MIN_ROUNDS rounds, only the chosen candidate is
 # refitted, except in every FULL_REFIT_INTERVAL-th identification.
@@ -85,7 +87,8 @@ class CandidateModels(Stateful):
         fits: dict[int, FittedModel] = {}
         for candidate in self._candidates_to_refit(row, len(y)):
             fitted, slow = bool(self.candidate_fitted[row, candidate]), self._is_slow(candidate)
-            iterations = ITERATIONS if candidate == self.chosen_candidate[row] else FEW_ITERATIONS
+            many = candidate == self.chosen_candidate[row] or len(y) < LONG_HISTORY
+            iterations = ITERATIONS if many else FEW_ITERATIONS
             tried = [run_em(self.warm_start(row, candidate, scale), y, iterations=iterations)] if fitted else []
             if slow or not fitted:  # EM on a short history loses a slow start, so it is tried again
                 d = self.dimensions[candidate]
@@ -107,7 +110,7 @@ class CandidateModels(Stateful):
         if self._is_settled(row, len(y)) and not in_use:
             return None
         start = self.warm_start(row, self.level, scale) if self.candidate_fitted[row, self.level] else level_start(k)
-        fit = run_em(start._replace(D=np.eye(k)), y, fixed_transition=True, iterations=FEW_ITERATIONS)
+        fit = run_em(start._replace(D=np.eye(k)), y, fixed_transition=True)
         self.candidate_fitted[row, self.level] = fit is not None
         if fit is not None:
             self._store_model(row, self.level, fit.model, scale)
