@@ -214,9 +214,10 @@ class Calibrated(Learner):
             self.noise_var[b], self.pooled_noise_var[b], self.fitted[b] = 1.0, 1.0, False
             self.fit_mean[b], self.fit_var[b], self.through_zero[b] = self.mean[b], 0.0, False
             self.fit_var[b, : self.arms * p : p] = 1.0
-            self._drop_other(b)
+            self.drop_other(b)
 
-    def _drop_other(self, row: int) -> None:
+    def drop_other(self, row: int) -> None:
+        """Forget the arms under the other origin."""
         self.has_other[row], self.lead[row], self.other_noise_var[row] = False, NO_LEAD, 1.0
         for array in (self.other_mean, self.other_cov, self.other_shift, self.other_prior_cov, self.other_baseline):
             array[row] = 0.0
@@ -390,9 +391,9 @@ class Calibrated(Learner):
         start = None
         if warm and self.has_other[row]:
             start = self._start(features.shape[1], row, self.other_noise_var, self.other_prior_cov, self.other_baseline)
-        pooled = float(self.other_pooled_noise_var[row])
-        self._drop_other(row)
-        if in_force is None:
+        pooled, unknown = float(self.other_pooled_noise_var[row]), fixed_hyperparameters and start is None
+        self.drop_other(row)
+        if in_force is None or unknown:
             return
         k, p, K = len(shift), features.shape[1], self.arms
         moved = features.copy()

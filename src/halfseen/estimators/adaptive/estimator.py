@@ -541,8 +541,7 @@ class Adaptive(Estimator):
             features = self.history.features[row, window, : k + 1]
             arm_fit = learner.fit(row, features, arms, rewards, through_zero=through_zero, **fixed) if fitted else None
             learner.use_fit(row, k, arm_fit, through_zero=through_zero)
-            if learner.has_other[row]:
-                learner.fit_other(row, features, arms, rewards, arm_fit, **other)
+            learner.fit_other(row, features, arms, rewards, arm_fit, **other)
             return
         y = np.ascontiguousarray((without_spikes(ys) - self.centre[row]) / self.scale[row])
         found = rebuild_model(
@@ -558,8 +557,7 @@ class Adaptive(Estimator):
         if learner.fitted[row]:
             arm_fit = learner.fit(row, found.features, arms, rewards, through_zero=through_zero, **fixed)
         self._recompute_beliefs(row, found, window, y, arm_fit)
-        if learner.has_other[row]:
-            learner.fit_other(row, found.features, arms, rewards, arm_fit, **other)
+        learner.fit_other(row, found.features, arms, rewards, arm_fit, **other)
 
     # ------------------------------------------------------------------ health
 
