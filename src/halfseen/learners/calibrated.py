@@ -209,6 +209,7 @@ class Calibrated(Learner):
         for b in rows:
             p = self.latent_dims[b] + 1
             self.mean[b] = self.slopes[b] = self.cov[b] = self.smooth_cov[b] = self.second_moment[b] = 0.0
+            self.prior_cov[b] = self.baseline[b] = 0.0
             covs = self.cov[b, : self.arms * p * p].reshape(self.arms, p, p)
             covs[:, 0, 0] = 1.0
             self.noise_var[b], self.pooled_noise_var[b], self.fitted[b] = 1.0, 1.0, False
