@@ -14,7 +14,7 @@ from halfseen.models.identification.selection import ITERATIONS, fit_from_scratc
 NOISY_STEPS = (0,)  # numbers of hidden coordinates of the candidates with a noisy start
 SLOW_STEPS = (2,)  # numbers of hidden coordinates of the candidates with a slow start
 # Iterations of EM in a history of at least LONG_HISTORY rounds, from the last model of a candidate that is not the
-# chosen one.
+# chosen one. A level has as few iterations at all times, and half of them if it is not in use.
 FEW_ITERATIONS, LONG_HISTORY = 8, 1000
 SPAN = 2  # candidates to refit below and above the chosen one
 # After MIN_CONFIRMATIONS identifications with the same result and MIN_ROUNDS rounds, only the chosen candidate is
@@ -76,9 +76,12 @@ class CandidateModels(Stateful):
     def reset(self, row: int) -> None:
         self.candidate_fitted[row], self.chosen_candidate[row], self.times_confirmed[row] = False, -1, 0
 
-    def choose(self, row: int, candidate: int, *, as_before: bool) -> None:
-        """Store the chosen candidate. `as_before` is true if the rest of the result has not changed."""
-        same = as_before and candidate == self.chosen_candidate[row]
+    def choose(self, row: int, candidate: int, *, as_before: bool, in_use: bool) -> None:
+        """Store the chosen candidate. `as_before` is true if the rest of the result has not changed.
+
+        If the candidate is not `in_use`, because y itself or the level is the context, it does not matter which it is.
+        """
+        same = as_before and (candidate == self.chosen_candidate[row] or not in_use)
         self.times_confirmed[row] = self.times_confirmed[row] + 1 if same else 0
         self.chosen_candidate[row] = candidate
 
@@ -90,7 +93,8 @@ class CandidateModels(Stateful):
             many = candidate == self.chosen_candidate[row] or len(y) < LONG_HISTORY
             iterations = ITERATIONS if many else FEW_ITERATIONS
             tried = [run_em(self.warm_start(row, candidate, scale), y, iterations=iterations)] if fitted else []
-            if slow or not fitted:  # EM on a short history loses a slow start, so it is tried again
+            # EM on a short history loses a slow start, so it is tried again until the history is long.
+            if not fitted or (slow and len(y) < 2 * LONG_HISTORY):
                 d = self.dimensions[candidate]
                 start = orthogonal_matrices(self._streams.keys[row : row + 1], Purpose.INITIAL_MODEL, d)[0]
                 tried.append(fit_from_scratch(y, d, start, noisy=self.is_noisy(candidate), slow=slow))
@@ -109,8 +113,11 @@ class CandidateModels(Stateful):
         k = self._streams.observed
         if self._is_settled(row, len(y)) and not in_use:
             return None
-        start = self.warm_start(row, self.level, scale) if self.candidate_fitted[row, self.level] else level_start(k)
-        fit = run_em(start._replace(D=np.eye(k)), y, fixed_transition=True)
+        start, iterations = level_start(k), ITERATIONS
+        if self.candidate_fitted[row, self.level]:
+            start = self.warm_start(row, self.level, scale)
+            iterations = FEW_ITERATIONS if in_use else FEW_ITERATIONS // 2
+        fit = run_em(start._replace(D=np.eye(k)), y, fixed_transition=True, iterations=iterations)
         self.candidate_fitted[row, self.level] = fit is not None
         if fit is not None:
             self._store_model(row, self.level, fit.model, scale)

@@ -430,7 +430,8 @@ class Adaptive(Estimator):
         d, k = len(model.D), self._streams.observed
         if found.candidate >= 0:
             before = bool(self.uses_raw_observation[row]), bool(self.uses_level[row])
-            self.candidates.choose(row, found.candidate, as_before=before == (found.plain, found.level))
+            in_use, as_before = not (found.plain or found.level), before == (found.plain, found.level)
+            self.candidates.choose(row, found.candidate, as_before=as_before, in_use=in_use)
         self.latent_dims[row], self.uses_raw_observation[row], self.identified[row] = d, found.plain, True
         self.failed_identifications[row], self.uses_level[row], self.is_robust[row] = 0, found.level, True
         self.origin_at_start[row], self.learns_on_filtered[row] = found.origin_at_start, found.learns_on_filtered
