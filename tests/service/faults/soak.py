@@ -291,10 +291,13 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-def _free_port(draw: random.Random) -> int:
-    """Return a port that is not given to clients: while the service is down, a caller could connect to itself."""
+def _free_port() -> int:
+    """Return a port that is not given to clients: while the service is down, a caller could connect to itself.
+
+    It does not depend on the seed, so that two soaks with the same seed can run at the same time.
+    """
     while True:
-        port = draw.randint(20_000, 32_000)
+        port = random.SystemRandom().randint(20_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 
@@ -311,7 +314,7 @@ class Service:
         self.load: Load
         self._clock = folder / "clock"
         self._clock.write_bytes(OFFSET.pack(0))
-        self.port = _free_port(draw)
+        self.port = _free_port()
         self._template = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("soak_server.py"))],
             stdin=subprocess.PIPE,
@@ -377,8 +380,9 @@ class Service:
         """Start a service again that could not start, because a worker was killed or the database was not available."""
         if not self._is_up():
             log = self.folder / "service.log"
+            last = log.read_text()[-3000:]
             if not any(reason in log.read_text() for reason in self.reasons_to_end):
-                raise SoakFailure("the service has ended by itself")
+                raise SoakFailure(f"the service has ended by itself; the end of its log:\n{last}")
             log.unlink()
             await self.restart()
 
