@@ -112,6 +112,48 @@ def test_an_import_gives_the_same_events_and_the_same_state(played, database, tm
     target.close()
 
 
+@pytest.mark.parametrize("ending", ["ndjson", "parquet"])
+def test_a_stream_with_a_budget_and_guardrails_is_imported(tmp_path, ending):
+    """Most decisions leave out arms that the budget does not pay for, whose propensity is 0 in spite of the floor."""
+    url, file = str(tmp_path / "paid.db"), tmp_path / f"paid.{ending}"
+
+    async def scenario(engine):
+        await engine.create_stream(
+            spec("paid", options={"budget": [3.0, 30]}, guardrails=GuardrailSettings(0.05, 0.2, ("a", 0.2)))
+        )
+        for t in range(30):
+            made = await engine.decide("paid", DecisionRequest(observation(t), costs=[0.0, 0.5, 2.0]))
+            await engine.reward("paid", RewardRequest(made.id, reward_from_id(made.id)))
+
+    with_engine(url, scenario)
+    source, target = open_journal(url), open_journal(str(tmp_path / "imported.db"))
+    export(source, file)
+    decided = [event.content for event in source.all_events(source.stream("paid").id) if event.kind == "decided"]
+    assert any(content.propensities[2] == 0.0 for content in decided)
+    import_streams(target, read_events(file), open_stream)
+    assert streams_and_events(str(tmp_path / "imported.db")) == streams_and_events(url)
+    source.close()
+    target.close()
+
+
+def test_an_import_that_spends_more_than_the_budget_is_refused(tmp_path):
+    url = str(tmp_path / "paid.db")
+
+    async def scenario(engine):
+        await engine.create_stream(spec("paid", options={"budget": [3.0, 3]}))
+        await engine.decide("paid", DecisionRequest(observation(1), available=["b"], costs=[0.0, 1.0, 2.0]))
+
+    with_engine(url, scenario)
+    journal, target = open_journal(url), open_journal(str(tmp_path / "imported.db"))
+    export(journal, tmp_path / "paid.ndjson")
+    text = (tmp_path / "paid.ndjson").read_text()
+    (tmp_path / "paid.ndjson").write_text(text.replace("[0.0,1.0,2.0]", "[0.0,4.0,2.0]"))
+    with pytest.raises(JournalError, match="line 2: costs: expected an available arm that costs at most 3"):
+        import_streams(target, read_events(tmp_path / "paid.ndjson"), open_stream)
+    journal.close()
+    target.close()
+
+
 def test_a_parquet_file_is_a_table_of_decisions(played, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     journal = open_journal(played)

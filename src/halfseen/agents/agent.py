@@ -149,10 +149,10 @@ class Agent:
         y = validation.row_vector("observation", observation, self._observed)
         x = self._context(context) if context is not None or self._needs_context else None
         mask = None if available is None else self._available(available)
-        prices = None
+        arm_costs = None
         if costs is not None or policy.budgets is not None:
-            prices = policy.check_costs(costs, 1, self.arms)
-        choices = policy.decide(y, contexts=x, available=mask, costs=prices)
+            arm_costs = policy.check_costs(costs, 1, self.arms)
+        choices = policy.decide(y, contexts=x, available=mask, costs=arm_costs)
         decision_id = self._pending.add(choices)
         if policy.guarded:
             self._mark(decision_id, choices)
@@ -234,9 +234,9 @@ class Agent:
         elif not mask[0, index]:
             mask = mask.copy()
             mask[0, index] = True
-        prices = self.policy.check_costs(costs, 1, self.arms)
+        arm_costs = self.policy.check_costs(costs, 1, self.arms)
         choices = self.policy.replay(
-            y, np.array([index]), mask, contexts=x, propensities=propensities, branches=branches, costs=prices
+            y, np.array([index]), mask, contexts=x, propensities=propensities, branches=branches, costs=arm_costs
         )
         decision_id = self._pending.add(choices)
         self._mark(decision_id, choices)
@@ -732,9 +732,9 @@ class Agent:
         history = RecordedRounds.checked(self, observations, arms, rewards, contexts, propensities, branches, costs)
         before = self.state()
         try:
-            for y, index, context, propensity, branch, prices, reward in history:
+            for y, index, context, propensity, branch, arm_costs, reward in history:
                 choices = self.policy.replay(
-                    y, index, contexts=context, propensities=propensity, branches=branch, costs=prices, scored=False
+                    y, index, contexts=context, propensities=propensity, branches=branch, costs=arm_costs, scored=False
                 )
                 decision_id = self._pending.add(choices)
                 self._mark(decision_id, choices)
@@ -919,8 +919,8 @@ class RecordedRounds:
             marks = agent._branches("branches", validation.as_list("branches", branches, "a list of branches"))
             if len(marks) != n:
                 raise invalid("branches", f"{n} branches, one per round", f"{len(marks)} branches")
-        prices = agent.policy.check_costs(costs, n, agent.arms)
-        return cls(ys, np.array(indices, dtype=np.int64), values, xs, probabilities, marks, prices)
+        arm_costs = agent.policy.check_costs(costs, n, agent.arms)
+        return cls(ys, np.array(indices, dtype=np.int64), values, xs, probabilities, marks, arm_costs)
 
     def __iter__(
         self,

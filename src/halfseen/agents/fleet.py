@@ -389,15 +389,15 @@ class Fleet:
         mask = None if available is None else _mask(available, self._arms, self._policy.active[rows])
         if mask is not None and self._policy.guardrails is not None:
             self._policy.guardrails.check_available(rows, mask, self.arms)
-        prices = self._policy.check_costs(costs, len(rows), self.arms)
-        if prices is not None:
-            self._policy.check_affordable(rows, prices, mask)
+        arm_costs = self._policy.check_costs(costs, len(rows), self.arms)
+        if arm_costs is not None:
+            self._policy.check_affordable(rows, arm_costs, mask)
         choices = [
             self._policy.decide(
                 ys[part],
                 contexts=None if xs is None else xs[part],
                 available=None if mask is None else mask[part],
-                costs=None if prices is None else prices[part],
+                costs=None if arm_costs is None else arm_costs[part],
                 rows=rows[part],
             )
             for part in _slices(len(rows))

@@ -120,13 +120,12 @@ class ImportedStream:
         if decided.round != agent.rounds + 1:
             raise invalid("round", f"{agent.rounds + 1}, the next round", decided.round)
         _check_numbers("observation", decided.observation, agent.policy.streams.observed, LIMIT)
-        allowed = self._check_available(decided.available)
+        allowed = self._check_affordable(decided, self._check_available(decided.available))
         if decided.arm not in allowed:
             raise invalid("arm", "an arm that could be chosen", _text(decided.arm))
         _check_numbers("expected", decided.expected, len(arms), sys.float_info.max)
         _check_propensities(decided, arms)
         self._check_guardrails(decided, allowed)
-        agent.policy.check_costs(decided.costs, 1, arms)
         if decided.key is not None:
             if not is_valid_key(decided.key):
                 raise invalid("key", f"1 to {MAX_KEY_LENGTH} printable characters", repr(decided.key[:60]))
@@ -147,6 +146,17 @@ class ImportedStream:
         if not available:
             raise invalid("available", "at least one arm, or null", "no arms")
         return tuple(available)
+
+    def _check_affordable(self, decided: events.Decided, available: tuple[Arm, ...]) -> tuple[Arm, ...]:
+        """Check the costs, and return the available arms that the budget of the stream pays for."""
+        agent = self._stream.agent
+        policy, arms = agent.policy, agent.arms
+        costs = policy.check_costs(decided.costs, 1, arms)
+        if costs is None:
+            return available
+        mask = np.array([[arm in available for arm in arms]])
+        affordable = policy.check_affordable(policy.all_rows, costs, mask)[0]
+        return tuple(arm for arm, can_be_chosen in zip(arms, affordable, strict=True) if can_be_chosen)
 
     def _check_guardrails(self, decided: events.Decided, allowed: tuple[Arm, ...]) -> None:
         """Check that the guardrails in force can have made the decision."""
