@@ -105,6 +105,23 @@ def posterior_mode(family, reward, predictor, variance):  # type: ignore[no-unty
 
 
 @kernel()
+def step_and_curvature(family, reward, predictor, variance, reach):  # type: ignore[no-untyped-def]
+    """Return r − μ(z) and w at the mode z of `posterior_mode`.
+
+    w is limited, so that no reward reduces a variance by more than MAX_REDUCTION. `reach` is the variance of the linear
+    predictor if its terms were not correlated: where it is much larger than `variance`, rounding errors of the latter
+    would decide.
+    """
+    z = posterior_mode(family, reward, predictor, variance)
+    level = inverse_link(family, z)
+    step = reward - level
+    # At the mode, r − μ(z) = (z − η)/q. Rewards or variances that are large cost the left side its digits.
+    if variance * max(abs(reward), abs(level)) > abs(z) + abs(predictor):
+        step = (z - predictor) / variance
+    return step, min(curvature(family, z), MAX_REDUCTION / max(variance, reach, 1e-300))
+
+
+@kernel()
 def learn_family_reward(family, b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-untyped-def]
     """Update arm a of stream b with one reward on features[i]. `gain` (p,) is scratch.
 
@@ -122,15 +139,7 @@ def learn_family_reward(family, b, a, mean, cov, i, features, reward, gain):  # 
     if not (quadratic <= MAX_REDUCTION and reach <= MAX_REDUCTION * (1.0 + max(quadratic, 0.0))):
         return -1.0
     q = max(quadratic, 0.0)
-    z = posterior_mode(family, reward, predictor, q)
-    level = inverse_link(family, z)
-    step = reward - level
-    # At the mode, r − μ(z) = (z − η)/q. Rewards or variances that are large cost the left side its digits.
-    if q * max(abs(reward), abs(level)) > abs(z) + abs(predictor):
-        step = (z - predictor) / q
-    w = curvature(family, z)
-    if w * max(q, reach) > MAX_REDUCTION:  # beyond that, rounding errors of cᵀCc would decide
-        w = MAX_REDUCTION / max(q, reach)
+    step, w = step_and_curvature(family, reward, predictor, q, reach)
     denominator = 1.0 + w * q
     root = math.sqrt(w / denominator)
     for j in range(gain.shape[0]):
@@ -367,14 +376,7 @@ def learn_family_packed(  # type: ignore[no-untyped-def]
             calibration[b, a, 0] += predicted
             calibration[b, a, 1] += rewards[s]
             calibration[b, a, 2] += spread
-        z = posterior_mode(family, rewards[s], predictor, q)
-        level = inverse_link(family, z)
-        step = rewards[s] - level
-        if q * max(abs(rewards[s]), abs(level)) > abs(z) + abs(predictor):
-            step = (z - predictor) / q
-        w = curvature(family, z)
-        if w * max(q, reach) > MAX_REDUCTION:
-            w = MAX_REDUCTION / max(q, reach)
+        step, w = step_and_curvature(family, rewards[s], predictor, q, reach)
         share = w / (1.0 + w * q)
         for i in range(p):
             m[i] += gain[i] * step
@@ -441,15 +443,7 @@ def update_context_from_family(  # type: ignore[no-untyped-def]
             g += total * slopes[b, a * d + i]
         if not (largest <= MAX_GAIN and g > 0.0):
             continue
-        r = reward[b, slots[t]]
-        z = posterior_mode(family, r, predictor, g)
-        level = inverse_link(family, z)
-        step = r - level
-        if g * max(abs(r), abs(level)) > abs(z) + abs(predictor):
-            step = (z - predictor) / g
-        w = curvature(family, z)
-        if w * g > MAX_REDUCTION:
-            w = MAX_REDUCTION / g
+        step, w = step_and_curvature(family, reward[b, slots[t]], predictor, g, g)
         left = 1.0 + w * g - w * max(after, 0.0)
         if not left > 0.0:  # then the arm cannot have learnt from this reward yet
             continue
