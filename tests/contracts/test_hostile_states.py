@@ -254,3 +254,40 @@ def test_a_large_round_number_does_not_slow_a_fleet_down():
     for y in ys[2:]:
         fleet.decide(y[None])
     assert fleet.pending(0).tolist() == [2_000_000_001, 2_000_000_002]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("budget.spent", lambda array: array - 1e3),
+        ("budget.spent", lambda array: array * np.nan),
+        ("budget.spent", lambda array: array + np.inf),
+        ("budget.relative_price", lambda array: array * 0.0),
+        ("budget.relative_price", lambda array: array * 1e9),
+        ("budget.relative_price", lambda array: array * np.nan),
+        ("budget.reward_counts", lambda array: array + 1000),
+        ("budget.reward_counts", lambda array: array - 1000),
+        ("budget.reward_means", lambda array: array + 1e101),
+        ("budget.reward_squares", lambda array: array - 1e9),
+        ("budget.reward_squares", lambda array: array + 1e250),
+        ("budget.spent", lambda array: array.astype(np.int64)),
+        ("budget.spent", lambda array: np.repeat(array, 2)),
+        ("budget.spent", None),
+    ],
+)
+def test_hostile_budgets_are_refused_and_change_nothing(name, change):
+    agent, ys = make_small("ts-pco", budget=(10.0, 40)), simulate_rounds(21)[1]
+    costs = np.linspace(0.0, 1.0, ARMS)
+    for t, y in enumerate(ys[:20]):
+        agent.learn(agent.decide(y, costs=costs), 0.1 * t)
+    before, state = agent.state(), agent.state()
+    if change is None:
+        del state[name]
+    else:
+        state[name] = change(state[name])
+    with pytest.raises(hs.HalfseenError):
+        agent.restore(state)
+    after = agent.state()
+    for key, array in before.items():
+        np.testing.assert_array_equal(after[key], array)
+    agent.decide(ys[20], costs=costs)
