@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -54,9 +55,14 @@ def alive_in_session(session: int) -> list[str]:
 
 def start_command(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     """Start the command in a new session."""
-    pipe = subprocess.PIPE
     return subprocess.Popen(
-        [*COMMAND, *arguments], cwd=cwd, env=environment(), stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env=environment() | {"PYTHONFAULTHANDLER": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -64,7 +70,15 @@ def interrupt(process: subprocess.Popen[str]) -> list[str]:
     """Send SIGINT to the process and its children, as a terminal does, and return the lines of stderr."""
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        out, err = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.kill(process.pid, signal.SIGABRT)  # the fault handler prints what every thread is doing
+        process.wait(timeout=10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the children
+        out, err = process.communicate()
+        pytest.fail(f"the interrupted command did not end:\n{out}\n{err}")
     assert process.returncode == 130
     assert "Traceback" not in err
     assert out == ""
