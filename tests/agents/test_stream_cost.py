@@ -12,6 +12,7 @@ from halfseen.agents.stream_cost import stream_cost
 
 STATES, HISTORY = 6, 400
 SIZES = [(3, 5, 4), (12, 16, 10), (30, 34, 12)]  # observed features, dimension of the context, arms
+QUICK = ("ts-pco", "kf-ts", "emkf-ts", "adaptive", "random")  # the other agents are measured by make test-all
 
 
 def options_for(name, observed, latent, arms):
@@ -51,7 +52,9 @@ def measure(name, observed, arms, options, rounds, *, rewarded):
     return used
 
 
-@pytest.mark.parametrize("name", list(hs.catalog()))
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in hs.catalog()]
+)
 def test_the_estimated_memory_is_close_to_the_measured_memory(name):
     for observed, latent, arms in SIZES:
         options = options_for(name, observed, latent, arms)

@@ -68,7 +68,14 @@ def test_sampling_scores_is_equivalent_to_sampling_parameters():
     assert likely.sum() >= 2
 
 
-@pytest.mark.parametrize("name", [name for name in hs.catalog() if CATALOG[name].estimator is not Adaptive])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name.startswith("hmm") else name
+        for name in hs.catalog()
+        if CATALOG[name].estimator is not Adaptive
+    ],
+)
 def test_propensities_equal_the_frequencies_of_the_arms(name):
     """Agents with many seeds get the same state, and the frequency of each arm is compared with its propensity.
 

@@ -124,7 +124,9 @@ RECORDED_FILES = [
 ]
 
 
-@pytest.mark.parametrize("world", ["voltrade", "power", "returns"])
+@pytest.mark.parametrize(
+    "world", ["voltrade", *(pytest.param(world, marks=pytest.mark.slow) for world in ("power", "returns"))]
+)
 def test_run_on_real_data(tmp_path: Path, world: str) -> None:
     done = halfseen_command(
         *("run", world, "--rounds", "150", "--seeds", "2", "--jobs", "1", "--out", "o"), cwd=tmp_path, columns=100
@@ -140,7 +142,7 @@ def test_run_on_real_data(tmp_path: Path, world: str) -> None:
 STEPS = {"a": 3, "b": 5, "c": 7, "r": 2, "s": 11}
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_run_on_a_table(tmp_path: Path, ending: str) -> None:
     import pyarrow as pa
     from pyarrow import csv, parquet
@@ -298,7 +300,7 @@ def test_bad_input_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_an_interrupted_run_without_slices_writes_nothing(tmp_path: Path, jobs: str) -> None:
     process = start_command(
         *("reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", jobs, "--out", "deep/out"), cwd=tmp_path
@@ -314,6 +316,7 @@ WORLDS = ("--worlds", "keyhole,switch:at=30")
 BOARD = ("leaderboard", *WORLDS, "--agents", "ts-pco,random", "--rounds", "60", "--seeds", "3")
 
 
+@pytest.mark.slow
 def test_leaderboard_continues_from_saved_slices(tmp_path: Path) -> None:
     done = halfseen_command(*BOARD, "--jobs", "2", "--markdown", "docs/board.md", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -358,7 +361,7 @@ def test_leaderboard_reports_failures(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_an_interrupted_leaderboard_keeps_finished_slices(tmp_path: Path, jobs: str) -> None:
     slow = ("leaderboard", "--worlds", "keyhole", "--agents", "random", "--rounds", "2000", "--seeds", "4000")
     process = start_command(*slow, "--jobs", jobs, "--out", "out", cwd=tmp_path)
@@ -439,7 +442,9 @@ def test_split_numbers() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGKILL, -9)]
+)
 def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals, code: int) -> None:
     process = start_command(
         *("reproduce", "--rounds", "1000000", "--seeds", "2", "--jobs", "2", "--out", "out"), cwd=tmp_path

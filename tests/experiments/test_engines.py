@@ -134,6 +134,7 @@ def test_an_exception_in_a_worker_is_raised_here(cluster: RealCluster) -> None:
         hs.run("ts-pco", world=unstable_world(), rounds=10, seeds=1, cluster=cluster.address)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_frequent_reports")
 def test_the_slice_of_a_killed_worker_is_played_again(tmp_path: Path) -> None:
     plan = long_plan()
@@ -158,6 +159,7 @@ def test_the_slice_of_a_killed_worker_is_played_again(tmp_path: Path) -> None:
     assert_same_result(run_experiment(plan), result)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_frequent_reports")
 def test_a_local_cluster_continues_after_a_worker_was_killed() -> None:
     plan = long_plan()
@@ -183,6 +185,7 @@ def test_a_local_cluster_continues_after_a_worker_was_killed() -> None:
     assert not [one for one in seen["workers"] if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.slow
 def test_a_run_continues_after_its_process_was_killed(cluster: RealCluster, tmp_path: Path) -> None:
     """A run is started on a cluster, killed, and continued by processes. A third run has nothing left to play."""
     words = ["run", "orbit", "fog", "--agents", "kf-ts,ts-pco", "--rounds", "3000", "--seeds", "20", "--out", "out"]
@@ -216,7 +219,9 @@ def test_a_run_continues_after_its_process_was_killed(cluster: RealCluster, tmp_
     assert [now.done for now in saved] == [saved[0].total]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow)]
+)
 def test_a_local_cluster_ends_with_its_parent(tmp_path: Path, number: signal.Signals, code: int) -> None:
     words = ["run", "orbit", "--agents", "kf-ts,ts-pco", "--rounds", "100000", "--seeds", "4", "--out", "out"]
     driver = subprocess.Popen(

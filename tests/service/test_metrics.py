@@ -50,7 +50,7 @@ def test_metrics_are_summed_over_all_workers(tmp_path: Path, postgres: Server, m
     with serving(tmp_path, "--database", postgres.database(), "--workers", "2") as service:
         httpx.post(service.url + "/v1/streams", json=SPEC, timeout=60).raise_for_status()
         until(lambda: sum(workers_ready(service.url).values()) == 2)
-        sent = 200
+        sent = 50
         decide(service, sent)
         while values(service)["halfseen_resident_streams"] < 2 and sent < 5_000:  # until both workers have decided
             decide(service, 10)

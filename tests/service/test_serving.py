@@ -60,7 +60,7 @@ def test_the_first_message_has_the_address_and_commands_that_work(tmp_path: Path
         assert (tmp_path / "mine.db").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_service_that_ends_under_load_loses_no_answered_decision(tmp_path: Path, number: int) -> None:
     answered: list[str] = []
 
@@ -180,6 +180,7 @@ def test_limits_are_set_on_the_command_line(tmp_path: Path) -> None:
         assert httpx.post(service.url + "/v1/streams/a/decisions", content=b" " * 501).status_code == 413
 
 
+@pytest.mark.slow
 def test_no_answered_decision_is_lost_if_one_of_two_workers_is_killed(tmp_path: Path, postgres: Server) -> None:
     answered: list[str] = []
     stop = threading.Event()
@@ -391,7 +392,7 @@ def test_a_worker_that_starts_slowly_is_not_replaced(tmp_path: Path) -> None:
         until(lambda: (tmp_path / "workers" / "awake").exists())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_worker_that_waits_for_its_database_can_be_ended(tmp_path: Path, number: signal.Signals) -> None:
     with failing_workers("waiting", tmp_path / "workers") as process:
         assert process.stdout is not None

@@ -85,7 +85,7 @@ def test_the_fit_is_at_least_as_likely_as_that_of_statsmodels():
     assert peer < fit(ys, latent=1).log_likelihoods[-1] < peer + 2.0
 
 
-@pytest.mark.parametrize(("d", "k"), [(2, 2), (3, 2), (4, 3)])
+@pytest.mark.parametrize(("d", "k"), [(2, 2), (3, 2), pytest.param(4, 3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seed", [75, 76])
 def test_a_full_covariance_is_at_least_as_likely_as_a_diagonal_one(seed, d, k):
     y = series(seed, d, k, n=100)
