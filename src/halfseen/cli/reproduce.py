@@ -33,7 +33,7 @@ def reproduce(
         bool, typer.Option("--map/--no-map", help="Test the claims in a grid of noise levels, the map.")
     ] = True,
     map_seeds: Annotated[
-        int | None, typer.Option(min=1, help="Number of replications of the map.", show_default="40, or 3 with --quick")
+        int | None, typer.Option(min=1, help="Number of replications of the map.", show_default="10, or 3 with --quick")
     ] = None,
     long: Annotated[
         bool,

@@ -31,7 +31,7 @@ from halfseen.worlds.world import World
 
 NOISE = (1e-4, 1e-3, 0.01, 0.1, 1.0)  # ε
 SENSOR_NOISE = (0.0, 0.01, 0.1, 1.0)  # s
-MAP_SEEDS, QUICK_MAP_SEEDS = 40, 3
+MAP_SEEDS, QUICK_MAP_SEEDS = 10, 3
 LONGER = 6  # a long map has this many times the rounds
 REFERENCES, SUBJECTS = ("oracle-ts", "kf-ts", "ts-pco"), ("emkf-ts", "emkf-ucb")
 
