@@ -43,8 +43,8 @@ class GeneralisedLinear(Ridge):
     variance of η, whatever p is. The prior of the intercepts is N(b, 1), where b follows the base rate: the expected
     reward of an arm without rewards is the mean reward of all arms so far. For "gaussian" b is 0.
 
-    Arms are scored by the linear predictor. `expected_rewards` are on the scale of the rewards: σ(η/√(1 + πq/8)) for
-    "binary" and exp(η + q/2) for "count".
+    Arms are scored by the linear predictor. `expected_rewards` are on the scale of the rewards: the mean of σ(η) over
+    the posterior of η for "binary" and that of exp(η) for "count".
 
     Parameters
     ----------
