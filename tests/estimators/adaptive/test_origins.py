@@ -127,3 +127,16 @@ def test_an_origin_that_is_far_away_is_not_considered():
     learner = folded(0, shift=1e6).policy.learner
     assert not learner.through_zero[0]
     assert learner.lead[0] == NO_LEAD
+
+
+@pytest.mark.parametrize("rounds", [16, 70])  # before and after the first identification
+def test_a_model_with_origin_0_is_accepted_by_an_agent_far_away_from_0(rounds):
+    for seed in range(20):
+        agent = folded(seed, rounds=rounds, refit="manual")
+        agent.refit()
+        if agent.policy.learner.through_zero[0]:
+            break
+    assert agent.policy.learner.through_zero[0]
+    far = folded(seed, rounds=rounds, refit="manual", shift=1e6)
+    far.accept(agent.model())
+    assert np.isfinite(far.decide(np.full(K, 1e6)).expected).all()

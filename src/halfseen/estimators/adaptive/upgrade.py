@@ -28,6 +28,8 @@ def upgrade_arrays(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     told = fitted.shape[-1] == 2  # the dimension of the context was given
     dimensions = (largest, largest) if told else (*candidate_dimensions(k), k)
     added = (largest if told else k + SLOW_STEPS[0], k)  # the candidate with a slow start and the level
+    if max(added) > largest:  # not from 0.2.0, so it is refused later; a small file must not fill the memory
+        return new
     for name in ("candidate_transition", "candidate_process_cov"):
         array = np.asarray(new[f"{prefix}{name}"])
         parts = [array[..., i, : d * d] for i, d in enumerate(dimensions)]
