@@ -14,9 +14,9 @@ import math
 
 import numpy as np
 
-from halfseen.kernels.compiling import kernel
+from halfseen.kernels.compiling import AS_WRITTEN, kernel
 from halfseen.kernels.kalman import covariance_step, within_limit
-from halfseen.kernels.linalg import copy_into, raise_pivots
+from halfseen.kernels.linalg import copy_into, subtract_outer
 from halfseen.kernels.regression import MAX_REDUCTION, SAFE_REDUCTION
 
 # The largest contribution of one round to the mean surprise, whose expected value is 1. One round, however wild, is far
@@ -233,7 +233,8 @@ def score_packed(  # type: ignore[no-untyped-def]
             predicted, variance = predict_arm(b, a, p, mean, cov, features[s])
             if lead[b] > VOTE:
                 other, other_variance = predict_arm(b, a, p, other_mean, other_cov, features[s])
-                if other + BONUS * math.sqrt(other_variance) > predicted + BONUS * math.sqrt(variance):
+                score = other + BONUS * math.sqrt(other_variance)
+                if predicted + BONUS * math.sqrt(variance) < score < math.inf:
                     predicted, variance = other, other_variance
             means[s, a] = predicted + origin[b]
             variances[s, a] = variance
@@ -373,13 +374,7 @@ def _learn(b, a, p, mean, cov, c, reward, v):  # type: ignore[no-untyped-def]
         gain[i] *= root
     for i in range(p):
         m[i] += gain[i] * error * root
-        for j in range(p):
-            C[i, j] -= gain[i] * gain[j]
-    if not (quadratic >= 0.0 and reach <= SAFE_REDUCTION * v):
-        scale = np.empty(p)
-        for i in range(p):
-            scale[i] = C[i, i] + gain[i] * gain[i]
-        raise_pivots(C, scale)
+    subtract_outer(C, gain, 1.0, quadratic >= 0.0 and reach <= SAFE_REDUCTION * v)
     return -0.5 * (math.log(max(variance, 1e-300)) + error * root * error * root)
 
 
@@ -409,11 +404,12 @@ def learn_packed(  # type: ignore[no-untyped-def]
             _add_to_lead(b, lead, _learn(b, a, p, other_mean, other_cov, c, rewards[s], used) - density)
 
 
-@kernel()
+@kernel(AS_WRITTEN)
 def _replace(b, a, p, mean, cov, c, old, old_v, new, new_v):  # type: ignore[no-untyped-def]
     """Replace a reward that arm a has learnt, and return the change of the log density of all rewards.
 
-    An infinite variance stands for a reward that is not learnt.
+    An infinite variance stands for a reward that is not learnt. In another order of the factors, products of extreme
+    numbers would overflow.
     """
     image = np.empty(p)
     fitted, quadratic = 0.0, 0.0
@@ -513,13 +509,7 @@ def move_context(b, d, x, P, gain, spread, error, variance, share):  # type: ign
     share = min(share, 1.0 / max(spread, 1e-300))
     for i in range(d):
         x[b, i] = min(max(x[b, i] + gain[i] * error / variance, -MAX_CONTEXT), MAX_CONTEXT)
-        for j in range(d):
-            P[b, i * d + j] -= gain[i] * gain[j] * share
-    if not spread * share <= 1.0 - 1.0 / SAFE_REDUCTION:
-        scale = np.empty(d)
-        for i in range(d):
-            scale[i] = P[b, i * d + i] + gain[i] * gain[i] * share
-        raise_pivots(P[b, : d * d].reshape((d, d)), scale)
+    subtract_outer(P[b, : d * d].reshape((d, d)), gain, share, spread * share <= 1.0 - 1.0 / SAFE_REDUCTION)
 
 
 @kernel()

@@ -13,7 +13,7 @@ import numpy as np
 
 from halfseen.kernels.adaptive import context_gain, has_usable_reward, move_context, predict_arm, write_features
 from halfseen.kernels.compiling import kernel
-from halfseen.kernels.linalg import raise_pivots
+from halfseen.kernels.linalg import subtract_outer
 from halfseen.kernels.regression import (
     MAX_REDUCTION,
     SAFE_REDUCTION,
@@ -380,13 +380,7 @@ def learn_family_packed(  # type: ignore[no-untyped-def]
         share = w / (1.0 + w * q)
         for i in range(p):
             m[i] += gain[i] * step
-            for j in range(p):
-                C[i, j] -= gain[i] * gain[j] * share
-        if not (quadratic >= 0.0 and w * reach <= SAFE_REDUCTION):
-            scale = np.empty(p)
-            for i in range(p):
-                scale[i] = C[i, i] + gain[i] * gain[i] * share
-            raise_pivots(C, scale)
+        subtract_outer(C, gain, share, quadratic >= 0.0 and w * reach <= SAFE_REDUCTION)
 
 
 @kernel()
