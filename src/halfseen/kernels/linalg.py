@@ -139,8 +139,9 @@ def subtract_outer(C: Matrix, gain: Vector, share: Float, safe: bool) -> None:
     n = C.shape[0]
     before = C if safe else C.copy()
     for i in range(n):
-        for j in range(n):
+        for j in range(i + 1):
             C[i, j] -= gain[i] * gain[j] * share
+            C[j, i] = C[i, j]
     if safe:
         return
     raise_pivots(C, np.diag(before))
