@@ -353,9 +353,9 @@ class Learner(Stateful, ABC):
         return np.tile([1.0, 0.0], (len(rows), 1))
 
     def replace_rewards(
-        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+        self, rows: Ints, features: Floats, arms: Ints, old_rewards: Floats, rewards: Floats, replacement_data: Floats
     ) -> None:
-        """Add `changes` (n,) to rewards learnt before, as if the changed rewards had been learnt instead. Never raises.
+        """Replace `old_rewards` (n,), as if `rewards` (n,) had been learnt instead. Never raises.
 
         `replacement_data` (n, 2) is what the method `replacement_data` returned before each reward was learnt. Agents
         whose learner does not override this method do not accept provisional rewards.

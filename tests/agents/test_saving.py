@@ -11,7 +11,7 @@ import pytest
 from settings import assert_same_state, make_small, play_rounds, simulate_rounds
 
 import halfseen as hs
-from halfseen.agents.saving import VERSION
+from halfseen.agents.saving import OLDEST, VERSION
 from halfseen.errors import SaveFileError
 
 
@@ -63,7 +63,9 @@ def test_a_damaged_byte_is_refused_or_harmless(saved):
 def test_a_file_of_another_save_version_is_refused(saved, version):
     _, path = saved
     rewrite_header(path, version=version)
-    with pytest.raises(SaveFileError, match=f"expected save version {VERSION}, got .* of save version {version}"):
+    with pytest.raises(
+        SaveFileError, match=f"expected save version {OLDEST} to {VERSION}, got .* of save version {version}"
+    ):
         hs.load(path)
 
 

@@ -118,9 +118,9 @@ def fleet_state(name: str, family: str = "gaussian") -> dict[str, Any]:
 
 
 @cache
-def identified_model(name: str) -> dict[str, Any]:
-    agent = make_small(name)
-    agent.restore(agent_state(name))
+def identified_model(name: str, family: str = "gaussian") -> dict[str, Any]:
+    agent = make_small(name, **family_options(name, family))
+    agent.restore(agent_state(name, family))
     agent.refit()
     return agent.model()
 
@@ -275,7 +275,7 @@ def run_case(number: int, folder: Path) -> str:
     kind = str(rng.choice(kinds))
     path = folder / "hostile.hs"
     family = str(np.random.default_rng([2718, number, 1]).choice(["gaussian", "binary", "count"]))
-    if kind.startswith("accept") or "reward_family" not in hs.catalog()[name].options:
+    if "reward_family" not in hs.catalog()[name].options:
         family = "gaussian"
     of_family = family_options(name, family)
 
@@ -309,11 +309,11 @@ def run_case(number: int, folder: Path) -> str:
         use_agent(agent, folder)
         return "used"
     if kind.startswith("accept"):
-        change, model = change_state(rng, identified_model(name))
+        change, model = change_state(rng, identified_model(name, family))
         describe(change)
-        agent = make_small(name)
+        agent = make_small(name, **of_family)
         if kind == "accept":
-            agent.restore(agent_state(name))
+            agent.restore(agent_state(name, family))
         before = state_bytes(agent)
         try:
             agent.accept(model)

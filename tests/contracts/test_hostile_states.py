@@ -3,10 +3,12 @@
 Kernels use integers as indices and check no bounds.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from contracts import hostile_cases
-from contracts.hostile_cases import run_in_children
+from contracts.hostile_cases import change_state, run_in_children, use_agent
 from settings import (
     ARMS,
     OBSERVED,
@@ -187,6 +189,23 @@ def test_hostile_models():
             continue
         agent.decide(simulate_rounds(1)[1][0])
         agent.restore(start)
+
+
+def test_hostile_states_of_version_0_2_0(tmp_path):
+    """States of that version are completed before they are checked."""
+    recipe, state = saving.read(Path(__file__).parents[1] / "data" / "0.2.0" / "adaptive.hs")
+    rng, refused = np.random.default_rng(3), 0
+    for _ in range(60):
+        _, changed = change_state(rng, state)
+        saving.write(tmp_path / "hostile.hs", recipe, changed)
+        try:
+            agent = hs.load(tmp_path / "hostile.hs")
+        except SaveFileError:
+            refused += 1
+            continue
+        with np.errstate(all="ignore"):
+            use_agent(agent, tmp_path)
+    assert 10 < refused < 50
 
 
 @pytest.mark.parametrize("cases", [300, pytest.param(20_000, marks=pytest.mark.slow)])

@@ -34,6 +34,12 @@ def test_without_enough_rewards_nothing_can_be_told():
     assert found.answer == f"{start}all rewards are equal."
 
 
+def test_observations_without_prediction_errors_are_examined():
+    model = hs.LinearGaussianModel(transition=[[0.5]], process_cov=1.0, observation_cov=[0.1])
+    found = hs.examine(model=model, observations=np.zeros((100, 1)))
+    assert "worst stretch of surprises" not in [finding.name for finding in found.findings]
+
+
 @pytest.mark.parametrize("rounds", [40, 60, 100])
 def test_few_rewards_never_lead_to_the_advice_to_ignore_the_context(rounds):
     """The context explains a fifth of the rewards, which so few rewards rarely show."""

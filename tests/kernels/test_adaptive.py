@@ -6,13 +6,14 @@ from reference import gaussian
 
 import halfseen as hs
 from halfseen.kernels.adaptive import (
+    VOTE,
     kalman_step,
+    learn_packed,
     noise_of_played,
     noise_packed,
     reuse_packed,
     score_packed,
     update_context,
-    update_packed,
 )
 
 SIZES, K, ARMS, MOST = (2, 5, 3), 2, 3, 6
@@ -42,7 +43,7 @@ def test_a_step_equals_the_filter_of_the_model_of_the_stream(gaps):
     logliks = np.zeros(3)
     for t in range(40):
         for row in (2, 0, 1):
-            value = kalman_step(row, SIZES[row], D, Q, R, x, P, series[row][t])
+            value = kalman_step(row, SIZES[row], D, Q, R, x, P, series[row][t], False, np.empty(K))
             (d_, q_, a_, r_, m_, p_), y = systems[row], series[row][: t + 1]
             model = hs.LinearGaussianModel(
                 transition=d_, process_cov=q_, observation=a_, observation_cov=r_, initial_mean=m_, initial_cov=p_
@@ -84,11 +85,30 @@ def test_scores_are_predictions_and_their_variances():
     pairs, _, features = beliefs()
     mean, cov = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200)
     rows, means, variances = np.array([1, 2]), np.empty((2, ARMS)), np.empty((2, ARMS))
-    score_packed(rows, np.array(SIZES), mean, cov, features[rows], means, variances)
+    origin, lead = np.array([0.0, 5.0, -2.0]), np.array([0.0, VOTE, VOTE - 1.0])
+    score_packed(rows, np.array(SIZES), mean, cov, mean, cov, lead, origin, features[rows], means, variances)
     for s, row in enumerate(rows):
         c = features[row, : SIZES[row] + 1]
-        np.testing.assert_allclose(means[s], pairs[row][0] @ c)
+        np.testing.assert_allclose(means[s], pairs[row][0] @ c + origin[row])
         np.testing.assert_allclose(variances[s], [c @ C @ c for C in pairs[row][1]])
+
+
+def test_an_origin_with_a_vote_scores_the_arms_for_which_it_is_more_optimistic():
+    (pairs, _, features), (others, _, _) = beliefs(), beliefs(seed=2)
+    arrays = [packed([one[i] for one in both], (40, 200)[i]) for both in (pairs, others) for i in range(2)]
+    rows, lead = np.arange(3), np.array([VOTE + 0.1, 50.0, VOTE])
+    means, variances = np.empty((3, ARMS)), np.empty((3, ARMS))
+    score_packed(rows, np.array(SIZES), *arrays, lead, np.zeros(3), features, means, variances)
+    chosen = set()
+    for row in rows:
+        c = features[row, : SIZES[row] + 1]
+        for a in range(ARMS):
+            (m, v), (m_other, v_other) = ((both[row][0][a] @ c, c @ both[row][1][a] @ c) for both in (pairs, others))
+            use_other = row < 2 and m_other + 1.4 * np.sqrt(v_other) > m + 1.4 * np.sqrt(v)
+            chosen.add(bool(use_other))
+            assert means[row, a] == pytest.approx(m_other if use_other else m)
+            assert variances[row, a] == pytest.approx(v_other if use_other else v)
+    assert chosen == {True, False}
 
 
 def test_noise_includes_the_uncertainty_of_the_present_context():
@@ -118,6 +138,19 @@ def test_reuse_is_a_mean_over_past_contexts():
             assert got[row, a] == pytest.approx(np.mean((contexts[row] @ C @ c) ** 2) / (c @ C @ c) ** 2)
 
 
+def learn(rows, mean, cov, features, arms, rewards, variances, sizes=None):
+    """Learn rewards one by one with the given noise variances, without weights and without another origin."""
+    count, sizes = len(mean), np.array(SIZES) if sizes is None else sizes
+    nothing, wide_var = np.zeros((count, 60)), np.full(mean.shape, 1e6)  # predictions of the last fit that tell nothing
+    for s in range(len(rows)):
+        noise = np.full((count, ARMS), variances[s])
+        learn_packed(
+            rows[s : s + 1], arms[s : s + 1], features[s : s + 1], rewards[s : s + 1], sizes, mean, cov,
+            np.zeros_like(mean), wide_var, nothing, noise, nothing, nothing, mean, cov, noise,
+            np.zeros(count, dtype=np.bool_), np.zeros(count), np.zeros(count, dtype=np.int64),
+        )  # fmt: skip
+
+
 def test_learning_is_bayesian_regression():
     pairs, _, features = beliefs()
     mean, cov = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200)
@@ -125,9 +158,7 @@ def test_learning_is_bayesian_regression():
     rewards, variances = np.array([0.7, -1.1, 2.0]), np.array([0.4, 0.9, 0.2])
     second = features[1] * 1.4
     second[0] = 1.0
-    update_packed(
-        rows, np.array(SIZES), mean, cov, np.stack([features[1], second, features[0]]), arms, rewards, variances
-    )
+    learn(rows, mean, cov, np.stack([features[1], second, features[0]]), arms, rewards, variances)
     d, p = SIZES[1], SIZES[1] + 1
     F = np.stack([features[1, :p], second[:p]])
     m, C = pairs[1][0][2], pairs[1][1][2]
@@ -145,7 +176,7 @@ def test_a_reward_of_a_forgotten_round_is_ignored():
     mean, cov = packed([m for m, _ in pairs], 40), packed([c for _, c in pairs], 200)
     before = mean.copy(), cov.copy()
     one = np.array([1])
-    update_packed(one, np.array(SIZES), mean, cov, np.full((1, MOST + 1), np.nan), one, np.ones(1), np.ones(1))
+    learn(one, mean, cov, np.full((1, MOST + 1), np.nan), one, np.ones(1), np.ones(1))
     np.testing.assert_array_equal(mean, before[0])
     np.testing.assert_array_equal(cov, before[1])
     assert features.shape[1] == MOST + 1
@@ -170,12 +201,30 @@ def test_updating_the_context_conditions_the_joint_gaussian_of_context_and_rewar
     expected_x += x[row, :d] - 0.3
     noise_of_played(rows, np.array([a]), sizes, slopes, noise, smoothed, belief, v)
     assert v[0] == pytest.approx(noise_variance + mu @ P[row] @ mu)
-    update_packed(rows, sizes, mean, cov, features[rows], np.array([a]), np.array([reward]), v)
+    fit_mean, fit_var = mean.copy(), np.full_like(mean, 1e6)
+    learn(rows, mean, cov, features[rows], np.array([a]), np.array([reward]), v)
     arm, history, origin = np.full((3, 4), a), np.full((3, 4), np.nan), np.full(3, 50.0)
     history[row, 2] = reward + 50.0
     for slot in (-1, 1, 2):  # no round, a round without a reward, and the round with the reward
         update_context(
-            rows, np.array([slot]), arm, history, origin, sizes, mean, cov, slopes, noise, smoothed, x, belief, shift
+            rows,
+            np.array([slot]),
+            arm,
+            history,
+            origin,
+            sizes,
+            mean,
+            cov,
+            fit_mean,
+            fit_var,
+            slopes,
+            noise,
+            smoothed,
+            x,
+            belief,
+            shift,
+            np.ones(3, dtype=np.bool_),
+            np.zeros(3, dtype=np.bool_),
         )
     np.testing.assert_allclose(x[row, :d], expected_x, rtol=1e-9)
     np.testing.assert_allclose(belief[row, : d * d].reshape(d, d), expected_P, rtol=1e-9, atol=1e-12)
@@ -190,7 +239,7 @@ def test_arms_stay_finite_and_positive_semi_definite_when_features_grow():
     rows, arms = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     for t in range(200):
         features = np.concatenate([[1.0], rng.normal(size=3) * 3.0 ** (t % 40)])[None]
-        update_packed(rows, sizes, mean, cov, features, arms, np.ones(1), np.full(1, 0.01))
+        learn(rows, mean, cov, features, arms, np.ones(1), np.full(1, 0.01), sizes=sizes)
         C = cov.reshape(p, p)
         assert np.isfinite(mean).all()
         assert np.linalg.eigvalsh(C / np.abs(C).max())[0] > -1e-12
@@ -200,9 +249,9 @@ def test_a_belief_under_unstable_dynamics_stays_finite_without_observations():
     D, Q, R = np.diag([3.0, 2.0]).reshape(1, -1), np.eye(2).reshape(1, -1), np.ones((1, 1))
     x, P = np.ones((1, 2)), np.eye(2).reshape(1, -1).copy()
     for _ in range(1_000):
-        kalman_step(0, 2, D, Q, R, x, P, np.array([np.nan]))
+        kalman_step(0, 2, D, Q, R, x, P, np.array([np.nan]), True, np.empty(1))
     assert x.tolist() == [[1e50, 1e50]]
     assert 1e95 < P[0, 0] <= 1e100
-    kalman_step(0, 2, D, Q, R, x, P, np.zeros(1))
+    kalman_step(0, 2, D, Q, R, x, P, np.zeros(1), True, np.empty(1))
     assert np.isfinite(x).all()
     assert P[0, 0] < 1e90  # the smallest noise that is used is 1e-13 of the predicted variance

@@ -115,7 +115,8 @@ def test_a_reward_moves_the_context_as_if_the_arm_had_not_learnt_it(family):
         np.testing.assert_allclose(cov[0].reshape(p, p), C - w / (1 + w * q) * np.outer(C @ c, C @ c), atol=1e-12)
         update_context_from_family(
             family, rows, np.array([0]), np.zeros((1, 1), dtype=np.int64), np.array([[reward]]), sizes, mean, cov,
-            slopes[None].copy(), belief, belief_cov, np.zeros((1, d)),
+            slopes[None].copy(), belief, belief_cov, np.zeros((1, d)), np.ones(1, dtype=np.bool_),
+            np.zeros(1, dtype=np.bool_),
         )  # fmt: skip
         np.testing.assert_allclose(belief[0], expected_x, rtol=1e-8)  # rounding
         np.testing.assert_allclose(belief_cov[0].reshape(d, d), expected_P, rtol=1e-7, atol=1e-10)

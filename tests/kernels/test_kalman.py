@@ -9,7 +9,7 @@ from reference.peers import statsmodels_of
 
 from halfseen.kernels.filter import filter_series
 from halfseen.kernels.kalman import MAX_VARIANCE, advance_gain, advance_mean
-from halfseen.kernels.linalg import raise_pivots
+from halfseen.kernels.linalg import raise_pivots, subtract_outer
 
 
 class Online:
@@ -300,3 +300,19 @@ def test_pivots_are_raised_only_if_they_are_rounding_errors():
     assert np.linalg.eigvalsh(damaged)[0] < -5e-14
     assert np.linalg.eigvalsh(raised)[0] > -1e-15
     np.testing.assert_allclose(raised, damaged, atol=1e-11)
+
+
+def test_an_outer_product_is_subtracted_and_no_variance_grows():
+    rng = np.random.default_rng(3)
+    root = rng.normal(size=(4, 4))
+    C, c = root @ root.T, rng.normal(size=4)
+    gain = C @ c
+    for safe in (True, False):
+        reduced = C.copy()
+        subtract_outer(reduced, gain, 1.0 / (1.0 + c @ gain), safe)
+        np.testing.assert_allclose(np.linalg.inv(reduced), np.linalg.inv(C) + np.outer(c, c), rtol=1e-9)
+    # Correlations above 1, which are rounding errors of a covariance reduced by many orders of magnitude.
+    damaged = np.array([[1e-80, 1e-60, 0.0], [1e-60, 1e-55, 1e-30], [0.0, 1e-30, 1.0]])
+    before = damaged.copy()
+    subtract_outer(damaged, np.array([1e-41, 1e-30, 1e-3]), 1.0, False)
+    np.testing.assert_array_equal(damaged, before)

@@ -6,7 +6,7 @@ from scipy import integrate, special
 
 import halfseen as hs
 from halfseen.kernels.generalised_linear import BINARY, COUNT
-from halfseen.learners.calibrated import ArmFit
+from halfseen.learners.calibrated import NO_LEAD, ArmFit
 from halfseen.learners.calibrated_family import FamilyRewardHistory, fit_family
 
 SLOPES = np.array([[0.8, 0.0, -0.3], [-0.4, 0.7, 0.2]])
@@ -135,6 +135,26 @@ def test_a_replaced_reward_is_exact_after_the_next_fit():
     one, other = (agent.policy.learner for agent in agents)
     np.testing.assert_array_equal(one.mean, other.mean)
     np.testing.assert_array_equal(one.cov, other.cov)
+
+
+@pytest.mark.parametrize("family", ["binary", "count"])
+def test_adaptive_uses_all_clicks_and_counts_and_has_one_origin(family):
+    """For numbers, 0 might be the origin of this walk, which begins at 0, and one of the rewards would be left out."""
+    rng = np.random.default_rng(6)
+    ys, arms = np.cumsum(0.1 * rng.normal(size=(120, 3)), axis=0), rng.integers(2, size=120)
+    rewards = (rng.uniform(size=120) < special.expit((SLOPES[arms] * ys).sum(axis=1))).astype(float)
+    if family == "count":
+        rewards[70] = 1e4
+    agent = hs.make("adaptive", observed=3, arms=2, seed=1, reward_family=family).fold(ys, arms, rewards)
+    learner, estimator = agent.policy.learner, agent.policy.estimator
+    assert estimator.identified[0]
+    assert not learner.through_zero[0]
+    assert not learner.has_other[0]
+    assert learner.lead[0] == NO_LEAD
+    _, arms, rewards, window = estimator.window(0)
+    features = estimator.history.features[0, window]
+    assert learner.without_wild(0, features, arms, rewards) is rewards
+    assert learner.reward_history(arms, rewards).evidence(features, through_zero=True) == -np.inf
 
 
 def test_adaptive_as_numbers_keeps_its_learner():

@@ -63,7 +63,7 @@ def test_a_component_without_an_optional_method_says_so():
     with pytest.raises(hs.HalfseenError, match="Minimal cannot play several rounds in one call"):
         learner.play_rounds(*[None] * 9)
     with pytest.raises(hs.HalfseenError, match="Minimal cannot replace rewards that it has learnt"):
-        learner.replace_rewards(np.array([0]), np.ones((1, P)), np.array([1]), np.ones(1), np.ones((1, 2)))
+        learner.replace_rewards(np.array([0]), np.ones((1, P)), np.array([1]), np.ones(1), np.ones(1), np.ones((1, 2)))
     estimator = hs.make("ts-pco", observed=1, arms=2).policy.estimator
     with pytest.raises(hs.HalfseenError, match="Observed cannot replace rewards that it has learnt"):
         Estimator.replace_rewards(estimator, *[np.zeros(1, dtype=np.int64)] * 2, *[np.ones(1)] * 3, learner)

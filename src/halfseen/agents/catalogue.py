@@ -184,7 +184,7 @@ _ENTRIES = (
         Optimistic,
         "model learnt from the stream, optimistic Thompson sampling",
         _HALFSEEN,
-        {"bonus": 1.4, "width": 0.15, "foresight": 0.25},
+        {"bonus": 1.4, "width": 0.15, "foresight": 0.1},
     ),
     CatalogueEntry(
         "adaptive-ts",

@@ -13,6 +13,7 @@ from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import make_with_arms
 from halfseen.agents.fleet import Fleet
 from halfseen.errors import HalfseenError, SaveFileError, invalid
+from halfseen.estimators.adaptive.upgrade import upgrade_arrays
 
 T = TypeVar("T")
 _SQUARED = ("latent", "states", "lags")  # options d of agents whose state has at least d²/4 numbers
@@ -76,6 +77,7 @@ def _restored(
 ) -> T:
     try:
         recipe = _renamed_options(recipe, state)
+        recipe, state = _upgraded(recipe, state)
         _check_size(recipe, state)
         return restore(recipe, state)
     except Exception as error:  # an invalid recipe can fail anywhere in the components
@@ -99,6 +101,14 @@ def _check_size(recipe: dict[str, Any], state: dict[str, Any]) -> None:
         value = recipe.get(name)
         if isinstance(value, int) and value * value > 4 * numbers:
             raise invalid(f"option '{name}'", f"a number that fits a state of {numbers} numbers", value)
+
+
+def _upgraded(recipe: dict[str, Any], state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments and the state of an agent of version 0.2.0 so that it continues as before."""
+    upgraded = upgrade_arrays(state, "estimator.")
+    if len(upgraded) > len(state) and recipe.get("name") == "adaptive":
+        recipe = {"foresight": 0.25} | recipe  # the default until version 0.2.0
+    return recipe, upgraded
 
 
 def _renamed_options(recipe: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:

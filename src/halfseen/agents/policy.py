@@ -365,7 +365,7 @@ class Policy(Stateful):
         rows = self.all_rows if rows is None else rows
         if self._updates_from_rewards:
             features = self.estimator.replace_rewards(rows, rounds, features, arms, rewards, self.learner)
-        self.learner.replace_rewards(rows, features, arms, rewards - old_rewards, replacement_data)
+        self.learner.replace_rewards(rows, features, arms, old_rewards, rewards, replacement_data)
         if self.budgets is not None:
             self.budgets.replace(rows, old_rewards, rewards)
 

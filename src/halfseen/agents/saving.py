@@ -25,7 +25,8 @@ from halfseen.errors import SaveFileError, invalid
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.files import write_atomically
 
-AGENT_KIND, FLEET_KIND, VERSION = "halfseen agent", "halfseen fleet", 2
+AGENT_KIND, FLEET_KIND, VERSION = "halfseen agent", "halfseen fleet", 3
+OLDEST = 2  # the oldest save version that can be read; `loading` adds the arrays that it does not have
 _HEADER = "header.json"
 _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
 # Bytes into which one byte of a file may expand. Files are written at the lowest level of compression, at which zeros
@@ -112,9 +113,10 @@ def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[s
             raise SaveFileError(
                 f"file: expected a file of format {kind!r}, got '{path}' of format {header.get('format')!r:.60}"
             )
-        if header["version"] != VERSION:
+        if header["version"] not in range(OLDEST, VERSION + 1):
             raise SaveFileError(
-                f"file: expected save version {VERSION}, got '{path}' of save version {header['version']!r:.60}"
+                f"file: expected save version {OLDEST} to {VERSION}, "
+                f"got '{path}' of save version {header['version']!r:.60}"
             )
         recipe, state = (_from_json(header[name], archive.array) for name in ("recipe", "state"))
         if not isinstance(recipe, dict) or not isinstance(state, dict):

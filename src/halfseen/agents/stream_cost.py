@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halfseen.agents.catalogue import CATALOG
-from halfseen.estimators.adaptive.candidate_models import NOISY_STEPS, SPAN
+from halfseen.estimators.adaptive.candidate_models import NOISY_STEPS, SLOW_STEPS, SPAN
 from halfseen.estimators.adaptive.estimator import Adaptive
 from halfseen.estimators.blup import Blup
 from halfseen.estimators.emkf import Emkf
@@ -158,16 +158,17 @@ def _latent_states(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost
 def _adaptive(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
     latent, n = options["latent"], _integer(options["history"], 1)
     regular = candidate_dimensions(k) if isinstance(latent, str) else (max(k, latent),)
-    candidates = len(regular) + len(NOISY_STEPS)
+    candidates = len(regular) + len(NOISY_STEPS) + len(SLOW_STEPS) + 1  # the last one is the level
     d = max(regular)
     p = d + 1
-    numbers = (2 * candidates + 2) * d * d + 2 * candidates * k + k * k + 1.5 * n * (k + p + 2)
-    refitted = min(candidates, 2 * SPAN + 1 + len(NOISY_STEPS))
+    squares = sum(one * one for one in regular) + (len(NOISY_STEPS) + len(SLOW_STEPS) + 1) * d * d
+    numbers = 2 * squares + 2 * d * d + 2 * candidates * k + k * k + 1.5 * n * (k + p + 2)
+    refitted = min(candidates, 2 * SPAN + 1 + len(NOISY_STEPS) + 2 * len(SLOW_STEPS) + 1)
     filter_and_smooth = min(n, SETTLING) * 12 * d**3 + n * 12 * d * d
     fit_arms = 3 * K * p**3 + n * p * p
     decision = 4 * d**3 + filter_and_smooth + fit_arms  # an accepted model is applied to the stored history
     em = refitted * (ITERATIONS + TRIAL_ITERATIONS) * filter_and_smooth
-    return _EstimatorCost(p, numbers, decision, em + (refitted + 4) * COLD_ITERATIONS * fit_arms)
+    return _EstimatorCost(p, numbers, decision, em + (2 * refitted + 8) * COLD_ITERATIONS * fit_arms)
 
 
 _ESTIMATORS: dict[Callable[..., Any], Callable[[int, int, Mapping[str, Any]], _EstimatorCost]] = {
@@ -210,7 +211,7 @@ def _measurement_error(p: int, K: int) -> tuple[float, float]:
 
 
 def _calibrated(p: int, K: int) -> tuple[float, float]:
-    return K * (p * p + 2 * p + 2) + 4 * p * p, 6 * K * p * p
+    return K * (2 * p * p + 5 * p + 3) + 5 * p * p, 12 * K * p * p  # also under the other origin
 
 
 _LEARNERS: dict[Callable[..., Any], Callable[[int, int], tuple[float, float]]] = {

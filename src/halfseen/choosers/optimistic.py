@@ -9,6 +9,7 @@ import numpy as np
 
 from halfseen.choosers.scored import Scored
 from halfseen.components import Choices, Learner, StreamBatch
+from halfseen.kernels import choice
 from halfseen.kernels.choice import HALF_NORMAL
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import Numbers, positive
@@ -62,9 +63,19 @@ class Optimistic(Scored):
             return choices.means + self._bonus * np.sqrt(choices.variances) if self._bonus else choices.means
         assert choices.noise_variances is not None
         assert choices.reuse is not None
-        rounds = self._foresight * choices.rounds[:, None] * choices.reuse
-        bonus = np.maximum(self._bonus, break_even(choices.variances, choices.noise_variances, rounds))
-        return np.asarray(choices.means + bonus * np.sqrt(choices.variances))
+        scores = np.empty_like(choices.means)
+        choice.add_bonus(
+            choices.means,
+            choices.variances,
+            choices.noise_variances,
+            choices.reuse,
+            choices.rounds,
+            self._foresight,
+            self._bonus,
+            *_break_even_table(),
+            scores,
+        )
+        return scores
 
     def widths(self, rows: Ints, rounds: Ints, learner: Learner) -> Floats:
         return self.constant_widths(self._width, rows, learner)
@@ -90,7 +101,7 @@ def break_even(variances: Floats, noise_variances: Floats, rounds: Floats) -> Fl
     where q² = var/(var + noise) and Z ~ N(0, 1). If the arm is then better than the best arm so far, the difference is
     gained in each of `rounds` rounds. So g solves rounds·q·E(Z − g/q)⁺ = g (docs/mathematics.md, "The choosers").
     """
-    logs, u = _break_even_table()
-    with np.errstate(divide="ignore"):
-        best = np.interp(np.log(rounds), logs, u)
-    return np.asarray(np.sqrt(variances / np.maximum(variances + noise_variances, 1e-300)) * best)
+    arrays = np.broadcast_arrays(*np.atleast_1d(variances, noise_variances, rounds))
+    gaps = np.empty(arrays[0].size)
+    choice.break_even_gaps(*(np.array(one, dtype=np.float64).ravel() for one in arrays), *_break_even_table(), gaps)
+    return gaps.reshape(np.broadcast_shapes(np.shape(variances), np.shape(noise_variances), np.shape(rounds)))

@@ -172,22 +172,24 @@ def subject_of_adaptive(
     """Return the model and the history of stream `row` of an adaptive estimator, in the units of the estimator.
 
     Return None for other estimators, before there is a model, and while the history is too short. If the agent rejected
-    the model and uses the raw observation, return the best of the identified candidates.
+    the model and uses the raw observation or a level, return the best of the identified candidates. A level is chosen
+    because it predicts rewards, and does not claim to describe how the observations move.
     """
     if not isinstance(estimator, Adaptive) or not estimator.identified[row]:
         return None
     count, candidate = int(estimator.history.stored_rounds[row]), int(estimator.candidates.chosen_candidate[row])
     plain = bool(estimator.uses_raw_observation[row])
-    if count < ENOUGH_ROUNDS or (plain and candidate < 0):
+    rejected = plain or bool(estimator.uses_level[row])
+    if count < ENOUGH_ROUNDS or (rejected and candidate < 0):
         return None
     ys, arms, rewards, _ = estimator.window(row)
     scaled = (ys - estimator.centre[row]) / estimator.scale[row]
     data = ExaminationData.from_arrays(scaled, arms, rewards, features=scaled.shape[1], arm_names=list(arm_names))
     candidates = _candidate_models(estimator, row)
-    model = candidates.get(candidate) if plain else _current_model(estimator, row)
+    model = candidates.get(candidate) if rejected else _current_model(estimator, row)
     if model is None:
         return None
-    others = tuple(one for at, one in candidates.items() if at != candidate)
+    others = tuple(one for at, one in candidates.items() if at not in (candidate, estimator.candidates.level))
     return ExaminationSubject(
         model,
         data,

@@ -70,7 +70,7 @@ def cross_validate(data: ExaminationData, contexts: Floats, observed: ObservedRe
     for i in range(FOLDS):
         others = [np.ascontiguousarray(total - left_out) for total, left_out in zip(whole, sums[i], strict=True)]
         mean, cov = np.empty((K, p)), np.empty((K, p, p))
-        fit_arms(*others, fit.noise.copy(), fit.prior.copy(), fit.baseline, mean, cov, 0, 1.0)
+        fit_arms(*others, fit.noise.copy(), fit.prior.copy(), fit.baseline, mean, cov, 0, 1.0, False)
         predicted[fold == i] = features[fold == i] @ mean.T + fit.origin
     return CrossValidation(fit, predicted, (rewards - predicted[rounds, arms]) ** 2)
 

@@ -205,7 +205,10 @@ def _nis_by_block(measured: Measurements) -> Finding | None:
     parts = measured.nis_by_block
     if parts is None or len(parts.ratios) < 3:
         return None
-    relative = parts.ratios / np.median(parts.ratios)
+    median = float(np.median(parts.ratios))
+    if not median > 0.0:  # most blocks have no prediction errors that could be compared
+        return None
+    relative = parts.ratios / median
     worst = int(np.argmax(relative))
     amount, limit = float(relative[worst]), float(parts.limit[worst])
     # Blocks of autocorrelated or heavy-tailed errors differ even if the dynamics are the same at all times.

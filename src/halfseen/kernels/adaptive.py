@@ -14,12 +14,21 @@ import math
 
 import numpy as np
 
-from halfseen.kernels.compiling import kernel
+from halfseen.kernels.compiling import AS_WRITTEN, kernel
 from halfseen.kernels.kalman import covariance_step, within_limit
-from halfseen.kernels.linalg import copy_into, raise_pivots
+from halfseen.kernels.linalg import copy_into, subtract_outer
 from halfseen.kernels.regression import MAX_REDUCTION, SAFE_REDUCTION
 
-OUTLIER = 20.0  # the largest contribution of one round to the mean surprise, whose expected value is 1
+# The largest contribution of one round to the mean surprise, whose expected value is 1. One round, however wild, is far
+# from enough for a detected change.
+OUTLIER = 9.0
+# A prediction error e of variance s has weight 1 if e² ≤ LIMIT·s, and (FREEDOM + LIMIT)/(FREEDOM + e²/s) beyond, as
+# under a Student-t distribution. It is used as if its variance were s/weight. Numbers with a weight below WILD are
+# counted.
+LIMIT, FREEDOM, WILD, LEAST_WEIGHT = 9.0, 4.0, 0.1, 1e-12
+MAX_LEAD = 1e9  # the largest absolute value of the lead of the other origin
+VOTE = -2.0  # nats: the other origin has a vote while its lead is above this
+BONUS = 1.4  # standard deviations: the posterior with the higher mean + BONUS·std scores an arm
 # The largest absolute value of a context, which is scaled. With rewards within ±1e100 all variances are then finite.
 MAX_CONTEXT = 1e50
 MAX_GAIN = 1e150  # of a reward for the context; the square of a larger one overflows
@@ -28,7 +37,7 @@ LEAST_NOISE = 0.1  # the least share of the noise of an arm that is not explaine
 
 
 @kernel()
-def _features(b, d, x, shift, features):  # type: ignore[no-untyped-def]
+def write_features(b, d, x, shift, features):  # type: ignore[no-untyped-def]
     """Write c = (1, x + shift) of stream b to features, with 0 after the first d + 1 entries."""
     features[0] = 1.0
     for i in range(features.shape[0] - 1):
@@ -36,11 +45,21 @@ def _features(b, d, x, shift, features):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
+def weight(error, variance):  # type: ignore[no-untyped-def]
+    """Return the weight of a prediction error, which is exactly 1 within three standard deviations."""
+    if not error * error > LIMIT * variance:
+        return 1.0
+    return max((FREEDOM + LIMIT) / (FREEDOM + error * error / max(variance, 1e-300)), LEAST_WEIGHT)
+
+
+@kernel()
+def kalman_step(b, d, D, Q, R, x, P, y, robust, weights):  # type: ignore[no-untyped-def]
     """Update x and P of stream b with dimension d by y (k,), and return the mean squared standardised innovation.
 
     If a variance exceeds MAX_CONTEXT², because unstable dynamics have not been observed for long, P does not change and
-    x is predicted.
+    x is predicted. If `robust` is true, an entry whose innovation has a weight below 1 is used as if its sensor noise
+    were larger, so that the variance of its innovation is divided by the weight. The weights are written to weights
+    (k,).
     """
     k = y.shape[0]
     seen, error, white = np.empty(k, np.bool_), np.empty(k), np.empty(k)
@@ -48,16 +67,16 @@ def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
     state = x[b, :d]
     cov = P[b, : d * d].reshape((d, d))
     pred, filtered, gain, whitened = np.empty((d, d)), np.empty((d, d)), np.empty((d, k)), np.empty((k, k))
+    work_dd, work_dk, work_kk = np.empty((d, d)), np.empty((2, d, k)), np.empty((3, k, k))
     for i in range(k):
         seen[i] = not math.isnan(y[i])
+        weights[i] = 1.0
     noise = R[b, : k * k].reshape((k, k))
+    process = Q[b, : d * d].reshape((d, d))
     covariance_step(
-        transition, Q[b, : d * d].reshape((d, d)), noise, cov, seen, pred, filtered, gain, whitened,
-        np.empty((d, d)), np.empty((2, d, k)), np.empty((3, k, k)),
+        transition, process, noise, cov, seen, pred, filtered, gain, whitened, work_dd, work_dk, work_kk
     )  # fmt: skip
     limited = within_limit(filtered, MAX_CONTEXT * MAX_CONTEXT)
-    if limited:
-        copy_into(cov, filtered)
     moved = np.empty(d)
     for i in range(d):
         total = 0.0
@@ -74,6 +93,22 @@ def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
         for j in range(i + 1):
             white[i] += whitened[i, j] * error[j]
         squared += white[i] * white[i]
+    if robust and limited:
+        smallest = 1.0
+        for i in range(k):
+            if seen[i]:
+                weights[i] = weight(error[i], pred[i, i] + noise[i, i])
+                smallest = min(smallest, weights[i])
+        if smallest < 1.0:
+            raised = noise.copy()
+            for i in range(k):
+                raised[i, i] += (pred[i, i] + noise[i, i]) * (1.0 / weights[i] - 1.0)
+            covariance_step(
+                transition, process, raised, cov, seen, pred, filtered, gain, whitened, work_dd, work_dk, work_kk
+            )  # fmt: skip
+            limited = within_limit(filtered, MAX_CONTEXT * MAX_CONTEXT)
+    if limited:
+        copy_into(cov, filtered)
     for i in range(d):
         total = moved[i]
         for j in range(k if limited else 0):
@@ -85,17 +120,18 @@ def kalman_step(b, d, D, Q, R, x, P, y):  # type: ignore[no-untyped-def]
 @kernel()
 def filter_round(  # type: ignore[no-untyped-def]
     rows, observations, centre, scale, ys, reward, belief, count, sizes, D, Q, R, x, P, shift, surprise, memory,
-    features,
+    robust, wild, features,
 ):  # fmt: skip
     """Store the observations (n, k) of the streams in rows (n,), update their filters and write features (n, p).
 
     ys (B, H, k), reward (B, H) and belief (B, H, p) are the history, and count (B,) is the number of rounds in it.
     centre and scale (B, k) convert observations to the units of the model. surprise (B,) is the mean squared
     standardised innovation over about `memory` rounds. A round contributes at most OUTLIER, so that one wrong
-    measurement is not taken for a change of the dynamics.
+    measurement is not taken for a change of the dynamics. robust (B,) says for which streams innovations are weighted,
+    and wild (B,) counts the entries with a weight below WILD.
     """
     n, k = observations.shape
-    y = np.empty(k)
+    y, weights = np.empty(k), np.empty(k)
     for s in range(n):
         b = rows[s]
         for i in range(k):
@@ -104,31 +140,104 @@ def filter_round(  # type: ignore[no-untyped-def]
             if abs(y[i]) > MAX_CONTEXT:
                 y[i] = math.copysign(MAX_CONTEXT, y[i])
         reward[b, count[b]] = np.nan
-        innovation = kalman_step(b, sizes[b], D, Q, R, x, P, y)
+        innovation = kalman_step(b, sizes[b], D, Q, R, x, P, y, robust[b], weights)
+        for i in range(k):
+            wild[b] += weights[i] < WILD
         surprise[b] += (min(innovation, OUTLIER) - surprise[b]) / memory
-        _features(b, sizes[b], x, shift, features[s])
+        write_features(b, sizes[b], x, shift, features[s])
         for i in range(features.shape[1]):
             belief[b, count[b], i] = features[s, i]
         count[b] += 1
 
 
 @kernel()
-def score_packed(rows, sizes, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
-    """Write the predicted reward cᵀm_a and its parameter variance cᵀC_a c to means and variances (n, K)."""
+def stored_features(rows, rounds, dropped, belief, features):  # type: ignore[no-untyped-def]
+    """Write the features of past rounds (n,) from the history belief (B, H, p) to features (n, p).
+
+    They are NaN if the round is no longer in the history or has no features. dropped (B,) is the number of rounds that
+    are no longer in the history.
+    """
+    for s in range(rows.shape[0]):
+        b, at = rows[s], rounds[s] - 1 - dropped[rows[s]]
+        known = at >= 0 and belief[b, max(at, 0), 0] != 0.0
+        for i in range(features.shape[1]):
+            features[s, i] = belief[b, at, i] if known else np.nan
+
+
+@kernel()
+def store_rewards(  # type: ignore[no-untyped-def]
+    rows, rounds, arms, rewards, dropped, belief, arm, reward, received, discarded
+):
+    """Store arms and rewards (n,) of past rounds (n,) in the history, and count them in received (B,).
+
+    Rewards of rounds without features in the history are counted in discarded (B,) instead.
+    """
+    for s in range(rows.shape[0]):
+        b, at = rows[s], rounds[s] - 1 - dropped[rows[s]]
+        if at < 0 or belief[b, at, 0] == 0.0:
+            discarded[b] += 1
+            continue
+        received[b] += 1
+        arm[b, at] = arms[s]
+        reward[b, at] = rewards[s]
+
+
+@kernel()
+def refit_due(  # type: ignore[no-untyped-def]
+    rows, dropped, stored, start, next_identification, received, next_arm_fit, surprise, threshold, identified, least,
+    changed, due,
+):  # fmt: skip
+    """Write for each of rows (n,) whether a change is detected to changed (n,) and whether a refit is due to due (n,).
+
+    Returns the number of due refits. A change is detected if the surprise exceeds the threshold in a stream with a
+    model and at least `least` stored rounds.
+    """
+    count = 0
+    for s in range(rows.shape[0]):
+        b = rows[s]
+        changed[s] = surprise[b] > threshold and identified[b] and stored[b] >= least
+        age = dropped[b] + stored[b] - start[b]
+        due[s] = changed[s] or age >= next_identification[b] or received[b] >= next_arm_fit[b]
+        count += due[s]
+    return count
+
+
+@kernel()
+def predict_arm(b, a, p, mean, cov, c):  # type: ignore[no-untyped-def]
+    """Return the predicted reward cᵀm_a of arm a of stream b for features c (p,), and its variance cᵀC_a c."""
+    predicted, quadratic = 0.0, 0.0
+    for i in range(p):
+        predicted += mean[b, a * p + i] * c[i]
+        image = 0.0
+        at = (a * p + i) * p
+        for j in range(p):
+            image += cov[b, at + j] * c[j]
+        quadratic += image * c[i]
+    return predicted, max(quadratic, 0.0)
+
+
+@kernel()
+def score_packed(  # type: ignore[no-untyped-def]
+    rows, sizes, mean, cov, other_mean, other_cov, lead, origin, features, means, variances
+):
+    """Write the predicted rewards and their parameter variances to means and variances (n, K).
+
+    other_mean and other_cov are the arms under the other origin, whose lead (B,) is the logarithm of its likelihood
+    ratio. While it has a vote, the more optimistic of the two predictions of an arm is used. origin (B,) is added to
+    all means.
+    """
     for s in range(rows.shape[0]):
         b = rows[s]
         p = sizes[b] + 1
         for a in range(means.shape[1]):
-            predicted, quadratic = 0.0, 0.0
-            for i in range(p):
-                predicted += mean[b, a * p + i] * features[s, i]
-                image = 0.0
-                at = (a * p + i) * p
-                for j in range(p):
-                    image += cov[b, at + j] * features[s, j]
-                quadratic += image * features[s, i]
-            means[s, a] = predicted
-            variances[s, a] = max(quadratic, 0.0)
+            predicted, variance = predict_arm(b, a, p, mean, cov, features[s])
+            if lead[b] > VOTE:
+                other, other_variance = predict_arm(b, a, p, other_mean, other_cov, features[s])
+                score = other + BONUS * math.sqrt(other_variance)
+                if predicted + BONUS * math.sqrt(variance) < score < math.inf:
+                    predicted, variance = other, other_variance
+            means[s, a] = predicted + origin[b]
+            variances[s, a] = variance
 
 
 @kernel()
@@ -199,69 +308,219 @@ def noise_of_played(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):
 
 
 @kernel()
-def update_packed(rows, sizes, mean, cov, features, arms, rewards, variances):  # type: ignore[no-untyped-def]
-    """Update the posteriors of the arms played (n,) with rewards (n,) of noise variances (n,), row by row.
+def _fit_prediction(b, a, p, c, fit_mean, fit_var):  # type: ignore[no-untyped-def]
+    """Return the reward that the last fit predicts for arm a, and its parameter variance without the correlations."""
+    predicted, variance = 0.0, 0.0
+    for i in range(p):
+        predicted += fit_mean[b, a * p + i] * c[i]
+        variance += fit_var[b, a * p + i] * c[i] * c[i]
+    return predicted, variance
 
-    A reward whose features are NaN is ignored, because its round is no longer in the history. So is a reward on
-    features so large that no digit of cᵀCc is right (see `learn_rewards`): only the next fit learns from it.
+
+@kernel()
+def _effective_noise(b, a, p, c, reward, v, fit_mean, fit_var):  # type: ignore[no-untyped-def]
+    """Return the noise variance with which a reward is learnt, which is v unless the reward is far from its prediction.
+
+    The prediction is that of the last fit, so that the result does not depend on the order of later rewards.
+    """
+    predicted, variance = _fit_prediction(b, a, p, c, fit_mean, fit_var)
+    share = weight(reward - predicted, v + variance)
+    return v if share == 1.0 else v + (v + variance) * (1.0 / share - 1.0)
+
+
+@kernel()
+def _is_wild(b, a, p, c, reward, v, fit_mean, fit_var):  # type: ignore[no-untyped-def]
+    """Return whether the weight of a reward is below WILD."""
+    predicted, variance = _fit_prediction(b, a, p, c, fit_mean, fit_var)
+    return weight(reward - predicted, v + variance) < WILD
+
+
+@kernel()
+def _noise_ratio(b, a, other_noise, noise):  # type: ignore[no-untyped-def]
+    """Return the noise of arm a under the other origin as a multiple of that under the origin in force."""
+    return min(max(other_noise[b, a] / noise[b, a], 1e-6), 1e6)
+
+
+@kernel()
+def _add_to_lead(b, lead, change):  # type: ignore[no-untyped-def]
+    if not math.isnan(change):
+        lead[b] = min(max(lead[b] + change, -MAX_LEAD), MAX_LEAD)
+
+
+@kernel()
+def _learn(b, a, p, mean, cov, c, reward, v):  # type: ignore[no-untyped-def]
+    """Update the posterior of arm a of stream b with a reward of noise variance v, and return its log density + const.
+
+    A reward on features so large that no digit of cᵀCc is right is ignored (see `learn_rewards`): only the next fit
+    learns from it.
+    """
+    m = mean[b, a * p : (a + 1) * p]
+    C = cov[b, a * p * p : (a + 1) * p * p].reshape((p, p))
+    gain = np.empty(p)
+    quadratic, reach, error = 0.0, 0.0, reward
+    for i in range(p):
+        total = 0.0
+        for j in range(p):
+            total += C[i, j] * c[j]
+        gain[i] = total
+        quadratic += total * c[i]
+        reach += C[i, i] * c[i] * c[i]
+        error -= m[i] * c[i]
+    variance = v + max(quadratic, 0.0)
+    if not reach <= MAX_REDUCTION * variance:
+        return 0.0
+    root = 1.0 / math.sqrt(variance)
+    for i in range(p):
+        gain[i] *= root
+    for i in range(p):
+        m[i] += gain[i] * error * root
+    subtract_outer(C, gain, 1.0, quadratic >= 0.0 and reach <= SAFE_REDUCTION * v)
+    return -0.5 * (math.log(max(variance, 1e-300)) + error * root * error * root)
+
+
+@kernel()
+def learn_packed(  # type: ignore[no-untyped-def]
+    rows, arms, features, rewards, sizes, mean, cov, fit_mean, fit_var, slopes, noise, smooth_cov, P, other_mean,
+    other_cov, other_noise, has_other, lead, wild,
+):  # fmt: skip
+    """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
+
+    A reward whose features are NaN is ignored, because its round is no longer in the history. fit_mean and fit_var are
+    the means and variances of the parameters after the last fit. In streams with another origin, the posteriors under
+    it learn too, with noise in proportion to other_noise (B, K), and lead (B,) changes by the difference of the log
+    densities of the reward. wild (B,) counts the rewards with a weight below WILD.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
             continue
-        b, a = rows[s], arms[s]
+        b, a, c = rows[s], arms[s], features[s]
         p = sizes[b] + 1
-        m = mean[b, a * p : (a + 1) * p]
-        C = cov[b, a * p * p : (a + 1) * p * p].reshape((p, p))
-        gain = np.empty(p)
-        quadratic, reach, error = 0.0, 0.0, rewards[s]
+        v = _noise(b, a, p - 1, slopes, noise, smooth_cov, P)
+        used = _effective_noise(b, a, p, c, rewards[s], v, fit_mean, fit_var)
+        wild[b] += used != v and _is_wild(b, a, p, c, rewards[s], v, fit_mean, fit_var)
+        density = _learn(b, a, p, mean, cov, c, rewards[s], used)
+        if has_other[b]:
+            used *= _noise_ratio(b, a, other_noise, noise)
+            _add_to_lead(b, lead, _learn(b, a, p, other_mean, other_cov, c, rewards[s], used) - density)
+
+
+@kernel(AS_WRITTEN)
+def _replace(b, a, p, mean, cov, c, old, old_v, new, new_v):  # type: ignore[no-untyped-def]
+    """Replace a reward that arm a has learnt, and return the change of the log density of all rewards.
+
+    An infinite variance stands for a reward that is not learnt. In another order of the factors, products of extreme
+    numbers would overflow.
+    """
+    image = np.empty(p)
+    fitted, quadratic = 0.0, 0.0
+    for i in range(p):
+        total = 0.0
+        at = (a * p + i) * p
+        for j in range(p):
+            total += cov[b, at + j] * c[j]
+        image[i] = total
+        quadratic += total * c[i]
+        fitted += mean[b, a * p + i] * c[i]
+    # The prediction of this reward from all others has precision 1/q − 1/v, where q is the variance after learning it.
+    left = 1.0 - quadratic / old_v
+    if not left > 1e-9:  # the other rewards say nothing about this one, and what it has taught cannot be taken back
+        return 0.0
+    others = (fitted - quadratic * old / old_v) / left
+    spread = max(quadratic, 0.0) / left
+    if old_v == new_v:
         for i in range(p):
-            total = 0.0
+            mean[b, a * p + i] += image[i] * (1.0 / new_v) * (new - old)
+    else:
+        change = 1.0 / new_v - 1.0 / old_v
+        remaining = 1.0 + change * quadratic
+        for i in range(p):
+            scaled = image[i] / remaining
+            mean[b, a * p + i] += scaled / new_v * (new - fitted) - scaled / old_v * (old - fitted)
             for j in range(p):
-                total += C[i, j] * features[s, j]
-            gain[i] = total
-            quadratic += total * features[s, i]
-            reach += C[i, i] * features[s, i] * features[s, i]
-            error -= m[i] * features[s, i]
-        if not reach <= MAX_REDUCTION * (variances[s] + max(quadratic, 0.0)):
-            continue
-        root = 1.0 / math.sqrt(variances[s] + max(quadratic, 0.0))
-        for i in range(p):
-            gain[i] *= root
-        for i in range(p):
-            m[i] += gain[i] * error * root
-            for j in range(p):
-                C[i, j] -= gain[i] * gain[j]
-        if not (quadratic >= 0.0 and reach <= SAFE_REDUCTION * variances[s]):
-            scale = np.empty(p)
-            for i in range(p):
-                scale[i] = C[i, i] + gain[i] * gain[i]
-            raise_pivots(C, scale)
+                cov[b, (a * p + i) * p + j] -= scaled * change * image[j]
+    before, after = old_v + spread, new_v + spread
+    if math.isinf(before) or math.isinf(after):
+        return 0.0
+    return 0.5 * (math.log(before / after) + (old - others) * (old - others) / before
+                  - (new - others) * (new - others) / after)  # fmt: skip
 
 
 @kernel()
-def replace_packed(rows, sizes, mean, cov, features, arms, changes, precisions):  # type: ignore[no-untyped-def]
-    """Add C_a c·change/variance to m_a, for changes (n,) of earlier rewards with noise of the given precisions (n,)."""
+def replace_packed(  # type: ignore[no-untyped-def]
+    rows, arms, features, old_rewards, rewards, variances, in_fit, sizes, mean, cov, fit_mean, fit_var, noise,
+    other_mean, other_cov, other_noise, has_other, lead, wild,
+):  # fmt: skip
+    """Replace old_rewards (n,), which were learnt with noise `variances` (n,) before weights, by rewards (n,).
+
+    An infinite variance means that the reward was not learnt. in_fit (n,) says whether the last fit has learnt the
+    reward. A fit leaves wild rewards out and gives all others the weight 1.
+    """
     for s in range(rows.shape[0]):
-        if math.isnan(features[s, 0]):
+        if math.isnan(features[s, 0]) or math.isinf(variances[s]):
             continue
-        b, a = rows[s], arms[s]
-        p = sizes[b] + 1
-        for i in range(p):
-            image = 0.0
-            at = (a * p + i) * p
-            for j in range(p):
-                image += cov[b, at + j] * features[s, j]
-            mean[b, a * p + i] += image * precisions[s] * changes[s]
+        b, a, c = rows[s], arms[s], features[s]
+        p, v = sizes[b] + 1, variances[s]
+        was_wild = _is_wild(b, a, p, c, old_rewards[s], v, fit_mean, fit_var)
+        is_wild = _is_wild(b, a, p, c, rewards[s], v, fit_mean, fit_var)
+        wild[b] = max(wild[b] + is_wild - was_wild, 0)
+        if in_fit[s]:
+            old_v, new_v = math.inf if was_wild else v, math.inf if is_wild else v
+        else:
+            old_v = _effective_noise(b, a, p, c, old_rewards[s], v, fit_mean, fit_var)
+            new_v = _effective_noise(b, a, p, c, rewards[s], v, fit_mean, fit_var)
+        change = _replace(b, a, p, mean, cov, c, old_rewards[s], old_v, rewards[s], new_v)
+        if has_other[b]:
+            ratio = _noise_ratio(b, a, other_noise, noise)
+            old_other, new_other = old_v * ratio, new_v * ratio
+            other = _replace(b, a, p, other_mean, other_cov, c, old_rewards[s], old_other, rewards[s], new_other)
+            _add_to_lead(b, lead, other - change)
+
+
+@kernel()
+def has_usable_reward(b, slot, reward, fitted, raw):  # type: ignore[no-untyped-def]
+    """Return whether the reward at position `slot` of the history of stream b can update the context.
+
+    A negative position or a reward of NaN means that there is none. The arms must be fitted (B,), and the context must
+    not be the raw observation (B,).
+    """
+    return fitted[b] and not raw[b] and slot >= 0 and not math.isnan(reward[b, slot])
+
+
+@kernel()
+def context_gain(b, a, d, slopes, P, gain):  # type: ignore[no-untyped-def]
+    """Write Pm to gain (d,) and return mᵀPm, where m are the slopes of arm a. Returns NaN if an entry is too large."""
+    spread, largest = 0.0, 0.0
+    for i in range(d):
+        total = 0.0
+        for j in range(d):
+            total += P[b, i * d + j] * slopes[b, a * d + j]
+        gain[i] = total
+        largest += abs(total)
+        spread += total * slopes[b, a * d + i]
+    return spread if largest <= MAX_GAIN else np.nan
+
+
+@kernel()
+def move_context(b, d, x, P, gain, spread, error, variance, share):  # type: ignore[no-untyped-def]
+    """Add gain·error/variance to x and subtract gain gainᵀ·share from P, which stays positive semi-definite.
+
+    gain (d,) and spread are those of `context_gain`.
+    """
+    share = min(share, 1.0 / max(spread, 1e-300))
+    for i in range(d):
+        x[b, i] = min(max(x[b, i] + gain[i] * error / variance, -MAX_CONTEXT), MAX_CONTEXT)
+    subtract_outer(P[b, : d * d].reshape((d, d)), gain, share, spread * share <= 1.0 - 1.0 / SAFE_REDUCTION)
 
 
 @kernel()
 def update_context(  # type: ignore[no-untyped-def]
-    rows, slots, arm, reward, origin, sizes, mean, cov, slopes, noise, smooth_cov, x, P, shift
-):
+    rows, slots, arm, reward, origin, sizes, mean, cov, fit_mean, fit_var, slopes, noise, smooth_cov, x, P, shift,
+    fitted, raw,
+):  # fmt: skip
     """Update x and P of the streams in rows (n,) with rewards as observations of the context.
 
-    slots (n,) are the positions of the rewards in the arrays arm and reward (B, H) of the history. A negative position
-    or a reward of NaN means that there is none, and nothing changes. origin (B,) is subtracted from rewards.
+    slots (n,) are the positions of the rewards in the arrays arm and reward (B, H) of the history. Nothing changes
+    unless `has_usable_reward`. origin (B,) is subtracted from rewards.
 
     The arm has already learnt from the reward. Let e⁺ be the error and q⁺ the parameter variance of its prediction
     after learning. The updates x += Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v² equal those that use the arm before learning. m
@@ -269,41 +528,16 @@ def update_context(  # type: ignore[no-untyped-def]
     """
     for s in range(rows.shape[0]):
         b = rows[s]
-        if slots[s] < 0 or math.isnan(reward[b, slots[s]]):
+        if not has_usable_reward(b, slots[s], reward, fitted, raw):
             continue
         d, a = sizes[b], arm[b, slots[s]]
-        p = d + 1
-        feature = np.empty(p)
-        _features(b, d, x, shift, feature)
+        feature, gain = np.empty(d + 1), np.empty(d)
+        write_features(b, d, x, shift, feature)
         v = _noise(b, a, d, slopes, noise, smooth_cov, P)
-        error, quadratic = reward[b, slots[s]] - origin[b], 0.0
-        for i in range(p):
-            error -= mean[b, a * p + i] * feature[i]
-            image = 0.0
-            at = (a * p + i) * p
-            for j in range(p):
-                image += cov[b, at + j] * feature[j]
-            quadratic += image * feature[i]
-        if not quadratic < v:  # then the arm cannot have learnt from this reward yet
+        v = _effective_noise(b, a, d + 1, feature, reward[b, slots[s]] - origin[b], v, fit_mean, fit_var)
+        predicted, quadratic = predict_arm(b, a, d + 1, mean, cov, feature)
+        spread = context_gain(b, a, d, slopes, P, gain)
+        if not quadratic < v or math.isnan(spread):  # if q⁺ ≥ v, the arm cannot have learnt from this reward yet
             continue
-        gain = np.empty(d)
-        spread, largest = 0.0, 0.0
-        for i in range(d):
-            total = 0.0
-            for j in range(d):
-                total += P[b, i * d + j] * slopes[b, a * d + j]
-            gain[i] = total
-            largest += abs(total)
-            spread += total * slopes[b, a * d + i]
-        if not largest <= MAX_GAIN:
-            continue
-        share = min((v - quadratic) / (v * v), 1.0 / max(spread, 1e-300))
-        for i in range(d):
-            x[b, i] = min(max(x[b, i] + gain[i] * error / v, -MAX_CONTEXT), MAX_CONTEXT)
-            for j in range(d):
-                P[b, i * d + j] -= gain[i] * gain[j] * share
-        if not spread * share <= 1.0 - 1.0 / SAFE_REDUCTION:
-            scale = np.empty(d)
-            for i in range(d):
-                scale[i] = P[b, i * d + i] + gain[i] * gain[i] * share
-            raise_pivots(P[b, : d * d].reshape((d, d)), scale)
+        error = reward[b, slots[s]] - origin[b] - predicted
+        move_context(b, d, x, P, gain, spread, error, v, (1.0 - quadratic / v) / v)

@@ -205,6 +205,37 @@ def win_probabilities(means, variances, widths, distribution, available, probabi
 
 
 @kernel(AS_WRITTEN)
+def _break_even(variance, noise, rounds, logs, gaps):  # type: ignore[no-untyped-def]
+    """Return the result of `choosers.optimistic.break_even` by linear interpolation of gaps at log(rounds)."""
+    share = math.sqrt(variance / max(variance + noise, 1e-300))
+    if not rounds > 0.0 or math.log(rounds) <= logs[0]:
+        return share * gaps[0]
+    at = math.log(rounds)
+    last = logs.shape[0] - 1
+    if at >= logs[last]:
+        return share * gaps[last]
+    i = np.searchsorted(logs, at, side="right") - 1
+    return share * (gaps[i] + (at - logs[i]) * ((gaps[i + 1] - gaps[i]) / (logs[i + 1] - logs[i])))
+
+
+@kernel(AS_WRITTEN)
+def break_even_gaps(variances, noise, rounds, logs, gaps, out):  # type: ignore[no-untyped-def]
+    """Write the break-even gaps of n arms to out (n,)."""
+    for i in range(out.shape[0]):
+        out[i] = _break_even(variances[i], noise[i], rounds[i], logs, gaps)
+
+
+@kernel(AS_WRITTEN)
+def add_bonus(means, variances, noise, reuse, rounds, foresight, bonus, logs, gaps, scores):  # type: ignore[no-untyped-def]
+    """Write means + max(bonus, break-even gap)·std to scores (n, K). rounds (n,) are the rounds so far."""
+    for i in range(means.shape[0]):
+        for a in range(means.shape[1]):
+            ahead = foresight * rounds[i] * reuse[i, a]
+            gap = _break_even(variances[i, a], noise[i, a], ahead, logs, gaps)
+            scores[i, a] = means[i, a] + max(bonus, gap) * math.sqrt(variances[i, a])
+
+
+@kernel(AS_WRITTEN)
 def draw_arm(probabilities, uniforms, winners):  # type: ignore[no-untyped-def]
     """Draw one arm per row with the given probabilities (n, K), by inversion of uniforms (n, 1), into winners (n,)."""
     n, arms = probabilities.shape

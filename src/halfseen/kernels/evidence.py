@@ -6,7 +6,8 @@ prior means of the slopes are 0. Arms without a reward do not influence the hype
 nothing for the others.
 
 The intercept of an arm may depend on its slopes: intercept_a = baseline + α·uᵀslopes_a + N(0, ρ), where u is the
-direction in which contexts vary most.
+direction in which contexts vary most. With `through_zero` there is no intercept: the baseline and α are 0, and ρ is
+negligible.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ LEAST_FREEDOM = 0.02  # the least degrees of freedom of the residuals, as a shar
 # exploration.
 SLOPE_SHARE = 0.5
 ALPHA_WEIGHT = 2.0  # the prior α = 0 counts as this many arms
+ZERO_SHARE = 1e-6  # the share of the mean square reward that is the variance of intercepts with `through_zero`
 POWER_STEPS = 50  # power iterations that compute the direction in which contexts vary most
 TINY = 1e-14
 LEAST_SPREAD = 1e-30  # of the mean square of the contexts, which are scaled; the prior of the slopes stays finite
@@ -97,7 +99,7 @@ def arm_sums(features, arms, rewards, G, h, squares, counts):  # type: ignore[no
 
 
 @kernel()
-def first_hyperparameters(G, h, squares, counts, noise, prior):  # type: ignore[no-untyped-def]
+def first_hyperparameters(G, h, squares, counts, noise, prior, through_zero=False):  # type: ignore[no-untyped-def]
     """Write the noise (K,) and the prior (p, p) from which EM starts, and return the baseline."""
     p = h.shape[1]
     total, spread, total_rewards, baseline, played = 0.0, 0.0, 0.0, 0.0, 0
@@ -108,7 +110,7 @@ def first_hyperparameters(G, h, squares, counts, noise, prior):  # type: ignore[
             baseline += h[a, 0] / counts[a]
             for i in range(1, p):
                 spread += G[a, i, i]
-    baseline /= max(played, 1)
+    baseline = 0.0 if through_zero else baseline / max(played, 1)
     for a in range(h.shape[0]):
         total += squares[a] - baseline * (2.0 * h[a, 0] - baseline * counts[a])
     power = max(total / max(total_rewards, 1.0), 1e-300)
@@ -117,7 +119,7 @@ def first_hyperparameters(G, h, squares, counts, noise, prior):  # type: ignore[
         for j in range(p):
             prior[i, j] = 0.0
         prior[i, i] = slope
-    prior[0, 0] = INTERCEPT_SHARE * power
+    prior[0, 0] = (ZERO_SHARE if through_zero else INTERCEPT_SHARE) * power
     for a in range(h.shape[0]):
         noise[a] = NOISE_SHARE * power
     return baseline
@@ -226,7 +228,9 @@ def _untie_intercept(prior, u):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iterations, tolerance):  # type: ignore[no-untyped-def]
+def fit_arms(  # type: ignore[no-untyped-def]
+    G, h, squares, counts, noise, prior, baseline, mean, cov, iterations, tolerance, through_zero=False
+):
     """Compute the posterior mean (K, p) and cov (K, p, p) of every arm, and update noise (K,) and prior (p, p).
 
     G, h, squares and counts are those of `arm_sums`. EM stops after `iterations`, or when no variance changes by more
@@ -244,8 +248,12 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
     precision, factor, system = np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
     moment, right = np.empty((p, p)), np.empty(p)
     u = np.empty(p)
-    vary = _main_direction(G, u, right, moment)
-    rho, alpha = _untie_intercept(prior, u)
+    vary = not through_zero and _main_direction(G, u, right, moment)
+    rho, alpha = prior[0, 0], 0.0
+    if through_zero:
+        u[:] = 0.0
+    else:
+        rho, alpha = _untie_intercept(prior, u)
     if iterations > 0:  # without iterations the prior is not changed
         _tie_intercept(prior, rho, alpha, u)
     residual, used = np.zeros(arms), np.zeros(arms)
@@ -304,7 +312,7 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
             change = max(change, abs(math.log(new / noise[a])))
             noise[a] = new
         baseline = 0.0
-        for a in range(arms):
+        for a in range(0 if through_zero else arms):
             if counts[a] > 0.0:
                 baseline += mean[a, 0] / played
                 for i in range(1, p):
@@ -332,6 +340,8 @@ def fit_arms(G, h, squares, counts, noise, prior, baseline, mean, cov, iteration
                 rho += alpha * u[i] * moment[i, j] * alpha * u[j]
         floor = INTERCEPT_WEIGHT * INTERCEPT_SHARE * max(power / total_rewards, 1e-300)
         rho = max((rho + floor) / (INTERCEPT_WEIGHT + played), 1e-300)
+        if through_zero:
+            rho = max(ZERO_SHARE * power / total_rewards, 1e-300)
         for i in range(1, p):
             before = prior[i, i]
             for j in range(1, p):

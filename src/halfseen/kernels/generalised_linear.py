@@ -11,9 +11,9 @@ import math
 
 import numpy as np
 
-from halfseen.kernels.adaptive import MAX_CONTEXT, MAX_GAIN
+from halfseen.kernels.adaptive import context_gain, has_usable_reward, move_context, predict_arm, write_features
 from halfseen.kernels.compiling import kernel
-from halfseen.kernels.linalg import raise_pivots
+from halfseen.kernels.linalg import subtract_outer
 from halfseen.kernels.regression import (
     MAX_REDUCTION,
     SAFE_REDUCTION,
@@ -413,13 +413,7 @@ def learn_family_packed(  # type: ignore[no-untyped-def]
         share = w / (1.0 + w * q)
         for i in range(p):
             m[i] += gain[i] * step
-            for j in range(p):
-                C[i, j] -= gain[i] * gain[j] * share
-        if not (quadratic >= 0.0 and w * reach <= SAFE_REDUCTION):
-            scale = np.empty(p)
-            for i in range(p):
-                scale[i] = C[i, i] + gain[i] * gain[i] * share
-            raise_pivots(C, scale)
+        subtract_outer(C, gain, share, quadratic >= 0.0 and w * reach <= SAFE_REDUCTION)
 
 
 @kernel()
@@ -439,7 +433,7 @@ def replace_family_packed(rows, sizes, mean, cov, features, arms, changes):  # t
 
 @kernel()
 def update_context_from_family(  # type: ignore[no-untyped-def]
-    family, rows, slots, arm, reward, sizes, mean, cov, slopes, x, P, shift
+    family, rows, slots, arm, reward, sizes, mean, cov, slopes, x, P, shift, fitted, raw
 ):
     """Update x and P of the streams in rows (n,) with rewards as observations of the context.
 
@@ -450,44 +444,18 @@ def update_context_from_family(  # type: ignore[no-untyped-def]
     """
     for t in range(rows.shape[0]):
         b = rows[t]
-        if slots[t] < 0 or math.isnan(reward[b, slots[t]]):
+        if not has_usable_reward(b, slots[t], reward, fitted, raw):
             continue
         d, a = sizes[b], arm[b, slots[t]]
-        p = d + 1
-        feature = np.empty(p)
-        feature[0] = 1.0
-        for i in range(d):
-            feature[i + 1] = min(max(x[b, i] + shift[b, i], -MAX_CONTEXT), MAX_CONTEXT)
-        predictor, after = 0.0, 0.0
-        for i in range(p):
-            predictor += mean[b, a * p + i] * feature[i]
-            image, at = 0.0, (a * p + i) * p
-            for j in range(p):
-                image += cov[b, at + j] * feature[j]
-            after += image * feature[i]
-        gain = np.empty(d)
-        g, largest = 0.0, 0.0
-        for i in range(d):
-            total = 0.0
-            for j in range(d):
-                total += P[b, i * d + j] * slopes[b, a * d + j]
-            gain[i] = total
-            largest += abs(total)
-            g += total * slopes[b, a * d + i]
-        if not (largest <= MAX_GAIN and g > 0.0):
+        feature, gain = np.empty(d + 1), np.empty(d)
+        write_features(b, d, x, shift, feature)
+        predictor, after = predict_arm(b, a, d + 1, mean, cov, feature)
+        g = context_gain(b, a, d, slopes, P, gain)
+        if not g > 0.0:
             continue
         step, w = step_and_curvature(family, reward[b, slots[t]], predictor, g, g)
-        left = 1.0 + w * g - w * max(after, 0.0)
+        left = 1.0 + w * g - w * after
         if not left > 0.0:  # then the arm cannot have learnt from this reward yet
             continue
-        before = max(after, 0.0) * (1.0 + w * g) / left
-        share = min(w / (1.0 + w * (g + before)), 1.0 / g)
-        for i in range(d):
-            x[b, i] = min(max(x[b, i] + gain[i] * step, -MAX_CONTEXT), MAX_CONTEXT)
-            for j in range(d):
-                P[b, i * d + j] -= gain[i] * gain[j] * share
-        if not g * share <= 1.0 - 1.0 / SAFE_REDUCTION:
-            scale = np.empty(d)
-            for i in range(d):
-                scale[i] = P[b, i * d + i] + gain[i] * gain[i] * share
-            raise_pivots(P[b, : d * d].reshape((d, d)), scale)
+        before = after * (1.0 + w * g) / left
+        move_context(b, d, x, P, gain, g, step, 1.0, w / (1.0 + w * (g + before)))

@@ -9,6 +9,7 @@ from halfseen.kernels.compiling import AS_WRITTEN, kernel
 
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error
 FREEZE = 1e-12  # a covariance whose relative change is below this has converged
+MAX_RAISE = 1e-3  # the largest part of a variance that rounding errors may add to it
 CANCELLATION = 1e-14  # rounding error of a covariance relative to a larger one from which another is subtracted
 
 
@@ -126,6 +127,28 @@ def raise_pivots(C: Matrix, scale: Vector) -> None:
                 for r in range(i):
                     total -= U[r, i] * U[r, j]
                 U[i, j] = total / np.sqrt(pivot)
+
+
+@kernel()
+def subtract_outer(C: Matrix, gain: Vector, share: Float, safe: bool) -> None:
+    """Subtract gain gainᵀ·share from the covariance C (n, n), which stays positive definite.
+
+    Unless the reduction is `safe`, rounding errors could leave C indefinite, and pivots are raised. Where so few digits
+    of C are right that a variance would become larger than before, C does not change.
+    """
+    n = C.shape[0]
+    before = C if safe else C.copy()
+    for i in range(n):
+        for j in range(i + 1):
+            C[i, j] -= gain[i] * gain[j] * share
+            C[j, i] = C[i, j]
+    if safe:
+        return
+    raise_pivots(C, np.diag(before))
+    for i in range(n):
+        if not C[i, i] <= (1.0 + MAX_RAISE) * abs(before[i, i]):
+            copy_into(C, before)
+            return
 
 
 @kernel()

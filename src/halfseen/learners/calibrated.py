@@ -8,15 +8,19 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import IntegerBounds, Learner, State, StreamBatch
+from halfseen.components import IntegerBounds, Learner, Mask, State, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.adaptive import (
+    FREEDOM,
+    LIMIT,
+    WILD,
+    learn_packed,
     noise_of_played,
     noise_packed,
     replace_packed,
     reuse_packed,
     score_packed,
-    update_packed,
+    update_context,
 )
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
 from halfseen.kernels.random import Floats, Ints
@@ -25,8 +29,22 @@ COLD_ITERATIONS, WARM_ITERATIONS = 60, 20  # of EM on the evidence, without and 
 TOLERANCE = 1e-2  # relative change of the hyperparameters at which the iterations stop
 HYPERPARAMETERS = (  # the state arrays that a fit of the model determines
     "latent_dims", "noise_var", "prior_cov", "baseline", "smooth_cov", "reward_origin", "fitted", "pooled_noise_var",
+    "through_zero", "has_other", "other_shift", "other_noise_var", "other_prior_cov", "other_baseline",
+    "other_pooled_noise_var",
 )  # fmt: skip
+LEAST_LEAD = -10.0  # nats of evidence at a fit below which the other origin is given up until the next fit
+WILD_RATIO = (FREEDOM + LIMIT) / WILD - FREEDOM  # squared standardised errors above this have a weight below WILD
+MARGINAL_RATIO = 30.0  # robust standard deviations from the median at which a reward is wild before the first fit
 MIN_RESIDUAL_SHARE = 1e-3  # lower bound of (s − cᵀCc)/s in the leave-one-out formula
+
+
+MIN_VALUES = 7  # values up to which none is called wild
+NO_LEAD = -1e9  # where there is no other origin
+
+
+def most_wild(count: int) -> int:
+    """Return the largest number of wild values among `count`. If more values are far from the others, none is wild."""
+    return max(2, count // 2000) if count > MIN_VALUES else 0
 
 
 class ArmFit(NamedTuple):
@@ -55,16 +73,18 @@ def fit_rewards(
     start: ArmFit | None = None,
     *,
     fixed_hyperparameters: bool = False,
+    through_zero: bool = False,
 ) -> ArmFit:
     """Compute the posterior of `count` arms from features (n, p), arms (n,) and rewards (n,).
 
     Rewards that are missing are NaN. The hyperparameters are estimated, starting from those of `start`. If
     `fixed_hyperparameters` is true, the hyperparameters of `start` are used unchanged. The first reward is subtracted
-    from all rewards, so that a large mean does not cost precision.
+    from all rewards, so that a large mean does not cost precision, unless `through_zero` says that expected rewards are
+    0 where the context is 0.
     """
     p = features.shape[1]
     rewarded = np.flatnonzero(~np.isnan(rewards))
-    origin = float(rewards[rewarded[0]]) if len(rewarded) else 0.0
+    origin = float(rewards[rewarded[0]]) if len(rewarded) and not through_zero else 0.0
     rewards = rewards - origin
     # Products of extreme rewards would overflow. Dividing by a power of two does not change any digit.
     unit = float(np.ldexp(1.0, int(np.frexp(np.nanmax(np.abs(rewards), initial=0.0))[1])))
@@ -74,14 +94,14 @@ def fit_rewards(
     arm_sums(np.ascontiguousarray(features), arms, rewards, G, h, squares, counts)
     if start is None:
         noise, prior = np.empty(count), np.empty((p, p))
-        baseline = first_hyperparameters(G, h, squares, counts, noise, prior)
+        baseline = first_hyperparameters(G, h, squares, counts, noise, prior, through_zero)
     else:
         noise, prior = start.noise / unit**2, start.prior / unit**2
         baseline = (start.baseline + (start.origin - origin)) / unit
     mean, cov = np.empty((count, p)), np.empty((count, p, p))
     iterations = COLD_ITERATIONS if start is None else 0 if fixed_hyperparameters else WARM_ITERATIONS
     evidence, baseline, pooled = fit_arms(
-        G, h, squares, counts, noise, prior, baseline, mean, cov, iterations, TOLERANCE
+        G, h, squares, counts, noise, prior, baseline, mean, cov, iterations, TOLERANCE, through_zero
     )
     moment = G.sum(axis=0) / max(1, len(rewarded))
     evidence -= len(rewarded) * np.log(unit)
@@ -103,19 +123,19 @@ class RewardHistory:
         """The number of rewards."""
         return int((~np.isnan(self.rewards)).sum())
 
-    def evidence(self, features: Floats) -> float:
+    def evidence(self, features: Floats, *, through_zero: bool = False) -> float:
         """Return log p(rewards | features) for features (n, p)."""
-        found = fit_rewards(features, self.arms, self.rewards, self.arm_count)
+        found = fit_rewards(features, self.arms, self.rewards, self.arm_count, through_zero=through_zero)
         return found.evidence if found.is_finite() else -np.inf
 
-    def leave_one_out_error(self, features: Floats, query: Floats) -> float:
+    def leave_one_out_error(self, features: Floats, query: Floats, *, through_zero: bool = False) -> float:
         """Return the mean squared error of predicting each reward from all other rewards.
 
         The arms learn on `features` (n, p) and predict on `query` (n, p), with hyperparameters that are fitted to all
         rewards. Leaving out a reward with features c and residual e changes the posterior mean of its arm by
         −Cce/(s − cᵀCc), where C is the posterior covariance and s the noise variance of the arm.
         """
-        found = fit_rewards(features, self.arms, self.rewards, self.arm_count)
+        found = fit_rewards(features, self.arms, self.rewards, self.arm_count, through_zero=through_zero)
         rewarded = ~np.isnan(self.rewards)
         a, c, x, r = self.arms[rewarded], features[rewarded], query[rewarded], self.rewards[rewarded] - found.origin
         image, mean, noise = np.einsum("nij,nj->ni", found.cov[a], c), found.mean[a], found.noise[a]
@@ -134,13 +154,23 @@ class Calibrated(Learner):
     refits the arms to the whole stored history at intervals (`fit`, `use_fit`). Between fits, each reward updates the
     posterior of its arm with fixed hyperparameters. Before the first fit, all arms have the same prediction.
 
+    If `through_zero`, expected rewards are 0 at the origin of the contexts, and there is no intercept. The arms may
+    also be fitted under another origin of contexts and rewards (`other_mean`, ...), in the same coordinates. While the
+    likelihood of that origin is not much lower, its `lead` being above VOTE, an arm is scored by the more optimistic of
+    the two posteriors.
+
+    A reward far from its prediction is learnt with a weight (`kernels.adaptive.weight`). The prediction is that of the
+    last fit, so that the order of later rewards does not matter.
+
     Streams may have models of different dimension d. The matrices of a stream are stored without gaps at the start of
     its row of a flat array, which is wide enough for the largest possible d.
     """
 
     state_names: ClassVar[tuple[str, ...]] = (
         "latent_dims", "mean", "cov", "slopes", "noise_var", "prior_cov", "baseline", "smooth_cov", "belief_cov",
-        "reward_counts", "reward_origin", "fitted", "pooled_noise_var", "second_moment", "rewards_at_fit",
+        "reward_counts", "reward_origin", "fitted", "pooled_noise_var", "second_moment", "rewards_at_fit", "fit_mean",
+        "fit_var", "wild_rewards", "through_zero", "has_other", "other_mean", "other_cov", "other_shift",
+        "other_noise_var", "other_prior_cov", "other_baseline", "other_pooled_noise_var", "lead",
     )  # fmt: skip
 
     def __init__(self, streams: StreamBatch, dimension: int) -> None:
@@ -162,6 +192,17 @@ class Calibrated(Learner):
         self.pooled_noise_var = np.ones(count)  # noise variance of an arm without rewards
         self.second_moment = np.zeros((count, width * width))  # mean of ccᵀ over the rewards of the last fit
         self.rewards_at_fit = np.zeros(count, dtype=np.int64)  # number of rewards at the time of the last fit
+        self.fit_mean = self.mean.copy()  # of the last fit
+        self.fit_var = self.mean.copy()  # the diagonals of `cov` at the last fit
+        self.wild_rewards = np.zeros(count, dtype=np.int64)  # rewards with a weight below WILD
+        self.through_zero = np.zeros(count, dtype=np.bool_)
+        self.has_other = np.zeros(count, dtype=np.bool_)  # whether the arms are also fitted under another origin
+        self.other_mean, self.other_cov = self.mean.copy(), self.cov.copy()
+        self.other_shift = np.zeros((count, streams.observed))  # from the origin of the contexts to the other one
+        self.other_noise_var = np.ones((count, self.arms))
+        self.other_prior_cov, self.other_baseline = self.prior_cov.copy(), np.zeros(count)
+        self.other_pooled_noise_var = np.ones(count)
+        self.lead = np.full(count, NO_LEAD)  # log likelihood ratio of the other origin to the one in force
         self._reset_to_prior(np.arange(count))
 
     def _reset_to_prior(self, rows: Ints) -> None:
@@ -169,9 +210,20 @@ class Calibrated(Learner):
         for b in rows:
             p = self.latent_dims[b] + 1
             self.mean[b] = self.slopes[b] = self.cov[b] = self.smooth_cov[b] = self.second_moment[b] = 0.0
+            self.prior_cov[b] = self.baseline[b] = 0.0
             covs = self.cov[b, : self.arms * p * p].reshape(self.arms, p, p)
             covs[:, 0, 0] = 1.0
             self.noise_var[b], self.pooled_noise_var[b], self.fitted[b] = 1.0, 1.0, False
+            self.fit_mean[b], self.fit_var[b], self.through_zero[b] = self.mean[b], 0.0, False
+            self.fit_var[b, : self.arms * p : p] = 1.0
+            self.drop_other(b)
+
+    def drop_other(self, row: int) -> None:
+        """Forget the arms under the other origin."""
+        self.has_other[row], self.lead[row], self.other_noise_var[row] = False, NO_LEAD, 1.0
+        for array in (self.other_mean, self.other_cov, self.other_shift, self.other_prior_cov, self.other_baseline):
+            array[row] = 0.0
+        self.other_pooled_noise_var[row] = 1.0
 
     def integer_bounds(self, state: State) -> IntegerBounds:
         rounds, dimensions = np.asarray(state["rounds"]), (self._observed, self._width - 1)
@@ -180,8 +232,10 @@ class Calibrated(Learner):
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         shape = (len(rows), self.arms)
         means, variances = np.empty(shape), np.empty(shape)
-        score_packed(rows, self.latent_dims, self.mean, self.cov, features, means, variances)
-        means += self.reward_origin[rows][:, None]
+        score_packed(
+            rows, self.latent_dims, self.mean, self.cov, self.other_mean, self.other_cov, self.lead,
+            self.reward_origin, features, means, variances,
+        )  # fmt: skip
         return means, variances
 
     def noise(self, rows: Ints, features: Floats) -> Floats:
@@ -201,20 +255,11 @@ class Calibrated(Learner):
         if not ready.all():
             rows, features, arms, rewards = rows[ready], features[ready], arms[ready], rewards[ready]
         if len(rows):
-            variances = np.empty(len(rows))
-            noise_of_played(
-                rows, arms, self.latent_dims, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances
-            )
-            update_packed(
-                rows,
-                self.latent_dims,
-                self.mean,
-                self.cov,
-                features,
-                arms,
-                rewards - self.reward_origin[rows],
-                variances,
-            )
+            learn_packed(
+                rows, arms, features, rewards - self.reward_origin[rows], self.latent_dims, self.mean, self.cov,
+                self.fit_mean, self.fit_var, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov,
+                self.other_mean, self.other_cov, self.other_noise_var, self.has_other, self.lead, self.wild_rewards,
+            )  # fmt: skip
 
     def may_refuse(self, features: Floats) -> bool:
         return False
@@ -230,13 +275,52 @@ class Calibrated(Learner):
         )
 
     def replace_rewards(
-        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+        self, rows: Ints, features: Floats, arms: Ints, old_rewards: Floats, rewards: Floats, replacement_data: Floats
     ) -> None:
         """Replace rewards. Rewards whose features are NaN are left out."""
         # A fit uses the same noise variance for all rewards of an arm that were learnt before the fit.
-        in_fit = np.where(self.fitted[rows], self.noise_var[rows, arms], np.inf)
-        variances = np.where(replacement_data[:, 1] > self.rewards_at_fit[rows], replacement_data[:, 0], in_fit)
-        replace_packed(rows, self.latent_dims, self.mean, self.cov, features, arms, changes, 1.0 / variances)
+        in_fit = ~(replacement_data[:, 1] > self.rewards_at_fit[rows])
+        variances = np.where(in_fit, self.noise_var[rows, arms], replacement_data[:, 0])
+        variances[~self.fitted[rows]] = np.inf
+        origin = self.reward_origin[rows]
+        replace_packed(
+            rows, arms, features, old_rewards - origin, rewards - origin, variances, in_fit, self.latent_dims,
+            self.mean, self.cov, self.fit_mean, self.fit_var, self.noise_var, self.other_mean, self.other_cov,
+            self.other_noise_var, self.has_other, self.lead, self.wild_rewards,
+        )  # fmt: skip
+
+    def without_wild(self, row: int, features: Floats, arms: Ints, rewards: Floats) -> Floats:
+        """Return the rewards (n,) of a history with NaN in place of those that a fit must not use.
+
+        These are rewards far from the predictions of the last fit, on features (n, p), or far from the median before
+        the first fit. If many rewards are far, nothing is wrong with them: rewards have heavy tails or have changed.
+        """
+        given = np.flatnonzero(~np.isnan(rewards))
+        if len(given) == 0:
+            return rewards
+        with np.errstate(over="ignore", invalid="ignore"):
+            far = self._far(row, features[given], arms[given], rewards[given])
+        if not 0 < len(far) <= most_wild(len(given)):
+            return rewards
+        kept = rewards.copy()
+        kept[given[far]] = np.nan
+        return kept
+
+    def _far(self, row: int, features: Floats, arms: Ints, rewards: Floats) -> Ints:
+        """Return the indices of the rewards (n,) that are far from what is expected."""
+        r, a = rewards, arms
+        if self.fitted[row]:
+            p = int(self.latent_dims[row]) + 1
+            c = features[:, :p]
+            mean = self.fit_mean[row, : self.arms * p].reshape(self.arms, p)
+            errors, variances = r - self.reward_origin[row] - (mean[a] * c).sum(axis=1), self.noise_var[row, a]
+            far = np.flatnonzero(errors**2 > WILD_RATIO * variances)
+            variance = self.fit_var[row, : self.arms * p].reshape(self.arms, p)
+            spread = (variance[a[far]] * c[far] ** 2).sum(axis=1)
+            return np.asarray(far[errors[far] ** 2 > WILD_RATIO * (variances[far] + spread)])
+        errors = np.abs(r - np.median(r))
+        typical = 1.4826 * np.median(errors)
+        return np.flatnonzero((errors > MARGINAL_RATIO * typical) & (typical > 0.0))
 
     def fit(
         self,
@@ -247,6 +331,7 @@ class Calibrated(Learner):
         *,
         warm: bool,
         fixed_hyperparameters: bool = False,
+        through_zero: bool = False,
     ) -> ArmFit | None:
         """Fit the arms of stream `row` to a history with features (n, p).
 
@@ -259,12 +344,17 @@ class Calibrated(Learner):
             return None
         start = None
         if warm and self.fitted[row]:
-            p = features.shape[1]
-            prior = self.prior_cov[row, : p * p].reshape(p, p)
-            empty = np.empty((0,))
-            baseline, origin = float(self.baseline[row]), float(self.reward_origin[row])
-            start = ArmFit(empty, empty, self.noise_var[row], prior, baseline, 0.0, origin, 0.0, empty)
-        found = fit_rewards(features, arms, rewards, self.arms, start, fixed_hyperparameters=fixed_hyperparameters)
+            start = self._start(features.shape[1], row, self.noise_var, self.prior_cov, self.baseline)
+            start = start._replace(origin=float(self.reward_origin[row]))
+        found = fit_rewards(
+            features,
+            arms,
+            rewards,
+            self.arms,
+            start,
+            fixed_hyperparameters=fixed_hyperparameters,
+            through_zero=through_zero,
+        )
         if fixed_hyperparameters:
             found = found._replace(pooled=float(self.pooled_noise_var[row]))
         return found if found.is_finite() else None
@@ -273,7 +363,81 @@ class Calibrated(Learner):
         """Return the rewards (n,) of a history, to compare candidates for its contexts."""
         return RewardHistory(arms, rewards, self.arms)
 
-    def use_fit(self, row: int, latent: int, found: ArmFit | None) -> None:
+    @staticmethod
+    def _start(p: int, row: int, noise: Floats, prior: Floats, baseline: Floats) -> ArmFit:
+        """Return hyperparameters of stream `row` from which a fit starts. The baseline is relative to 0."""
+        empty = np.empty((0,))
+        prior = prior[row, : p * p].reshape(p, p).copy()
+        return ArmFit(empty, empty, noise[row].copy(), prior, float(baseline[row]), 0.0, 0.0, 0.0, empty)
+
+    def fit_other(
+        self,
+        row: int,
+        features: Floats,
+        arms: Ints,
+        rewards: Floats,
+        in_force: ArmFit | None,
+        *,
+        through_zero: bool,
+        shift: Floats,
+        warm: bool = False,
+        fixed_hyperparameters: bool = False,
+    ) -> None:
+        """Fit the arms of stream `row` under another origin as well, after `use_fit` of the fit that is in force.
+
+        `shift` (k,) is added to the observed contexts in `features` (n, p), which are those of the fit in force. The
+        posterior is converted to the coordinates of the fit in force: θᵀ(c + shift) is linear in c too.
+        """
+        start = None
+        if warm and self.has_other[row]:
+            start = self._start(features.shape[1], row, self.other_noise_var, self.other_prior_cov, self.other_baseline)
+        pooled, unknown = float(self.other_pooled_noise_var[row]), fixed_hyperparameters and start is None
+        self.drop_other(row)
+        if in_force is None or unknown:
+            return
+        k, p, K = len(shift), features.shape[1], self.arms
+        moved = features.copy()
+        moved[:, 1 : k + 1] += shift
+        found = fit_rewards(
+            moved,
+            arms,
+            rewards,
+            K,
+            start,
+            fixed_hyperparameters=fixed_hyperparameters,
+            through_zero=through_zero,
+        )
+        lead = found.evidence - in_force.evidence
+        if not (found.is_finite() and lead > LEAST_LEAD):
+            return
+        shear = self._shear(p, shift)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, cov = found.mean @ shear.T, shear @ found.cov @ shear.T
+            mean[:, 0] += found.origin - in_force.origin
+        if not (np.isfinite(mean).all() and np.isfinite(cov).all()):
+            return
+        self.other_mean[row, : K * p] = mean.ravel()
+        self.other_cov[row, : K * p * p] = cov.ravel()
+        self.other_shift[row], self.other_noise_var[row] = shift, found.noise
+        self.other_prior_cov[row, : p * p] = found.prior.ravel()
+        self.other_baseline[row] = found.baseline + found.origin
+        self.other_pooled_noise_var[row] = pooled if fixed_hyperparameters else found.pooled
+        self.has_other[row], self.lead[row] = True, lead
+
+    def update_context(
+        self, rows: Ints, positions: Ints, arms: Ints, rewards: Floats, x: Floats, shift: Floats, raw: Mask
+    ) -> None:
+        """Update beliefs with mean x (B, d) from rewards, as measurements of the contexts of their rounds.
+
+        The rewards are at `positions` (n,) of the history `arms` and `rewards` (B, H). Streams whose context is the
+        `raw` observation (B,) are left out.
+        """
+        update_context(
+            rows, positions, arms, rewards, self.reward_origin, self.latent_dims, self.mean, self.cov, self.fit_mean,
+            self.fit_var, self.slopes, self.noise_var, self.smooth_cov, x, self.belief_cov, shift, self.fitted, raw,
+        )  # fmt: skip
+
+    def use_fit(self, row: int, latent: int, found: ArmFit | None, *, through_zero: bool = False) -> None:
         """Replace the arms of stream `row` by a fit for `latent` dimensions, or by the prior if the fit is None."""
         d, p, K = latent, latent + 1, self.arms
         self.latent_dims[row] = d
@@ -284,41 +448,55 @@ class Calibrated(Learner):
         self.mean[row] = self.slopes[row] = self.cov[row] = self.prior_cov[row] = 0.0
         self.mean[row, : K * p] = found.mean.ravel()
         self.cov[row, : K * p * p] = found.cov.ravel()
+        self.fit_mean[row], self.fit_var[row] = self.mean[row], 0.0
+        self.fit_var[row, : K * p] = np.einsum("aii->ai", found.cov).ravel()
         self.slopes[row, : K * d] = found.mean[:, 1:].ravel()
         self.noise_var[row] = found.noise
         self.prior_cov[row, : p * p] = found.prior.ravel()
         self.second_moment[row] = 0.0
         self.second_moment[row, : p * p] = found.moment.ravel()
         self.baseline[row], self.pooled_noise_var[row], self.fitted[row] = found.baseline, found.pooled, True
-        self.reward_origin[row] = found.origin
+        self.reward_origin[row], self.through_zero[row] = found.origin, through_zero
 
     def add_arm(self, params: ArrayLike | None) -> None:
         if params is not None:
             raise invalid("params", "nothing, as this agent estimates the arm parameters", repr(params))
         width, count = self._width, len(self.latent_dims)
-        for name, size in (("mean", width), ("slopes", width), ("cov", width * width)):
-            old = getattr(self, name)
-            setattr(self, name, np.concatenate([old, np.zeros((count, size))], axis=1))
+        wide, square = ("mean", "fit_mean", "fit_var", "other_mean", "slopes"), ("cov", "other_cov")
+        for name, size in (*((name, width) for name in wide), *((name, width * width) for name in square)):
+            setattr(self, name, np.concatenate([getattr(self, name), np.zeros((count, size))], axis=1))
+        self.noise_var = np.column_stack([self.noise_var, self.pooled_noise_var])
+        self.other_noise_var = np.column_stack([self.other_noise_var, self.other_pooled_noise_var])
         self.reward_counts = np.pad(self.reward_counts, ((0, 0), (0, 1)))
-        self.arms += 1
-        noise_var = np.empty((count, self.arms))
-        noise_var[:, :-1] = self.noise_var
+        last, self.arms = self.arms, self.arms + 1
         for b in range(count):
-            d, p, last = int(self.latent_dims[b]), int(self.latent_dims[b]) + 1, self.arms - 1
-            cov = np.zeros((p, p))
+            p = int(self.latent_dims[b]) + 1
+            prior, baseline = np.zeros((p, p)), 0.0
+            prior[0, 0] = 1.0
             if self.fitted[b]:
-                cov[:] = self.prior_cov[b, : p * p].reshape(p, p)
-                self.mean[b, last * p] = self.baseline[b]
-            else:
-                cov[0, 0] = 1.0
-            self.cov[b, last * p * p : (last + 1) * p * p] = cov.ravel()
-            self.slopes[b, last * d : (last + 1) * d] = 0.0
-            noise_var[b, -1] = self.pooled_noise_var[b]
-        self.noise_var = noise_var
+                prior, baseline = self.prior_cov[b, : p * p].reshape(p, p), float(self.baseline[b])
+            self.mean[b, last * p] = self.fit_mean[b, last * p] = baseline
+            self.cov[b, last * p * p : (last + 1) * p * p] = prior.ravel()
+            self.fit_var[b, last * p : (last + 1) * p] = np.diag(prior)
+            if self.has_other[b]:
+                shear = self._shear(p, self.other_shift[b])
+                prior = shear @ self.other_prior_cov[b, : p * p].reshape(p, p) @ shear.T
+                self.other_mean[b, last * p] = self.other_baseline[b] - self.reward_origin[b]
+                self.other_cov[b, last * p * p : (last + 1) * p * p] = prior.ravel()
+
+    @staticmethod
+    def _shear(p: int, shift: Floats) -> Floats:
+        """Return the matrix S with θᵀ(c + shift) = (Sθ)ᵀc for features c (p,)."""
+        shear = np.eye(p)
+        shear[0, 1 : len(shift) + 1] = shift
+        return shear
 
     def arms_without_reward(self, row: int) -> Ints:
         return np.flatnonzero(self.reward_counts[row] == 0)
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
-        facts: dict[str, object] = {"noise of each arm (standard deviation)": np.sqrt(self.noise_var[row]).tolist()}
+        facts: dict[str, object] = {
+            "noise of each arm (standard deviation)": np.sqrt(self.noise_var[row]).tolist(),
+            "rewards far from their prediction": int(self.wild_rewards[row]),
+        }
         return (facts if self.fitted[row] else {}), []

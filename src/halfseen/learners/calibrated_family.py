@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Choices, StreamBatch
+from halfseen.components import Choices, Mask, StreamBatch
 from halfseen.errors import invalid
 from halfseen.kernels.evidence import INTERCEPT_SHARE, INTERCEPT_WEIGHT, LEAST_SPREAD, PRIOR_WEIGHT, SLOPE_SHARE
 from halfseen.kernels.generalised_linear import (
@@ -149,12 +149,18 @@ class FamilyRewardHistory(RewardHistory):
 
     family: int = 0
 
-    def evidence(self, features: Floats) -> float:
-        """Return the Laplace approximation of log p(rewards | features) for features (n, p)."""
+    def evidence(self, features: Floats, *, through_zero: bool = False) -> float:
+        """Return the Laplace approximation of log p(rewards | features) for features (n, p).
+
+        It is −inf if `through_zero`: η = 0 at the origin would mean that clicks have the rate ½ there or counts the
+        mean 1, which the units of the contexts do not suggest.
+        """
+        if through_zero:
+            return -np.inf
         found = fit_family(self.family, features, self.arms, self.rewards, self.arm_count)
         return found.evidence if found.is_finite() else -np.inf
 
-    def leave_one_out_error(self, features: Floats, query: Floats) -> float:
+    def leave_one_out_error(self, features: Floats, query: Floats, *, through_zero: bool = False) -> float:
         """Return the mean squared error of predicting each reward from all other rewards.
 
         As for numbers, with the noise variance 1/w and the working residual (r − μ)/w of each reward.
@@ -252,15 +258,19 @@ class CalibratedFamily(Calibrated):
         return np.column_stack([learnt, self.reward_counts[rows, arms] + 1.0])
 
     def replace_rewards(
-        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+        self, rows: Ints, features: Floats, arms: Ints, old_rewards: Floats, rewards: Floats, replacement_data: Floats
     ) -> None:
         """Replace rewards by one step of Newton's method, m += Cc(r_new − r_old). The next fit makes it exact."""
         fitted = self.fitted[rows]
         learnt, numbers = replacement_data[fitted].T
-        rows, features, arms, changes = rows[fitted], features[fitted], arms[fitted], changes[fitted]
+        rows, features, arms, changes = rows[fitted], features[fitted], arms[fitted], (rewards - old_rewards)[fitted]
         replace_family_packed(rows, self.latent_dims, self.mean, self.cov, features, arms, changes)
         checked = (numbers > FIRST_CHECKED) & np.isfinite(learnt) & ~np.isnan(features[:, 0])
         np.add.at(self.calibration[:, :, 1], (rows[checked], arms[checked]), changes[checked])
+
+    def without_wild(self, row: int, features: Floats, arms: Ints, rewards: Floats) -> Floats:
+        """Return the rewards unchanged. Clicks are 0 to 1, and counts are expected to have a long tail."""
+        return rewards
 
     def fit(
         self,
@@ -271,14 +281,14 @@ class CalibratedFamily(Calibrated):
         *,
         warm: bool,
         fixed_hyperparameters: bool = False,
+        through_zero: bool = False,
     ) -> ArmFit | None:
+        """Fit the arms of stream `row`, as `Calibrated.fit`. There is always an intercept."""
         if np.isnan(rewards).all():
             return None
         start = None
         if warm and self.fitted[row]:
-            p, empty = features.shape[1], np.empty((0,))
-            prior = self.prior_cov[row, : p * p].reshape(p, p)
-            start = ArmFit(empty, empty, self.noise_var[row], prior, float(self.baseline[row]), 1.0, 0.0, 0.0, empty)
+            start = self._start(features.shape[1], row, self.noise_var, self.prior_cov, self.baseline)
         try:
             found = fit_family(
                 self._family, features, arms, rewards, self.arms, start, fixed_hyperparameters=fixed_hyperparameters
@@ -287,16 +297,31 @@ class CalibratedFamily(Calibrated):
             return None
         return found if found.is_finite() else None
 
+    def fit_other(
+        self,
+        row: int,
+        features: Floats,
+        arms: Ints,
+        rewards: Floats,
+        in_force: ArmFit | None,
+        *,
+        through_zero: bool,
+        shift: Floats,
+        warm: bool = False,
+        fixed_hyperparameters: bool = False,
+    ) -> None:
+        """Drop the other origin: 0 in the units of the user has no meaning for linear predictors."""
+        self.drop_other(row)
+
     def reward_history(self, arms: Ints, rewards: Floats) -> RewardHistory:
         return FamilyRewardHistory(arms, rewards, self.arms, self._family)
 
     def update_context(
-        self, rows: Ints, positions: Ints, arms: Ints, rewards: Floats, belief_mean: Floats, shift: Floats
+        self, rows: Ints, positions: Ints, arms: Ints, rewards: Floats, x: Floats, shift: Floats, raw: Mask
     ) -> None:
-        """Update the beliefs of `rows` from rewards, which are at `positions` of the history `arms` and `rewards`."""
         update_context_from_family(
-            self._family, rows, positions, arms, rewards, self.latent_dims, self.mean, self.cov, self.slopes,
-            belief_mean, self.belief_cov, shift,
+            self._family, rows, positions, arms, rewards, self.latent_dims, self.mean, self.cov, self.slopes, x,
+            self.belief_cov, shift, self.fitted, raw,
         )  # fmt: skip
 
     def add_arm(self, params: ArrayLike | None) -> None:

@@ -151,12 +151,13 @@ class GeneralisedLinear(Ridge):
         return np.column_stack([np.ones(len(rows)), self.reward_counts[rows, arms] + 1.0])
 
     def replace_rewards(
-        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+        self, rows: Ints, features: Floats, arms: Ints, old_rewards: Floats, rewards: Floats, replacement_data: Floats
     ) -> None:
         """Replace rewards by one step of Newton's method, m += C(1, c)(r_new − r_old).
 
         This is exact for "gaussian". For the other families it is the first-order term of the exact change.
         """
+        changes = rewards - old_rewards
         replace_family_rewards(
             self._family, INTERCEPT_VAR, self._prior_var, rows, self.mean, self.cov_packed, self.reward_counts,
             self.reward_totals, self.baseline, _with_intercept(features), arms, changes,

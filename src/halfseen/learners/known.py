@@ -46,7 +46,7 @@ class Known(Learner):
         return False
 
     def replace_rewards(
-        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+        self, rows: Ints, features: Floats, arms: Ints, old_rewards: Floats, rewards: Floats, replacement_data: Floats
     ) -> None:
         """Do nothing: the parameters are known."""
 

@@ -105,9 +105,9 @@ class MeasurementError(Learner):
             )
 
     def replace_rewards(
-        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+        self, rows: Ints, features: Floats, arms: Ints, old_rewards: Floats, rewards: Floats, replacement_data: Floats
     ) -> None:
-        weighted = np.nan_to_num(features[:, :-1]) * (changes / features[:, -1])[:, None]
+        weighted = np.nan_to_num(features[:, :-1]) * ((rewards - old_rewards) / features[:, -1])[:, None]
         np.add.at(self.reward_sum, (rows, arms), weighted)
         estimate_arms(
             rows,

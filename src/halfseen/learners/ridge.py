@@ -110,9 +110,9 @@ class Ridge(Learner):
         return not largest <= 0.1 * MAX_REDUCTION * self.prior_precision
 
     def replace_rewards(
-        self, rows: Ints, features: Floats, arms: Ints, changes: Floats, replacement_data: Floats
+        self, rows: Ints, features: Floats, arms: Ints, old_rewards: Floats, rewards: Floats, replacement_data: Floats
     ) -> None:
-        replace_rewards(rows, self.mean, self.cov_packed, features, arms, changes)
+        replace_rewards(rows, self.mean, self.cov_packed, features, arms, rewards - old_rewards)
 
     def _refusal(self, feature: Floats) -> HalfseenError:
         return invalid(

@@ -20,6 +20,7 @@ from halfseen.worlds.clicks_and_counts import FamilyWorld
 from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld, observation_noise
 from halfseen.worlds.markets import power, returns, voltrade
 from halfseen.worlds.markov_chain import ChainWorld, MarkovChain
+from halfseen.worlds.rotations import DeepWorld, TwoScalesWorld
 from halfseen.worlds.world import World
 
 
@@ -97,6 +98,16 @@ def switch(*, at: int = 1500, latent: int = 20, observed: int = 10, arms: int = 
     return dataclasses.replace(orbit(latent=latent, observed=observed, arms=arms), name=name, changes_after=last)
 
 
+def deep(*, latent: int = 24, observed: int = 2, arms: int = 6) -> DeepWorld:
+    """Twelve damped rotations, of which only two coordinates are observed."""
+    return DeepWorld(name="deep", latent=latent, observed=observed, arms=arms)
+
+
+def two_scales(*, latent: int = 5, observed: int = 3, arms: int = 6) -> TwoScalesWorld:
+    """Three coordinates that forget quickly, and a slow hidden rotation that is observed only through them."""
+    return TwoScalesWorld(name="two-scales", latent=latent, observed=observed, arms=arms)
+
+
 def regimes(*, latent: int = 3, observed: int = 2, arms: int = 5) -> ChainWorld:
     """Three persistent hidden states with noisy observations. The rewards of the arms depend on the state."""
     states, features = at_least("latent", latent, 2), at_least("observed", observed, 1)
@@ -152,6 +163,8 @@ NAMED: dict[str, Callable[..., World]] = {
     "foggy-keyhole": foggy_keyhole,
     "fog": fog,
     "switch": switch,
+    "deep": deep,
+    "two-scales": two_scales,
     "regimes": regimes,
     "blurred": blurred,
     "clicks": clicks,

@@ -9,6 +9,7 @@ from settings import assert_same_state, state_bytes
 
 import halfseen as hs
 from halfseen.estimators.adaptive import estimator as adaptive
+from halfseen.kernels.adaptive import VOTE
 from halfseen.kernels.random import stream_keys
 from halfseen.learners.calibrated import fit_rewards
 from halfseen.models.identification.selection import RECENT
@@ -229,12 +230,8 @@ def test_estimator_and_learner_share_the_covariance_after_restore():
 # ---------------------------------------------------------------------- units
 
 
-UNITS = {
-    "scale of features": ([1e-3, 1e3], [0.0, 0.0], 1.0, 0.0),
-    "mean of features": ([1.0, 1.0], [1e4, -300.0], 1.0, 0.0),
-    "rewards": ([1.0, 1.0], [0.0, 0.0], 250.0, -1e3),
-    "all": ([1e-3, 300.0], [-1e4, 7.0], 1e-3, 5.0),
-}
+SCALES = {"features": ([1e-3, 1e3], 1.0), "rewards": ([1.0, 1.0], 250.0), "both": ([1e-3, 300.0], 1e-3)}
+SHIFTS = {"features": ([1e4, -300.0], 0.0), "rewards": ([0.0, 0.0], -1e3), "both": ([-1e4, 7.0], 5.0)}
 
 
 @cache
@@ -244,15 +241,40 @@ def played_in_original_units(name):
 
 
 @pytest.mark.parametrize(
-    ("units", "name"), [*((units, "adaptive") for units in UNITS), *(("all", n) for n in NAMES[1:])]
+    ("units", "name"), [*((units, "adaptive") for units in SCALES), *(("both", n) for n in NAMES[1:])]
 )
-def test_units_do_not_matter(units, name):
-    (factors, shifts, factor, shift), (agent, arms) = UNITS[units], played_in_original_units(name)
+def test_the_scale_of_features_and_rewards_does_not_matter(units, name):
+    (factors, factor), (agent, arms) = SCALES[units], played_in_original_units(name)
     (xs, ys, noise), other = rotating(8, 320, missing=0.05), make(name)
-    assert play(other, xs, ys * factors + shifts, noise, reward=lambda r: factor * r + shift) == arms
+    assert play(other, xs, ys * factors, noise, reward=lambda r: factor * r) == arms
     assert len(set(arms)) > 1
     assert estimator(agent).identifications[0] > 5
     np.testing.assert_array_equal(estimator(agent).latent_dims, estimator(other).latent_dims)
+
+
+def uses_zero(agent):
+    """Return whether 0 is the origin of contexts and rewards, or has a vote."""
+    learner = agent.policy.learner
+    return bool(learner.through_zero[0] or learner.lead[0] > VOTE)
+
+
+@pytest.mark.parametrize(
+    ("shift", "name"), [*((shift, "adaptive") for shift in SHIFTS), *(("both", n) for n in NAMES[1:])]
+)
+def test_shifts_of_features_and_rewards_matter_only_where_zero_is_an_origin(shift, name):
+    """The same arms are played in both runs, and decisions are compared where neither run uses 0."""
+    shifts, reward_shift = SHIFTS[shift]
+    (xs, ys, noise), agents, compared = rotating(8, 320, missing=0.05), (make(name), make(name)), 0
+    for t in range(320):
+        arm = t % ARMS
+        decisions = [agent.replay(ys[t] + moved, arm) for agent, moved in zip(agents, (0.0, shifts), strict=True)]
+        if not any(map(uses_zero, agents)):
+            got, want = (decision.propensities for decision in decisions)
+            np.testing.assert_allclose(got, want, atol=1e-5, err_msg=f"round {t + 1}")
+            compared += 1
+        for agent, decision, moved in zip(agents, decisions, (0.0, reward_shift), strict=True):
+            agent.learn(decision.id, PARAMS[arm] @ xs[t] + noise[t] + moved)
+    assert compared > 100
 
 
 # ---------------------------------------------------------------------- choices

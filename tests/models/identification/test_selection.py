@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from halfseen.models.identification.selection import ENOUGH_REWARDS, REJECTION_MARGIN, fit_from_scratch, select_model
+from halfseen.models.identification.selection import (
+    ENOUGH_REWARDS,
+    REJECTION_MARGIN,
+    Origins,
+    fit_from_scratch,
+    select_model,
+)
 
 K, D, N = 2, 3, 200
 
@@ -16,10 +22,10 @@ class FakeRewards:
         self._errors = {"smoothed": smoothed, "filtered": filtered, "plain": plain}
         self.calls = []
 
-    def evidence(self, features):
+    def evidence(self, features, *, through_zero=False):
         return float(features.shape[1])
 
-    def leave_one_out_error(self, features, query):
+    def leave_one_out_error(self, features, query, *, through_zero=False):
         if features.shape[1] == K + 1:
             return self._errors["plain"]
         self.calls.append((features, query))
@@ -40,7 +46,7 @@ def fitted():
 
 def select(fitted, rewards):
     y, fit = fitted
-    return select_model(y, {0: fit}, start_gap=np.zeros(K), origin_at_start=True, rewards=rewards)
+    return select_model(y, {0: fit}, origins=Origins(np.zeros(K), None, True), rewards=rewards)
 
 
 def test_a_model_that_predicts_well_is_kept_and_arms_learn_on_smoothed_contexts(fitted):

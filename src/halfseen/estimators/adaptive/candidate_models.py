@@ -9,9 +9,13 @@ from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.random import Floats, Purpose, orthogonal_matrices
 from halfseen.models.identification.em import FittedModel
 from halfseen.models.identification.order import candidate_dimensions
-from halfseen.models.identification.selection import fit_from_scratch, run_em
+from halfseen.models.identification.selection import ITERATIONS, fit_from_scratch, level_start, run_em
 
 NOISY_STEPS = (0,)  # numbers of hidden coordinates of the candidates with a noisy start
+SLOW_STEPS = (2,)  # numbers of hidden coordinates of the candidates with a slow start
+# Iterations of EM in a history of at least LONG_HISTORY rounds, from the last model of a candidate that is not the
+# chosen one. A level has as few iterations at all times, and half of them if it is not in use.
+FEW_ITERATIONS, LONG_HISTORY = 8, 1000
 SPAN = 2  # candidates to refit below and above the chosen one
 # After MIN_CONFIRMATIONS identifications with the same result and MIN_ROUNDS rounds, only the chosen candidate is
 # refitted, except in every FULL_REFIT_INTERVAL-th identification.
@@ -24,8 +28,10 @@ class CandidateModels(Stateful):
 
     There is one regular candidate for each dimension in `candidate_dimensions`, or one of dimension `latent` if
     `latent` is given. After the regular candidates come candidates with a noisy start: their EM starts from a model in
-    which the part of y without memory is sensor noise. Every candidate keeps its last model, from which its next EM
-    starts.
+    which the part of y without memory is sensor noise. Then come candidates with a slow start, in which hidden
+    coordinates with a long memory drive observed ones with a short memory. The last candidate is a level of dimension
+    k: a random walk, observed with noise. Only rewards can select it, so it is not among the results of `fit`. Every
+    candidate keeps its last model, from which its next EM starts.
     """
 
     state_names = (
@@ -38,11 +44,16 @@ class CandidateModels(Stateful):
         self._streams = streams
         regular = candidate_dimensions(k) if latent is None else (latent,)
         noisy = tuple(k + step for step in NOISY_STEPS) if latent is None else (latent,)
-        self._regular, self.dimensions = len(regular), regular + noisy
+        slow = tuple(k + step for step in SLOW_STEPS) if latent is None else (latent,)
+        self._regular, self._noisy, self.dimensions = len(regular), len(noisy), (*regular, *noisy, *slow, k)
+        self.level = len(self.dimensions) - 1
         self.max_dimension = max(self.dimensions)
         shape = (count, len(self.dimensions))
-        self.candidate_transition = np.zeros((*shape, self.max_dimension * self.max_dimension))
-        self.candidate_process_cov = np.zeros((*shape, self.max_dimension * self.max_dimension))
+        # The matrices of all candidates, one after the other.
+        ends = np.cumsum([d * d for d in self.dimensions]).tolist()
+        self._places = [slice(end - d * d, end) for end, d in zip(ends, self.dimensions, strict=True)]
+        self.candidate_transition = np.zeros((count, ends[-1]))
+        self.candidate_process_cov = np.zeros((count, ends[-1]))
         self.candidate_observation_var = np.zeros((*shape, k))
         self.candidate_scale = np.ones((*shape, k))  # of the observations that the candidate was fitted to
         self.candidate_fitted = np.zeros(shape, dtype=np.bool_)
@@ -50,21 +61,27 @@ class CandidateModels(Stateful):
         self.times_confirmed = np.zeros(count, dtype=np.int64)  # identifications in a row with the same result
 
     def integer_bounds(self, state: State) -> IntegerBounds:
-        return {"chosen_candidate": (-1, len(self.dimensions) - 1)}
+        return {"chosen_candidate": (-1, self.level - 1)}
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)
         self._streams = streams
 
     def is_noisy(self, candidate: int) -> bool:
-        return candidate >= self._regular
+        return self._regular <= candidate < self._regular + self._noisy
+
+    def _is_slow(self, candidate: int) -> bool:
+        return self._regular + self._noisy <= candidate < self.level
 
     def reset(self, row: int) -> None:
         self.candidate_fitted[row], self.chosen_candidate[row], self.times_confirmed[row] = False, -1, 0
 
-    def choose(self, row: int, candidate: int, *, as_before: bool) -> None:
-        """Store the chosen candidate. `as_before` is true if the rest of the result has not changed."""
-        same = as_before and candidate == self.chosen_candidate[row]
+    def choose(self, row: int, candidate: int, *, as_before: bool, in_use: bool) -> None:
+        """Store the chosen candidate. `as_before` is true if the rest of the result has not changed.
+
+        If the candidate is not `in_use`, because y itself or the level is the context, it does not matter which it is.
+        """
+        same = as_before and (candidate == self.chosen_candidate[row] or not in_use)
         self.times_confirmed[row] = self.times_confirmed[row] + 1 if same else 0
         self.chosen_candidate[row] = candidate
 
@@ -72,42 +89,69 @@ class CandidateModels(Stateful):
         """Refit some of the candidates to y (n, k), in units of `scale`, by EM. Returns the fits by candidate."""
         fits: dict[int, FittedModel] = {}
         for candidate in self._candidates_to_refit(row, len(y)):
-            if self.candidate_fitted[row, candidate]:
-                fit = run_em(self.warm_start(row, candidate, scale), y)
-            else:
-                keys, d = self._streams.keys[row : row + 1], self.dimensions[candidate]
-                start = orthogonal_matrices(keys, Purpose.INITIAL_MODEL, d)[0]
-                fit = fit_from_scratch(y, d, start, noisy=self.is_noisy(candidate))
+            fitted, slow = bool(self.candidate_fitted[row, candidate]), self._is_slow(candidate)
+            many = candidate == self.chosen_candidate[row] or len(y) < LONG_HISTORY
+            iterations = ITERATIONS if many else FEW_ITERATIONS
+            tried = [run_em(self.warm_start(row, candidate, scale), y, iterations=iterations)] if fitted else []
+            # EM on a short history loses a slow start, so it is tried again until the history is long.
+            if not fitted or (slow and len(y) < 2 * LONG_HISTORY):
+                d = self.dimensions[candidate]
+                start = orthogonal_matrices(self._streams.keys[row : row + 1], Purpose.INITIAL_MODEL, d)[0]
+                tried.append(fit_from_scratch(y, d, start, noisy=self.is_noisy(candidate), slow=slow))
+            fit = max((one for one in tried if one is not None), key=lambda one: one.log_likelihood, default=None)
             self.candidate_fitted[row, candidate] = fit is not None
             if fit is not None:
                 fits[candidate] = fit
                 self._store_model(row, candidate, fit.model, scale)
         return fits
 
+    def fit_level(self, row: int, y: Floats, scale: Floats, *, in_use: bool) -> FittedModel | None:
+        """Refit the level to y (n, k), in units of `scale`, by EM in which D = I is held.
+
+        A level that is not `in_use` is left out when only the chosen candidate is refitted.
+        """
+        k = self._streams.observed
+        if self._is_settled(row, len(y)) and not in_use:
+            return None
+        start, iterations = level_start(k), ITERATIONS
+        if self.candidate_fitted[row, self.level]:
+            start = self.warm_start(row, self.level, scale)
+            iterations = FEW_ITERATIONS if in_use else FEW_ITERATIONS // 2
+        fit = run_em(start._replace(D=np.eye(k)), y, fixed_transition=True, iterations=iterations)
+        self.candidate_fitted[row, self.level] = fit is not None
+        if fit is not None:
+            self._store_model(row, self.level, fit.model, scale)
+        return fit
+
     def _candidates_to_refit(self, row: int, rounds: int) -> list[int]:
         """Return all candidates at first, then the chosen one and its neighbours, later often the chosen one only."""
-        chosen, confirmed = int(self.chosen_candidate[row]), int(self.times_confirmed[row])
+        chosen = int(self.chosen_candidate[row])
         if chosen < 0:
-            return list(range(len(self.dimensions)))
-        if rounds >= MIN_ROUNDS and confirmed >= MIN_CONFIRMATIONS and confirmed % FULL_REFIT_INTERVAL:
+            return list(range(self.level))
+        if self._is_settled(row, rounds):
             return [chosen]
         middle = min(range(self._regular), key=lambda i: abs(self.dimensions[i] - self.dimensions[chosen]))
         near = range(max(0, middle - SPAN), min(self._regular, middle + SPAN + 1))
-        return [*near, *range(self._regular, len(self.dimensions))]
+        return [*near, *range(self._regular, self.level)]
+
+    def _is_settled(self, row: int, rounds: int) -> bool:
+        """Return whether only the chosen candidate is refitted this time."""
+        confirmed = int(self.times_confirmed[row])
+        return rounds >= MIN_ROUNDS and confirmed >= MIN_CONFIRMATIONS and confirmed % FULL_REFIT_INTERVAL != 0
 
     def _store_model(self, row: int, candidate: int, model: Parameters, scale: Floats) -> None:
-        d = len(model.D)
-        self.candidate_transition[row, candidate, : d * d] = model.D.ravel()
-        self.candidate_process_cov[row, candidate, : d * d] = model.Q.ravel()
+        place = self._places[candidate]
+        self.candidate_transition[row, place] = model.D.ravel()
+        self.candidate_process_cov[row, place] = model.Q.ravel()
         self.candidate_observation_var[row, candidate], self.candidate_scale[row, candidate] = np.diag(model.R), scale
 
     def warm_start(self, row: int, candidate: int, scale: Floats) -> Parameters:
         """Return the last model of a candidate, converted to units of `scale`."""
-        d, k = self.dimensions[candidate], self._streams.observed
+        d, k, place = self.dimensions[candidate], self._streams.observed, self._places[candidate]
         unit = np.ones(d)
         unit[:k] = np.clip(self.candidate_scale[row, candidate] / scale, 1e-50, 1e50)  # squares must not overflow
         with np.errstate(over="ignore"):  # EM refuses a start that is not finite
-            D = self.candidate_transition[row, candidate, : d * d].reshape(d, d) * unit[:, None] / unit
-            Q = self.candidate_process_cov[row, candidate, : d * d].reshape(d, d) * np.outer(unit, unit)
+            D = self.candidate_transition[row, place].reshape(d, d) * unit[:, None] / unit
+            Q = self.candidate_process_cov[row, place].reshape(d, d) * np.outer(unit, unit)
             R = np.diag(self.candidate_observation_var[row, candidate] * unit[:k] ** 2)
         return Parameters(np.ascontiguousarray(D), np.ascontiguousarray(Q), R, np.zeros(d), np.eye(d))

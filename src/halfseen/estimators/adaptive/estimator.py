@@ -11,17 +11,27 @@ from halfseen.components import MAX_COUNT, Estimator, IntegerBounds, Learner, Ma
 from halfseen.errors import invalid
 from halfseen.estimators.adaptive.candidate_models import CandidateModels
 from halfseen.estimators.adaptive.history import History
-from halfseen.kernels.adaptive import MAX_CONTEXT, filter_round, kalman_step, update_context
+from halfseen.estimators.adaptive.upgrade import upgrade_arrays
+from halfseen.kernels.adaptive import (
+    MAX_CONTEXT,
+    filter_round,
+    kalman_step,
+    refit_due,
+    store_rewards,
+    stored_features,
+)
 from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.random import Floats, Ints
-from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated
-from halfseen.learners.calibrated_family import CalibratedFamily
+from halfseen.learners.calibrated import HYPERPARAMETERS, ArmFit, Calibrated, most_wild
 from halfseen.models.identification.order import free_parameters
 from halfseen.models.identification.selection import (
+    FARTHEST_ZERO,
     PLAIN_NOISE,
     RECENT,
     IdentifiedModel,
+    Origins,
     centre_and_scale,
+    prefer_zero,
     rebuild_model,
     select_model,
 )
@@ -37,13 +47,14 @@ GROWTH, LATE_GROWTH, LATE, MIN_STEP = 1.3, 1.5, 1000, 10
 ARM_FIT_GROWTH = 1.25  # the factor by which the number of rewards grows from one fit of the arms to the next
 CHANGE_THRESHOLD, CHANGE_MIN_ROUNDS = 2.5, 300  # `surprise` and stored rounds at which a change is detected
 ROUNDS_AFTER_CHANGE = 10  # a change is assumed to have happened this many rounds before its detection
+SPIKE = 20.0  # an entry this many standard deviations of a step away from both neighbours is left out of all fits
 RECENT_CHANGE = 500  # rounds for which `health` mentions a change
 
 _REGIME_ARRAYS = ("regime_start", "start_sum", "start_count")  # modified only when a change of the dynamics is detected
 _MODEL_ARRAYS = (  # the result of identification; the rest of the state follows from it and the history
     "latent_dims", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "origin_at_start",
-    "uses_raw_observation", "learns_on_filtered", "identified", "identifications", "next_identification",
-    "next_arm_fit", "detected_changes", "failed_identifications", *_REGIME_ARRAYS,
+    "uses_raw_observation", "uses_level", "is_robust", "learns_on_filtered", "identified", "identifications",
+    "next_identification", "next_arm_fit", "detected_changes", "failed_identifications", *_REGIME_ARRAYS,
 )  # fmt: skip
 
 
@@ -73,7 +84,8 @@ class Adaptive(Estimator):
         "latent_dims", "transition", "process_cov", "observation_cov", "belief_mean", "centre", "scale", "shift",
         "origin_at_start", "start_sum", "start_count", "uses_raw_observation", "identified", "identifications",
         "next_identification", "next_arm_fit", "surprise", "regime_start", "detected_changes",
-        "failed_identifications", "discarded_rewards", "regime_rewards", "learns_on_filtered",
+        "failed_identifications", "discarded_rewards", "regime_rewards", "learns_on_filtered", "uses_level",
+        "wild_entries", "is_robust",
     )  # fmt: skip
     nested = ("candidates", "history")
 
@@ -106,10 +118,15 @@ class Adaptive(Estimator):
         self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))  # the model describes (y − centre)/scale
         self.shift = np.zeros((count, max_dimension))  # added to contexts, so that 0 is the origin of the features
         # Whether the origin is the mean of the first ORIGIN_ROUNDS observations since `regime_start`, not the centre.
+        # If the origin is 0 in the units of y (`Calibrated.through_zero`), this is the better of the other two.
         self.origin_at_start = np.ones(count, dtype=np.bool_)
         self.start_sum = np.zeros((count, k))  # sum of these observations
         self.start_count = np.zeros((count, k))  # number of these observations that are not missing, per entry
         self.uses_raw_observation = np.ones(count, dtype=np.bool_)  # the context is y, without a filter
+        self.uses_level = np.zeros(count, dtype=np.bool_)  # the model is a random walk observed with noise
+        # Whether innovations are weighted: from the first identification on, in states of version 0.2.0 from the next.
+        self.is_robust = np.zeros(count, dtype=np.bool_)
+        self.wild_entries = np.zeros(count, dtype=np.int64)  # entries of y with a weight below WILD
         self.learns_on_filtered = np.zeros(count, dtype=np.bool_)  # arms learn on filtered, not on smoothed contexts
         self.surprise = np.ones(count)  # running mean of the squared standardised innovations; its expectation is 1
         # When the next identification and the next arm fit are due, and the results so far.
@@ -158,9 +175,10 @@ class Adaptive(Estimator):
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        self._update_from_last_reward(rows)
+        # Only the reward of the last round updates the belief, not a reward that arrives after the next observation.
+        self._update_beliefs(rows, self.history.stored_rounds[rows] - 1)
         early = rounds - self.regime_start[rows] <= ORIGIN_ROUNDS
-        if early.any():
+        if np.count_nonzero(early):
             self.start_sum[rows[early]] += np.nan_to_num(observations[early])
             self.start_count[rows[early]] += ~np.isnan(observations[early])
         history, features = self.history, np.empty((len(rows), self.dimension))
@@ -168,7 +186,8 @@ class Adaptive(Estimator):
         filter_round(
             rows, observations, self.centre, self.scale, history.observations, history.rewards, history.features,
             history.stored_rounds, self.latent_dims, self.transition, self.process_cov, self.observation_cov,
-            self.belief_mean, self._cov, self.shift, self.surprise, SURPRISE_ROUNDS, features,
+            self.belief_mean, self._cov, self.shift, self.surprise, SURPRISE_ROUNDS, self.is_robust,
+            self.wild_entries, features,
         )  # fmt: skip
         return features
 
@@ -178,40 +197,24 @@ class Adaptive(Estimator):
         features[:, 1:] = self.belief_mean[rows] + self.shift[rows]
         return features
 
-    def _update_from_last_reward(self, rows: Ints) -> None:
-        """Update the belief from the reward of the last round, which is a measurement of the context of that round.
-
-        Rewards that arrive after the next observation do not update the belief.
-        """
-        usable = self._learner.fitted[rows] & ~self.uses_raw_observation[rows]
-        if usable.any():
-            self._update_beliefs(rows[usable], self.history.stored_rounds[rows[usable]] - 1)
-
     def _update_beliefs(self, rows: Ints, positions: Ints) -> None:
-        learner, history = self._learner, self.history
-        if isinstance(learner, CalibratedFamily):
-            learner.update_context(rows, positions, history.arms, history.rewards, self.belief_mean, self.shift)
-            return
-        update_context(
-            rows, positions, history.arms, history.rewards, learner.reward_origin, self.latent_dims, learner.mean,
-            learner.cov, learner.slopes, learner.noise_var, learner.smooth_cov, self.belief_mean, self._cov, self.shift,
-        )  # fmt: skip
+        """Update beliefs from the rewards at `positions` of the history, as measurements of the contexts there."""
+        arms, rewards = self.history.arms, self.history.rewards
+        self._learner.update_context(
+            rows, positions, arms, rewards, self.belief_mean, self.shift, self.uses_raw_observation
+        )
 
     def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
-        positions = self.history.positions(rows, rounds)
-        stored = self.history.features[rows, np.maximum(positions, 0)]
-        stored[~self.history.has_features(rows, positions)] = np.nan
+        stored = np.empty((len(rows), self.dimension))
+        stored_features(rows, rounds, self.history.dropped_rounds, self.history.features, stored)
         return stored
 
     def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
-        positions = self.history.positions(rows, rounds)
-        stored = self.history.has_features(rows, positions)
-        if not stored.all():
-            np.add.at(self.discarded_rewards, rows[~stored], 1)
-            rows, positions, arms, rewards = rows[stored], positions[stored], arms[stored], rewards[stored]
-        np.add.at(self.regime_rewards, rows, 1)
-        self.history.arms[rows, positions] = arms
-        self.history.rewards[rows, positions] = rewards
+        history = self.history
+        store_rewards(
+            rows, rounds, arms, rewards, history.dropped_rounds, history.features, history.arms, history.rewards,
+            self.regime_rewards, self.discarded_rewards,
+        )  # fmt: skip
 
     def replace_rewards(
         self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
@@ -226,20 +229,20 @@ class Adaptive(Estimator):
         self.history.rewards[rows[used], positions[used]] = rewards[used]
         return stored
 
-    def _use_raw_observation(self, row: int) -> None:
+    def _use_raw_observation(self, row: int, *, through_zero: bool = False) -> None:
         """Use y as the context, centred and scaled by the stored history, as before the first identification."""
         k = self._streams.observed
         count = int(self.history.stored_rounds[row])
-        self.latent_dims[row], self.uses_raw_observation[row] = k, True
+        self.latent_dims[row], self.uses_raw_observation[row], self.uses_level[row] = k, True, False
         self.transition[row] = self.process_cov[row] = self.observation_cov[row] = 0.0
         self.process_cov[row, : k * k] = np.eye(k).ravel()
         self.observation_cov[row] = (PLAIN_NOISE * np.eye(k)).ravel()
         self.belief_mean[row], self.shift[row] = 0.0, 0.0
         if count:
-            ys = self.history.observations[row, :count]
+            ys = without_spikes(self.history.observations[row, :count])
             self.centre[row], self.scale[row] = centre_and_scale(ys)
             scaled = np.nan_to_num((ys - self.centre[row]) / self.scale[row])
-            self.shift[row, :k] = self._start_gap(row)
+            self.shift[row, :k] = self._origins(row, ys).shift(through_zero=through_zero)
             self.belief_mean[row, :k] = scaled[-1]
             variances = np.where(np.isnan(ys[-1]), 1.0, PLAIN_NOISE / (1.0 + PLAIN_NOISE))
             self._cov[row] = 0.0
@@ -255,24 +258,33 @@ class Adaptive(Estimator):
         start = self.start_sum[row] / np.maximum(self.start_count[row], 1)
         return np.asarray(np.where(observed, (self.centre[row] - start) / self.scale[row], 0.0))
 
+    def _origins(self, row: int, ys: Floats) -> Origins:
+        """Return the possible origins of contexts. Features that never change cannot tell where 0 is."""
+        zero_gap = np.where(np.nanmax(ys, axis=0, initial=-np.inf) > np.nanmin(ys, axis=0, initial=np.inf), 1.0, 0.0)
+        zero_gap *= self.centre[row] / self.scale[row]
+        near = bool((np.abs(zero_gap) <= FARTHEST_ZERO).all())
+        return Origins(self._start_gap(row), zero_gap if near else None, bool(self.origin_at_start[row]))
+
     # ------------------------------------------------------------------ when to refit
 
     def due_for_refit(self, rows: Ints) -> Ints:
         return rows[self._refit_due(rows)] if self._inline else rows[:0]
 
     def _refit_due(self, rows: Ints) -> Mask:
-        age = self.history.dropped_rounds[rows] + self.history.stored_rounds[rows] - self.regime_start[rows]
-        due = (age >= self.next_identification[rows]) | (self.regime_rewards[rows] >= self.next_arm_fit[rows])
-        if (self.surprise[rows] > CHANGE_THRESHOLD).any():  # rarely true, so `_change_detected` is rarely computed
-            due |= self._change_detected(rows)
-        return np.asarray(due)
+        return self._due(rows)[0]
 
     def _change_detected(self, rows: Ints) -> Mask:
-        return np.asarray(
-            (self.surprise[rows] > CHANGE_THRESHOLD)
-            & self.identified[rows]
-            & (self.history.stored_rounds[rows] >= CHANGE_MIN_ROUNDS)
-        )
+        return self._due(rows)[1]
+
+    def _due(self, rows: Ints) -> tuple[Mask, Mask]:
+        """Return for each stream whether a refit is due, and whether a change of the dynamics is detected."""
+        due, changed, history = np.empty(len(rows), np.bool_), np.empty(len(rows), np.bool_), self.history
+        refit_due(
+            rows, history.dropped_rounds, history.stored_rounds, self.regime_start, self.next_identification,
+            self.regime_rewards, self.next_arm_fit, self.surprise, CHANGE_THRESHOLD, self.identified,
+            CHANGE_MIN_ROUNDS, changed, due,
+        )  # fmt: skip
+        return due, changed
 
     def refit(self, rows: Ints, learner: Learner) -> None:
         """Do what is due for the streams: identification, or only a fit of the arms. Never raises."""
@@ -317,16 +329,39 @@ class Adaptive(Estimator):
         return Parameters(D, Q, R, np.zeros(d), np.eye(d))
 
     def _fit_arms(self, row: int) -> None:
-        """Fit the arms to the history. Before the first identification, also update centre and scale."""
-        _, arms, rewards, window = self.window(row)
-        if not self.identified[row]:
+        """Fit the arms to the history. Before the first identification, also update centre, scale and origin."""
+        ys, arms, rewards, window = self.window(row)
+        learner, through_zero = self._learner, bool(self._learner.through_zero[row])
+        rewards = learner.without_wild(row, self.history.features[row, window], arms, rewards)
+        identified = bool(self.identified[row])
+        if not identified:
             self._use_raw_observation(row)
+            k = self._streams.observed
+            contexts = self.history.features[row, window, 1 : k + 1] - self.shift[row, :k]
+            reward_history, origins = learner.reward_history(arms, rewards), self._origins(row, ys)
+            through_zero = reward_history.count >= FIRST_ARM_FIT and prefer_zero(contexts, origins, reward_history)
+            if through_zero:
+                self._use_raw_observation(row, through_zero=True)
         d = int(self.latent_dims[row])
         features = self.history.features[row, window, : d + 1]
-        arm_fit = self._learner.fit(row, features, arms, rewards, warm=bool(self.identified[row]))
+        arm_fit = learner.fit(row, features, arms, rewards, warm=identified, through_zero=through_zero)
         if arm_fit is not None:
-            self._learner.use_fit(row, d, arm_fit)
+            learner.use_fit(row, d, arm_fit, through_zero=through_zero)
+            self._fit_other(row, ys, features, arms, rewards, arm_fit, warm=identified)
         self._schedule_arm_fit(row)
+
+    def _fit_other(
+        self, row: int, ys: Floats, features: Floats, arms: Ints, rewards: Floats, arm_fit: ArmFit | None, *, warm: bool
+    ) -> None:
+        """Fit the arms under the other origin too: under 0 unless it is in force, or under the better of the others."""
+        learner, k = self._learner, self._streams.observed
+        through_zero, origins = not learner.through_zero[row], self._origins(row, ys)
+        if through_zero and origins.zero_gap is None:
+            arm_fit = None
+            shift = np.zeros(k)
+        else:
+            shift = origins.shift(through_zero=through_zero) - self.shift[row, :k]
+        learner.fit_other(row, features, arms, rewards, arm_fit, through_zero=through_zero, shift=shift, warm=warm)
 
     def _schedule_arm_fit(self, row: int) -> None:
         self.next_arm_fit[row] = max(int(np.ceil(self.regime_rewards[row] * ARM_FIT_GROWTH)), FIRST_ARM_FIT)
@@ -340,6 +375,7 @@ class Adaptive(Estimator):
         self.start_sum[row], self.start_count[row] = np.nansum(ys, axis=0), (~np.isnan(ys)).sum(axis=0)
         self.candidates.reset(row)
         self.identified[row], self.origin_at_start[row], self.surprise[row] = False, True, 1.0
+        self.is_robust[row] = False
         self.next_identification[row] = self._first
         self.regime_rewards[row] = self.history.reward_count(row)
         self._use_raw_observation(row)
@@ -351,6 +387,8 @@ class Adaptive(Estimator):
     def _identify(self, row: int) -> bool:
         """Identify a model from the history and use it. Returns False if identification fails."""
         ys, arms, rewards, window = self.window(row)
+        ys = without_spikes(ys)
+        rewards = self._learner.without_wild(row, self.history.features[row, window], arms, rewards)
         full = len(ys) >= self.history.rounds
         age = self._age(row)
         later = int(age * (GROWTH if age < LATE else LATE_GROWTH))
@@ -360,16 +398,16 @@ class Adaptive(Estimator):
         self.centre[row], self.scale[row] = centre, scale
         y = np.ascontiguousarray((ys - centre) / scale)
         fits = self.candidates.fit(row, y, scale)
+        level = self.candidates.fit_level(row, y, scale, in_use=bool(self.uses_level[row]))
         reward_history = self._learner.reward_history(arms, rewards)
-        gap, preferred = self._start_gap(row), bool(self.origin_at_start[row])
         try:
             chosen = select_model(
                 y,
                 fits,
-                start_gap=gap,
-                origin_at_start=preferred,
+                origins=self._origins(row, ys),
                 rewards=reward_history if reward_history.count >= FIRST_ARM_FIT else None,
                 noisy=self.candidates.is_noisy,
+                level=level,
             )
         except np.linalg.LinAlgError:
             chosen = None
@@ -378,19 +416,21 @@ class Adaptive(Estimator):
             self.centre[row], self.scale[row] = before
             self.failed_identifications[row] += 1
             return False
-        self._use_model(row, chosen, window, y, arms, rewards)
+        self._use_model(row, chosen, window, ys, y, arms, rewards)
         return True
 
     def _use_model(
-        self, row: int, found: IdentifiedModel, window: slice, y: Floats, arms: Ints, rewards: Floats
+        self, row: int, found: IdentifiedModel, window: slice, ys: Floats, y: Floats, arms: Ints, rewards: Floats
     ) -> None:
-        """Continue with a new model as if it had always been known."""
+        """Continue with a new model of y = (ys − centre)/scale as if it had always been known."""
         model, learner = found.model, self._learner
         d, k = len(model.D), self._streams.observed
         if found.candidate >= 0:
-            self.candidates.choose(row, found.candidate, as_before=bool(self.uses_raw_observation[row]) == found.plain)
+            before = bool(self.uses_raw_observation[row]), bool(self.uses_level[row])
+            in_use, as_before = not (found.plain or found.level), before == (found.plain, found.level)
+            self.candidates.choose(row, found.candidate, as_before=as_before, in_use=in_use)
         self.latent_dims[row], self.uses_raw_observation[row], self.identified[row] = d, found.plain, True
-        self.failed_identifications[row] = 0
+        self.failed_identifications[row], self.uses_level[row], self.is_robust[row] = 0, found.level, True
         self.origin_at_start[row], self.learns_on_filtered[row] = found.origin_at_start, found.learns_on_filtered
         for array, matrix in ((self.transition, model.D), (self.process_cov, model.Q)):
             array[row] = 0.0
@@ -401,8 +441,9 @@ class Adaptive(Estimator):
         learner.smooth_cov[row] = 0.0
         learner.smooth_cov[row, : d * d] = found.smooth_cov.ravel()
         self._schedule_arm_fit(row)
-        arm_fit = learner.fit(row, found.features, arms, rewards, warm=False)
+        arm_fit = learner.fit(row, found.features, arms, rewards, warm=False, through_zero=found.through_zero)
         self._recompute_beliefs(row, found, window, y, arm_fit)
+        self._fit_other(row, ys, found.features, arms, rewards, arm_fit, warm=False)
 
     def _recompute_beliefs(
         self, row: int, found: IdentifiedModel, window: slice, y: Floats, arm_fit: ArmFit | None
@@ -412,7 +453,7 @@ class Adaptive(Estimator):
         self.belief_mean[row], self._cov[row], self.surprise[row] = 0.0, 0.0, 1.0
         self.history.features[row] = 0.0
         self.history.features[row, window, : d + 1] = found.features
-        self._learner.use_fit(row, d, arm_fit)
+        self._learner.use_fit(row, d, arm_fit, through_zero=found.through_zero)
         self._replay_rewards(row, found, window, y)
         # The decision of the last round is made on the belief after the replay. If the last round already has a reward,
         # the arms were fitted to its features, which therefore stay as they are.
@@ -421,7 +462,7 @@ class Adaptive(Estimator):
 
     def _replay_rewards(self, row: int, found: IdentifiedModel, window: slice, y: Floats) -> None:
         """Filter the last RECENT rounds again, with their rewards as additional measurements of the context."""
-        d, n, rows = len(found.model.D), len(y), np.array([row])
+        d, n, rows, weights = len(found.model.D), len(y), np.array([row]), np.empty(self._streams.observed)
         start, cov = n, found.end_cov
         if self._learner.fitted[row] and not found.plain:
             start, cov = max(0, n - RECENT), found.recent_cov
@@ -431,8 +472,9 @@ class Adaptive(Estimator):
             if t > start:
                 self._update_beliefs(rows, np.array([window.start + t - 1]))
             kalman_step(
-                row, d, self.transition, self.process_cov, self.observation_cov, self.belief_mean, self._cov, y[t]
-            )
+                row, d, self.transition, self.process_cov, self.observation_cov, self.belief_mean, self._cov, y[t],
+                bool(self.is_robust[row]), weights,
+            )  # fmt: skip
 
     # ------------------------------------------------------------------ models from another process
 
@@ -452,8 +494,11 @@ class Adaptive(Estimator):
         return {key: getattr(owner, name)[row].copy() for key, (owner, name) in self._model_arrays().items()}
 
     def accept(self, row: int, model: State) -> None:
+        model = upgrade_arrays(model, "")
         given = {key: np.asarray(model.get(key)) for key in self._model_arrays()}
-        given["learner.noise_var"] = self._noise_of_all_arms(given)
+        for prefix in ("", "other_"):
+            key = f"learner.{prefix}noise_var"
+            given[key] = self._noise_of_all_arms(given[key], given[f"learner.{prefix}pooled_noise_var"])
         for key, mine in self.model(row).items():
             if given[key].dtype != mine.dtype or given[key].shape != mine.shape:
                 raise invalid(f"model '{key}'", f"{mine.dtype} {mine.shape}", f"{given[key].dtype} {given[key].shape}")
@@ -468,41 +513,49 @@ class Adaptive(Estimator):
         if restarted:
             self.history.drop_oldest(row, max(0, int(given["regime_start"]) - int(self.history.dropped_rounds[row])))
             self.regime_rewards[row] = self.history.reward_count(row)
+        _, arms, rewards, window = self.window(row)
+        rewards = self._learner.without_wild(row, self.history.features[row, window], arms, rewards)
         for key, (owner, name) in self._model_arrays().items():
             if restarted or key not in _REGIME_ARRAYS:
                 getattr(owner, name)[row] = given[key]
-        self._fold_history(row)
+        self._fold_history(row, rewards)
 
-    def _noise_of_all_arms(self, model: State) -> NDArray[np.generic]:
-        """Return the noise variances of the model, and the pooled variance for arms that were added after its fit."""
-        noise, pooled = model["learner.noise_var"], model["learner.pooled_noise_var"]
+    def _noise_of_all_arms(self, noise: NDArray[np.generic], pooled: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Return the noise variances of a model, and the pooled variance for arms that were added after its fit."""
         added = self._learner.arms - noise.size
         if noise.ndim == 1 and added > 0 and pooled.size == 1:
             return np.append(noise, np.full(added, pooled))
         return noise
 
-    def _fold_history(self, row: int) -> None:
+    def _fold_history(self, row: int, rewards: Floats) -> None:
         """Compute beliefs and arms again from the stored history, with the current model and hyperparameters."""
-        ys, arms, rewards, window = self.window(row)
+        ys, arms, _, window = self.window(row)
+        learner, k = self._learner, self._streams.observed
+        through_zero, fixed = bool(learner.through_zero[row]), {"warm": True, "fixed_hyperparameters": True}
+        other = {"through_zero": not through_zero, "shift": learner.other_shift[row].copy(), **fixed}
         if not self.identified[row]:
-            self._use_raw_observation(row)
-            features = self.history.features[row, window, : self._streams.observed + 1]
-            arm_fit = self._learner.fit(row, features, arms, rewards, warm=True, fixed_hyperparameters=True)
-            self._learner.use_fit(row, self._streams.observed, arm_fit if self._learner.fitted[row] else None)
+            fitted = bool(learner.fitted[row])
+            self._use_raw_observation(row, through_zero=through_zero)
+            features = self.history.features[row, window, : k + 1]
+            arm_fit = learner.fit(row, features, arms, rewards, through_zero=through_zero, **fixed) if fitted else None
+            learner.use_fit(row, k, arm_fit, through_zero=through_zero)
+            learner.fit_other(row, features, arms, rewards, arm_fit, **other)
             return
-        y = np.ascontiguousarray((ys - self.centre[row]) / self.scale[row])
+        y = np.ascontiguousarray((without_spikes(ys) - self.centre[row]) / self.scale[row])
         found = rebuild_model(
             self.parameters(row),
             y,
             shift=self.shift[row, : self.latent_dims[row]].copy(),
             plain=bool(self.uses_raw_observation[row]),
+            through_zero=through_zero,
             origin_at_start=bool(self.origin_at_start[row]),
             learns_on_filtered=bool(self.learns_on_filtered[row]),
         )
         arm_fit = None
-        if self._learner.fitted[row]:
-            arm_fit = self._learner.fit(row, found.features, arms, rewards, warm=True, fixed_hyperparameters=True)
+        if learner.fitted[row]:
+            arm_fit = learner.fit(row, found.features, arms, rewards, through_zero=through_zero, **fixed)
         self._recompute_beliefs(row, found, window, y, arm_fit)
+        learner.fit_other(row, found.features, arms, rewards, arm_fit, **other)
 
     # ------------------------------------------------------------------ health
 
@@ -545,7 +598,30 @@ class Adaptive(Estimator):
             "context": "the observation itself" if self.uses_raw_observation[row] else "filtered",
             "surprise (1 is as expected)": float(self.surprise[row]),
             "changes of the dynamics noticed": int(self.detected_changes[row]),
+            "entries far from their prediction": int(self.wild_entries[row]),
         }
+
+
+def without_spikes(ys: Floats) -> Floats:
+    """Return observations (n, k) with NaN in place of single entries that are far from the one before and the next.
+
+    If many entries of a feature are far from their neighbours, nothing is wrong with them.
+    """
+    kept = ys
+    for i, column in enumerate(ys.T):
+        observed = np.flatnonzero(~np.isnan(column))
+        if len(observed) < 3:
+            continue
+        steps = np.diff(column[observed])
+        typical = np.median(np.abs(steps)) / 0.6745
+        if not typical > 0.0:
+            continue
+        before, after = np.append(steps[0], steps), np.append(-steps, steps[-1])
+        far = (np.minimum(np.abs(before), np.abs(after)) > SPIKE * typical) & (before * np.sign(after) > 0.0)
+        if 0 < int(far.sum()) <= most_wild(len(observed)):
+            kept = kept.copy() if kept is ys else kept
+            kept[observed[far], i] = np.nan
+    return kept
 
 
 def _is_bounded(found: IdentifiedModel) -> bool:

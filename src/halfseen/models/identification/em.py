@@ -44,6 +44,7 @@ def em_iterates(
     tolerance: float,
     feature_var: Array | None = None,
     fixed_noise: bool = False,
+    fixed_transition: bool = False,
     update_initial: bool = True,
 ) -> Iterator[FittedModel]:
     """Yield the start and then the model after each iteration of EM on y (n, k), NaN where missing.
@@ -56,7 +57,15 @@ def em_iterates(
     q_floor = np.full(len(start.D), PROCESS_FLOOR * float(np.nanmean(variances)))
     r_floor = SENSOR_FLOOR * np.nan_to_num(variances)
     update_R = FIXED if fixed_noise else DIAGONAL
-    sequence = em_sequence(start, y, update_R=update_R, update_initial=update_initial, q_floor=q_floor, r_floor=r_floor)
+    sequence = em_sequence(
+        start,
+        y,
+        update_R=update_R,
+        update_initial=update_initial,
+        q_floor=q_floor,
+        r_floor=r_floor,
+        fixed_transition=fixed_transition,
+    )
     previous = -np.inf
     try:
         for step, (model, log_likelihood, filtered) in enumerate(sequence):
@@ -78,6 +87,7 @@ def _em_iteration(
     update_initial: bool,
     q_floor: Vector,
     r_floor: Vector,
+    fixed_transition: bool,
 ) -> Parameters:
     """Return the model after one iteration: smooth, compute the moments and maximise."""
     D, Q, R, m0, P0 = model
@@ -85,7 +95,12 @@ def _em_iteration(
     x_filt, _, rows, P_filt, P_pred, frozen = filtered
     x, smooth_rows, P_smooth, lag = smooth_series(D, Q, x_filt, rows, P_filt, P_pred, frozen)
     S11, S00, S10 = state_moments(x[0], smooth_rows[0], P_smooth, lag)
-    D, Q = maximise(S11, S00, S10, n)
+    if fixed_transition:
+        moved = S10 @ D.T
+        Q = (S11 - moved - moved.T + D @ S00 @ D.T) / n
+        Q = 0.5 * (Q + Q.T)
+    else:
+        D, Q = maximise(S11, S00, S10, n)
     Q = raise_to_floor(Q, q_floor)
     if update_R != FIXED:
         R = noise_moment(y, R, x[0], smooth_rows[0], P_smooth) / n
@@ -104,6 +119,7 @@ def em_sequence(
     update_initial: bool,
     q_floor: Vector,  # (d,), Q − diag(q_floor) stays positive semi-definite
     r_floor: Vector,  # (k,), Σ − diag(r_floor) stays positive semi-definite unless Σ is fixed
+    fixed_transition: bool = False,  # whether D is not estimated
 ) -> Iterator[tuple[Parameters, float, FilterPass]]:
     """Yield models of increasing log-likelihood, with their log-likelihoods and filter passes.
 
@@ -119,7 +135,7 @@ def em_sequence(
     loglik = float(filtered[1][0])
     yield model, loglik, filtered
     while np.isfinite(loglik):
-        model = _em_iteration(model, y, filtered, update_R, update_initial, q_floor, r_floor)
+        model = _em_iteration(model, y, filtered, update_R, update_initial, q_floor, r_floor, fixed_transition)
         filtered = filter_series(*model, ys)
         before, loglik = loglik, float(filtered[1][0])
         if not loglik >= before - ROUNDING_DROP * y.shape[0]:

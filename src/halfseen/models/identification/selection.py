@@ -27,7 +27,9 @@ from halfseen.models.results import Array
 ITERATIONS, TOLERANCE = 20, 1e-5  # most iterations and tolerance of EM in an identification
 TRIAL_ITERATIONS = 5  # after this many iterations, EM continues only from the more likely of two starts
 PLAIN_NOISE = 1e-6  # the diagonal of Σ in the model in which y itself is the context
-NOISY_MARGIN = 3.0  # nats of reward evidence by which a model from a noisy start must be better than y itself
+NOISY_MARGIN = 3.0  # nats of reward evidence by which a noisy start or a level must be better than y itself
+ZERO_MARGIN = 3.0  # nats of reward evidence that 0 as the origin gets, because it has three hyperparameters less
+FARTHEST_ZERO = 100.0  # standard deviations of a feature from its mean beyond which 0 is no possible origin
 RECENT = 60  # number of rounds whose rewards are used again as observations of the context after identification
 AICC_MARGIN = 30.0  # the rewards select among the models whose AICc is within this many nats of the best
 
@@ -42,11 +44,28 @@ class RewardEvidence(Protocol):
     def count(self) -> int:
         """The number of rewards."""
 
-    def evidence(self, features: Array) -> float:
-        """Return log p(rewards | features)."""
+    def evidence(self, features: Array, *, through_zero: bool = False) -> float:
+        """Return log p(rewards | features), with rewards that are 0 at the origin if `through_zero`."""
 
-    def leave_one_out_error(self, features: Array, query: Array) -> float:
+    def leave_one_out_error(self, features: Array, query: Array, *, through_zero: bool = False) -> float:
         """Return the mean squared error of each reward predicted on `query` by a fit of all others on `features`."""
+
+
+class Origins(NamedTuple):
+    """The possible origins of contexts: the mean of the stream, its first observation, and 0 in the units of y."""
+
+    start_gap: Array  # (k,), the mean of the stream minus its first observation, divided by the scale
+    zero_gap: Array | None  # (k,), the mean of the stream divided by the scale, or None if 0 is too far away
+    at_start: bool  # whether the first observation is preferred to the mean
+
+    def shift(self, *, through_zero: bool = False) -> Array:
+        """Return what is added to observed contexts (k,), which are relative to the mean of the stream.
+
+        A stream can move away from 0 while 0 is the origin. If it is too far away, the other origin is used.
+        """
+        if through_zero and self.zero_gap is not None:
+            return self.zero_gap
+        return self.start_gap if self.at_start else np.zeros_like(self.start_gap)
 
 
 class IdentifiedModel(NamedTuple):
@@ -60,9 +79,11 @@ class IdentifiedModel(NamedTuple):
     recent_cov: Array  # (d, d), the filtered covariance RECENT rounds before the end, or at x_0
     end_cov: Array  # (d, d), the filtered covariance at the end
     shift: Array  # (d,), added to contexts to move their origin from the mean of the stream to the one selected
-    origin_at_start: bool  # whether the origin is the first observation of the stream and not its mean
+    through_zero: bool  # whether the origin is 0 in the units of y, where all expected rewards are 0
+    origin_at_start: bool  # whether the origin, or the best one that is not 0, is the first observation, not the mean
     learns_on_filtered: bool  # whether arms learn on filtered contexts and not on smoothed ones
     candidate: int  # the index of the fit that AICc and the rewards prefer, or −1
+    level: bool = False  # whether the model is a level, which is not one of the fits
 
     def learning_on_filtered(self) -> IdentifiedModel:
         """Return the same model with the features of filtered contexts, for arms to learn on."""
@@ -90,26 +111,44 @@ def centre_and_scale(ys: Array) -> tuple[Array, Array]:
 
 
 def run_em(
-    start: Parameters, y: Array, *, fixed_noise: bool = False, iterations: int = ITERATIONS
+    start: Parameters,
+    y: Array,
+    *,
+    fixed_noise: bool = False,
+    fixed_transition: bool = False,
+    iterations: int = ITERATIONS,
 ) -> FittedModel | None:
     """Return the last model of EM from `start`, or None if its numbers are not finite."""
-    path = em_iterates(start, y, iterations=iterations, tolerance=TOLERANCE, fixed_noise=fixed_noise)
+    path = em_iterates(
+        start,
+        y,
+        iterations=iterations,
+        tolerance=TOLERANCE,
+        fixed_noise=fixed_noise,
+        fixed_transition=fixed_transition,
+    )
     last = deque(path, maxlen=1)
     return last[0] if last else None
 
 
-def fit_from_scratch(y: Array, latent: int, orthogonal: Array, *, noisy: bool) -> FittedModel | None:
+def fit_from_scratch(
+    y: Array, latent: int, orthogonal: Array, *, noisy: bool, slow: bool = False
+) -> FittedModel | None:
     """Run EM from a random start and from subspace identification, and continue from the more likely result.
 
     The part of y that is uncorrelated in time is either observation noise or process noise. The observations alone do
     not tell which, and EM mostly leaves this part where the start puts it. A `noisy` start puts it into the observation
-    noise. The rewards later select between models from both kinds of start.
+    noise. The rewards later select between models from both kinds of start. In a `slow` start, hidden coordinates with
+    a long memory drive observed coordinates with a short memory. EM does not find such models from other starts.
     """
     d, k = latent, y.shape[1]
+    if slow:
+        return run_em(_slow_start(orthogonal, k), y)
     if noisy:
-        slow = 0.95 * np.eye(d) + 0.05 * orthogonal
-        return run_em(Parameters(slow, 0.02 * np.eye(d), 0.7 * np.eye(k), np.zeros(d), np.eye(d)), y)
+        persistent = 0.95 * np.eye(d) + 0.05 * orthogonal
+        return run_em(Parameters(persistent, 0.02 * np.eye(d), 0.7 * np.eye(k), np.zeros(d), np.eye(d)), y)
     starts = [Parameters(0.9 * orthogonal, 0.2 * np.eye(d), 0.1 * np.eye(k), np.zeros(d), np.eye(d))]
+    starts.append(Parameters(_slow_rotations(orthogonal), 0.05 * np.eye(d), 0.1 * np.eye(k), np.zeros(d), np.eye(d)))
     regression = subspace_start(y, d)
     if regression is not None:
         starts.append(regression)
@@ -121,59 +160,118 @@ def fit_from_scratch(y: Array, latent: int, orthogonal: Array, *, noisy: bool) -
     )
 
 
+def _slow_start(orthogonal: Array, observed: int) -> Parameters:
+    d, k = len(orthogonal), observed
+    D = np.diag(np.where(np.arange(d) < k, 0.5, 0.98))
+    D[:k, k:] = 0.5 * orthogonal[:k, k:]
+    Q = np.diag(np.where(np.arange(d) < k, 0.5, 0.05))
+    return Parameters(D, Q, 0.1 * np.eye(k), np.zeros(d), np.eye(d))
+
+
+def _slow_rotations(orthogonal: Array) -> Array:
+    """Return damped rotations of periods from about 5 to 120 rounds, in the basis given by an orthogonal matrix."""
+    d = len(orthogonal)
+    rotations = np.zeros((d, d))
+    angles = np.geomspace(0.05, 1.2, max(1, d // 2))
+    for i, angle in enumerate(angles[: d // 2]):
+        block = slice(2 * i, 2 * i + 2)
+        rotations[block, block] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    if d % 2:
+        rotations[-1, -1] = 1.0
+    return np.asarray(0.97 * orthogonal @ rotations @ orthogonal.T)
+
+
+def level_start(observed: int) -> Parameters:
+    """Return the start of EM for a level: a random walk, x_t = x_{t−1} + ε, observed with much noise."""
+    identity = np.eye(observed)
+    return Parameters(identity.copy(), 0.02 * identity, 0.7 * identity, np.zeros(observed), identity.copy())
+
+
 def select_model(
     y: Array,  # (n, k), centred and scaled
     fits: dict[int, FittedModel],  # by index of the candidate
     *,
-    start_gap: Array,  # (k,), the mean of the stream minus its first observation, divided by the scale
-    origin_at_start: bool,  # whether the origin selected last was the first observation
+    origins: Origins,
     rewards: RewardEvidence | None,  # None if there are too few rewards
     noisy: Callable[[int], bool] = lambda candidate: False,  # whether a candidate was fitted from a noisy start
+    level: FittedModel | None = None,
 ) -> IdentifiedModel | None:
-    """Return one of the fits or y itself as the context, selected by AICc and rewards, or None if there is no fit."""
+    """Return one of the fits, the level or y itself as the context, or None if there is no fit.
+
+    AICc and rewards select one of the fits. The rewards alone select between it, the level and y itself. A description
+    of the context is worth the evidence of the rewards under the better of two origins: the one that was not 0 before,
+    and 0.
+    """
     k, entries = y.shape[1], int(np.isfinite(y).sum())
     scores = {i: aicc(fit.log_likelihood, len(fit.model.D), k, entries) for i, fit in fits.items()}
     usable = {i: fits[i] for i in fits if np.isfinite(scores[i])} or fits
     plain = _fit_plain(y)
     if plain is None and not usable:
         return None
-    shift = start_gap if origin_at_start else np.zeros(k)
-    candidate, best_evidence = -1, -np.inf
+
+    def worth(contexts: Array) -> float:
+        assert rewards is not None
+        free = rewards.evidence(_features(contexts, origins.shift()))
+        return max(free, _zero_evidence(contexts, origins, rewards) + ZERO_MARGIN)
+
+    candidate, best = -1, -np.inf
     if usable:
         candidate = max(usable, key=lambda i: scores[i])
         if rewards is not None:
             close = [i for i in usable if not scores[i] < scores[candidate] - AICC_MARGIN]
-            evidence = {i: rewards.evidence(_features(_filtered_in_gauge(usable[i], k), shift)) for i in close}
+            evidence = {i: worth(_filtered_in_gauge(usable[i], k)) for i in close}
             candidate = max(close, key=lambda i: (scores[i] if np.isfinite(scores[i]) else 0.0) + evidence[i])
-            best_evidence = evidence[candidate]
-    chosen, is_plain = usable.get(candidate), False
-    margin = NOISY_MARGIN if noisy(candidate) else 0.0
-    if plain is not None and (
-        chosen is None
-        or (
-            rewards is not None
-            and best_evidence < rewards.evidence(_features(plain.filtered[0][0, 1:], shift)) + margin
-        )
-    ):
+            best = evidence[candidate]
+    chosen, is_plain, is_level = usable.get(candidate), False, False
+    if rewards is not None and chosen is not None and plain is not None:
+        margin = NOISY_MARGIN if noisy(candidate) else 0.0
+        of_plain = worth(plain.filtered[0][0, 1:])
+        if best < of_plain + margin:
+            chosen, is_plain, best = plain, True, of_plain
+        if level is not None:
+            margin = NOISY_MARGIN if is_plain else 0.0
+            if worth(level.filtered[0][0, 1:]) > best + margin:
+                chosen, is_plain, is_level = level, False, True
+    elif chosen is None:
         chosen, is_plain = plain, True
     assert chosen is not None
 
-    def identified(fit: FittedModel, is_plain: bool) -> IdentifiedModel:
-        return _in_gauge(fit, k, start_gap, origin_at_start, rewards, is_plain, candidate)
+    def identified(fit: FittedModel, is_plain: bool, is_level: bool = False) -> IdentifiedModel:
+        return _in_gauge(fit, k, origins, rewards, is_plain, candidate)._replace(level=is_level)
 
-    selected = identified(chosen, is_plain)
+    selected = identified(chosen, is_plain, is_level)
     if is_plain or plain is None or rewards is None or rewards.count < ENOUGH_REWARDS:
         return selected
     return _unless_plain_predicts_better(selected, identified(plain, True), rewards)
 
 
+def _zero_evidence(contexts: Array, origins: Origins, rewards: RewardEvidence) -> float:
+    """Return the evidence of the rewards with 0 as the origin, which is −inf if 0 is too far away."""
+    if origins.zero_gap is None:
+        return -np.inf
+    return rewards.evidence(_features(contexts, origins.zero_gap), through_zero=True)
+
+
+def prefer_zero(contexts: Array, origins: Origins, rewards: RewardEvidence) -> bool:
+    """Return whether the rewards prefer 0 to the other origin, for contexts (n, d)."""
+    zero = _zero_evidence(contexts, origins, rewards)
+    return zero > -np.inf and zero + ZERO_MARGIN > rewards.evidence(_features(contexts, origins.shift()))
+
+
 def rebuild_model(
-    model: Parameters, y: Array, *, shift: Array, plain: bool, origin_at_start: bool, learns_on_filtered: bool
+    model: Parameters,
+    y: Array,
+    *,
+    shift: Array,
+    plain: bool,
+    through_zero: bool,
+    origin_at_start: bool,
+    learns_on_filtered: bool,
 ) -> IdentifiedModel:
     """Return a model that was selected earlier with the contexts of the present history y (n, k), in the same basis."""
     filtered = filter_series(*model, y[None])
     fit = FittedModel(model, float(filtered[1][0]), filtered)
-    selected = _identified(fit, *_smoothed(fit), np.eye(len(model.D)), shift, plain, origin_at_start, -1)
+    selected = _identified(fit, *_smoothed(fit), np.eye(len(model.D)), shift, plain, through_zero, origin_at_start, -1)
     return selected.learning_on_filtered() if learns_on_filtered else selected
 
 
@@ -193,13 +291,16 @@ def _unless_plain_predicts_better(
     filtered and smoothed contexts may differ a lot. Arms then learn on filtered contexts, or on y.
     """
     error, error_plain = (
-        rewards.leave_one_out_error(candidate.features, candidate.filtered_features())
+        rewards.leave_one_out_error(
+            candidate.features, candidate.filtered_features(), through_zero=candidate.through_zero
+        )
         for candidate in (selected, plain)
     )
     if 0.5 * rewards.count * np.log(max(error, 1e-300) / max(error_plain, 1e-300)) <= REJECTION_MARGIN:
         return selected
     query = selected.filtered_features()
-    return selected.learning_on_filtered() if rewards.leave_one_out_error(query, query) < error_plain else plain
+    error = rewards.leave_one_out_error(query, query, through_zero=selected.through_zero)
+    return selected.learning_on_filtered() if error < error_plain else plain
 
 
 def _filtered_in_gauge(fit: FittedModel, k: int) -> Array:
@@ -217,24 +318,21 @@ def _features(contexts: Array, shift: Array) -> Array:
 
 
 def _in_gauge(
-    fit: FittedModel,
-    k: int,
-    start_gap: Array,
-    origin_at_start: bool,
-    rewards: RewardEvidence | None,
-    plain: bool,
-    candidate: int,
+    fit: FittedModel, k: int, origins: Origins, rewards: RewardEvidence | None, plain: bool, candidate: int
 ) -> IdentifiedModel:
     """Return a fit in the gauge of its smoothed moments, with the origin that the rewards prefer."""
     states, middle_cov = _smoothed(fit)
     T = gauge(states.T @ states / len(states) + middle_cov, k)
-    filtered = fit.filtered[0][0] @ T.T
-    if rewards is not None and not np.allclose(start_gap, 0.0):
-        at_mean, at_first = (rewards.evidence(_features(filtered[1:], shift)) for shift in (np.zeros(k), start_gap))
-        origin_at_start = bool(at_first >= at_mean)
+    through_zero = False
+    if rewards is not None:
+        filtered = fit.filtered[0][0, 1:] @ T.T
+        at_start = [origins.at_start] if np.allclose(origins.start_gap, 0.0) else [True, False]
+        free = {one: rewards.evidence(_features(filtered, origins._replace(at_start=one).shift())) for one in at_start}
+        origins = origins._replace(at_start=max(free, key=lambda one: free[one]))
+        through_zero = _zero_evidence(filtered, origins, rewards) + ZERO_MARGIN > max(free.values())
     shift = np.zeros(len(T))
-    shift[:k] = start_gap if origin_at_start else 0.0
-    return _identified(fit, states, middle_cov, T, shift, plain, origin_at_start, candidate)
+    shift[:k] = origins.shift(through_zero=through_zero)
+    return _identified(fit, states, middle_cov, T, shift, plain, through_zero, origins.at_start, candidate)
 
 
 def _smoothed(fit: FittedModel) -> tuple[Array, Array]:
@@ -251,6 +349,7 @@ def _identified(
     T: Array,
     shift: Array,
     plain: bool,
+    through_zero: bool,
     origin_at_start: bool,
     candidate: int,
 ) -> IdentifiedModel:
@@ -266,6 +365,7 @@ def _identified(
         recent_cov=T @ P[rows[0, max(0, n - RECENT)]] @ T.T,
         end_cov=T @ P[rows[0, n]] @ T.T,
         shift=shift,
+        through_zero=through_zero,
         origin_at_start=origin_at_start,
         learns_on_filtered=False,
         candidate=candidate,
