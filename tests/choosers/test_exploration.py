@@ -7,10 +7,11 @@ from scipy import integrate, stats
 import halfseen as hs
 from halfseen.agents.policy import Policy
 from halfseen.choosers.information_directed import InformationDirected
-from halfseen.choosers.optimistic import Optimistic, break_even
+from halfseen.choosers.optimistic import Optimistic, break_even_table
 from halfseen.choosers.thompson import Thompson
 from halfseen.components import Choices, StreamBatch
 from halfseen.estimators.observed import Observed
+from halfseen.kernels.choice import break_even
 from halfseen.kernels.random import Purpose, normals, stream_keys, uniforms
 from halfseen.learners.ridge import Ridge
 
@@ -248,15 +249,16 @@ def test_a_negative_bonus_is_refused():
 @pytest.mark.parametrize(("variance", "noise"), [(0.4, 0.09), (2.3, 7.0)])
 def test_at_the_break_even_gap_one_play_costs_what_it_gains(rounds, variance, noise):
     """A reward r ~ N(m, variance + noise) changes the mean to m + gain·(r − m); the best arm is better by `gap`."""
-    gap = np.sqrt(variance) * break_even(np.array(variance), np.array(noise), np.array(rounds))
+    gap = np.sqrt(variance) * break_even(variance, noise, rounds, *break_even_table())
     move = variance / np.sqrt(variance + noise)
     won, _ = integrate.quad(lambda z: max(move * z - gap, 0.0) * stats.norm.pdf(z), gap / move, 12.0, epsabs=1e-14)
     assert rounds * won == pytest.approx(gap, rel=1e-3)
 
 
 def test_the_break_even_gap_is_0_without_future_rounds_or_uncertainty():
-    assert break_even(np.array(2.0), np.array(0.5), np.array([0.0, 1e-9])).max() < 2e-3
-    assert break_even(np.array(0.0), np.array(0.0), np.array(100.0)) == 0.0
+    for rounds in (0.0, 1e-9):
+        assert break_even(2.0, 0.5, rounds, *break_even_table()) < 2e-3
+    assert break_even(0.0, 0.0, 100.0, *break_even_table()) == 0.0
 
 
 def test_foresight_raises_the_bonus_of_arms_whose_reward_is_useful_later():
@@ -275,7 +277,7 @@ def test_foresight_raises_the_bonus_of_arms_whose_reward_is_useful_later():
     chooser = Optimistic(StreamBatch(stream_keys([0]), OBSERVED, ARMS), OBSERVED, bonus=1.1, foresight=0.5)
     bonus = (chooser.adjusted_means(choices) - choices.means)[0] / np.sqrt(choices.variances[0])
     np.testing.assert_allclose(bonus[[1, 2, 3]], 1.1)  # rare context; noisy reward; certain prediction
-    assert bonus[0] == pytest.approx(break_even(np.array(1.0), np.array(0.1), np.array(1000.0)))
+    assert bonus[0] == pytest.approx(break_even(1.0, 0.1, 1000.0, *break_even_table()))
     assert 1.1 < bonus[0] < bonus[4] < 3.2
 
 

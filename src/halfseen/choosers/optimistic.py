@@ -9,8 +9,7 @@ import numpy as np
 
 from halfseen.choosers.scored import Scored
 from halfseen.components import Choices, Learner, StreamBatch
-from halfseen.kernels import choice
-from halfseen.kernels.choice import HALF_NORMAL
+from halfseen.kernels.choice import HALF_NORMAL, add_bonus
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import Numbers, positive
 
@@ -25,7 +24,7 @@ class Optimistic(Scored):
     explores nothing. May et al. use max(0, z_a), which is 0 in half of the draws; with |z_a|, every arm explores in
     every round. The bonus is that of LinUCB. If all arms are equally uncertain, the bonus does not change their order,
     whereas random draws do. With `foresight`, the bonus of an arm is larger if one reward of the arm could improve many
-    later decisions (see `break_even`).
+    later decisions (see `kernels.choice.break_even`).
 
     Parameters
     ----------
@@ -64,7 +63,7 @@ class Optimistic(Scored):
         assert choices.noise_variances is not None
         assert choices.reuse is not None
         scores = np.empty_like(choices.means)
-        choice.add_bonus(
+        add_bonus(
             choices.means,
             choices.variances,
             choices.noise_variances,
@@ -72,7 +71,7 @@ class Optimistic(Scored):
             choices.rounds,
             self._foresight,
             self._bonus,
-            *_break_even_table(),
+            *break_even_table(),
             scores,
         )
         return scores
@@ -82,7 +81,7 @@ class Optimistic(Scored):
 
 
 @cache
-def _break_even_table() -> tuple[Floats, Floats]:
+def break_even_table() -> tuple[Floats, Floats]:
     """Return log n and u with n·E(Z − u)⁺ = u for Z ~ N(0, 1).
 
     Both arrays increase, so interpolation gives u for any n.
@@ -92,16 +91,3 @@ def _break_even_table() -> tuple[Floats, Floats]:
     u = np.geomspace(1e-3, MAX_GAP, 600)
     gain = np.exp(-0.5 * u * u) / np.sqrt(2.0 * np.pi) - u * ndtr(-u)
     return np.log(u / gain), u
-
-
-def break_even(variances: Floats, noise_variances: Floats, rounds: Floats) -> Floats:
-    """Return the gap to the best arm at which playing an arm once costs as much as it is expected to gain.
-
-    The gap g is in standard deviations of the arm's prediction. One reward changes the mean of the arm by q·std·Z,
-    where q² = var/(var + noise) and Z ~ N(0, 1). If the arm is then better than the best arm so far, the difference is
-    gained in each of `rounds` rounds. So g solves rounds·q·E(Z − g/q)⁺ = g (docs/mathematics.md, "The choosers").
-    """
-    arrays = np.broadcast_arrays(*np.atleast_1d(variances, noise_variances, rounds))
-    gaps = np.empty(arrays[0].size)
-    choice.break_even_gaps(*(np.array(one, dtype=np.float64).ravel() for one in arrays), *_break_even_table(), gaps)
-    return gaps.reshape(np.broadcast_shapes(np.shape(variances), np.shape(noise_variances), np.shape(rounds)))

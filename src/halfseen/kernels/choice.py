@@ -205,8 +205,14 @@ def win_probabilities(means, variances, widths, distribution, available, probabi
 
 
 @kernel(AS_WRITTEN)
-def _break_even(variance, noise, rounds, logs, gaps):  # type: ignore[no-untyped-def]
-    """Return the result of `choosers.optimistic.break_even` by linear interpolation of gaps at log(rounds)."""
+def break_even(variance, noise, rounds, logs, gaps):  # type: ignore[no-untyped-def]
+    """Return the gap to the best arm at which playing an arm once costs as much as it is expected to gain.
+
+    The gap g is in standard deviations of the arm's prediction. One reward changes the mean of the arm by q·std·Z,
+    where q² = variance/(variance + noise) and Z ~ N(0, 1). If the arm is then better than the best arm so far, the
+    difference is gained in each of `rounds` rounds. So g solves rounds·q·E(Z − g/q)⁺ = g (docs/mathematics.md, "The
+    choosers"). The solution for q = 1 is interpolated in the table `gaps` at the logarithms `logs` of the rounds.
+    """
     share = math.sqrt(variance / max(variance + noise, 1e-300))
     if not rounds > 0.0 or math.log(rounds) <= logs[0]:
         return share * gaps[0]
@@ -219,19 +225,12 @@ def _break_even(variance, noise, rounds, logs, gaps):  # type: ignore[no-untyped
 
 
 @kernel(AS_WRITTEN)
-def break_even_gaps(variances, noise, rounds, logs, gaps, out):  # type: ignore[no-untyped-def]
-    """Write the break-even gaps of n arms to out (n,)."""
-    for i in range(out.shape[0]):
-        out[i] = _break_even(variances[i], noise[i], rounds[i], logs, gaps)
-
-
-@kernel(AS_WRITTEN)
 def add_bonus(means, variances, noise, reuse, rounds, foresight, bonus, logs, gaps, scores):  # type: ignore[no-untyped-def]
     """Write means + max(bonus, break-even gap)·std to scores (n, K). rounds (n,) are the rounds so far."""
     for i in range(means.shape[0]):
         for a in range(means.shape[1]):
             ahead = foresight * rounds[i] * reuse[i, a]
-            gap = _break_even(variances[i, a], noise[i, a], ahead, logs, gaps)
+            gap = break_even(variances[i, a], noise[i, a], ahead, logs, gaps)
             scores[i, a] = means[i, a] + max(bonus, gap) * math.sqrt(variances[i, a])
 
 
