@@ -111,7 +111,9 @@ async def test_folding_decisions_with_costs_gives_the_live_stream(engine, url, n
 @on_engine()
 async def test_models_of_an_older_save_version_are_skipped(engine, url, monkeypatch):
     with monkeypatch.context() as older:
-        older.setattr(saving, "VERSION", saving.VERSION - 1)
+        version = saving.OLDEST - 1  # that cannot be read any more
+        older.setattr(saving, "VERSION", version)
+        older.setattr(saving, "OLDEST", version)
         await engine.create_stream(spec(agent="adaptive", options={"latent": 3}))
         for t in range(30):
             made = await decide(engine, t)
