@@ -77,7 +77,7 @@ def _restored(
 ) -> T:
     try:
         recipe = _renamed_options(recipe, state)
-        recipe, state = _upgraded(recipe, state)
+        state = upgrade_arrays(state, "estimator.")
         _check_size(recipe, state)
         return restore(recipe, state)
     except Exception as error:  # an invalid recipe can fail anywhere in the components
@@ -101,14 +101,6 @@ def _check_size(recipe: dict[str, Any], state: dict[str, Any]) -> None:
         value = recipe.get(name)
         if isinstance(value, int) and value * value > 4 * numbers:
             raise invalid(f"option '{name}'", f"a number that fits a state of {numbers} numbers", value)
-
-
-def _upgraded(recipe: dict[str, Any], state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arguments and the state of an agent of version 0.2.0 so that it continues as before."""
-    upgraded = upgrade_arrays(state, "estimator.")
-    if len(upgraded) > len(state) and recipe.get("name") == "adaptive":
-        recipe = {"foresight": 0.25} | recipe  # the default until version 0.2.0
-    return recipe, upgraded
 
 
 def _renamed_options(recipe: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
