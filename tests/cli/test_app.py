@@ -54,11 +54,13 @@ def alive_in_session(session: int) -> list[str]:
 
 
 def start_command(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    """Start the command in a new session."""
+    """Start the command in a new session, without coverage, which keeps a lock if a signal arrives while it has it."""
+    variables = environment() | {"PYTHONFAULTHANDLER": "1"}
+    variables.pop("COVERAGE_PROCESS_CONFIG", None)
     return subprocess.Popen(
         [*COMMAND, *arguments],
         cwd=cwd,
-        env=environment() | {"PYTHONFAULTHANDLER": "1"},
+        env=variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
