@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
@@ -21,6 +22,12 @@ AGENTS_HELP = (
     "Agents, separated by commas. The options of an agent follow a colon: "
     "kf-ts,ts-pco:width=0.5,delta=0.2 are two agents. Can be given several times."
 )
+Import = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import", help="A module or a file, such as my_agents.py, that registers agents or worlds. Can be repeated."
+    ),
+]
 FirstSeed = Annotated[int, typer.Option(min=0, help="The first seed. The following integers are the other seeds.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Number of processes.", show_default="all cores")]
 Cluster = Annotated[
@@ -89,6 +96,22 @@ def global_options(
     ] = False,
 ) -> None:
     """Define the options that precede the command."""
+
+
+def import_modules(given: Sequence[str] | None) -> None:
+    """Import modules, each given by its name or as a file. The folder of a file is added to the path of modules."""
+    for one in given or ():
+        path = Path(one)
+        is_file = path.suffix == ".py"
+        if is_file and not path.is_file():
+            raise invalid("import", "an existing file", f"'{one}'")
+        folder = str(path.parent.resolve()) if is_file else str(Path.cwd())
+        if folder not in sys.path:
+            sys.path.insert(0, folder)  # child processes inherit the path
+        try:
+            importlib.import_module(path.stem if is_file else one)
+        except ImportError as error:
+            raise invalid("import", "a module or a file that can be imported", f"'{one}' ({error})") from None
 
 
 def split_list(given: Sequence[str]) -> list[str]:

@@ -12,12 +12,14 @@ from halfseen.cli.arguments import (
     Cluster,
     FirstSeed,
     HiddenColumns,
+    Import,
     Jobs,
     ObservedColumns,
     Resume,
     RewardColumns,
     RewardEvery,
     RewardFamily,
+    import_modules,
     resolve_worlds,
     split_specs,
 )
@@ -50,6 +52,7 @@ def run(
     rewards: RewardColumns = None,
     reward_every: RewardEvery = None,
     reward_family: RewardFamily = None,
+    modules: Import = None,
 ) -> None:
     """Play agents in worlds, which may be simulated or recorded."""
     from halfseen.experiments.plan import defaults_for, experiment, seed_range
@@ -57,6 +60,7 @@ def run(
 
     if out is not None:
         check_folder(out)
+    import_modules(modules)
     resolved = resolve_worlds(
         worlds,
         observed=observed,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfseen.agents.arms import Arm
-from halfseen.agents.catalogue import CATALOG, FAMILY_OPTION, AgentSpec, agent_spec
+from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, agent_spec
 from halfseen.agents.guardrails import BRANCHES, CHOOSER, CONTROL, HOLDBACK
 from halfseen.errors import invalid
 from halfseen.evaluation import policies
@@ -289,9 +289,9 @@ def evaluate(
 
 def _told(policy: str | AgentSpec | Rule, family: str) -> str | AgentSpec | Rule:
     """Return an agent that knows the family of the rewards, and any other policy unchanged."""
-    if not isinstance(policy, AgentSpec) or FAMILY_OPTION not in CATALOG[policy.name].options:
+    if not isinstance(policy, AgentSpec) or FAMILY_OPTION not in policy.entry.options:
         return policy
-    return AgentSpec(policy.name, {FAMILY_OPTION: family} | dict(policy.options), policy.label)
+    return AgentSpec(policy.entry, {FAMILY_OPTION: family} | dict(policy.options), policy.label)
 
 
 def _lifts(log: Log, rewards: Floats) -> tuple[Lift, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.agents.catalogue import CATALOG, FAMILY_OPTION, AgentSpec
+from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec
 from halfseen.experiments.claims import LINEAR, Claim
 from halfseen.experiments.plan import Experiment
 from halfseen.experiments.play import takes_fact
@@ -153,9 +153,12 @@ def reproduce_command(plan: Experiment, maps: Sequence[dict[str, Any]] = ()) -> 
 def run_command(plan: Experiment) -> str | None:
     """Return the `halfseen run` command that repeats a run on recorded data.
 
-    Returns None if no command can do so, for example because the data did not come from a file.
+    Returns None if no command can do so, for example because the data did not come from a file or because an agent is
+    not part of the package.
     """
     words = ["run"]
+    if any(spec.is_own for spec in plan.agents):
+        return None
     if all(world.name in RECORDED for world in plan.worlds):
         words += [world.name for world in plan.worlds]
     else:
@@ -191,7 +194,7 @@ def agent_settings(plan: Experiment) -> Table:
     """Return the description, the facts from the worlds and the other options, with one row per agent."""
     rows = []
     for spec in plan.agents:
-        entry, given = CATALOG[spec.name], facts_from_worlds(plan, spec)
+        entry, given = spec.entry, facts_from_worlds(plan, spec)
         options = {name: option.default for name, option in entry.options.items()} | dict(entry.defaults)
         free = {name: value for name, value in options.items() if name not in given} | dict(spec.options)
         rows.append(
@@ -207,7 +210,7 @@ def agent_settings(plan: Experiment) -> Table:
 
 def facts_from_worlds(plan: Experiment, spec: AgentSpec) -> list[str]:
     """Return the facts that the worlds give to the agent, except those set by its own options."""
-    entry = CATALOG[spec.name]
+    entry = spec.entry
     facts = {"horizon"}.union(*(world.begin(plan.seeds[:1]).facts() for world in plan.worlds))
     if any(world.reward_family != "gaussian" for world in plan.worlds):
         facts.add(FAMILY_OPTION)

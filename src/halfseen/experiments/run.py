@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from halfseen.agents.catalogue import AgentSpec
+from halfseen.agents.catalogue import AgentLike
 from halfseen.errors import invalid
 from halfseen.experiments.cache import SliceStore
 from halfseen.experiments.engines import choose_executor
@@ -34,7 +34,7 @@ class SavedSlices(NamedTuple):
 
 
 def run(
-    agents: Sequence[str | AgentSpec] | str | None = None,
+    agents: Sequence[AgentLike] | AgentLike | None = None,
     *,
     world: str | World | Sequence[str | World],
     rounds: int | None = None,
@@ -49,9 +49,12 @@ def run(
 
     Parameters
     ----------
-    agents : sequence of str or AgentSpec, optional
+    agents : sequence of str, AgentSpec, class, callable or tuple, optional
         Agents by name ("kf-ts"), by name with options ("lag-ts:lags=3"), or as `AgentSpec`. By default, six agents
-        that suit the kind of world.
+        that suit the kind of world. An agent of one's own is a class or function that makes objects with
+        `decide(observation)`, which returns the number of an arm, and `learn(round, reward)`, with rounds counted from
+        1; or a tuple of three classes, an estimator, a learner and a chooser. The class or function is called once per
+        seed. Of the keyword arguments `observed`, `arms`, `seed` and `rounds`, it is given those that it names.
     world : str, World, or sequence of them
         Worlds by name ("orbit"), by name with options ("paper:noise=0.5"), or as objects. Recorded and simulated
         worlds cannot be combined in one run.
