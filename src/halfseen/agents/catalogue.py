@@ -369,6 +369,9 @@ class Catalog(Mapping[str, Entry]):
     def __repr__(self) -> str:
         return str(self.table())
 
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
 
 CATALOG = Catalog(_ENTRIES)
 

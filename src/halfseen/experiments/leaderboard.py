@@ -19,8 +19,18 @@ from halfseen.experiments.slice_summary import SEEDS_PER_SLICE, SliceSummary, on
 from halfseen.reports.commands import rerun_command
 from halfseen.reports.figures import ratio_figure, render_figure
 from halfseen.reports.files import check_folder, staged, write_atomically, write_json
+from halfseen.reports.frames import data_frame, number_or_nan
 from halfseen.reports.pages import render
-from halfseen.reports.tables import Table, leaderboard_markdown, matrix_table, ranked_agents, world_table
+from halfseen.reports.tables import (
+    Table,
+    agent_entries,
+    html_block,
+    leaderboard_markdown,
+    matrix_note,
+    matrix_table,
+    ranked_agents,
+    world_table,
+)
 from halfseen.worlds.world import World
 
 WORLDS = (
@@ -112,6 +122,40 @@ class Leaderboard:
             One row per agent.
         """
         return world_table(self.summary, world)
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """Return the results as a DataFrame with one row per world and agent.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars", "pyarrow"}, optional
+            The library of the DataFrame. By default, the first of them that is installed.
+
+        Returns
+        -------
+        DataFrame
+            The columns are `world`, `agent`, `regret_mean`, `regret_standard_error`, `regret_median`, the `ratio` to
+            the baseline with `ratio_low` and `ratio_high`, `p` (with Holm's correction) and `microseconds_per_round`.
+            Numbers that do not exist are NaN, such as those of agents that failed.
+
+        Raises
+        ------
+        HalfseenError
+            If the library is not installed.
+        """
+        rows = agent_entries(self.summary)
+        columns: dict[str, list[Any]] = {"world": [row[0] for row in rows], "agent": [row[1] for row in rows]}
+        names = {"p": "p_holm"} | {
+            name: name for name in ("regret_mean", "regret_standard_error", "regret_median", "microseconds_per_round")
+        }
+        for column, field in names.items():
+            columns[column] = [number_or_nan(entry[field]) for _, _, entry in rows]
+        for column, end in (("ratio", "value"), ("ratio_low", "low"), ("ratio_high", "high")):
+            columns[column] = [number_or_nan((entry["ratio"] or {}).get(end)) for _, _, entry in rows]
+        return data_frame(columns, library)
+
+    def _repr_html_(self) -> str:
+        return html_block(matrix_note(self.summary), self.matrix())
 
     def markdown(self, command: str | None = None) -> str:
         """Return the leaderboard as a Markdown page.

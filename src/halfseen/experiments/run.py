@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from halfseen.agents.catalogue import AgentLike
 from halfseen.errors import invalid
@@ -39,6 +39,7 @@ def run(
     world: str | World | Sequence[str | World],
     rounds: int | None = None,
     seeds: int | Iterable[int] | None = None,
+    grid: Mapping[str, Iterable[Any]] | None = None,
     jobs: int = 1,
     cluster: str | None = None,
     out: str | Path | None = None,
@@ -63,6 +64,10 @@ def run(
     seeds : int or iterable of int, optional
         Number of replications, or their seeds. By default 20, or 10 in recorded worlds. Every seed is one replication
         with its own world parameters and noise, the same for all agents. Recorded data are the same for all seeds.
+    grid : mapping of str to iterable, optional
+        Values of options to try, such as ``{"window": [100, 200, 500]}``. Every agent is played with every combination
+        of the options that it has. Agents that have none of them are played once. See `Result.grid_table` and
+        `Result.plot_grid`.
     jobs : int, default 1
         Number of processes that share the work. It does not change the result. A script that uses more than one
         process needs `if __name__ == "__main__":`.
@@ -94,8 +99,11 @@ def run(
     ('kf-ts', 'random')
     >>> result.total_regret("orbit", "random").shape
     (3,)
+    >>> sweep = hs.run(["lag-ts", "random"], world="orbit", rounds=50, seeds=3, grid={"lags": [1, 2]})
+    >>> sweep.agents
+    ('lag-ts:lags=1', 'lag-ts:lags=2', 'random')
     """
-    plan = experiment(agents, world, rounds, seeds)
+    plan = experiment(agents, world, rounds, seeds, grid)
     if out is not None:
         check_folder(out)
     result = run_experiment(plan, jobs=jobs, cluster=cluster, out=out, resume=resume, progress=progress)
