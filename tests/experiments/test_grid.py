@@ -110,8 +110,9 @@ def test_a_sweep_on_recorded_data_compares_rewards(tmp_path):
     rows = np.arange(100.0)
     world = hs.worlds.recorded({"y": rows % 7, "a": rows % 7, "b": 3 - rows % 7}, observed=["y"], rewards=["a", "b"])
     result = hs.run(["ts-pco", "random"], world=world, seeds=2, grid={"width": [0.5, 1.0]}, out=tmp_path)
-    assert "mean reward ± s.e." in result.grid_table().columns
+    assert "mean reward ± s.e. over seeds" in result.grid_table().columns
     assert (tmp_path / "grid.png").is_file()
+    assert "Every combination of the options" in (tmp_path / "report.html").read_text()
 
 
 def test_the_command_line_takes_a_grid(tmp_path, capsys):

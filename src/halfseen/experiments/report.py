@@ -12,7 +12,7 @@ import numpy as np
 from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, split_spec
 from halfseen.errors import invalid
 from halfseen.experiments.claims import LINEAR, Claim
-from halfseen.experiments.grid import grid_lines, grid_options, grid_table
+from halfseen.experiments.grid_summary import grid_lines, grid_options, grid_table
 from halfseen.experiments.plan import Experiment
 from halfseen.experiments.play import takes_fact
 from halfseen.experiments.result import Result
@@ -89,10 +89,16 @@ def write_simulated(result: Result, folder: Path) -> None:
         agents=agent_settings(result.plan),
         command=run_command(result.plan),
         regret_svg=regret_svg,
-        grid=grid_table(result) if result.plan.grid else None,
-        grid_svg=write_figure(folder, "grid", result_grid_figure(result)) if result.plan.grid else b"",
+        **_sweep(result, folder),
     )
     write_atomically(folder / "report.html", page.encode())
+
+
+def _sweep(result: Result, folder: Path) -> dict[str, Any]:
+    """Write the figure of a sweep, and return the data of its section of the page. Without a sweep both are empty."""
+    if not result.plan.grid:
+        return {"grid": None, "grid_svg": b""}
+    return {"grid": grid_table(result), "grid_svg": write_figure(folder, "grid", result_grid_figure(result))}
 
 
 def reproduction_report(
@@ -151,14 +157,13 @@ def write_recorded(result: Result, folder: Path) -> None:
     worlds = [world for world in result.plan.worlds if isinstance(world, RecordedWorld)]
     command, caveats = run_command(result.plan), list(dict.fromkeys(world.caveat for world in worlds))
     reward_svg = write_figure(folder, "reward", result_figure(result))
-    if result.plan.grid:
-        write_figure(folder, "grid", result_grid_figure(result))
     details = {}
     for number, (world, arms) in enumerate(zip(worlds, _by_world(result, "arm").values(), strict=True)):
         label = re.sub(r"[^A-Za-z0-9]+", "-", world.name).strip("-") or str(number)
         name = "arms" if len(worlds) == 1 else f"arms-{label}"
         details[world.name] = {
             "about": world.about,
+            "notes": world.notes,
             "settings": Table(
                 [
                     {"": key, "value": _short_setting(value)}
@@ -177,6 +182,7 @@ def write_recorded(result: Result, folder: Path) -> None:
         agents=agent_settings(result.plan),
         command=command,
         reward_svg=reward_svg,
+        **_sweep(result, folder),
     )
     write_atomically(folder / "report.html", page.encode())
     write_atomically(folder / "table.md", rewards_markdown(result.summary, command, caveats).encode())

@@ -15,7 +15,7 @@ import numpy as np
 from halfseen.diagnostics.health import printed
 from halfseen.errors import invalid, missing_extra, unknown
 from halfseen.experiments.cache import versions
-from halfseen.experiments.grid import grid_options, grid_rows, grid_table
+from halfseen.experiments.grid_summary import grid_options, grid_rows, grid_table
 from halfseen.experiments.plan import Experiment
 from halfseen.experiments.play import Trajectories, mean_without_first_chunk, microseconds_per_round
 from halfseen.experiments.rewards import reward_summary
