@@ -1,143 +1,218 @@
-"""Tables with text, dates and compressed files, and rows that are sorted by time."""
+"""Tables in all supported forms, and the messages for invalid tables."""
 
-import datetime
-import gzip
-import warnings
+from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-import halfseen as hs
-from halfseen.cli.app import run_app
-from halfseen.worlds.columns import read_columns
+from halfseen.errors import HalfseenError
+from halfseen.worlds import columns, recorded
 
-ROWS = 100
-
-
-@pytest.fixture
-def table():
-    rng = np.random.default_rng(0)
-    return pd.DataFrame(
-        {
-            "y": rng.normal(size=ROWS),
-            "weather": rng.choice(["sun", "rain", "fog"], size=ROWS),
-            "when": pd.date_range("2026-01-01", periods=ROWS, freq="12h"),
-            "a": rng.normal(size=ROWS),
-            "b": rng.normal(size=ROWS),
-        }
-    )
+ROWS = 60
+RNG = np.random.default_rng(5)
+DATA = {name: RNG.normal(size=ROWS) for name in ("a", "b", "c", "r", "s")}
+ROLES = {"observed": ["a", "b"], "hidden": ["c"], "rewards": ["r", "s"]}
 
 
-def quietly(table, **options):
-    options = {"observed": ["y", "weather"], "rewards": ["a", "b"]} | options
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", hs.HalfseenWarning)
-        return hs.worlds.recorded(table, **options)
+def csv_text(data: dict[str, np.ndarray]) -> str:
+    lines = [",".join(data), *(",".join(map(str, row)) for row in zip(*data.values(), strict=True))]
+    return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("convert", [lambda t: t, pl.from_pandas, lambda t: t.astype({"weather": "category"})])
-def test_text_becomes_columns_of_zeros_and_ones(table, convert):
-    table.loc[4, "weather"] = None
-    features, notes = read_columns(convert(table)).features(["y", "weather"])
-    assert list(features) == ["y", "weather=fog", "weather=rain", "weather=sun"]
-    for text in ("fog", "rain", "sun"):
-        expected = np.where(table["weather"].isna(), np.nan, table["weather"] == text)
-        np.testing.assert_array_equal(features[f"weather={text}"], expected.astype(float))
-    assert notes == [
-        "column 'weather' contains text and becomes 3 columns of 0 and 1: 'weather=fog', 'weather=rain', 'weather=sun'"
-    ]
+def structured() -> np.ndarray:
+    out = np.empty(ROWS, dtype=[(name, float) for name in DATA])
+    for name, values in DATA.items():
+        out[name] = values
+    return out
 
 
 @pytest.mark.parametrize(
-    "cells",
+    "form", ["mapping", "lists", "series", "pandas", "nullable", "polars", "arrow", "structured", "csv", "parquet"]
+)
+def test_all_forms_of_a_table_give_the_same_world(form, tmp_path):
+    path = tmp_path / f"data.{form}"
+    if form == "csv":
+        path.write_text(csv_text(DATA))
+    if form == "parquet":
+        parquet.write_table(pa.table(DATA), path)
+    table = {
+        "mapping": lambda: DATA,
+        "lists": lambda: {name: list(values) for name, values in DATA.items()},
+        "series": lambda: {name: pd.Series(values, index=range(ROWS, 0, -1)) for name, values in DATA.items()},
+        "pandas": lambda: pd.DataFrame(DATA, index=range(ROWS, 2 * ROWS)),
+        "nullable": lambda: pd.DataFrame(DATA).convert_dtypes(),
+        "polars": lambda: pl.DataFrame(DATA),
+        "arrow": lambda: pa.table(DATA),
+        "structured": structured,
+        "csv": lambda: str(path),
+        "parquet": lambda: path,
+    }[form]()
+    world, plain = recorded(table, **ROLES), recorded(DATA, **ROLES)
+    np.testing.assert_array_equal(world.contexts, plain.contexts)
+    np.testing.assert_array_equal(world.rewards, plain.rewards)
+
+
+@pytest.mark.parametrize("empty", ["", "NA", "nan"])
+def test_an_empty_cell_of_a_csv_file_is_nan(empty, tmp_path):
+    lines = csv_text(DATA).splitlines()
+    lines[31] = f"{empty}," + lines[31].partition(",")[2]
+    (tmp_path / "data.csv").write_text("\n".join(lines))
+    assert np.flatnonzero(np.isnan(columns.read_columns(tmp_path / "data.csv")["a"])).tolist() == [30]
+
+
+def test_empty_cells_of_other_forms_are_nan():
+    for values in (
+        pd.Series([1, None, 3], dtype="Int64"),
+        pd.Series([1.0, None, 3.0]),
+        np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False]),
+        [1, None, 3],
+        ["1", " ", "3.0"],
+        pa.array([1, None, 3]),
+        pa.chunked_array([[1, None, 3]]),
+        pl.Series([1, None, 3]),
+        pl.Series(["1", None, "3"]),
+    ):
+        tables = [{"a": values}]
+        if isinstance(values, pd.Series | pl.Series):
+            tables.append(pd.DataFrame(tables[0]) if isinstance(values, pd.Series) else pl.DataFrame(tables[0]))
+        for table in tables:
+            np.testing.assert_array_equal(columns.read_columns(table)["a"], [1.0, np.nan, 3.0])
+
+
+FRAMES = {
+    "pandas": pd.DataFrame,
+    "nullable": lambda cells: pd.DataFrame(cells).convert_dtypes(),
+    "polars": pl.DataFrame,
+    "arrow": pa.table,
+}
+
+
+@pytest.mark.parametrize("form", FRAMES)
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
     [
-        pd.to_datetime(["2026-01-01T00:00", "2026-01-02T12:00", None]).to_numpy(),
-        [datetime.date(2026, 1, 1), datetime.datetime(2026, 1, 2, 12), None],
-        ["2026-01-01", "2026-01-02 12:00", ""],
-        ["2026-01-01T01:00+01:00", "2026-01-02T12:00+00:00", ""],
+        ([True, False, None], [1, 0, np.nan]),
+        ([1, 2, None], [1, 2, np.nan]),
+        ([1, 2, 3], [1, 2, 3]),
+        (["1.5", " ", None], [1.5, np.nan, np.nan]),
+        ([None, None, None], [np.nan, np.nan, np.nan]),
+        ([], []),
     ],
 )
-def test_dates_become_days(cells):
-    features, notes = read_columns({"when": cells}).features(["when"])
-    np.testing.assert_array_equal(features["when"], [0.0, 1.5, np.nan])
-    assert notes == ["column 'when' contains dates and is taken as time, in days since its first row"]
+def test_columns_of_a_frame_become_numbers(form, cells, numbers):
+    table = columns.read_columns(FRAMES[form]({"b": [0.5] * len(cells), "a": cells}))
+    assert table.names == ["b", "a"]
+    np.testing.assert_array_equal(table["a"], numbers)
 
 
-def test_numbers_written_as_text_stay_numbers():
-    features, notes = read_columns({"y": ["1.5", "", "20240131"]}).features(["y"])
-    np.testing.assert_array_equal(features["y"], [1.5, np.nan, 20240131.0])
-    assert notes == []
+@pytest.mark.parametrize("form", FRAMES)
+def test_empty_cells_of_text_are_none(form):
+    assert list(columns.read_columns(FRAMES[form]({"a": ["x", None]})).as_given("a")) == ["x", None]
 
 
-def test_a_mixture_of_numbers_and_text_and_too_many_texts_are_refused():
-    with pytest.raises(hs.HalfseenError, match="the table, column 'y', row 2: expected a number or an empty cell, got"):
-        read_columns({"y": ["1.5", "n/a"]}).features(["y"])
-    many = {"y": [f"user {number}" for number in range(51)]}
-    line = "the table, column 'y': expected numbers, or at most 50 different texts, got 51 texts"
-    with pytest.raises(hs.HalfseenError, match=line):
-        read_columns(many).features(["y"])
+def break_line(number: int, line: str) -> str:
+    lines = csv_text(DATA).splitlines()
+    lines[number] = line
+    return "\n".join(lines) + "\n"
 
 
-def test_a_recorded_world_says_what_it_encoded_and_plays(table):
-    with pytest.warns(hs.HalfseenWarning, match="the table: column 'weather' contains text and becomes 3 columns"):
-        world = hs.worlds.recorded(table, observed=["y", "weather"], rewards=["a", "b"])
-    assert world.observed_names == ("y", "weather=fog", "weather=rain", "weather=sun")
-    result = hs.run(["ts-pco", "adaptive", "emkf-ts"], world=world, seeds=1)
-    assert np.isfinite(result.tracks["recorded", "adaptive"].reward).all()
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (break_line(17, "1,2,x,4,5"), "data.csv, column 'c', row 17: expected a number or an empty cell, got 'x'"),
+        (break_line(17, "1,2,3,,5"), "data.csv, column 'r', row 17: expected the reward of the arm, got an empty cell"),
+        (break_line(17, "1,2,3,4,-inf"), "data.csv, column 's', row 17: expected a finite number, got an infinity"),
+        (break_line(17, "1,2,3,4"), "(CSV parse error: line 18: Expected 5 columns, got 4: 1,2,3,4)"),
+        (break_line(0, "a,b,a,r,s"), "data.csv: expected distinct column names, got column 'a' 2 times"),
+        (break_line(0, "a,b,d,r,s"), "data.csv has no column 'c'. Its columns are: a, b, d, r, s"),
+        (break_line(0, "a;b;c;r;s"), "commas, got 'data.csv', which seems to be separated by semicolons"),
+        (csv_text(DATA).replace(",", ";"), "commas, got 'data.csv', which seems to be separated by semicolons"),
+        ("", "table: expected a readable file, got 'data.csv' (Empty CSV file)"),
+        ("a,b,c,r,s\n", "data.csv: expected at least 50 rows, 10 of them for scaling (scale_on=0.2), got 0 rows"),
+    ],
+)
+def test_bad_files(text, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").write_text(text)
+    with pytest.raises(HalfseenError) as caught:
+        recorded("data.csv", **ROLES)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_rows_are_sorted_by_time(table):
-    shuffled = table.sample(frac=1, random_state=3)
-    with pytest.warns(hs.HalfseenWarning, match="the rows were not in order of 'when' and have been sorted"):
-        world = hs.worlds.recorded(shuffled, observed=["y"], rewards=["a", "b"], time="when")
-    np.testing.assert_array_equal(world.rewards, quietly(table, observed=["y"]).rewards)
-    in_order = hs.worlds.recorded(table, observed=["y"], rewards=["a", "b"], time="when")  # no warning
-    assert in_order.notes == ()
-    np.testing.assert_array_equal(in_order.observations, world.observations)
-    with pytest.raises(hs.HalfseenError, match="the table, column 'when', row 3: expected a time, got an empty cell"):
-        hs.worlds.recorded(
-            table.assign(when=[None if n == 2 else n for n in range(ROWS)]),
-            observed=["y"],
-            rewards=["a", "b"],
-            time="when",
-        )
-    with pytest.raises(hs.HalfseenError, match="the table, column 'weather', row 1: expected a time"):
-        quietly(table, time="weather")
-    with pytest.raises(hs.HalfseenError, match="the table has no column 'whe'"):
-        quietly(table, time="whe")
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            DATA | {"s": DATA["s"][:-1]},
+            "the table: expected columns of the same length, got 60 rows of 'a' and 59 of 's'",
+        ),
+        (DATA | {"r": ["x"] * ROWS}, "the table, column 'r', row 1: expected a number or an empty cell, got 'x'"),
+        (
+            DATA | {"a": ["x", *["1"] * (ROWS - 1)]},
+            "the table, column 'a', row 1: expected a number or an empty cell, got 'x'",
+        ),
+        (DATA | {"a": np.ones((ROWS, 2))}, "the table, column 'a': expected one number per row, got shape (60, 2)"),
+        (
+            DATA | {"r": np.zeros(ROWS, dtype="M8[D]")},
+            "the table, column 'r': expected numbers, got datetime64[D] values",
+        ),
+        (DATA | {"a": [object()] * ROWS}, "the table, column 'a', row 1: expected a number or an empty cell, got <obj"),
+        (
+            pd.DataFrame(np.zeros((60, 2)), columns=["a", "a"]),
+            "the table: expected distinct column names, got column 'a' 2 times",
+        ),
+        (
+            pa.table([[1.0], [2.0]], names=["a", "a"]),
+            "the table: expected distinct column names, got column 'a' 2 times",
+        ),
+        (
+            pd.DataFrame([[1.0, 2.0]], columns=[1, "1"]),
+            "the table: expected distinct column names, got columns [1, '1']",
+        ),
+        (
+            pl.DataFrame(DATA | {"r": ["x"] * ROWS}),
+            "the table, column 'r', row 1: expected a number or an empty cell, got 'x'",
+        ),
+        (pl.DataFrame(DATA).lazy(), "an Arrow table or a structured array, got LazyFrame"),
+        (pl.Series(DATA["a"]), "an Arrow table or a structured array, got Series"),
+        ({name: values[:49] for name, values in DATA.items()}, "the table: expected at least 50 rows"),
+        (3, "table: expected a CSV or Parquet file, a dictionary of columns"),
+        (3, "an Arrow table or a structured array, got int"),
+        ("data.xlsx", "table: expected a file whose name ends in .csv, .csv.gz, .parquet or .pq, got 'data.xlsx'"),
+        ("data.csv", "table: expected an existing file, got 'data.csv'"),
+    ],
+)
+def test_bad_tables(table, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HalfseenError) as caught:
+        recorded(table, **ROLES)
+    assert message in str(caught.value)
 
 
-def test_a_compressed_file_is_read_like_a_plain_one(table, tmp_path):
-    table.to_csv(tmp_path / "data.csv", index=False)
-    table.to_csv(tmp_path / "data.csv.gz", index=False)
-    plain, compressed = (quietly(tmp_path / name) for name in ("data.csv", "data.csv.gz"))
-    np.testing.assert_array_equal(plain.observations, compressed.observations)
-    log = table.assign(arm=0, propensity=0.5, reward=1.0)
-    log.to_csv(tmp_path / "log.csv.gz", index=False)
-    evaluation = hs.evaluate(tmp_path / "log.csv.gz", "always:0", observed=["y", "weather"])
-    assert evaluation.warnings[0].startswith("column 'weather' contains text and becomes 3 columns of 0 and 1")
-    (tmp_path / "broken.csv.gz").write_bytes(b"not compressed")
-    with pytest.raises(hs.HalfseenError, match="table: expected a readable file"):
-        quietly(tmp_path / "broken.csv.gz")
-    (tmp_path / "short.csv.gz").write_bytes(gzip.compress(b"y,a,b\n1,2,3\n" * 100)[:20])
-    with pytest.raises(hs.HalfseenError, match="table: expected a readable file"):
-        quietly(tmp_path / "short.csv.gz")
+def test_a_damaged_parquet_file(tmp_path):
+    (tmp_path / "data.parquet").write_bytes(b"PAR0 nonsense")
+    with pytest.raises(HalfseenError, match="expected a readable file"):
+        recorded(tmp_path / "data.parquet", **ROLES)
 
 
-def test_the_command_line_prints_notes(table, tmp_path, capsys):
-    table.sample(frac=1, random_state=3).to_csv(tmp_path / "data.csv.gz", index=False)
-    words = ["run", str(tmp_path / "data.csv.gz"), "--observed", "y,weather", "--rewards", "a,b", "--time", "when"]
-    assert (
-        run_app([*words, "--agents", "ts-pco,random", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path / "out")])
-        == 0
-    )
-    shown = capsys.readouterr()
-    assert "note: column 'weather' contains text and becomes 3 columns" in shown.err
-    assert "note: the rows were not in order of 'when' and have been sorted" in shown.err
-    page = (tmp_path / "out/report.html").read_text()
-    assert "--time when" in page
-    assert "have been sorted" in page
-    assert run_app(["run", "keyhole", "--time", "when"]) == 2
-    assert "error: time: expected no value unless the world is a table" in capsys.readouterr().err
+def test_files_need_the_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(HalfseenError, match=r"from a file needs the package 'pyarrow'.*\[experiments\]"):
+        recorded("data.csv", **ROLES)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_file_in_another_encoding(encoding, tmp_path):
+    (tmp_path / "data.csv").write_bytes(break_line(0, "a,b,c,r,größe").encode(encoding))
+    with pytest.raises(HalfseenError, match=r"expected a file in UTF-8, got .* in another encoding$"):
+        recorded(tmp_path / "data.csv", **ROLES)
+
+
+def test_column_names_may_contain_any_letters(tmp_path):
+    (tmp_path / "data.csv").write_text(break_line(0, "a,b,c,r,größe"), encoding="utf-8")
+    assert recorded(tmp_path / "data.csv", **(ROLES | {"rewards": ["r", "größe"]})).arm_names == ("r", "größe")

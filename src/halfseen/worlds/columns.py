@@ -13,6 +13,7 @@ import numpy as np
 
 from halfseen.errors import InvalidInput, invalid, missing_extra, unknown
 from halfseen.kernels.random import Floats, Ints
+from halfseen.reports.tables import count
 from halfseen.validation import is_missing, narwhals_frame
 
 FILE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".pq")
@@ -54,7 +55,9 @@ class Columns:
                 features |= encoded
                 shown = ", ".join(f"'{column}'" for column in list(encoded)[:3])
                 shown += ", …" * (len(encoded) > 3)
-                notes.append(f"column '{name}' contains text and becomes {len(encoded)} columns of 0 and 1: {shown}")
+                notes.append(
+                    f"column '{name}' contains text and becomes {count(encoded, 'column')} of 0 and 1: {shown}"
+                )
             else:
                 features[name] = self[name]
         return features, notes

@@ -239,10 +239,11 @@ def recorded(
     if not isinstance(intercept, bool):
         raise invalid("intercept", "True or False", repr(intercept))
     Words(tuple(REWARD_RANGES)).check("reward_family", reward_family)
-    parts, notes = {"rewards": {one: columns[one] for one in names["rewards"]}}, []
-    for role in ("observed", "hidden"):
-        parts[role], more = columns.features(names[role])
-        notes += more
+    observed_features, notes = columns.features(names["observed"])
+    hidden_features, more = columns.features(names["hidden"])
+    notes += more
+    reward_columns = {one: columns[one] for one in names["rewards"]}
+    parts = {"observed": observed_features, "hidden": hidden_features, "rewards": reward_columns}
     count = _row_count(columns, {one: values for part in parts.values() for one, values in part.items()})
     if time is not None:
         order = _time_order(columns, time, count)
